@@ -1,0 +1,1 @@
+"""A reliable delay queue for Python on Redis."""

@@ -1,0 +1,144 @@
+"""The options of a queue: named, typed and validated in one place, once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from delayq.backoff import LEAST_DELAY, Backoff
+from delayq.clock import HORIZON, Duration, milliseconds
+from delayq.codec import Codec
+from delayq.errors import ConfigurationError
+
+DEFAULT_URL = "redis://localhost:6379/0"
+MOST_RETRIES = 1_000_000
+MOST_PREFETCH = 500
+"""Messages a process may hold beyond those running: some tens of milliseconds of empty callbacks."""
+MOST_CONCURRENCY = 10_000
+
+
+class QueueOptions(TypedDict, total=False):
+    """What a queue can be told, beside its name. Durations: seconds, a `timedelta` or a text such as `"1h30m"`."""
+
+    url: str
+    """`redis://`, `rediss://`, `unix://` or `memory://NAME`; else `DELAYQ_URL`, else the local Redis."""
+    redis: Any
+    """A client to use instead of a URL, as it is configured; its `decode_responses` must be off."""
+    prefix: str
+    """The first part of every key; `"delayq"`."""
+    codec: str | Codec
+    """How payloads are stored: `"json"`, `"text"`, `"bytes"`, or an object with `encode` and `decode`."""
+    strict: bool
+    """Refuse a server that may lose messages, instead of warning."""
+    tick: Duration
+    """How often a consumer looks at the queue when nothing wakes it earlier; 1 s."""
+    lease: Duration
+    """How long Redis waits for a silent consumer before a message is delivered again; 30 s."""
+    max_consume_duration: Duration
+    """The longest a callback may take before its lease is extended no more; 10 min."""
+    concurrency: int
+    """Callbacks that run at a time in one process; 1."""
+    prefetch: int | None
+    """Messages held beyond those running; by default what starts within 100 ms, 1 to 500."""
+    fetch_limit: int | None
+    """The most messages a process holds, running and prefetched together; no limit."""
+    default_retries: int
+    """Redeliveries of a message that was sent without a number; 3."""
+    nack_delay: Duration | Backoff
+    """How long a failed message waits, or a `Backoff`; 0, but never less than 50 ms."""
+    grace: Duration
+    """How long a stop waits for running callbacks; 30 s."""
+    max_payload: int
+    """The largest encoded payload in bytes; 1 MiB."""
+    max_length: int | None
+    """The most messages the queue may hold, checked when sending; no limit."""
+    dead_max: int
+    """Entries the dead letter keeps; 10,000."""
+    dead_ttl: Duration
+    """How long the dead letter keeps an entry; 30 days."""
+    deadline: Duration
+    """How long a call is tried while Redis does not answer; 30 s."""
+    socket_timeout: Duration
+    """How long one answer of Redis is waited for; 5 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The validated options; durations in milliseconds, as the scripts take them."""
+
+    tick: int
+    lease: int
+    max_consume_duration: int
+    concurrency: int
+    prefetch: int | None
+    fetch_limit: int | None
+    default_retries: int
+    backoff: Backoff
+    grace: int
+    max_payload: int
+    max_length: int | None
+    dead_max: int
+    dead_ttl: int
+    deadline: int
+    socket_timeout: int
+    strict: bool
+
+
+def read_settings(options: QueueOptions) -> Settings:
+    """Validate a queue's options; `ConfigurationError` names what is wrong and what would be right."""
+    for name in options:
+        if name not in QueueOptions.__annotations__:
+            close = difflib.get_close_matches(name, QueueOptions.__annotations__, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else ""
+            raise ConfigurationError(f"unknown option {name!r:.60}{hint}")
+    nack_delay = options.get("nack_delay", 0)
+    return Settings(
+        tick=milliseconds(options.get("tick", 1), "tick", least=10, most=3_600_000),
+        lease=milliseconds(options.get("lease", 30), "lease", least=100),
+        max_consume_duration=milliseconds(
+            options.get("max_consume_duration", 600), "max_consume_duration", least=10
+        ),
+        concurrency=whole(options.get("concurrency", 1), "concurrency", 1, MOST_CONCURRENCY),
+        prefetch=_optional(options.get("prefetch"), "prefetch", 0, MOST_PREFETCH),
+        fetch_limit=_optional(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
+        default_retries=check_retries(options.get("default_retries", 3), "default_retries"),
+        backoff=nack_delay if isinstance(nack_delay, Backoff) else Backoff.constant(nack_delay),
+        grace=milliseconds(options.get("grace", 30), "grace"),
+        max_payload=whole(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
+        max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),
+        dead_max=whole(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
+        dead_ttl=milliseconds(options.get("dead_ttl", "30d"), "dead_ttl", most=HORIZON),
+        deadline=milliseconds(options.get("deadline", 30), "deadline", least=1),
+        socket_timeout=milliseconds(options.get("socket_timeout", 5), "socket_timeout", least=10),
+        strict=bool(options.get("strict", False)),
+    )
+
+
+def find_url(options: QueueOptions) -> str:
+    """Return the URL to connect to: the option, else `DELAYQ_URL`, else the local Redis."""
+    return options.get("url") or os.environ.get("DELAYQ_URL") or DEFAULT_URL
+
+
+def whole(value: Any, name: str, least: int, most: int) -> int:
+    """Return a whole number within bounds; `ConfigurationError` for anything else, a bool included."""
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {value!r:.60}")
+    return value
+
+
+def check_retries(value: Any, name: str = "retries") -> int:
+    """Return a valid number of redeliveries."""
+    return whole(value, name, 0, MOST_RETRIES)
+
+
+def nack_wait(delay: Duration, name: str = "delay") -> int:
+    """Return the milliseconds a failed message waits: as asked, but never so short that it could spin a worker."""
+    return max(milliseconds(delay, name), LEAST_DELAY)
+
+
+def _optional(value: Any, name: str, least: int, most: int) -> int | None:
+    return None if value is None else whole(value, name, least, most)
+
+

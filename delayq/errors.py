@@ -1,0 +1,56 @@
+"""What can go wrong, by what the caller can do about it.
+
+* `ConfigurationError`: an argument or option is wrong; correct the program.
+* `PayloadError` and its kinds: this payload cannot be a message; correct the payload.
+* `QueueFullError`: the queue or its Redis is full; send again later, nothing was stored.
+* `UnavailableError`: Redis did not answer and nothing was changed; do it again.
+* `OutcomeUnknown`: Redis did not answer in time and the call may have been carried out; do it again with the same id.
+* `ServerError`: Redis refused a command; correct its set-up or the access rights.
+* `UnsafeServerError`: a start-up check failed under `strict=True`.
+"""
+
+from __future__ import annotations
+
+
+class DelayqError(Exception):
+    """The root of every error that delayq raises."""
+
+
+class ConfigurationError(DelayqError, ValueError):
+    """An argument or an option is out of range, malformed or unknown; nothing was stored or changed."""
+
+
+class PayloadError(DelayqError, ValueError):
+    """A payload cannot be encoded or decoded."""
+
+
+class PayloadTooLargeError(PayloadError):
+    """An encoded payload is larger than `max_payload`; it was refused before a byte was sent."""
+
+
+class UndecodableError(PayloadError):
+    """Stored bytes do not decode as the queue's payload type; such a message goes to the dead letter."""
+
+
+class QueueFullError(DelayqError):
+    """Redis is out of memory or the queue has reached `max_length`; nothing was stored."""
+
+
+class UnavailableError(DelayqError, ConnectionError):
+    """Redis could not be reached before the deadline of the call, and the call was not sent."""
+
+
+class OutcomeUnknown(DelayqError, TimeoutError):  # noqa: N818 - a state of knowledge, not a fault
+    """Redis stopped answering after the call was sent: it may or may not have been carried out."""
+
+
+class ServerError(DelayqError):
+    """Redis refused a command: a key of another type, missing access rights, a broken script."""
+
+
+class UnsafeServerError(DelayqError):
+    """A start-up check found what could lose messages, and the queue was made with `strict=True`."""
+
+
+class NoCallbackError(DelayqError):
+    """Consuming was started on a queue that has no callback."""

@@ -1,0 +1,80 @@
+"""The keys of a queue: the only place that spells them.
+
+All keys of one queue carry one hash tag, `<prefix>:{<queue>}:<part>`, so that every script runs on one node of a
+cluster and moving a queue there renames nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Self
+
+from delayq.errors import ConfigurationError
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+
+
+def check_name(name: str, what: str = "queue name") -> str:
+    """Return a valid queue name or prefix; raise `ConfigurationError` for any other."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {name!r:.60}")
+    return name
+
+
+def check_id(id: str) -> str:
+    """Return a valid message id; raise `ConfigurationError` for any other."""
+    if not isinstance(id, str) or not _ID.fullmatch(id):
+        raise ConfigurationError(f"id must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {id!r:.60}")
+    return id
+
+
+def registry(prefix: str) -> str:
+    """Return the key of the set that names every queue under a prefix."""
+    return f"{prefix}:queues"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Every key of one queue, each named for what it holds."""
+
+    pending: str
+    """zset: id → due time (ms)."""
+    ready: str
+    """list: ids due now."""
+    unack: str
+    """zset: id → lease deadline, or the redelivery time after a nack (ms)."""
+    retry: str
+    """list: ids whose lease or nack delay has run out, with retries left."""
+    garbage: str
+    """set: ids whose retries are spent, waiting for collection."""
+    retries: str
+    """hash: id → retries left."""
+    messages: str
+    """hash: id → payload. An id is a message if and only if it is here."""
+    deliveries: str
+    """hash: id → delivery record, from the first promotion to settlement."""
+    headers: str
+    """hash: id → headers; only of messages sent with some."""
+    errors: str
+    """hash: id → last error; only of messages that have failed."""
+    replies: str
+    """hash: call slot → sequence, time and answer of its last call."""
+    dead: str
+    """zset: id:token → time of death (ms)."""
+    dead_messages: str
+    """hash: id:token → the dead message with its reason, error and counts."""
+    dead_ids: str
+    """hash: id → tokens of its entries in the dead letter."""
+    wake: str
+    """list: at most one element, on which idle consumers block."""
+    meta: str
+    """hash: schema version, last token, counters."""
+
+    @classmethod
+    def of(cls, prefix: str, queue: str) -> Self:
+        """Return the keys of a queue; prefix and queue are validated."""
+        check_name(prefix, "prefix")
+        check_name(queue)
+        return cls(**{part.name: f"{prefix}:{{{queue}}}:{part.name}" for part in fields(cls)})

@@ -1,0 +1,42 @@
+-- Withdraws messages that nobody is processing.
+-- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
+--   dead_ids hash, meta hash, replies hash
+-- ARGV: slot, sequence, now (ms or ''), then ids
+-- Returns: a digit an id: 1 cancelled, 2 running, 3 dead, 0 gone
+-- Re-run: answers what it answered.
+-- Uses: clock, once, record, leave, erase
+local pending, unack, garbage, retries, messages, deliveries, headers, errors, dead_ids, meta, replies = unpack(KEYS)
+local slot, sequence, override = unpack(ARGV, 1, 3)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock(override) / 1000)
+redis.call('ZCARD', pending)
+redis.call('ZCARD', unack)
+redis.call('HLEN', retries)
+redis.call('HLEN', meta)
+local answers, cancelled, seen = {}, {}, {}
+for i = 4, #ARGV do
+  local id = ARGV[i]
+  local answer = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
+  if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
+    local record = redis.call('HGET', deliveries, id)
+    local state = record and read(record) or 'pending'
+    if state == 'leased' then
+      answer = '2'
+    elseif state == 'garbage' then
+      answer = '3'
+    else
+      answer, seen[id], cancelled[#cancelled + 1] = '1', true, id
+      leave(state, id)
+    end
+  end
+  answers[#answers + 1] = answer
+end
+begin(replies, slot)
+if #cancelled > 0 then
+  erase(messages, retries, deliveries, headers, errors, cancelled)
+  depart(pending, unack, garbage, meta)
+  redis.call('HINCRBY', meta, 'cancelled', #cancelled)
+end
+return remember(replies, slot, sequence, now, table.concat(answers))

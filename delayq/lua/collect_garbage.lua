@@ -1,0 +1,67 @@
+-- Moves messages whose retries are spent into the dead letter, trims it to its limits, and prunes silent call slots.
+-- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
+--   dead_messages hash, dead_ids hash, meta hash, replies hash
+-- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms), slot_ttl (ms), then ids
+--   (those to collect; none for any)
+-- Returns: "collected trimmed left": ids; entries; ids still in garbage
+-- Re-run: answers what it answered.
+-- Uses: clock, once, record, erase, dead
+local garbage, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
+local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock(override) / 1000)
+for _, hash in ipairs({retries, messages, deliveries, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
+redis.call('ZCARD', dead)
+local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
+local candidates, spent, found, buried = {}, {}, {}, 0
+if #ARGV > 7 then
+  for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
+else
+  candidates = redis.call('SRANDMEMBER', garbage, limit)
+end
+for _, id in ipairs(candidates) do
+  if redis.call('SISMEMBER', garbage, id) == 1 and not found[id] then
+    local _, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
+    local payload = redis.call('HGET', messages, id)
+    spent[#spent + 1] = id
+    found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
+      reason = 'retries spent', error = redis.call('HGET', errors, id) or '',
+      headers = redis.call('HGET', headers, id) or ''}
+  end
+end
+begin(replies, slot)
+if #spent > 0 then
+  redis.call('SREM', garbage, unpack(spent))
+  erase(messages, retries, deliveries, headers, errors, spent)
+  for _, id in ipairs(spent) do
+    if found[id] then
+      bury(dead, dead_messages, dead_ids, now, id, found[id])
+      buried = buried + 1
+    end
+  end
+  redis.call('HINCRBY', meta, 'dead', buried)
+end
+
+-- What is too old and what is too much are both taken from the oldest end, so the longer of the two covers both.
+local trimmed = redis.call('ZRANGEBYSCORE', dead, '-inf', now - dead_ttl, 'LIMIT', 0, limit)
+local excess = math.min(redis.call('ZCARD', dead) - dead_max, tonumber(limit))
+if excess > #trimmed then trimmed = redis.call('ZRANGE', dead, 0, excess - 1) end
+if #trimmed > 0 then
+  exhume(dead, dead_messages, dead_ids, trimmed)
+  redis.call('HINCRBY', meta, 'trimmed', #trimmed)
+end
+
+local scanned = redis.call('HSCAN', replies, cursor, 'COUNT', 100)
+for i = 1, #scanned[2], 2 do
+  local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
+  if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end
+end
+if scanned[1] == '0' then
+  redis.call('HDEL', meta, 'slot_cursor')
+else
+  redis.call('HSET', meta, 'slot_cursor', scanned[1])
+end
+return remember(replies, slot, sequence, now,
+  string.format('%d %d %d', buried, #trimmed, redis.call('SCARD', garbage)))

@@ -1,0 +1,28 @@
+-- Counts the messages in each state, as of one moment.
+-- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, messages hash, deliveries hash,
+--   meta hash
+-- ARGV: now (ms or '')
+-- Returns: now (ms), next due (ms or -1), due of the first ready (ms or -1), next deadline (ms or -1), then counts:
+--   pending, ready, active, backoff, retry, garbage, dead, messages; then the fields and values of meta
+-- Re-run: reads only.
+-- Uses: clock, record
+local pending, ready, unack, retry, garbage, dead, messages, deliveries, meta = unpack(KEYS)
+local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
+local backoffs = tonumber(marks[3] or 0)
+local head = redis.call('LINDEX', ready, 0)
+local _, oldest = read(head and redis.call('HGET', deliveries, head) or '')
+return {
+  math.floor(clock(ARGV[1]) / 1000),
+  redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or '-1',
+  oldest or '-1',
+  redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1',
+  redis.call('ZCARD', pending),
+  math.max(redis.call('LLEN', ready) - (marks[1] or 0), 0),
+  math.max(redis.call('ZCARD', unack) - backoffs, 0),
+  backoffs,
+  math.max(redis.call('LLEN', retry) - (marks[2] or 0), 0),
+  redis.call('SCARD', garbage),
+  redis.call('ZCARD', dead),
+  redis.call('HLEN', messages),
+  redis.call('HGETALL', meta),
+}

@@ -1,0 +1,9 @@
+-- Ends the life of messages that have left their places: the payload first, since an id is a message only while it has
+-- one.
+local function erase(messages, retries, deliveries, headers, errors, ids)
+  redis.call('HDEL', messages, unpack(ids))
+  redis.call('HDEL', retries, unpack(ids))
+  redis.call('HDEL', deliveries, unpack(ids))
+  redis.call('HDEL', headers, unpack(ids))
+  redis.call('HDEL', errors, unpack(ids))
+end

@@ -1,0 +1,52 @@
+-- Reads one page of the messages in a state: by time where a time orders them, else as they stand in their list.
+-- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, retries hash, messages hash,
+--   deliveries hash, headers hash, errors hash, dead_messages hash
+-- ARGV: state, limit (entries to look at), cursor ('' at the start; member and score, or a position), score ('' for
+--   none), preview (bytes of payload to return)
+-- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
+--   retries left, record, headers, error
+-- Re-run: reads only.
+-- Uses: record
+local pending, ready, unack, retry, garbage, dead, retries, messages, deliveries, headers, errors, dead_messages =
+  unpack(KEYS)
+local state, limit, cursor, score, preview = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
+local lists = {ready = ready, retry = retry}
+local zsets = {pending = pending, active = unack, backoff = unack, dead = dead}
+local recorded = {ready = 'ready', retry = 'retry', active = 'leased', backoff = 'backoff'}
+local rows, next_cursor, next_score = {}, '', ''
+
+local function add(id, at)
+  if state == 'dead' then
+    local stored = redis.call('HGET', dead_messages, id) or ''
+    rows[#rows + 1] = {id, at, string.sub(stored, 1, preview), #stored, '', '', '', ''}
+    return
+  end
+  local record = redis.call('HGET', deliveries, id) or ''
+  if recorded[state] and read(record) ~= recorded[state] then return end
+  local payload = redis.call('HGET', messages, id) or ''
+  rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), #payload, redis.call('HGET', retries, id) or '',
+    record, redis.call('HGET', headers, id) or '', redis.call('HGET', errors, id) or ''}
+end
+
+if zsets[state] then
+  -- A page begins after the last member seen, wherever that stands now; if it has gone, after its score.
+  local start = 0
+  if cursor ~= '' then
+    local same = redis.call('ZSCORE', zsets[state], cursor) == score
+    start = same and redis.call('ZRANK', zsets[state], cursor) + 1
+      or redis.call('ZCOUNT', zsets[state], '-inf', '(' .. score)
+  end
+  local page = redis.call('ZRANGE', zsets[state], start, start + limit - 1, 'WITHSCORES')
+  for i = 1, #page, 2 do add(page[i], page[i + 1]) end
+  if #page == 2 * limit then next_cursor, next_score = page[#page - 1], page[#page] end
+elseif lists[state] then
+  local start = tonumber(cursor ~= '' and cursor or 0)
+  local page = redis.call('LRANGE', lists[state], start, start + limit - 1)
+  for _, id in ipairs(page) do add(id, '') end
+  if #page == limit then next_cursor = string.format('%d', start + limit) end
+else
+  local page = redis.call('SSCAN', garbage, cursor ~= '' and cursor or '0', 'COUNT', limit)
+  for _, id in ipairs(page[2]) do add(id, '') end
+  if page[1] ~= '0' then next_cursor = page[1] end
+end
+return {next_cursor, next_score, rows}

@@ -1,0 +1,42 @@
+-- Moves due ids from pending to the ready list, earliest first, and looks around for what comes next.
+-- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, meta hash, replies hash
+-- ARGV: slot, sequence, now (ms or ''), limit (ids)
+-- Returns: "moved next_due next_deadline waiting garbage now": ids; ms or -1; ms or -1; live ids in ready and retry;
+--   ids; ms
+-- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
+-- Uses: clock, once, record
+local pending, ready, unack, retry, garbage, deliveries, meta, replies = unpack(KEYS)
+local slot, sequence, override, limit = unpack(ARGV, 1, 4)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock(override) / 1000)
+local due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+local moved = #due / 2
+if moved > 0 then
+  local ids, records = {}, {}
+  for i = 1, moved do ids[i] = due[2 * i - 1] end
+  local known = redis.call('HMGET', deliveries, unpack(ids))
+  redis.call('LLEN', ready)
+  begin(replies, slot)
+  redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
+  for i, id in ipairs(ids) do
+    local attempts, first, token, holder = '0', '0', '0', '-'
+    if known[i] then
+      local _
+      _, _, attempts, first, token, holder = read(known[i])
+    end
+    records[2 * i - 1], records[2 * i] = id, write('ready', due[2 * i], attempts, first, token, holder)
+  end
+  redis.call('HSET', deliveries, unpack(records))
+  redis.call('RPUSH', ready, unpack(ids))
+end
+
+local stale = redis.call('HMGET', meta, 'stale_ready', 'stale_retry')
+local waiting = redis.call('LLEN', ready) - (stale[1] or 0) + redis.call('LLEN', retry) - (stale[2] or 0)
+local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
+local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
+local answer = string.format('%d %.0f %.0f %d %d %.0f', moved, next_due, next_deadline, math.max(waiting, 0),
+  redis.call('SCARD', garbage), now)
+if moved == 0 then return answer end
+return remember(replies, slot, sequence, now, answer)

@@ -1,0 +1,94 @@
+-- Claims ids from ready and retry under a lease; each claim of a message draws a token higher than any before.
+-- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, meta hash,
+--   replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass a wake-up on), lease (ms), holder
+-- Returns: now, deadline (ms), entries left in ready and retry, then arrays: ids, tokens, payloads, retries left, due
+--   (ms), attempts, headers (none at all if no message has some)
+-- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
+-- Uses: clock, once, record, signal
+local ready, retry, unack, retries, messages, deliveries, headers, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override, wanted, lease, holder = unpack(ARGV, 1, 6)
+local time = clock(override)
+local now, wanted = math.floor(time / 1000), tonumber(wanted)
+local deadline = now + lease
+local ids, tokens, payloads, dues, attempts, records, deadlines = {}, {}, {}, {}, {}, {}, {}
+
+local function hold(id, token, payload, due, attempt, first)
+  local n = #ids + 1
+  ids[n], tokens[n], payloads[n], dues[n], attempts[n] = id, token, payload, due, attempt
+  records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, holder)
+  deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
+end
+
+local function answer()
+  local left, budgets, tops = redis.call('LLEN', ready) + redis.call('LLEN', retry), {}, {}
+  if #ids > 0 then
+    redis.call('ZADD', unack, unpack(deadlines))
+    redis.call('HSET', deliveries, unpack(records))
+    budgets = redis.call('HMGET', retries, unpack(ids))
+    if redis.call('EXISTS', headers) == 1 then tops = redis.call('HMGET', headers, unpack(ids)) end
+  end
+  -- Whoever leaves work behind wakes the next consumer, so that a burst wakes as many as it needs.
+  if left > 0 then signal(wake) end
+  return {now, deadline, left, ids, tokens, payloads, budgets, dues, attempts, tops}
+end
+
+local past = answered(replies, slot, sequence)
+if past then
+  for id, token in string.gmatch(past, '(%S+) (%S+)') do
+    local state, due, attempt, first, last = read(redis.call('HGET', deliveries, id) or '')
+    local payload = state == 'leased' and last == token and redis.call('HGET', messages, id)
+    if payload then hold(id, token, payload, due, attempt, first) end
+  end
+  return answer()
+end
+
+local waiting = redis.call('LLEN', ready) + redis.call('LLEN', retry)
+local counters = redis.call('HMGET', meta, 'token', 'delivered')
+redis.call('ZCARD', unack)
+redis.call('HLEN', deliveries)
+redis.call('LLEN', wake)
+begin(replies, slot)
+local token = math.max((counters[1] or 0) + 1, time)
+local budget, stale, seen, ghosts, pairs_held = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
+
+-- Claims up to n live entries of a list; the others are left over from an earlier place of their id and are skipped.
+local function take(list, state, n)
+  while n > 0 and budget > 0 do
+    local popped = redis.call('LPOP', list, math.min(n, budget))
+    if not popped or #popped == 0 then return end
+    budget = budget - #popped
+    local found = redis.call('HMGET', deliveries, unpack(popped))
+    local bodies = redis.call('HMGET', messages, unpack(popped))
+    for i, id in ipairs(popped) do
+      local is, due, attempt, first = read(found[i] or '')
+      if is ~= state or seen[id] then
+        stale[state] = stale[state] + 1
+      elseif not bodies[i] then
+        seen[id], ghosts[#ghosts + 1] = true, id
+      else
+        local drawn = string.format('%.0f', token)
+        hold(id, drawn, bodies[i], due, string.format('%d', attempt + 1), first == '0' and drawn or first)
+        seen[id], token, n, pairs_held[#ids] = true, token + 1, n - 1, id .. ' ' .. drawn
+      end
+    end
+  end
+end
+
+if wanted > 0 and waiting > 0 then
+  -- Retries are not starved: of every four messages delivered, one may come from retry first.
+  local delivered = tonumber(counters[2] or 0)
+  take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
+  take(ready, 'ready', wanted - #ids)
+  take(retry, 'retry', wanted - #ids)
+  if stale.ready > 0 then redis.call('HINCRBY', meta, 'stale_ready', -stale.ready) end
+  if stale.retry > 0 then redis.call('HINCRBY', meta, 'stale_retry', -stale.retry) end
+  if #ghosts > 0 then redis.call('HDEL', deliveries, unpack(ghosts)) end
+  if #ids > 0 then
+    redis.call('HSET', meta, 'token', tokens[#tokens])
+    redis.call('HINCRBY', meta, 'delivered', #ids)
+  end
+end
+local claimed = answer()
+remember(replies, slot, sequence, now, table.concat(pairs_held, ' '))
+return claimed

@@ -1,0 +1,48 @@
+-- Sends dead messages again: due at once, with fresh retries, as new lives of their ids.
+-- KEYS: pending zset, retries hash, messages hash, headers hash, dead zset, dead_messages hash, dead_ids hash,
+--   meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), then entries (id:token)
+-- Returns: a digit an entry: 1 redriven, 2 its id lives, 0 gone
+-- Re-run: answers what it answered.
+-- Uses: clock, once, dead, signal
+local pending, retries, messages, headers, dead, dead_messages, dead_ids, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override, budget = unpack(ARGV, 1, 4)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.ceil(clock(override) / 1000)
+for _, hash in ipairs({retries, headers, dead_ids, meta}) do redis.call('HLEN', hash) end
+redis.call('ZCARD', pending)
+redis.call('ZCARD', dead)
+redis.call('LLEN', wake)
+local answers, entries, lives, seen = {}, {}, {}, {}
+for i = 5, #ARGV do
+  local entry = ARGV[i]
+  local stored, answer = redis.call('HGET', dead_messages, entry), '0'
+  local id = string.match(entry, '^(.*):%d+$')
+  if stored and not seen[entry] then
+    if seen[id] or redis.call('HEXISTS', messages, id) == 1 then
+      answer = '2'
+    else
+      answer, seen[entry], seen[id], entries[#entries + 1] = '1', true, true, entry
+      local _, stop, sent_with, reason, error, top = string.find(stored, '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
+      local at = stop + 1 + reason + error
+      lives[#lives + 1] = {id = id, retries = budget ~= '' and budget or sent_with,
+        headers = string.sub(stored, at, at + top - 1), payload = string.sub(stored, at + top)}
+    end
+  end
+  answers[#answers + 1] = answer
+end
+begin(replies, slot)
+if #entries > 0 then
+  exhume(dead, dead_messages, dead_ids, entries)
+  for _, life in ipairs(lives) do
+    redis.call('ZADD', pending, now, life.id)
+    redis.call('HSET', retries, life.id, life.retries)
+    if life.headers ~= '' then redis.call('HSET', headers, life.id, life.headers) end
+    redis.call('HSET', messages, life.id, life.payload)
+  end
+  redis.call('HINCRBY', meta, 'redriven', #entries)
+  signal(wake)
+end
+return remember(replies, slot, sequence, now, table.concat(answers))

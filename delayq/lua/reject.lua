@@ -1,0 +1,37 @@
+-- Moves leased messages to the dead letter at once, whatever retries are left.
+-- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
+--   dead_messages hash, dead_ids hash, meta hash, replies hash
+-- ARGV: slot, sequence, now (ms or ''), then a rejection each: id, token, reason, error ('' for the last one)
+-- Returns: a digit a rejection: 1 dead, 0 not leased under this token
+-- Re-run: answers what it answered.
+-- Uses: clock, once, record, erase, dead
+local unack, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
+local slot, sequence, override = unpack(ARGV, 1, 3)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock(override) / 1000)
+for _, hash in ipairs({retries, messages, errors, dead_messages, dead_ids, meta}) do redis.call('HLEN', hash) end
+redis.call('ZCARD', unack)
+redis.call('ZCARD', dead)
+local answers, ids, rejected = {}, {}, {}
+for i = 4, #ARGV, 4 do
+  local id = ARGV[i]
+  local state, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
+  local payload = redis.call('HGET', messages, id)
+  answers[#answers + 1] = '0'
+  if state == 'leased' and token == ARGV[i + 1] and payload and not rejected[id] then
+    answers[#answers], ids[#ids + 1] = '1', id
+    rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
+      error = ARGV[i + 3] ~= '' and ARGV[i + 3] or redis.call('HGET', errors, id) or '',
+      headers = redis.call('HGET', headers, id) or '', left = redis.call('HGET', retries, id) or 0}
+  end
+end
+begin(replies, slot)
+if #ids > 0 then
+  erase(messages, retries, deliveries, headers, errors, ids)
+  redis.call('ZREM', unack, unpack(ids))
+  for _, id in ipairs(ids) do bury(dead, dead_messages, dead_ids, now, id, rejected[id]) end
+  redis.call('HINCRBY', meta, 'dead', #ids)
+end
+return remember(replies, slot, sequence, now, table.concat(answers))

@@ -1,0 +1,49 @@
+-- Gives messages that nobody is processing a new due time; their attempts and retries stay as they are.
+-- KEYS: pending zset, unack zset, garbage set, messages hash, deliveries hash, dead_ids hash, meta hash, replies hash,
+--   wake list
+-- ARGV: slot, sequence, now (ms or ''), then a message each: id, due (ms from now, or @ms since 1970)
+-- Returns: a digit a message: 1 rescheduled, 2 running, 3 dead, 0 gone
+-- Re-run: answers what it answered.
+-- Uses: clock, once, record, leave, signal
+local pending, unack, garbage, messages, deliveries, dead_ids, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override = unpack(ARGV, 1, 3)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.ceil(clock(override) / 1000)
+redis.call('ZCARD', pending)
+redis.call('ZCARD', unack)
+redis.call('HLEN', meta)
+redis.call('LLEN', wake)
+local answers, ids, dues, records, seen = {}, {}, {}, {}, {}
+for i = 4, #ARGV, 2 do
+  local id, due = ARGV[i], ARGV[i + 1]
+  local answer = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
+  if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
+    local record = redis.call('HGET', deliveries, id)
+    local state, _, attempts, first, token, holder = read(record or 'pending 0 0 0 0 -')
+    if state == 'leased' then
+      answer = '2'
+    elseif state == 'garbage' then
+      answer = '3'
+    else
+      due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', now + due)
+      answer, seen[id], ids[#ids + 1] = '1', true, id
+      dues[#dues + 1], dues[#dues + 2] = due, id
+      if state ~= 'pending' then leave(state, id) end
+      if record then
+        records[#records + 1], records[#records + 2] = id, write('pending', due, attempts, first, token, holder)
+      end
+    end
+  end
+  answers[#answers + 1] = answer
+end
+begin(replies, slot)
+if #ids > 0 then
+  depart(pending, unack, garbage, meta)
+  redis.call('ZADD', pending, unpack(dues))
+  if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
+  redis.call('HINCRBY', meta, 'rescheduled', #ids)
+  signal_if_first(wake, pending, ids)
+end
+return remember(replies, slot, sequence, now, table.concat(answers))

@@ -1,0 +1,54 @@
+"""The Lua scripts, each read from `lua/<name>.lua` together with the fragments that its header names.
+
+The header of a file is its contract: `KEYS` names the parts of a queue's keys in order (see `Keys`), `ARGV` the
+arguments, `Uses` the fragments of `lua/lib`. A script whose arguments begin with a slot and a sequence executes once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+MOST_IDS = 1000
+"""Ids one call may carry: a few milliseconds of the server's time, well within what Lua can unpack."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """One script: what the server runs and what its header promises."""
+
+    name: str
+    text: bytes
+    sha: bytes
+    parts: tuple[str, ...]
+    executes_once: bool
+
+
+@cache
+def script(name: str) -> Script:
+    """Return the script of a name, its fragments put before it."""
+    source = _read(f"{name}.lua")
+    header = _header(source)
+    fragments = [_read(f"lib/{fragment}.lua") for fragment in re.findall(r"\w+", header.get("Uses", ""))]
+    text = "\n".join([*fragments, source]).encode()
+    parts = tuple(entry.split()[0] for entry in header["KEYS"].split(", "))
+    sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+    return Script(name, text, sha, parts, header["ARGV"].startswith("slot, sequence"))
+
+
+def _read(path: str) -> str:
+    return files("delayq").joinpath("lua", path).read_text()
+
+
+def _header(source: str) -> dict[str, str]:
+    """Return the labelled paragraphs of the comment that a script begins with."""
+    lines: list[str] = []
+    for line in source.splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").strip())
+    labelled = re.split(r"(KEYS|ARGV|Returns|Re-run|Uses): ", " ".join(lines))[1:]
+    return {label: body.strip() for label, body in zip(labelled[::2], labelled[1::2], strict=True)}

@@ -1,0 +1,97 @@
+"""The servers that other tests rely on do what they say."""
+
+import pytest
+import redis
+
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import wait_until
+
+
+def test_answers_on_a_socket_with_a_short_path(redis_server):
+    assert redis_server.url.startswith("unix:///tmp/dq-")
+    assert len(redis_server.url) < 100
+    with redis_server.client() as client:
+        assert client.ping()
+
+
+def test_answers_on_a_port_when_asked(start_redis):
+    server = start_redis(tcp=True)
+    assert server.url == f"redis://127.0.0.1:{server.port}/0"
+    with server.client() as client:
+        assert client.config_get("bind") == {"bind": "127.0.0.1"}
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_every_test_gets_an_empty_redis(redis_client, attempt):
+    assert redis_client.dbsize() == 0
+    redis_client.set("left", "behind")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_killed_server_comes_back_at_its_address_without_its_data(start_redis, tcp):
+    server = start_redis(tcp=tcp)
+    url, pid = server.url, server.pid
+    with server.client() as client:
+        client.set("k", "v")
+        server.kill()
+        assert not server.is_running
+        with pytest.raises(redis.ConnectionError):
+            client.ping()
+        server.restart()
+        assert client.get("k") is None
+    assert (server.url, server.pid == pid) == (url, False)
+
+
+@pytest.mark.faults
+def test_with_an_append_only_file_a_killed_server_keeps_its_data(start_redis):
+    server = start_redis("--appendonly", "yes", "--appendfsync", "always")
+    with server.client() as client:
+        client.set("k", "v")
+        server.kill()
+        server.start()
+        assert client.get("k") == b"v"
+
+
+@pytest.mark.faults
+def test_a_paused_server_answers_nothing_until_resumed(start_redis):
+    server = start_redis()
+    server.pause()
+    with redis.Redis.from_url(server.url, socket_timeout=0.1) as client:
+        with pytest.raises(redis.TimeoutError):
+            client.ping()
+        server.resume()
+        wait_until(client.ping)
+
+
+@pytest.mark.faults
+def test_a_paused_server_can_be_stopped(start_redis):
+    server = start_redis()
+    server.pause()
+    server.stop()
+    assert not server.is_running
+
+
+def test_closing_leaves_no_process_and_no_files(redis_server):
+    with RedisServer() as server:
+        assert server.folder.exists()
+    assert not server.is_running
+    assert not server.folder.exists()
+
+
+def test_a_server_that_cannot_start_says_why(redis_server):
+    server = RedisServer("--no-such-option", "yes")
+    with pytest.raises(RuntimeError, match="no-such-option"), server:
+        pass
+    assert not server.folder.exists()
+
+
+def test_waiting_ends_with_the_condition():
+    answers = iter([False, None, 0, "yes"])
+    wait_until(lambda: next(answers))
+    assert next(answers, "none left") == "none left"
+
+
+def test_waiting_in_vain_fails_with_the_message():
+    with pytest.raises(AssertionError, match=r"not within 0\.02 s: the moon"):
+        wait_until(lambda: False, timeout=0.02, message="the moon")
