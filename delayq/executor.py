@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import random
 import re
@@ -37,6 +38,9 @@ from delayq.errors import (
     ServerError,
     UnavailableError,
 )
+from delayq.operation import Operation, Pause
+
+log = logging.getLogger("delayq.executor")
 
 T = TypeVar("T")
 Request = Call[Any] | Command[Any]
@@ -53,12 +57,6 @@ class Exchange(NamedTuple):
 
     data: bytes
     answers: int
-
-
-class Pause(NamedTuple):
-    """Seconds to wait before the next try."""
-
-    seconds: float
 
 
 _Conversation = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
@@ -155,8 +153,12 @@ class _Core:
                 for one in waiting:
                     one.answer = _given_up(one, trouble, reached=reached)
                 break
+            if patience and pause == _FIRST_PAUSE:
+                log.warning("Redis does not answer, trying again: %s", trouble)
             yield Pause(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
             pause = min(2 * pause, _LONGEST_PAUSE)
+        if patience and pause > _FIRST_PAUSE and not waiting:
+            log.info("Redis answers again")
         for one in sent:
             if one.slot:
                 self._slots.free.append(one.slot)
@@ -237,7 +239,7 @@ class Executor(_Core):
 
     def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
-        return cast("T", _only(self.run([request])))
+        return cast("T", _sound(self.run([request]))[0])
 
     def run(self, requests: Sequence[Request], *, patience: Patience | None = None) -> list[Any]:
         """Carry out calls in one round trip; returns an answer or a `DelayqError` for each.
@@ -255,6 +257,19 @@ class Executor(_Core):
                     step = conversation.send(self._exchange(step))
         except StopIteration as end:
             return cast("list[Any]", end.value)
+
+    def perform(self, operation: Operation[T]) -> T:
+        """Carry out an operation, call by call; raises what went wrong."""
+        try:
+            step = next(operation)
+            while True:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                    step = operation.send([])
+                else:
+                    step = operation.send(_sound(self.run(step)))
+        except StopIteration as end:
+            return cast("T", end.value)
 
     def _exchange(self, step: Exchange) -> list[Any] | Exception:
         connection = None
@@ -302,7 +317,7 @@ class AsyncExecutor(_Core):
 
     async def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
-        return cast("T", _only(await self.run([request])))
+        return cast("T", _sound(await self.run([request]))[0])
 
     async def run(self, requests: Sequence[Request], *, patience: Patience | None = None) -> list[Any]:
         """Carry out calls in one round trip; see `Executor.run`."""
@@ -317,6 +332,19 @@ class AsyncExecutor(_Core):
                     step = conversation.send(await self._exchange(step))
         except StopIteration as end:
             return cast("list[Any]", end.value)
+
+    async def perform(self, operation: Operation[T]) -> T:
+        """Carry out an operation, call by call; raises what went wrong."""
+        try:
+            step = next(operation)
+            while True:
+                if isinstance(step, Pause):
+                    await asyncio.sleep(step.seconds)
+                    step = operation.send([])
+                else:
+                    step = operation.send(_sound(await self.run(step)))
+        except StopIteration as end:
+            return cast("T", end.value)
 
     async def _exchange(self, step: Exchange) -> list[Any] | Exception:
         connection = None
@@ -363,11 +391,11 @@ def _refuse(error: Exception) -> Exception:
     return _NotConnectedError(str(error))
 
 
-def _only(answers: list[Any]) -> Any:
-    answer = answers[0]
-    if isinstance(answer, DelayqError):
-        raise answer
-    return answer
+def _sound(answers: list[Any]) -> list[Any]:
+    for answer in answers:
+        if isinstance(answer, DelayqError):
+            raise answer
+    return answers
 
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:

@@ -14,10 +14,9 @@ local now = math.floor(clock(override) / 1000)
 local ids = {}
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local records = redis.call('HMGET', deliveries, unpack(ids))
+redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-redis.call('HLEN', messages)
-redis.call('HLEN', retries)
-redis.call('HLEN', meta)
+for _, hash in ipairs({messages, retries, headers, errors, meta}) do redis.call('HLEN', hash) end
 local answers, done, seen = {}, {}, {}
 for n, id in ipairs(ids) do
   local token = tonumber(ARGV[4 + 2 * n])

@@ -13,8 +13,7 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-redis.call('HLEN', retries)
-redis.call('HLEN', meta)
+for _, hash in ipairs({retries, headers, errors, meta}) do redis.call('HLEN', hash) end
 local answers, cancelled, seen = {}, {}, {}
 for i = 4, #ARGV do
   local id = ARGV[i]

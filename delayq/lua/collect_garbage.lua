@@ -12,7 +12,9 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({retries, messages, deliveries, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, messages, deliveries, headers, errors, dead_messages, dead_ids}) do
+  redis.call('HLEN', hash)
+end
 redis.call('ZCARD', dead)
 local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
 local candidates, spent, found, buried = {}, {}, {}, 0

@@ -9,8 +9,15 @@
 local pending, ready, unack, retry, garbage, dead, messages, deliveries, meta = unpack(KEYS)
 local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
 local backoffs = tonumber(marks[3] or 0)
-local head = redis.call('LINDEX', ready, 0)
-local _, oldest = read(head and redis.call('HGET', deliveries, head) or '')
+-- The first ready message stands behind leftover entries; behind more than a hundred it is not looked for.
+local oldest
+for _, id in ipairs(redis.call('LRANGE', ready, 0, 99)) do
+  local state, due = read(redis.call('HGET', deliveries, id) or '')
+  if state == 'ready' then
+    oldest = due
+    break
+  end
+end
 return {
   math.floor(clock(ARGV[1]) / 1000),
   redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or '-1',

@@ -1,16 +1,16 @@
--- Reads all that is known of one message: the living one, or else its last death.
+-- Reads all that is known of one id: the living message, its last entry in the dead letter, or both.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash,
 --   dead_messages hash, dead_ids hash
 -- ARGV: id
--- Returns: payload, pending score, unack score, retries left, record, headers, error, then entry and message in the
---   dead letter; '' each for what is not there, and nothing at all for an id that is unknown
+-- Returns: payload, pending score, unack score, retries left, record, headers, error, last entry in the dead letter, and
+--   the dead message if none lives; '' each for what is not there, nothing at all for an id that is unknown
 -- Re-run: reads only.
 local pending, unack, retries, messages, deliveries, headers, errors, dead_messages, dead_ids = unpack(KEYS)
 local id = ARGV[1]
 local payload = redis.call('HGET', messages, id)
 local token = string.match(redis.call('HGET', dead_ids, id) or '', '(%d+)$')
 if not payload and not token then return {} end
-local entry = not payload and id .. ':' .. token or ''
+local entry = token and id .. ':' .. token or ''
 return {
   payload or '',
   redis.call('ZSCORE', pending, id) or '',
@@ -20,5 +20,5 @@ return {
   redis.call('HGET', headers, id) or '',
   redis.call('HGET', errors, id) or '',
   entry,
-  entry ~= '' and redis.call('HGET', dead_messages, entry) or '',
+  not payload and redis.call('HGET', dead_messages, entry) or '',
 }

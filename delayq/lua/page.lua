@@ -18,7 +18,9 @@ local rows, next_cursor, next_score = {}, '', ''
 local function add(id, at)
   if state == 'dead' then
     local stored = redis.call('HGET', dead_messages, id) or ''
-    rows[#rows + 1] = {id, at, string.sub(stored, 1, preview), #stored, '', '', '', ''}
+    local _, stop, reason, error, top = string.find(stored, '^%d+ %d+ %d+ %d+ (%d+) (%d+) (%d+)\n')
+    local head = stop and stop + reason + error + top or 0
+    rows[#rows + 1] = {id, at, string.sub(stored, 1, head + preview), #stored, '', '', '', ''}
     return
   end
   local record = redis.call('HGET', deliveries, id) or ''

@@ -1,0 +1,58 @@
+"""The start-up check: whether this Redis keeps what it is given, and whether this delayq understands the queue."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from delayq.calls import Command
+from delayq.errors import UnsafeServerError
+from delayq.keys import Keys, registry
+
+log = logging.getLogger("delayq.doctor")
+
+SCHEMA = 1
+"""The version of the structures that this delayq reads and writes."""
+LEAST_SERVER = (6, 2)
+
+
+def opening(keys: Keys, prefix: str, name: str) -> list[Command[Any]]:
+    """Return the commands that make a queue known and read what the check needs."""
+    return [
+        Command(("INFO",), lambda answer: answer),
+        Command(("HSETNX", keys.meta, "schema", SCHEMA), lambda answer: answer),
+        Command(("HGET", keys.meta, "schema"), lambda answer: answer),
+        Command(("SADD", registry(prefix), name), lambda answer: answer),
+    ]
+
+
+def check(name: str, answers: list[Any], *, embedded: bool, strict: bool) -> None:
+    """Warn of what could lose messages, and of a newer schema; refuse it if `strict`."""
+    info, _, schema, _ = answers
+    dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
+    if isinstance(schema, bytes) and int(schema) > SCHEMA:
+        dangers.append(f"queue {name} has schema {int(schema)}, this delayq knows {SCHEMA}: upgrade it")
+    if dangers and strict:
+        raise UnsafeServerError("; ".join(dangers))
+    for danger in dangers:
+        log.warning("%s", danger, extra={"queue": name})
+
+
+def find_dangers(info: dict[str, str]) -> list[str]:
+    """Return what of a server's `INFO` could lose messages, a sentence each."""
+    dangers = []
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        dangers.append(f"Redis evicts keys when it is full (maxmemory-policy {policy}): set noeviction")
+    if info.get("aof_enabled") == "0":
+        dangers.append("Redis keeps no append-only file: what was sent since the last snapshot is lost in a crash")
+    version = info.get("redis_version", "")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers and numbers < LEAST_SERVER:
+        dangers.append(f"Redis {version} is older than {'.'.join(map(str, LEAST_SERVER))}")
+    return dangers
+
+
+def _parse(info: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in info.decode("utf-8", "replace").splitlines())
+    return {name: value.strip() for name, colon, value in lines if colon}

@@ -1,0 +1,209 @@
+"""The consumer: when to look, how much to claim, when to renew, settle, collect, rest and stop.
+
+One loop turn is one round trip, in this order: settlements, heartbeat, expiry, collection, promotion, claim.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator
+from typing import Any
+
+from delayq.calls import Claimed, Collected, Promoted
+from delayq.errors import DelayqError
+from delayq.flow import Abandon, Completion, Event, Recall, Start, Step, Turn, Verdict, Wait
+from delayq.flows.held import Held
+from delayq.flows.owed import Owed
+from delayq.message import Holding, Tools
+from delayq.script import MOST_IDS
+
+log = logging.getLogger("delayq.consumer")
+
+COLLECT_EVERY = 60.0
+"""Seconds between collections when nothing is known to be spent: they also trim the dead letter by age."""
+AFTER_TROUBLE = 1.0
+"""Seconds of rest after Redis has refused a call."""
+
+Plan = list[tuple[Any, Callable[[Any], None]]]
+"""The calls of a turn, each with the reader of its answer."""
+
+
+class Consumption:
+    """One consumer's decisions. All times are local and monotonic, in seconds; None is never."""
+
+    def __init__(self, tools: Tools, *, holder: str, burst: bool = False) -> None:
+        """Consume a queue in the name of `holder`; in a burst, return when nothing is due any more."""
+        self.held = Held(tools.calls, tools.settings)
+        self.owed = Owed(tools.calls, tools.settings, self._settled)
+        self._tools = tools
+        self._tick = tools.settings.tick / 1000
+        self._holder = holder
+        self._burst = burst
+        self._now = 0.0
+        self._due_at: float | None = None
+        self._deadline_at: float | None = None
+        self._collect_at = 0.0
+        self._rest_until = 0.0
+        self._stop_at: float | None = None
+        self._expecting = True
+        self._signalled = False
+        self._drained = False
+        self._trouble = ""
+        self._claimed: list[Holding] = []
+
+    def run(self) -> Generator[Step, Event, None]:
+        """Consume until asked to stop; in a burst, until nothing is due."""
+        event = yield Wait(0, listen=False)
+        while True:
+            self._take_in(event)
+            if self._stop_at is not None:
+                yield from self._stop()
+                return
+            plan = self._plan()
+            event = yield Turn([call for call, _ in plan])
+            self._take_in(event)
+            self._read(plan, event)
+            if self._claimed:
+                event = yield Start(self._claimed)
+                self._take_in(event)
+            if self._burst and self._drained and not self.held:
+                return
+            event = yield Wait(self._pause(), listen=self.held.room() > 0)
+
+    def _stop(self) -> Generator[Step, Event, None]:
+        """Release what has not started, wait for what runs, nack what is cut off; settle everything."""
+        event = yield Recall()
+        for holding in event.recalled:
+            self.owed.add(Completion(holding, Verdict.RELEASE))
+        abandoned = False
+        while True:
+            self._take_in(event)
+            plan = self._housekeeping()
+            if plan:
+                event = yield Turn([call for call, _ in plan])
+                self._take_in(event)
+                self._read(plan, event)
+            late = self._stop_at is not None and self._now >= self._stop_at
+            if not self.held or (late and abandoned):
+                break
+            if late:
+                event = yield Abandon()
+                abandoned = True
+                for holding in self.held.holdings.values():
+                    if not holding.settled:
+                        self.owed.add(Completion(holding, Verdict.NACK, "cut off by a stop", 0))
+            else:
+                patience = max(0.0, (self._stop_at or 0.0) - self._now)
+                event = yield Wait(min(self._pause(), patience), listen=False)
+        if self.owed:
+            log.error("stopped with %d settlements unsent; the messages will be delivered again", len(self.owed))
+
+    # What has happened
+
+    def _take_in(self, event: Event) -> None:
+        self._now = event.now
+        self._signalled |= event.signalled
+        self._stop_at = event.stop_at
+        for completion in event.completions:
+            holding = completion.holding
+            if completion.verdict is Verdict.NOTHING:
+                self.held.holdings.pop(holding.receipt, None)
+            elif not holding.settled:
+                self.held.measure(completion.took)
+                self.owed.add(completion)
+
+    def _settled(self, holdings: list[Holding]) -> None:
+        for holding in holdings:
+            self.held.holdings.pop(holding.receipt, None)
+
+    # What to do next
+
+    def _housekeeping(self) -> Plan:
+        if self._now < self._rest_until:
+            return []
+        return [*self.owed.settle(), *self.held.heartbeat(self._now)]
+
+    def _plan(self) -> Plan:
+        """Return the calls of a turn in the order they must run."""
+        calls, settings = self._tools.calls, self._tools.settings
+        plan = self._housekeeping()
+        freed = min(len(self.owed), MOST_IDS) if plan else 0
+        late = self._deadline_at is not None and self._deadline_at <= self._now
+        if late:
+            plan.append((calls.unack_to_retry(), _nothing))
+        if self._collect_at <= self._now:
+            plan.append((self._tools.collect(), self._collected))
+        plan.append((calls.pending_to_ready(), self._look))
+        due = self._due_at is not None and self._due_at <= self._now
+        if self._expecting or self._signalled or due or late:
+            # A full consumer claims nothing, which passes its wake-up on to the next one.
+            room = min(self.held.room() + freed, MOST_IDS)
+            if room > 0 or self._signalled:
+                plan.append((calls.ready_to_unack(max(room, 0), lease=settings.lease, holder=self._holder), self._hold))
+        self._signalled = False
+        return plan
+
+    def _pause(self) -> float:
+        """Return how long nothing needs to be done unless something happens."""
+        if self._now < self._rest_until:
+            return self._rest_until - self._now
+        room = self.held.room() > 0
+        if self.owed or (room and self._expecting):
+            return 0.0
+        until = [self._now + self._tick]
+        if room and self._due_at is not None:
+            until.append(self._due_at)
+        if self._deadline_at is not None:
+            until.append(self._deadline_at)
+        if self.held:
+            until.append(self.held.heartbeat_at)
+        return max(0.0, min(until) - self._now)
+
+    # What Redis answered
+
+    def _read(self, plan: Plan, event: Event) -> None:
+        self._claimed = []
+        trouble = ""
+        for (_, read), answer in zip(plan, event.answers, strict=True):
+            if isinstance(answer, DelayqError):
+                trouble = trouble or str(answer)
+            else:
+                read(answer)
+        if trouble:
+            self._rest_until = self._now + AFTER_TROUBLE
+            if trouble != self._trouble:
+                log.error("Redis refused a call, trying again: %s", trouble)
+        self._trouble = trouble
+
+    def _look(self, promoted: Promoted) -> None:
+        # Promotion comes after settlements, expiry and collection, so it sees what they have left.
+        def local(at: int) -> float | None:
+            return None if at == -1 else self._now + (at - promoted.now) / 1000
+
+        self._due_at, self._deadline_at = local(promoted.next_due), local(promoted.next_deadline)
+        self._expecting = promoted.waiting > 0
+        if promoted.garbage:
+            self._collect_at = self._now
+        # A burst waits for what comes back within a tick, such as a message nacked without a delay.
+        soon = self._now + self._tick
+        self._drained = (
+            not promoted.waiting
+            and not promoted.garbage
+            and (self._due_at is None or self._due_at > self._now)
+            and (self._deadline_at is None or self._deadline_at > soon)
+        )
+
+    def _collected(self, collected: Collected) -> None:
+        if collected.trimmed:
+            text = "trimmed %d entries of the dead letter"
+            log.warning(text, collected.trimmed, extra={"trimmed": collected.trimmed})
+        self._collect_at = self._now if collected.left else self._now + COLLECT_EVERY
+
+    def _hold(self, claimed: Claimed) -> None:
+        self._claimed = self.held.hold(claimed, self._now)
+        self._expecting = claimed.left > 0
+        self._drained = self._drained and not claimed.left
+
+
+def _nothing(_: Any) -> None:
+    """Read an answer that the promotion after it tells better."""

@@ -1,0 +1,236 @@
+"""A delivered message as a callback or a puller sees it, and what can be done with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from delayq.calls import Calls, Delivery, Failure, Receipt, Rejection
+from delayq.clock import Duration, milliseconds, moment
+from delayq.config import Settings, nack_wait
+from delayq.errors import UndecodableError
+from delayq.operation import Operation
+from delayq.twins import twin
+
+if TYPE_CHECKING:
+    from delayq.executor import AsyncExecutor, Executor
+
+T = TypeVar("T")
+
+LONGEST_ERROR = 2048
+"""Characters of an error text that are kept."""
+SLOT_TTL = 86_400_000
+"""Milliseconds after which a silent call slot is forgotten: a day, far beyond any deadline of a call."""
+COLLECTED_AT_ONCE = 100
+"""Messages collected into the dead letter in one call: they carry their payloads."""
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class Holding:
+    """A delivery while this process holds it; times are local and monotonic, in seconds.
+
+    The consumer's flow reads and writes it, the worker that runs the callback marks when it starts.
+    """
+
+    __slots__ = ("claimed", "deadline", "delivery", "lateness", "lost", "settled", "started")
+
+    def __init__(self, delivery: Delivery, *, claimed: float, server_now: int, deadline: float) -> None:
+        """Hold `delivery`, claimed at a local time and a server time (ms), until a local deadline."""
+        self.delivery = delivery
+        self.claimed = claimed
+        self.deadline = deadline
+        self.lateness = (server_now - delivery.due) / 1000
+        self.started: float | None = None
+        self.lost = False
+        self.settled = False
+
+    @property
+    def receipt(self) -> Receipt:
+        """The right to settle this delivery."""
+        return Receipt(self.delivery.id, self.delivery.token)
+
+
+class Tools:
+    """What the messages of one queue need to settle themselves."""
+
+    __slots__ = ("calls", "decode", "settings")
+
+    def __init__(self, calls: Calls, settings: Settings, decode: Callable[[bytes], Any]) -> None:
+        """Bundle the calls, the settings and the payload decoder of a queue."""
+        self.calls = calls
+        self.settings = settings
+        self.decode = decode
+
+    def collect(self, ids: tuple[str, ...] = ()) -> Any:
+        """Return the call that moves spent messages (those named, or any) to the dead letter."""
+        return self.calls.collect_garbage(
+            limit=COLLECTED_AT_ONCE,
+            dead_max=self.settings.dead_max,
+            dead_ttl=self.settings.dead_ttl,
+            slot_ttl=SLOT_TTL,
+            ids=ids,
+        )
+
+
+class _Delivered(Generic[T]):
+    """What both kinds of message have in common: the facts, and the operations behind the methods."""
+
+    __slots__ = ("_executor", "_holding", "_tools", "lateness", "payload")
+
+    payload: T
+    """The payload, decoded."""
+    lateness: float
+    """Seconds between the due time and the hand-over to this process and its callback."""
+
+    def __init__(self, holding: Holding, tools: Tools, executor: Any) -> None:
+        """Wrap a held delivery; raises `UndecodableError` if its payload is none of the queue's."""
+        try:
+            self.payload = tools.decode(holding.delivery.payload)
+        except UndecodableError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
+            raise UndecodableError(f"undecodable: {error!r}") from error
+        self.lateness = holding.lateness + time.monotonic() - holding.claimed
+        self._holding = holding
+        self._tools = tools
+        self._executor = executor
+
+    def __repr__(self) -> str:
+        """Show the delivery without its payload, which may be private."""
+        return f"<{type(self).__name__} {self.id} attempt={self.attempt} retries_left={self.retries_left}>"
+
+    @property
+    def id(self) -> str:
+        """The message's id: the same over its attempts."""
+        return self._holding.delivery.id
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery this is, from 1; released ones are not counted."""
+        return self._holding.delivery.attempt
+
+    @property
+    def retries_left(self) -> int:
+        """How often the message will be delivered again if this attempt fails, and so on."""
+        return self._holding.delivery.retries_left
+
+    @property
+    def due(self) -> datetime:
+        """When the message was due, in UTC."""
+        return moment(self._holding.delivery.due)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers it was sent with."""
+        stored = self._holding.delivery.headers
+        return _decode_headers(stored) if stored else {}
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this delivery: higher than that of any delivery of this queue before it."""
+        return self._holding.delivery.token
+
+    @property
+    def lease_lost(self) -> bool:
+        """Whether the lease has run out or was taken over: somebody else may be at work on the message."""
+        return self._holding.lost or time.monotonic() > self._holding.deadline
+
+    def _settle(self) -> Receipt:
+        self._holding.settled = True
+        return self._holding.receipt
+
+    def _ack(self) -> Operation[bool]:
+        (answer,) = yield [self._tools.calls.ack([self._settle()])]
+        return bool(answer == "1")
+
+    def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
+        wait = self._tools.settings.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
+        failure = Failure(*self._settle(), nack_wait(wait / 1000), error[:LONGEST_ERROR])
+        (answer,) = yield [self._tools.calls.nack([failure])]
+        if answer == "2":
+            yield [self._tools.collect((self.id,))]
+        return bool(answer != "0")
+
+    def _extend(self, duration: Duration | None) -> Operation[bool]:
+        lease = self._tools.settings.lease if duration is None else milliseconds(duration, "lease", least=100)
+        before = time.monotonic()
+        (answer,) = yield [self._tools.calls.extend([self._holding.receipt], lease=lease)]
+        if answer == "1":
+            self._holding.deadline = before + lease / 1000
+        else:
+            self._holding.lost = True
+        return bool(answer == "1")
+
+    def _release(self) -> Operation[bool]:
+        (answer,) = yield [self._tools.calls.release([self._settle()])]
+        return bool(answer == "1")
+
+    def _reject(self, reason: str) -> Operation[bool]:
+        rejection = Rejection(*self._settle(), reason[:LONGEST_ERROR], "")
+        (answer,) = yield [self._tools.calls.reject([rejection])]
+        return bool(answer == "1")
+
+
+class Message(_Delivered[T]):
+    """A delivered message. Settling it by hand takes precedence over what the callback returns."""
+
+    __slots__ = ()
+    _executor: Executor
+
+    def ack(self) -> bool:
+        """Settle the message as done. True for exactly one receipt of its life, whoever comes first, late or not."""
+        return self._executor.perform(self._ack())
+
+    def nack(self, *, delay: Duration | None = None, error: str = "") -> bool:
+        """Have the message delivered again after `delay`, or the queue's `nack_delay`; takes one retry.
+
+        False, and nothing is changed, if the lease was lost before.
+        """
+        return self._executor.perform(self._nack(delay, error))
+
+    def extend(self, duration: Duration | None = None) -> bool:
+        """Renew the lease, counted from now; by default for the queue's `lease`. False if it was lost before."""
+        return self._executor.perform(self._extend(duration))
+
+    def release(self) -> bool:
+        """Give the message back to the head of the queue as if it had not been delivered; no retry is charged.
+
+        False, and nothing is changed, if the lease was lost before.
+        """
+        return self._executor.perform(self._release())
+
+    def reject(self, reason: str) -> bool:
+        """Move the message to the dead letter at once. False, and nothing is changed, if the lease was lost before."""
+        return self._executor.perform(self._reject(reason))
+
+
+class AsyncMessage(_Delivered[T]):
+    """A delivered message of an `AsyncDelayQueue`; see `Message`."""
+
+    __slots__ = ()
+    _executor: AsyncExecutor
+
+    @twin(Message.ack)
+    async def ack(self) -> bool:
+        return await self._executor.perform(self._ack())
+
+    @twin(Message.nack)
+    async def nack(self, *, delay: Duration | None = None, error: str = "") -> bool:
+        return await self._executor.perform(self._nack(delay, error))
+
+    @twin(Message.extend)
+    async def extend(self, duration: Duration | None = None) -> bool:
+        return await self._executor.perform(self._extend(duration))
+
+    @twin(Message.release)
+    async def release(self) -> bool:
+        return await self._executor.perform(self._release())
+
+    @twin(Message.reject)
+    async def reject(self, reason: str) -> bool:
+        return await self._executor.perform(self._reject(reason))

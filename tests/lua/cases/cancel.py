@@ -1,0 +1,73 @@
+"""`cancel`: out of everything, unless somebody is processing it."""
+
+from __future__ import annotations
+
+from tests.lua.cases.states import CROWD, DEAD, LEASED, PENDING, READY, STATES
+from tests.support.scripts import Case, World, calls
+
+_OUT = World(meta={"token": "T-3", "cancelled": 1})
+
+
+def _in_every_state() -> list[Case]:
+    answers = {"leased": "2", "garbage": "3", "dead": "3", "gone": "0"}
+    left = {
+        "pending": World(meta={"cancelled": 1}),
+        "rescheduled": _OUT,
+        "ready": World(ready=["a"], meta={"cancelled": 1, "stale_ready": 1}),
+        "released": _OUT + World(ready=["a"], meta=_OUT.meta | {"stale_ready": 1}),
+        "backoff": _OUT,
+        "retry": _OUT + World(retry=["a"], meta=_OUT.meta | {"stale_retry": 1}),
+    }
+    return [
+        Case(name, world + CROWD, calls.cancel(["a"]), answers.get(name, "1"), left.get(name, world) + CROWD)
+        for name, world in STATES.items()
+    ]
+
+
+_MANY = World(
+    pending={"a": 50, "b": 60},
+    ready=["c", "y", "d"],
+    retry=["e", "f"],
+    unack={"g": 5, "h": 6, "i": 7},
+    retries=dict.fromkeys("abcdefghi", 3),
+    messages=dict.fromkeys("abcdefghi", "m"),
+    deliveries={
+        "b": "pending 60 1 T-9 T-9 w",
+        "c": "ready -5 0 0 0 -",
+        "d": "ready -5 0 0 0 -",
+        "e": "retry -5 1 T-8 T-8 w",
+        "f": "retry -5 1 T-7 T-7 w",
+        "g": "backoff -5 1 T-6 T-6 w",
+        "h": "backoff -5 1 T-5 T-5 w",
+        "i": "leased -5 1 T-4 T-4 w",
+    },
+    meta={"backoffs": 2, "stale_ready": 1, "cancelled": 3},
+)
+
+CASES = [
+    *_in_every_state(),
+    Case("alive, and dead before", PENDING + DEAD, calls.cancel(["a"]), "1", DEAD.but(meta={"token": "T-3", "cancelled": 1})),
+    Case("running, and dead before", LEASED + DEAD, calls.cancel(["a"]), "2", LEASED + DEAD),
+    Case(
+        "twice in a batch is counted once",
+        READY,
+        calls.cancel(["a", "a"]),
+        "10",
+        World(ready=["a"], meta={"cancelled": 1, "stale_ready": 1}),
+    ),
+    Case(
+        "several",
+        _MANY,
+        calls.cancel([*"abcdefgxhi"]),
+        "1111111012",
+        World(
+            ready=["c", "y", "d"],
+            retry=["e", "f"],
+            unack={"i": 7},
+            retries={"i": 3},
+            messages={"i": "m"},
+            deliveries={"i": "leased -5 1 T-4 T-4 w"},
+            meta={"stale_ready": 3, "stale_retry": 2, "cancelled": 11},
+        ),
+    ),
+]

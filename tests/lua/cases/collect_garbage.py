@@ -1,0 +1,166 @@
+"""`collect_garbage`: spent messages to the dead letter, and the dead letter kept within its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from delayq.calls import Call, Collected
+from tests.lua.cases.states import CROWD, GARBAGE, STATES
+from tests.support.scripts import Case, Dead, World, calls
+
+
+def collect(
+    ids: Iterable[str] = (), *, limit: int = 1000, dead_max: int = 1000, dead_ttl: int = 1_000_000
+) -> Call[Collected]:
+    return calls.collect_garbage(limit=limit, dead_max=dead_max, dead_ttl=dead_ttl, slot_ttl=1_000_000, ids=ids)
+
+
+_DEAD = World(
+    dead={"a:T-7": 0},
+    dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "oops", "ha", "A")},
+    dead_ids={"a": "T-7"},
+    meta={"token": "T-3", "dead": 1},
+)
+
+
+def buried(**died: int) -> World:
+    """Return dead messages by their ids and times of death; the token of each is its time."""
+    return World(
+        dead={f"{id}:T{time:+d}": time for id, time in died.items()},
+        dead_messages={
+            f"{id}:T{time:+d}": Dead(1, 0, time, time, "retries spent", "", "", id) for id, time in died.items()
+        },
+        dead_ids={id: f"T{time:+d}" for id, time in died.items()},
+    )
+
+
+def _named() -> list[Case]:
+    cases = []
+    for name, world in STATES.items():
+        spent = name == "garbage"
+        after = _DEAD if spent else world
+        cases.append(
+            Case(f"named, {name}", world + CROWD, collect(["a"]), Collected(int(spent), 0, 1), after + CROWD)
+        )
+    both = GARBAGE + World(
+        garbage={"b"},
+        messages={"b": "B"},
+        retries={"b": 0},
+        deliveries={"b": "garbage -6 1 T-8 T-8 w"},
+    )
+    b_dead = World(
+        dead={"b:T-8": 0}, dead_messages={"b:T-8": Dead(1, 0, -6, 0, "retries spent", "", "", "B")}, dead_ids={"b": "T-8"}
+    )
+    return [
+        *cases,
+        Case("named twice dies once", GARBAGE, collect(["a", "a"]), Collected(1, 0, 0), _DEAD),
+        Case(
+            "any",
+            both,
+            collect(),
+            Collected(2, 0, 0),
+            _DEAD + b_dead + World(meta={"token": "T-3", "dead": 2}),
+        ),
+        Case(
+            "a second death leaves the first alone",
+            GARBAGE + buried(a=-50),
+            collect(),
+            Collected(1, 0, 0),
+            (_DEAD + buried(a=-50)).but(dead_ids={"a": "T-50 T-7"}),
+        ),
+        Case(
+            "counts add up",
+            GARBAGE.but(meta={"dead": 4}),
+            collect(),
+            Collected(1, 0, 0),
+            _DEAD.but(meta={"dead": 5}),
+        ),
+        Case(
+            "without an error and without headers",
+            GARBAGE.but(errors={}, headers={}),
+            collect(),
+            Collected(1, 0, 0),
+            _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "", "", "A")}),
+        ),
+        Case("spent, but not a message", GARBAGE.but(messages={}), collect(), Collected(0, 0, 0), World(meta={"token": "T-3"})),
+        Case(
+            "spent, but without a record", GARBAGE.but(deliveries={}), collect(), Collected(0, 0, 0), World(meta={"token": "T-3"})
+        ),
+        Case("nothing there", World(), collect(), Collected(0, 0, 0), World()),
+    ]
+
+
+def _trimmed() -> list[Case]:
+    four = buried(a=-40, b=-30, c=-20, d=-10)
+    twice = buried(a=-40, b=-30).but(
+        dead={"a:T-40": -40, "a:T-20": -20, "b:T-30": -30},
+        dead_ids={"a": "T-40 T-20", "b": "T-30"},
+    )
+    return [
+        Case(
+            "the oldest go when there are too many",
+            four,
+            collect(dead_max=2),
+            Collected(0, 2, 0),
+            buried(c=-20, d=-10).but(meta={"trimmed": 2}),
+        ),
+        Case("as many as there may be", four, collect(dead_max=4), Collected(0, 0, 0), four),
+        Case("none at all may stay", four, collect(dead_max=0), Collected(0, 4, 0), World(meta={"trimmed": 4})),
+        Case(
+            "those too old go",
+            four.but(meta={"trimmed": 5}),
+            collect(dead_ttl=20),
+            Collected(0, 3, 0),
+            buried(d=-10).but(meta={"trimmed": 8}),
+        ),
+        Case(
+            "too many, of which some are too old",
+            four,
+            collect(dead_ttl=40, dead_max=2),
+            Collected(0, 2, 0),
+            buried(c=-20, d=-10).but(meta={"trimmed": 2}),
+        ),
+        Case(
+            "too old, of which some are too many",
+            four,
+            collect(dead_ttl=30, dead_max=3),
+            Collected(0, 2, 0),
+            buried(c=-20, d=-10).but(meta={"trimmed": 2}),
+        ),
+        Case(
+            "no more than the limit are trimmed for their number",
+            four,
+            collect(dead_max=0, limit=3),
+            Collected(0, 3, 0),
+            buried(d=-10).but(meta={"trimmed": 3}),
+        ),
+        Case(
+            "no more than the limit are trimmed for their age",
+            four,
+            collect(dead_ttl=5, limit=3),
+            Collected(0, 3, 0),
+            buried(d=-10).but(meta={"trimmed": 3}),
+        ),
+        Case(
+            "of an id that died twice, the other death stays",
+            twice,
+            collect(dead_max=2),
+            Collected(0, 1, 0),
+            twice.but(
+                dead={"a:T-20": -20, "b:T-30": -30},
+                dead_messages={"b:T-30": twice.dead_messages["b:T-30"]},
+                dead_ids={"a": "T-20", "b": "T-30"},
+                meta={"trimmed": 1},
+            ),
+        ),
+        Case(
+            "what dies now counts with the others",
+            GARBAGE + buried(b=-30, c=-20),
+            collect(dead_max=2),
+            Collected(1, 1, 0),
+            buried(c=-20) + _DEAD + World(meta={"token": "T-3", "dead": 1, "trimmed": 1}),
+        ),
+    ]
+
+
+CASES = [*_named(), *_trimmed()]

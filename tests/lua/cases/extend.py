@@ -1,0 +1,48 @@
+"""`extend`: a longer lease for those that hold it."""
+
+from __future__ import annotations
+
+from delayq.calls import Receipt
+from tests.lua.cases.states import CROWD, LEASED, STATES
+from tests.support.scripts import Case, T, World, calls
+
+_HELD = World(
+    unack={"a": 100, "b": 200, "c": 300},
+    deliveries={"a": "leased -5 1 T-9 T-9 w", "b": "leased -5 1 T-8 T-8 w", "c": "leased -5 1 T-7 T-7 w"},
+)
+
+CASES = [
+    *(
+        Case(name, world + CROWD, calls.extend([Receipt("a", T - 7)], lease=45_000), "0", world + CROWD)
+        for name, world in STATES.items()
+        if name != "leased"
+    ),
+    Case(
+        "leased under this token",
+        LEASED + CROWD,
+        calls.extend([Receipt("a", T - 7)], lease=45_000),
+        "1",
+        LEASED.but(unack={"a": 45_000}) + CROWD,
+    ),
+    Case(
+        "leased under a later token",
+        LEASED + CROWD,
+        calls.extend([Receipt("a", T - 9)], lease=45_000),
+        "0",
+        LEASED + CROWD,
+    ),
+    Case(
+        "a lease that is over, but not yet moved",
+        LEASED.but(unack={"a": -10}),
+        calls.extend([Receipt("a", T - 7)], lease=45_000),
+        "1",
+        LEASED.but(unack={"a": 45_000}),
+    ),
+    Case(
+        "several",
+        _HELD,
+        calls.extend([Receipt("a", T - 9), Receipt("b", T), Receipt("x", T), Receipt("c", T - 7)], lease=50),
+        "1001",
+        _HELD.but(unack={"a": 50, "b": 200, "c": 50}),
+    ),
+]

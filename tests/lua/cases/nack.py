@@ -1,0 +1,89 @@
+"""`nack`: back after a delay with the error kept, or spent."""
+
+from __future__ import annotations
+
+from delayq.calls import Call, Failure
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES
+from tests.support.scripts import Case, T, World, calls
+
+
+def nack(token: int = T - 7, delay: int = 500, error: str = "boom") -> Call[str]:
+    return calls.nack([Failure("a", token, delay, error)])
+
+
+_FAILED = BACKOFF.but(
+    retries={"a": 1}, errors={"a": "boom"}, meta={"token": "T-3", "backoffs": 1, "nacked": 1}, wake=1
+)
+_SPENT = GARBAGE.but(errors={"a": "boom"}, meta={"token": "T-3", "nacked": 1})
+_HELD = World(
+    unack={"a": 500, "b": 600, "c": 700, "d": 800},
+    retries={"a": 3, "b": 0, "c": 2, "d": 1},
+    deliveries={
+        "a": "leased -5 1 T-9 T-9 w",
+        "b": "leased -5 1 T-8 T-8 w",
+        "c": "leased -5 1 T-7 T-7 w",
+        "d": "backoff -5 1 T-6 T-6 w",
+    },
+    errors={"b": "first"},
+    meta={"backoffs": 1, "nacked": 5},
+)
+
+CASES = [
+    *(
+        Case(name, world + CROWD, nack(), "0", world + CROWD)
+        for name, world in STATES.items()
+        if name != "leased"
+    ),
+    Case("leased under this token", LEASED + CROWD, nack(), "1", _FAILED + CROWD),
+    Case("leased under a later token", LEASED + CROWD, nack(T - 9), "0", LEASED + CROWD),
+    Case("leased under an earlier token", LEASED + CROWD, nack(T - 6), "0", LEASED + CROWD),
+    Case("no delay", LEASED, nack(delay=0), "1", _FAILED.but(unack={"a": 0})),
+    Case("no error: the last one is kept", LEASED, nack(error=""), "1", _FAILED.but(errors={"a": "oops"})),
+    Case("the last retry", LEASED.but(retries={"a": 1}), nack(), "1", _FAILED.but(retries={"a": 0})),
+    Case(
+        "not the next thing to happen: nobody is woken",
+        LEASED + CROWD,
+        nack(delay=90_001),
+        "1",
+        (_FAILED + CROWD).but(unack={"a": 90_001, "r": 90_000}, wake=0),
+    ),
+    Case("a wake-up that is not taken yet is enough", LEASED.but(wake=1), nack(), "1", _FAILED),
+    Case("spent", LEASED.but(retries={"a": 0}) + CROWD, nack(), "2", (_SPENT + CROWD).but(retries=GARBAGE.retries | CROWD.retries)),
+    Case("spent, no error", LEASED.but(retries={"a": 0}), nack(error=""), "2", _SPENT.but(errors={"a": "oops"})),
+    Case("spent, retries unknown", LEASED.but(retries={}), nack(), "2", _SPENT.but(retries={})),
+    Case(
+        "twice in a batch is charged once",
+        LEASED,
+        calls.nack([Failure("a", T - 7, 500, "boom"), Failure("a", T - 7, 900, "again")]),
+        "10",
+        _FAILED,
+    ),
+    Case(
+        "several",
+        _HELD,
+        calls.nack(
+            [
+                Failure("a", T - 9, 9000, "ea"),
+                Failure("x", T - 9, 10, "ex"),
+                Failure("b", T - 8, 10, ""),
+                Failure("c", T - 7, 800, "ec"),
+                Failure("d", T - 6, 10, "ed"),
+            ]
+        ),
+        "10210",
+        World(
+            unack={"a": 9000, "c": 800, "d": 800},
+            garbage={"b"},
+            retries={"a": 2, "b": 0, "c": 1, "d": 1},
+            deliveries={
+                "a": "backoff -5 1 T-9 T-9 w",
+                "b": "garbage -5 1 T-8 T-8 w",
+                "c": "backoff -5 1 T-7 T-7 w",
+                "d": "backoff -5 1 T-6 T-6 w",
+            },
+            errors={"a": "ea", "b": "first", "c": "ec"},
+            meta={"backoffs": 3, "nacked": 8},
+            wake=1,
+        ),
+    ),
+]

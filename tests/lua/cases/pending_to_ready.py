@@ -1,0 +1,89 @@
+"""`pending_to_ready`: what is due, in which order, and what the consumer learns besides."""
+
+from __future__ import annotations
+
+from delayq.calls import Promoted
+from tests.lua.cases.states import CROWD
+from tests.support.scripts import NOW, Case, World, calls
+
+_DUE = World(
+    pending={"a": -1, "b": -3, "c": -2, "d": 9},
+    retries=dict.fromkeys("abcd", 3),
+    messages=dict.fromkeys("abcd", "m"),
+)
+
+CASES = [
+    Case(
+        "nothing there", World(), calls.pending_to_ready(), Promoted(0, -1, -1, 0, 0, NOW), World()
+    ),
+    Case(
+        "nothing due, but much to see",
+        CROWD,
+        calls.pending_to_ready(),
+        Promoted(0, NOW + 90_000, NOW + 90_000, 2, 1, NOW),
+        CROWD,
+    ),
+    Case(
+        "due this very millisecond, and one millisecond later",
+        World(pending={"a": 0, "b": 1}),
+        calls.pending_to_ready(),
+        Promoted(1, NOW + 1, -1, 1, 0, NOW),
+        World(pending={"b": 1}, ready=["a"], deliveries={"a": "ready 0 0 0 0 -"}),
+    ),
+    Case(
+        "all that is due, earliest first, behind what is ready",
+        _DUE + CROWD,
+        calls.pending_to_ready(),
+        Promoted(3, NOW + 9, NOW + 90_000, 5, 1, NOW),
+        (_DUE + CROWD).but(
+            pending={"d": 9, "p": 90_000},
+            ready=["q", "b", "c", "a"],
+            deliveries=CROWD.deliveries
+            | {"a": "ready -1 0 0 0 -", "b": "ready -3 0 0 0 -", "c": "ready -2 0 0 0 -"},
+        ),
+    ),
+    Case(
+        "no more than the limit, and when the next one is due",
+        _DUE,
+        calls.pending_to_ready(2),
+        Promoted(2, NOW - 1, -1, 2, 0, NOW),
+        _DUE.but(
+            pending={"a": -1, "d": 9},
+            ready=["b", "c"],
+            deliveries={"b": "ready -3 0 0 0 -", "c": "ready -2 0 0 0 -"},
+        ),
+    ),
+    Case(
+        "a rescheduled message keeps its attempts, tokens and holder",
+        World(pending={"a": -5, "b": -4}, deliveries={"a": "pending -5 2 T-9 T-7 w"}),
+        calls.pending_to_ready(),
+        Promoted(2, -1, -1, 2, 0, NOW),
+        World(ready=["a", "b"], deliveries={"a": "ready -5 2 T-9 T-7 w", "b": "ready -4 0 0 0 -"}),
+    ),
+    Case(
+        "stale entries are not waiting",
+        World(pending={"a": 0}, ready=["x", "b"], retry=["y", "z", "c"], meta={"stale_ready": 1, "stale_retry": 2}),
+        calls.pending_to_ready(),
+        Promoted(1, -1, -1, 3, 0, NOW),
+        World(
+            ready=["x", "b", "a"],
+            retry=["y", "z", "c"],
+            deliveries={"a": "ready 0 0 0 0 -"},
+            meta={"stale_ready": 1, "stale_retry": 2},
+        ),
+    ),
+    Case(
+        "never fewer than none are waiting",
+        World(ready=["x"], meta={"stale_ready": 2}),
+        calls.pending_to_ready(),
+        Promoted(0, -1, -1, 0, 0, NOW),
+        World(ready=["x"], meta={"stale_ready": 2}),
+    ),
+    Case(
+        "the earliest due and the earliest deadline are told",
+        World(pending={"a": 7, "b": 5}, unack={"c": -3, "d": 4}, garbage={"e", "f"}),
+        calls.pending_to_ready(),
+        Promoted(0, NOW + 5, NOW - 3, 0, 2, NOW),
+        World(pending={"a": 7, "b": 5}, unack={"c": -3, "d": 4}, garbage={"e", "f"}),
+    ),
+]

@@ -1,0 +1,31 @@
+"""`purge`: the queue is empty; its dead, its token and its totals stay."""
+
+from __future__ import annotations
+
+from tests.lua.cases.states import BACKOFF, CROWD, DEAD
+from tests.support.scripts import Case, World, calls
+
+_TOTALS = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
+_FULL = (BACKOFF + CROWD + DEAD).but(
+    wake=1,
+    ready=["q", "x", "x"],
+    retry=["y", "s"],
+    meta=_TOTALS | {"backoffs": 1, "stale_ready": 2, "stale_retry": 1},
+)
+
+CASES = [
+    Case("nothing there", World(), calls.purge(), 0, World()),
+    Case(
+        "everything there",
+        _FULL,
+        calls.purge(),
+        6,
+        World(
+            dead=_FULL.dead,
+            dead_messages=_FULL.dead_messages,
+            dead_ids=_FULL.dead_ids,
+            meta=_TOTALS | {"purged": 7},
+        ),
+    ),
+    Case("the dead stay", DEAD, calls.purge(), 0, DEAD),
+]

@@ -1,0 +1,308 @@
+"""`ready_to_unack`: order, fairness, tokens, leases, and entries that are not what they seem."""
+
+from __future__ import annotations
+
+from delayq.calls import Call, Claimed, Delivery
+from tests.support.scripts import NOW, Case, T, World, calls
+
+LEASE = 30_000
+
+
+def claim(wanted: int) -> Call[Claimed]:
+    return calls.ready_to_unack(wanted, lease=LEASE, holder="me")
+
+
+def claimed(*deliveries: Delivery, left: int = 0) -> Claimed:
+    return Claimed(NOW, NOW + LEASE, left, list(deliveries))
+
+
+def given(id: str, token: int = T, retries: int = 3, attempt: int = 1, headers: bytes = b"", due: int = -5) -> Delivery:
+    """Return a delivery of a message of `_waiting`."""
+    return Delivery(id, token, id.upper().encode(), retries, NOW + due, attempt, headers)
+
+
+def waiting(ready: str = "", retry: str = "", **others: object) -> World:
+    """Return fresh messages in ready, and messages delivered once in retry; an id a letter."""
+    ids = ready + retry
+    return World(
+        ready=list(ready),
+        retry=list(retry),
+        retries=dict.fromkeys(ids, 3),
+        messages={id: id.upper() for id in ids},
+        deliveries={id: "ready -5 0 0 0 -" for id in ready} | {id: "retry -5 1 T-9 T-9 w" for id in retry},
+    ).but(**others)
+
+
+def _plain() -> list[Case]:
+    abc = waiting("abc")
+    return [
+        Case("nothing there", World(), claim(3), claimed(), World()),
+        Case(
+            "one message",
+            waiting("a"),
+            claim(3),
+            claimed(given("a")),
+            waiting("a").but(
+                ready=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me"},
+                meta={"token": "T+0", "delivered": 1},
+            ),
+        ),
+        Case(
+            "first come, first served; who leaves some behind wakes the next",
+            abc,
+            claim(2),
+            claimed(given("a"), given("b", T + 1), left=1),
+            abc.but(
+                ready=["c"],
+                unack={"a": LEASE, "b": LEASE},
+                deliveries=abc.deliveries | {"a": "leased -5 1 T+0 T+0 me", "b": "leased -5 1 T+1 T+1 me"},
+                meta={"token": "T+1", "delivered": 2},
+                wake=1,
+            ),
+        ),
+        Case(
+            "a wake-up that is not taken yet is enough",
+            waiting("ab", wake=1),
+            claim(1),
+            claimed(given("a"), left=1),
+            waiting("ab").but(
+                ready=["b"],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me", "b": "ready -5 0 0 0 -"},
+                meta={"token": "T+0", "delivered": 1},
+                wake=1,
+            ),
+        ),
+        Case("none wanted: the wake-up is passed on", waiting("a"), claim(0), claimed(left=1), waiting("a", wake=1)),
+        Case(
+            "none wanted, retries wait",
+            waiting("", "a"),
+            claim(0),
+            claimed(left=1),
+            waiting("", "a", wake=1),
+        ),
+        Case("none wanted, none there", World(), claim(0), claimed(), World()),
+        Case(
+            "headers come along with those that have some",
+            waiting("ab", headers={"b": "hb", "z": "hz"}),
+            claim(2),
+            claimed(given("a"), given("b", T + 1, headers=b"hb")),
+            waiting("ab").but(
+                ready=[],
+                unack={"a": LEASE, "b": LEASE},
+                headers={"b": "hb", "z": "hz"},
+                deliveries={"a": "leased -5 1 T+0 T+0 me", "b": "leased -5 1 T+1 T+1 me"},
+                meta={"token": "T+1", "delivered": 2},
+            ),
+        ),
+        Case(
+            "no retries left, and none known",
+            waiting("ab", retries={"a": 0}),
+            claim(2),
+            claimed(given("a", retries=0), given("b", T + 1, retries=0)),
+            waiting("ab").but(
+                ready=[],
+                retries={"a": 0},
+                unack={"a": LEASE, "b": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me", "b": "leased -5 1 T+1 T+1 me"},
+                meta={"token": "T+1", "delivered": 2},
+            ),
+        ),
+    ]
+
+
+def _lives() -> list[Case]:
+    return [
+        Case(
+            "a retry keeps the first token of its life",
+            waiting("", "a"),
+            claim(1),
+            claimed(given("a", attempt=2)),
+            waiting("", "a").but(
+                retry=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 2 T-9 T+0 me"},
+                meta={"token": "T+0", "delivered": 1},
+            ),
+        ),
+        Case(
+            "a released message keeps the first token of its life, and its attempt is counted again",
+            waiting("a", deliveries={"a": "ready -7 0 T-9 T-9 w"}),
+            claim(1),
+            claimed(given("a", attempt=1, due=-7)),
+            waiting("a").but(
+                ready=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -7 1 T-9 T+0 me"},
+                meta={"token": "T+0", "delivered": 1},
+            ),
+        ),
+        Case(
+            "tokens rise, even if the clock goes back",
+            waiting("ab", meta={"token": "T+500", "delivered": 8}),
+            claim(2),
+            claimed(given("a", T + 501), given("b", T + 502)),
+            waiting("ab").but(
+                ready=[],
+                unack={"a": LEASE, "b": LEASE},
+                deliveries={"a": "leased -5 1 T+501 T+501 me", "b": "leased -5 1 T+502 T+502 me"},
+                meta={"token": "T+502", "delivered": 10},
+            ),
+        ),
+        Case(
+            "a token drawn this very microsecond is not drawn again",
+            waiting("a", meta={"token": "T+0"}),
+            claim(1),
+            claimed(given("a", T + 1)),
+            waiting("a").but(
+                ready=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 1 T+1 T+1 me"},
+                meta={"token": "T+1", "delivered": 1},
+            ),
+        ),
+    ]
+
+
+def _fair() -> list[Case]:
+    both = waiting("abcdef", "uvwxyz")
+
+    def case(name: str, delivered: int, wanted: int, order: str) -> Case:
+        attempts = {id: 1 if id in "abcdef" else 2 for id in order}
+        tokens = {id: T + n for n, id in enumerate(order)}
+        return Case(
+            name,
+            both.but(meta={"delivered": delivered}),
+            claim(wanted),
+            claimed(*[given(id, tokens[id], attempt=attempts[id]) for id in order], left=12 - len(order)),
+            both.but(
+                ready=[id for id in both.ready if id not in order],
+                retry=[id for id in both.retry if id not in order],
+                unack=dict.fromkeys(order, LEASE),
+                deliveries=both.deliveries
+                | {id: f"leased -5 1 T+{n} T+{n} me" for n, id in enumerate(order) if id in "abcdef"}
+                | {id: f"leased -5 2 T-9 T+{n} me" for n, id in enumerate(order) if id in "uvwxyz"},
+                meta={"token": f"T+{len(order) - 1}", "delivered": delivered + len(order)},
+                wake=1 if len(order) < 12 else 0,
+            ),
+        )
+
+    return [
+        case("the first three of four are ready ones", 0, 3, "abc"),
+        case("of four one is a retry, and it comes first", 0, 4, "uabc"),
+        case("the fourth of four is a retry", 3, 1, "u"),
+        case("the first of the next four is a ready one", 4, 1, "a"),
+        case("a quarter, counted over the calls", 3, 6, "uvabcd"),
+        case("ready ones first, retries fill up", 0, 10, "uvabcdefwx"),
+        case("all there is", 0, 12, "uvwabcdefxyz"),
+        Case(
+            "more wanted than there are",
+            waiting("a", "u"),
+            claim(5),
+            claimed(given("u", attempt=2), given("a", T + 1)),
+            waiting("a", "u").but(
+                ready=[],
+                retry=[],
+                unack={"a": LEASE, "u": LEASE},
+                deliveries={"u": "leased -5 2 T-9 T+0 me", "a": "leased -5 1 T+1 T+1 me"},
+                meta={"token": "T+1", "delivered": 2},
+            ),
+        ),
+    ]
+
+
+def _stale() -> list[Case]:
+    def case(name: str, record: str | None, place: str, **held: object) -> Case:
+        """A stale entry `x` before a live one, `a`."""
+        live = waiting("a") if place == "ready" else waiting("", "a")
+        kept = {} if record is None else {"x": record}
+        attempt, first = (1, "T+0") if place == "ready" else (2, "T-9")
+        before = live.but(
+            **{place: ["x", "a"]},
+            deliveries=live.deliveries | kept,
+            messages={"a": "A", "x": "X"},
+            meta={f"stale_{place}": 1},
+            **held,
+        )
+        return Case(
+            f"{name}, in {place}",
+            before,
+            claim(1),
+            claimed(given("a", attempt=attempt)),
+            before.but(
+                **{place: []},
+                unack={"a": LEASE} | before.unack,
+                deliveries=kept | {"a": f"leased -5 {attempt} {first} T+0 me"},
+                meta={"token": "T+0", "delivered": 1},
+            ),
+        )
+
+    again = waiting("a").but(ready=["a", "a"], meta={"stale_ready": 1})
+    elsewhere = waiting("a").but(ready=["u", "a"], meta={"stale_ready": 1}) + waiting("", "u")
+    ghost = waiting("a").but(
+        ready=["g", "g", "a"],
+        retry=["h"],
+        deliveries={"g": "ready -5 0 0 0 -", "h": "retry -5 1 T-9 T-9 w", "a": "ready -5 0 0 0 -"},
+        meta={"stale_ready": 1},
+    )
+    return [
+        *(
+            case(name, record, place, **held)
+            for place in ("ready", "retry")
+            for name, record, held in (
+                ("an entry of a cancelled or acked message", None, {}),
+                ("an entry of a rescheduled message", "pending 5 1 T-9 T-9 w", {"pending": {"x": 5}}),
+                ("an entry of a leased message", "leased -5 2 T-9 T-9 w", {"unack": {"x": 5}}),
+            )
+        ),
+        Case(
+            "an old entry of a message that is ready again: claimed once",
+            again,
+            claim(2),
+            claimed(given("a")),
+            again.but(
+                ready=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me"},
+                meta={"token": "T+0", "delivered": 1},
+            ),
+        ),
+        Case(
+            "an old entry in ready of a message that is in retry: claimed from there",
+            elsewhere,
+            claim(3),
+            claimed(given("a", T), given("u", T + 1, attempt=2)),
+            elsewhere.but(
+                ready=[],
+                retry=[],
+                unack={"a": LEASE, "u": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me", "u": "leased -5 2 T-9 T+1 me"},
+                meta={"token": "T+1", "delivered": 2},
+            ),
+        ),
+        Case(
+            "a record without a message is dropped",
+            ghost,
+            claim(3),
+            claimed(given("a")),
+            ghost.but(
+                ready=[],
+                retry=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me"},
+                meta={"token": "T+0", "delivered": 1},
+            ),
+        ),
+        Case(
+            "nothing but stale entries",
+            World(ready=["x", "y"], retry=["z"], meta={"stale_ready": 2, "stale_retry": 1}),
+            claim(1),
+            claimed(),
+            World(),
+        ),
+    ]
+
+
+CASES = [*_plain(), *_lives(), *_fair(), *_stale()]

@@ -1,0 +1,104 @@
+"""`redrive`: dead messages begin a new life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from delayq.calls import Call
+from tests.lua.cases.states import CROWD, DEAD, STATES
+from tests.support.scripts import Case, Dead, T, World, calls
+
+
+def redrive(*entries: str, retries: int | None = None) -> Call[str]:
+    return calls.redrive(entries, retries=retries)
+
+
+def dead(deaths: Iterable[tuple[str, int]]) -> World:
+    """Return deaths of ids, each with its token."""
+    deaths = list(deaths)
+    return World(
+        dead={f"{id}:T{token:+d}": -1 for id, token in deaths},
+        dead_messages={f"{id}:T{token:+d}": Dead(1, 3, -9, -1, "r", "e", "", id) for id, token in deaths},
+        dead_ids={id: " ".join(f"T{token:+d}" for other, token in deaths if other == id) for id, _ in deaths},
+    )
+
+
+A = f"a:{T - 7}"
+
+_ALIVE = World(
+    pending={"a": 0},
+    retries={"a": 1},
+    messages={"a": "A"},
+    headers={"a": "ha"},
+    meta={"token": "T-3", "redriven": 1},
+    wake=1,
+)
+
+
+def _onto_every_state() -> list[Case]:
+    return [
+        Case(f"{name} again", world + DEAD + CROWD, redrive(A), "2", world + DEAD + CROWD)
+        for name, world in STATES.items()
+        if name not in ("dead", "gone")
+    ]
+
+
+CASES = [
+    *_onto_every_state(),
+    Case("dead: due at once, with headers and as many retries as it was sent with", DEAD + CROWD, redrive(A), "1", _ALIVE + CROWD),
+    Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),
+    Case("with no retries", DEAD, redrive(A, retries=0), "1", _ALIVE.but(retries={"a": 0})),
+    Case("gone", CROWD, redrive(A), "0", CROWD),
+    Case("another death of that id", DEAD + CROWD, redrive(f"a:{T - 8}"), "0", DEAD + CROWD),
+    Case("not an entry at all", DEAD + CROWD, redrive("a"), "0", DEAD + CROWD),
+    Case(
+        "without headers; a wake-up that is not taken yet is enough",
+        dead([("b", -5)]).but(wake=1),
+        redrive(f"b:{T - 5}"),
+        "1",
+        World(pending={"b": 0}, retries={"b": 3}, messages={"b": "b"}, meta={"redriven": 1}, wake=1),
+    ),
+    Case(
+        "any bytes",
+        DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "r\n1", "e\n2 3", "h\x00\n", "\x00\n7 7\n\xff")}),
+        redrive(A),
+        "1",
+        _ALIVE.but(headers={"a": "h\x00\n"}, messages={"a": "\x00\n7 7\n\xff"}),
+    ),
+    Case("an entry twice in a batch", DEAD, redrive(A, A), "10", _ALIVE),
+    Case(
+        "two deaths of one id: one life",
+        dead([("a", -9), ("a", -5)]),
+        redrive(f"a:{T - 9}", f"a:{T - 5}"),
+        "12",
+        dead([("a", -5)])
+        + World(pending={"a": 0}, retries={"a": 3}, messages={"a": "a"}, meta={"redriven": 1}, wake=1),
+    ),
+    Case(
+        "several",
+        dead([("a", -9), ("b", -8), ("c", -7)]).but(meta={"redriven": 2}),
+        redrive(f"a:{T - 9}", f"x:{T - 9}", f"c:{T - 7}"),
+        "101",
+        dead([("b", -8)])
+        + World(
+            pending={"a": 0, "c": 0},
+            retries={"a": 3, "c": 3},
+            messages={"a": "a", "c": "c"},
+            meta={"redriven": 4},
+            wake=1,
+        ),
+    ),
+    Case(
+        "an id that looks like the entry of another",
+        dead([("a", 0), (f"a:{T}", -3)]),
+        redrive(f"a:{T}", f"a:{T}:{T - 3}"),
+        "11",
+        World(
+            pending={"a": 0, f"a:{T}": 0},
+            retries={"a": 3, f"a:{T}": 3},
+            messages={"a": "a", f"a:{T}": f"a:{T}"},
+            meta={"redriven": 2},
+            wake=1,
+        ),
+    ),
+]

@@ -1,0 +1,90 @@
+"""`reject`: to the dead letter at once."""
+
+from __future__ import annotations
+
+from delayq.calls import Call, Rejection
+from tests.lua.cases.states import CROWD, LEASED, STATES
+from tests.support.scripts import Case, Dead, T, World, calls
+
+
+def reject(token: int = T - 7, error: str = "boom") -> Call[str]:
+    return calls.reject([Rejection("a", token, "no such user", error)])
+
+
+_DEAD = World(
+    dead={"a:T-7": 0},
+    # Two attempts and two retries left: it was sent with three.
+    dead_messages={"a:T-7": Dead(2, 3, -5, 0, "no such user", "boom", "ha", "A")},
+    dead_ids={"a": "T-7"},
+    meta={"token": "T-3", "dead": 1},
+)
+_HELD = World(
+    unack={"a": 100, "b": 200, "c": 300},
+    retries={"a": 3, "b": 0},
+    messages={"a": "\x00\nA\xff", "b": "", "c": "C"},
+    deliveries={"a": "leased -5 1 T-9 T-9 w", "b": "leased -6 4 T-8 T-6 w", "c": "leased -7 1 T-5 T-5 w"},
+    headers={"b": "h\nb"},
+    errors={"b": "last"},
+    dead={"b:T-99": -50},
+    dead_messages={"b:T-99": Dead(1, 0, -60, -50, "r", "", "", "old")},
+    dead_ids={"b": "T-99"},
+    meta={"dead": 6},
+)
+
+CASES = [
+    *(
+        Case(name, world + CROWD, reject(), "0", world + CROWD)
+        for name, world in STATES.items()
+        if name != "leased"
+    ),
+    Case("leased under this token", LEASED + CROWD, reject(), "1", _DEAD + CROWD),
+    Case("leased under a later token", LEASED + CROWD, reject(T - 9), "0", LEASED + CROWD),
+    Case(
+        "no error: the last one is kept",
+        LEASED,
+        reject(error=""),
+        "1",
+        _DEAD.but(dead_messages={"a:T-7": Dead(2, 3, -5, 0, "no such user", "oops", "ha", "A")}),
+    ),
+    Case(
+        "twice in a batch dies once",
+        LEASED,
+        calls.reject([Rejection("a", T - 7, "no such user", "boom"), Rejection("a", T - 7, "other", "other")]),
+        "10",
+        _DEAD,
+    ),
+    Case(
+        "retries unknown",
+        LEASED.but(retries={}),
+        reject(),
+        "1",
+        _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "no such user", "boom", "ha", "A")}),
+    ),
+    Case("a lease without a message", LEASED.but(messages={}), reject(), "0", LEASED.but(messages={})),
+    Case(
+        "several; a second death leaves the first alone",
+        _HELD,
+        calls.reject(
+            [
+                Rejection("a", T - 9, "ra", ""),
+                Rejection("x", T - 9, "rx", ""),
+                Rejection("b", T - 6, "r b", ""),
+                Rejection("c", T - 6, "rc", ""),
+            ]
+        ),
+        "1010",
+        World(
+            unack={"c": 300},
+            messages={"c": "C"},
+            deliveries={"c": "leased -7 1 T-5 T-5 w"},
+            dead={"b:T-99": -50, "a:T-9": 0, "b:T-6": 0},
+            dead_messages={
+                "b:T-99": Dead(1, 0, -60, -50, "r", "", "", "old"),
+                "a:T-9": Dead(1, 3, -5, 0, "ra", "", "", "\x00\nA\xff"),
+                "b:T-6": Dead(4, 3, -6, 0, "r b", "last", "h\nb", ""),
+            },
+            dead_ids={"a": "T-9", "b": "T-99 T-6"},
+            meta={"dead": 8},
+        ),
+    ),
+]

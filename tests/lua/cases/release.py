@@ -1,0 +1,65 @@
+"""`release`: back to the head of ready, in order and uncharged."""
+
+from __future__ import annotations
+
+from delayq.calls import Receipt
+from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES
+from tests.support.scripts import Case, T, World, calls
+
+_BACK = RELEASED.but(deliveries={"a": "ready -5 1 T-9 T-7 w"}, meta={"token": "T-3", "released": 1}, wake=1)
+_HELD = World(
+    ready=["y", "z"],
+    unack={"a": 500, "b": 500, "c": 500, "d": 500},
+    retries=dict.fromkeys("abcd", 3),
+    deliveries={
+        "a": "leased -5 1 T-9 T-9 w",
+        "b": "leased -4 1 T-8 T-8 w",
+        "c": "leased -3 3 T-7 T-6 w",
+        "d": "leased -2 1 T-5 T-5 w",
+    },
+    meta={"released": 2},
+)
+
+CASES = [
+    *(
+        Case(name, world + CROWD, calls.release([Receipt("a", T - 7)]), "0", world + CROWD)
+        for name, world in STATES.items()
+        if name != "leased"
+    ),
+    Case("leased under this token", LEASED + CROWD, calls.release([Receipt("a", T - 7)]), "1", _BACK + CROWD),
+    Case(
+        "leased under a later token", LEASED + CROWD, calls.release([Receipt("a", T - 9)]), "0", LEASED + CROWD
+    ),
+    Case(
+        "a wake-up that is not taken yet is enough",
+        LEASED.but(wake=1),
+        calls.release([Receipt("a", T - 7)]),
+        "1",
+        _BACK,
+    ),
+    Case(
+        "twice in a batch is released once",
+        LEASED,
+        calls.release([Receipt("a", T - 7), Receipt("a", T - 7)]),
+        "10",
+        _BACK,
+    ),
+    Case(
+        "several keep their order, before those that wait",
+        _HELD,
+        calls.release([Receipt("a", T - 9), Receipt("x", T), Receipt("b", T - 8), Receipt("d", T), Receipt("c", T - 6)]),
+        "10101",
+        _HELD.but(
+            ready=["a", "b", "c", "y", "z"],
+            unack={"d": 500},
+            deliveries={
+                "a": "ready -5 0 T-9 T-9 w",
+                "b": "ready -4 0 T-8 T-8 w",
+                "c": "ready -3 2 T-7 T-6 w",
+                "d": "leased -2 1 T-5 T-5 w",
+            },
+            meta={"released": 5},
+            wake=1,
+        ),
+    ),
+]

@@ -1,0 +1,71 @@
+"""One message, `a`, in each state it can be in, and a crowd of others that nothing done to it may touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.scripts import Dead, World
+
+
+def _sent(**places: Any) -> World:
+    return World(retries={"a": 2}, messages={"a": "A"}, headers={"a": "ha"}, **places)
+
+
+def _delivered(state: str, **places: Any) -> World:
+    """`a` after its second delivery, by w under T-7; its first one in this life had T-9."""
+    meta = {"token": "T-3"} | places.pop("meta", {})
+    return _sent(deliveries={"a": f"{state} -5 2 T-9 T-7 w"}, errors={"a": "oops"}, meta=meta, **places)
+
+
+PENDING = _sent(pending={"a": 60_000})
+RESCHEDULED = _delivered("pending", pending={"a": 60_000})
+READY = _sent(ready=["a"], deliveries={"a": "ready -5 0 0 0 -"})
+RELEASED = _delivered("ready", ready=["a"])
+LEASED = _delivered("leased", unack={"a": 30_000})
+BACKOFF = _delivered("backoff", unack={"a": 500}, meta={"backoffs": 1})
+RETRY = _delivered("retry", retry=["a"])
+GARBAGE = _delivered("garbage", garbage={"a"}).but(retries={"a": 0})
+DEAD = World(
+    dead={"a:T-7": -100},
+    dead_messages={"a:T-7": Dead(2, 1, -500, -100, "no such user", "oops", "ha", "A")},
+    dead_ids={"a": "T-7"},
+    meta={"token": "T-3"},
+)
+GONE = World(meta={"token": "T-3"})
+
+STATES = {
+    "pending": PENDING,
+    "rescheduled": RESCHEDULED,
+    "ready": READY,
+    "released": RELEASED,
+    "leased": LEASED,
+    "backoff": BACKOFF,
+    "retry": RETRY,
+    "garbage": GARBAGE,
+    "dead": DEAD,
+    "gone": GONE,
+}
+
+_OTHERS = ["p", "q", "r", "s", "t"]
+
+CROWD = World(
+    pending={"p": 90_000},
+    ready=["q"],
+    unack={"r": 90_000},
+    retry=["s"],
+    garbage={"t"},
+    retries=dict.fromkeys(_OTHERS, 5),
+    messages={id: id.upper() for id in _OTHERS},
+    deliveries={
+        "q": "ready -50 0 0 0 -",
+        "r": "leased -50 1 T-90 T-90 w",
+        "s": "retry -50 1 T-80 T-80 w",
+        "t": "garbage -50 1 T-70 T-70 w",
+    },
+    headers={id: f"h{id}" for id in _OTHERS},
+    errors={id: f"e{id}" for id in _OTHERS},
+    dead={"u:T-60": -90},
+    dead_messages={"u:T-60": Dead(1, 5, -50, -90, "retries spent", "eu", "hu", "U")},
+    dead_ids={"u": "T-60"},
+)
+"""A message in every other place."""

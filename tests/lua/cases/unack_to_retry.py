@@ -1,0 +1,120 @@
+"""`unack_to_retry`: leases that ran out, nack delays that are over."""
+
+from __future__ import annotations
+
+from delayq.calls import Expired
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY
+from tests.support.scripts import NOW, Case, World, calls
+
+_LATE = LEASED.but(unack={"a": 0}) + CROWD
+_OVER = BACKOFF.but(unack={"a": 0}) + CROWD
+_SEVERAL = World(
+    unack={"a": -2, "b": -4, "c": -3, "d": -1, "e": 9},
+    retries={"a": 1, "b": 0, "c": 0, "d": 1, "e": 1},
+    deliveries={
+        "a": "leased -9 1 T-9 T-9 w",
+        "b": "leased -9 1 T-8 T-8 w",
+        "c": "backoff -9 1 T-7 T-7 w",
+        "d": "leased -9 1 T-6 T-6 w",
+        "e": "leased -9 1 T-5 T-5 w",
+    },
+    meta={"backoffs": 4, "expired": 6},
+)
+
+CASES = [
+    Case("nothing there", World(), calls.unack_to_retry(), Expired(0, 0, -1), World()),
+    Case("nothing late", CROWD, calls.unack_to_retry(), Expired(0, 0, NOW + 90_000), CROWD),
+    Case(
+        "a lease that ends next millisecond",
+        LEASED.but(unack={"a": 1}),
+        calls.unack_to_retry(),
+        Expired(0, 0, NOW + 1),
+        LEASED.but(unack={"a": 1}),
+    ),
+    Case(
+        "a lease that ends this very millisecond costs a retry",
+        _LATE,
+        calls.unack_to_retry(),
+        Expired(1, 0, NOW + 90_000),
+        CROWD
+        + RETRY.but(retries={"a": 1}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+    ),
+    Case(
+        "a lease that ends with the last retry left",
+        _LATE.but(retries=_LATE.retries | {"a": 1}),
+        calls.unack_to_retry(),
+        Expired(1, 0, NOW + 90_000),
+        CROWD
+        + RETRY.but(retries={"a": 0}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+    ),
+    Case(
+        "a lease that ends with no retry left",
+        _LATE.but(retries=_LATE.retries | {"a": 0}),
+        calls.unack_to_retry(),
+        Expired(0, 1, NOW + 90_000),
+        CROWD + GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+    ),
+    Case(
+        "a lease that ends with retries unknown",
+        LEASED.but(unack={"a": -1}, retries={}),
+        calls.unack_to_retry(),
+        Expired(0, 1, -1),
+        GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+    ),
+    Case(
+        "a nack delay that is over costs nothing more and keeps the error",
+        _OVER,
+        calls.unack_to_retry(),
+        Expired(1, 0, NOW + 90_000),
+        CROWD + RETRY,
+    ),
+    Case(
+        "a nack delay of the last retry",
+        _OVER.but(retries=_OVER.retries | {"a": 0}),
+        calls.unack_to_retry(),
+        Expired(1, 0, NOW + 90_000),
+        CROWD + RETRY.but(retries={"a": 0}),
+    ),
+    Case(
+        "several, in the order of their deadlines",
+        _SEVERAL,
+        calls.unack_to_retry(),
+        Expired(3, 1, NOW + 9),
+        World(
+            unack={"e": 9},
+            retry=["c", "a", "d"],
+            garbage={"b"},
+            retries={"a": 0, "b": 0, "c": 0, "d": 0, "e": 1},
+            errors=dict.fromkeys("abd", "lease expired"),
+            deliveries={
+                "a": "retry -9 1 T-9 T-9 w",
+                "b": "garbage -9 1 T-8 T-8 w",
+                "c": "retry -9 1 T-7 T-7 w",
+                "d": "retry -9 1 T-6 T-6 w",
+                "e": "leased -9 1 T-5 T-5 w",
+            },
+            meta={"backoffs": 3, "expired": 9},
+        ),
+    ),
+    Case(
+        "no more than the limit",
+        _SEVERAL,
+        calls.unack_to_retry(2),
+        Expired(1, 1, NOW - 2),
+        _SEVERAL.but(
+            unack={"a": -2, "d": -1, "e": 9},
+            retry=["c"],
+            garbage={"b"},
+            errors={"b": "lease expired"},
+            deliveries=_SEVERAL.deliveries | {"b": "garbage -9 1 T-8 T-8 w", "c": "retry -9 1 T-7 T-7 w"},
+            meta={"backoffs": 3, "expired": 7},
+        ),
+    ),
+    Case(
+        "an id without a record is dropped",
+        World(unack={"x": -5}, retries={"x": 3}),
+        calls.unack_to_retry(),
+        Expired(0, 0, -1),
+        World(retries={"x": 3}),
+    ),
+]

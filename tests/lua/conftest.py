@@ -1,0 +1,31 @@
+"""The two Redises that every script must run on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from delayq.config import read_settings
+from delayq.executor import Executor, open_executor
+
+_names = (f"memory://lua-{number}" for number in itertools.count())
+
+
+@pytest.fixture(params=["redis", "embedded"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    """An executor on an empty Redis: a real one, and the embedded one."""
+    # An embedded server each: an error within Lua can spoil it for later scripts.
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else next(_names)
+    opened = open_executor({"url": url}, read_settings({}))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def real_executor(redis_url: str) -> Iterator[Executor]:
+    """An executor on an empty real Redis."""
+    opened = open_executor({"url": redis_url}, read_settings({}))
+    yield opened
+    opened.close()

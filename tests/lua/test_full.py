@@ -1,0 +1,67 @@
+"""When Redis is full nothing is added, and everything that makes room or moves messages along goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from delayq.config import read_settings
+from delayq.errors import QueueFullError
+from delayq.executor import Executor, open_executor
+from tests.lua.tables import TABLES
+from tests.support.scripts import Case, deliver, observe, observe_replies, plant
+
+pytestmark = pytest.mark.faults
+
+
+@contextmanager
+def full(executor: Executor) -> Iterator[None]:
+    executor.client.config_set("maxmemory", "1")
+    yield
+    executor.client.config_set("maxmemory", "0")
+
+
+@pytest.fixture
+def executor(start_redis):
+    opened = open_executor({"url": start_redis().url}, read_settings({"deadline": 0.001}))
+    yield opened
+    opened.close()
+
+
+def test_a_send_is_refused_as_a_whole(executor):
+    executor.client.script_load(TABLES["send"][0].call.script.text)
+    for case in TABLES["send"]:
+        executor.client.flushdb()
+        plant(executor, case.before)
+        with full(executor), pytest.raises(QueueFullError):
+            executor.call(case.call)
+        assert (case.name, observe(executor)) == (case.name, case.before)
+        assert not observe_replies(executor)
+
+
+@pytest.mark.parametrize("script", sorted(TABLES.keys() - {"send"}))
+def test_everything_else_runs_through(executor, script):
+    for case in TABLES[script]:
+        executor.client.flushdb()
+        plant(executor, case.before)
+        with full(executor):
+            answer = executor.call(case.call)
+        assert (case.name, answer) == (case.name, case.answer)
+        assert (case.name, observe(executor)) == (case.name, case.after)
+
+
+@pytest.mark.parametrize("script", sorted(TABLES))
+def test_a_call_is_answered_again(executor, script):
+    def answered_twice(case: Case):
+        plant(executor, case.before)
+        answer = deliver(executor, case.call)
+        with full(executor):
+            return answer, deliver(executor, case.call)
+
+    for case in TABLES[script]:
+        if not isinstance(case.answer, type):
+            executor.client.flushdb()
+            assert (case.name, *answered_twice(case)) == (case.name, case.answer, case.answer)
+            assert (case.name, observe(executor)) == (case.name, case.after)

@@ -1,0 +1,424 @@
+"""Plays random calls against a Redis and the model at once, and compares each answer and all that is stored."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import note
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from redis.exceptions import NoScriptError
+
+from delayq.calls import Call, Calls, Claimed, Command, Failure, Outgoing, Receipt, Rejection
+from delayq.errors import OutcomeUnknown, QueueFullError
+from delayq.executor import Executor
+from delayq.keys import Keys
+from delayq.script import MOST_IDS
+from tests.model.model import FullError, Model
+from tests.model.scan import check, read
+
+# Few values, so that ids collide and times coincide. Ids hold what also stands between the parts of stored texts.
+IDS = ("a", "b", "b:1", "c:2:3", "d")
+START = 1_700_000_000_000
+DAY = 86_400_000
+CONSUMERS = ("one", "two")
+
+ids = st.sampled_from(IDS)
+several_ids = st.one_of(ids.map(lambda id: [id]), st.lists(ids, min_size=2, max_size=3))
+delays = st.sampled_from((0, 1, 10, 50))
+moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
+budgets = st.sampled_from((0, 1, 1, 2, 3))
+tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
+outgoing = st.tuples(ids, moments, budgets, tops)
+consumers = st.sampled_from(CONSUMERS)
+leases = st.sampled_from((5, 20, 100, 1000))
+limits = st.sampled_from((1, 2, MOST_IDS))
+errors = st.sampled_from(("", "boom", "ähem\nbang"))
+reruns = st.sampled_from((0, 0, 1, 2))
+# Receipts that a consumer holds, or that were used or forgotten, counted from the newest.
+picks = st.tuples(st.sampled_from(("held", "held", "old")), st.sampled_from(range(6)))
+several_picks = st.one_of(st.lists(picks, min_size=1, max_size=3, unique=True), picks.map(lambda pick: [pick, pick]))
+dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
+
+has_receipts = precondition(lambda self: self.held or self.old)
+has_died = precondition(lambda self: self.entries)
+serials = itertools.count(1)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """A queue with producers, two consumers that lose replies and memory, a keeper, and a clock that jumps."""
+
+    def __init__(self, executor: Executor, reached: Counter[str]) -> None:
+        super().__init__()
+        self.executor, self.reached = executor, reached
+        self.calls = Calls(Keys.of("model", f"q{next(serials)}"), clock=lambda: self.now)
+        self.model = Model()
+        self.now = self.latest = START
+        self.sent = 0
+        self.held: list[Receipt] = []
+        self.old: list[Receipt] = []
+        self.entries: list[str] = []
+        self.sequences: Counter[str] = Counter()
+        self.claims: dict[str, list[Receipt]] = {}
+        """What the last claim of each consumer brought, while the server remembers it."""
+        self.claimed_at: dict[str, int] = {}
+        self.expects_wake = False
+        self.scan = read(executor, self.calls)
+        self.is_seen = True
+
+    def teardown(self) -> None:
+        keys = self.calls.keys
+        self.executor.client.delete(*(getattr(keys, part) for part in keys.__slots__))
+
+    # Producers.
+
+    @initialize(messages=st.lists(outgoing, min_size=3, max_size=6))
+    def send_first(self, messages):
+        self._send(messages)
+
+    @rule(message=outgoing, replace=st.booleans(), reruns=reruns)
+    def send_one(self, message, replace, reruns):
+        self._send([message], replace=replace, reruns=reruns)
+
+    @rule(
+        messages=st.lists(outgoing, min_size=2, max_size=5),
+        replace=st.booleans(),
+        max_length=st.sampled_from((None, None, 4)),
+        reruns=reruns,
+    )
+    def send_many(self, messages, replace, max_length, reruns):
+        self._send(messages, replace=replace, max_length=max_length, reruns=reruns)
+
+    def _send(self, messages, *, replace=False, max_length=None, reruns=0):
+        out, situations = [], []
+        for id, moment, budget, headers in messages:
+            self.sent += 1
+            situations.append("named twice" if any(id == earlier.id for earlier in out) else self._place(id))
+            payload = b"\x00%d\n%s" % (self.sent, id.encode())
+            out.append(Outgoing(id, self._due(moment), budget, payload, headers))
+        call = self.calls.send(out, replace=replace, max_length=max_length)
+        try:
+            expected = self.model.send(self.now, out, replace=replace, max_length=max_length)
+        except FullError:
+            self._refused(call)
+        else:
+            self._play(call, expected, situations, reruns)
+
+    def _refused(self, call: Call[str]) -> None:
+        self.reached["send: full"] += 1
+        try:
+            answer = self.executor.call(call)
+        except QueueFullError:
+            return
+        raise AssertionError(f"not refused, but {answer}")
+
+    @rule(ids=several_ids, reruns=reruns)
+    def cancel(self, ids, reruns):
+        situations = [self._place(id) for id in ids]
+        self._play(self.calls.cancel(ids), self.model.cancel(ids), situations, reruns)
+
+    @rule(ids=several_ids, moment=moments, reruns=reruns)
+    def reschedule(self, ids, moment, reruns):
+        situations = [self._place(id) for id in ids]
+        times = [(id, self._due(moment)) for id in ids]
+        self._play(self.calls.reschedule(times), self.model.reschedule(self.now, times), situations, reruns)
+
+    # Consumers.
+
+    @rule(limit=limits, reruns=reruns)
+    def promote(self, limit, reruns):
+        promoted = self.model.pending_to_ready(self.now, limit)
+        self._reach("some moved", "promote", promoted.moved)
+        self._reach("limited", "promote", promoted.moved and 0 <= promoted.next_due <= self.now)
+        self._play(self.calls.pending_to_ready(limit), promoted, reruns=reruns)
+
+    @rule(consumer=consumers, wanted=st.integers(0, 4), lease=leases, is_lost=st.booleans(), reruns=reruns)
+    def claim(self, consumer, wanted, lease, is_lost, reruns):
+        offered, highest = {state: self.scan.offered(state) for state in ("ready", "retry")}, self.model.token
+        deliveries = self.model.ready_to_unack(self.now, wanted, lease, consumer, **offered)
+        self.sequences[consumer] += 1
+        self.claims[consumer] = [Receipt(one.id, one.token) for one in deliveries]
+        self.claimed_at[consumer] = self.now
+        for _ in range(1 + reruns):
+            answer = self._claim(consumer, self.sequences[consumer], wanted, lease)
+            assert answer._replace(left=0) == Claimed(self.now, self.now + lease, 0, deliveries)
+        tokens = [highest, *(one.token for one in answer.deliveries)]
+        assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
+        assert all(one.due <= self.latest for one in answer.deliveries)
+        if not is_lost:
+            self.held += self.claims[consumer]
+
+        ids = [one.id for one in deliveries]
+        entries = self.scan.ready + self.scan.retry
+        self._reach("several", "claim", len(ids) > 1)
+        self._reach("reply lost", "claim", is_lost and ids)
+        self._reach("retry before ready", "claim", ids and offered["ready"] and ids[0] in offered["retry"])
+        self._reach("ready before retry", "claim", ids and offered["retry"] and ids[0] in offered["ready"])
+        self._reach("stale entry skipped", "claim", len(entries) - answer.left > len(ids))
+        self._reach("an id listed twice", "claim", any(entries.count(id) > 1 for id in ids))
+        self._reach("delivered again", "claim", any(one.attempt > 1 for one in deliveries))
+        self._reach("promoted before the clock was set back", "claim", any(one.due > self.now for one in deliveries))
+        self._reach("with headers", "claim", any(one.headers for one in deliveries))
+
+    @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases)
+    def tick(self, consumer, wanted, lease):
+        """What a consumer does all the time; when nothing waits, it sleeps until something does."""
+        if not self.scan.ready and not self.scan.retry:
+            self.wait_for_the_next(offset=0)
+        self.promote(limit=MOST_IDS, reruns=0)
+        self.expire(limit=MOST_IDS, reruns=0)
+        self.agrees()
+        self.claim(consumer=consumer, wanted=wanted, lease=lease, is_lost=False, reruns=0)
+
+    @precondition(lambda self: self.claims)
+    @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases)
+    def claim_replayed(self, consumer, wanted, lease):
+        """The last claim of a consumer is sent again, perhaps much later."""
+        if consumer not in self.claims:
+            return
+        remembered = self.claims[consumer]
+        deliveries = self.model.replay(self.now, remembered, lease)
+        answer = self._claim(consumer, self.sequences[consumer], wanted, lease)
+        assert answer._replace(left=0) == Claimed(self.now, self.now + lease, 0, deliveries)
+        receipts = [Receipt(one.id, one.token) for one in deliveries]
+        self.held += [receipt for receipt in receipts if receipt not in self.held]
+        self._reach("all still held", "replay", receipts and receipts == remembered)
+        self._reach("some still held", "replay", receipts and receipts != remembered)
+        self._reach("none still held", "replay", remembered and not receipts)
+
+    @precondition(lambda self: self.claims)
+    @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases)
+    def claim_overtaken(self, consumer, wanted, lease):
+        """The last but one claim of a consumer arrives late."""
+        if consumer not in self.claims:
+            return
+        answer = self._claim(consumer, self.sequences[consumer] - 1, wanted, lease)
+        assert answer._replace(left=0) == Claimed(self.now, self.now + lease, 0, [])
+        self._reach("overtaken", "replay", 1)
+
+    def _claim(self, consumer: str, sequence: int, wanted: int, lease: int) -> Claimed:
+        call = self.calls.ready_to_unack(wanted, lease=lease, holder=consumer)
+        answer = self._send_raw(call, f"claims of {consumer}", sequence, self.now)
+        self.expects_wake |= answer.left > 0
+        self.is_seen = False
+        return answer
+
+    @has_receipts
+    @rule(picks=several_picks, discarded=st.booleans(), reruns=reruns)
+    def ack(self, picks, discarded, reruns):
+        receipts, situations = self._use(picks)
+        expected = self.model.ack(receipts, discarded=discarded)
+        self._play(self.calls.ack(receipts, discarded=discarded), expected, situations, reruns)
+
+    @has_receipts
+    @rule(picks=several_picks, delay=delays, error=errors, reruns=reruns)
+    def nack(self, picks, delay, error, reruns):
+        receipts, situations = self._use(picks)
+        failures = [Failure(*receipt, delay, error) for receipt in receipts]
+        self._play(self.calls.nack(failures), self.model.nack(self.now, failures), situations, reruns)
+
+    @has_receipts
+    @rule(picks=several_picks, lease=leases, reruns=reruns)
+    def extend(self, picks, lease, reruns):
+        receipts, situations = self._use(picks, keep=True)
+        expected = self.model.extend(self.now, receipts, lease=lease)
+        self._play(self.calls.extend(receipts, lease=lease), expected, situations, reruns)
+
+    @has_receipts
+    @rule(picks=several_picks, reruns=reruns)
+    def release(self, picks, reruns):
+        receipts, situations = self._use(picks)
+        self._play(self.calls.release(receipts), self.model.release(receipts), situations, reruns)
+
+    @has_receipts
+    @rule(pick=picks, error=errors, reruns=reruns)
+    def reject(self, pick, error, reruns):
+        receipts, situations = self._use([pick, pick])
+        rejections = [Rejection(*receipt, "no such user", error) for receipt in receipts]
+        self._play(self.calls.reject(rejections), self.model.reject(self.now, rejections), situations, reruns)
+
+    @precondition(lambda self: self.held)
+    @rule(kept=st.integers(0, 2))
+    def crash(self, kept):
+        """A consumer starts anew and knows nothing of what it held."""
+        self.reached["crash"] += 1
+        self.old += self.held[kept:]
+        del self.held[kept:]
+
+    # The keeper.
+
+    @rule(limit=limits, reruns=reruns)
+    def expire(self, limit, reruns):
+        late = [m.state for m in self.model.messages.values() if m.state in {"leased", "backoff"} and m.until <= self.now]
+        expired = self.model.unack_to_retry(self.now, limit)
+        self._reach("retried", "expire", expired.retried)
+        self._reach("spent", "expire", expired.spent)
+        self._reach("backoff over", "expire", "backoff" in late and expired.retried)
+        self._reach("limited", "expire", len(late) > limit)
+        self._play(self.calls.unack_to_retry(limit), expired, reruns=reruns)
+
+    @rule(
+        ids=st.one_of(st.just([]), several_ids),
+        limit=limits,
+        dead_max=st.sampled_from((0, 2, 10_000, 10_000)),
+        dead_ttl=st.sampled_from((30, 30 * DAY, 30 * DAY)),
+        reruns=reruns,
+    )
+    def collect_garbage(self, ids, limit, dead_max, dead_ttl, reruns):
+        if not ids:  # which of many are taken is chance, and this test cannot bear it
+            limit = max(limit, len(self.scan.garbage))
+        options: dict[str, Any] = {"limit": limit, "dead_max": dead_max, "dead_ttl": dead_ttl, "ids": ids}
+        collected = self.model.collect_garbage(self.now, **options)
+        for consumer in [one for one, then in self.claimed_at.items() if self.now - then > DAY]:
+            del self.claims[consumer], self.claimed_at[consumer]
+            self.reached["collect: silent slot pruned"] += 1
+        self._reach("by id" if ids else "any", "collect", collected.collected)
+        self._reach("trimmed", "collect", collected.trimmed)
+        self._reach("trimming limited", "collect", collected.trimmed == limit and len(self.model.dead) > dead_max)
+        self._play(self.calls.collect_garbage(**options, slot_ttl=DAY), collected, reruns=reruns)
+        remembered = {field for field in read(self.executor, self.calls).replies if field.startswith("claims of ")}
+        assert remembered == {f"claims of {consumer}" for consumer in self.claims}
+
+    @has_died
+    @rule(picks=dead_picks, retries=st.sampled_from((None, None, 0, 2)), reruns=reruns)
+    def redrive(self, picks, retries, reruns):
+        entries, situations = self._dead(picks)
+        expected = self.model.redrive(self.now, entries, retries=retries)
+        self._play(self.calls.redrive(entries, retries=retries), expected, situations, reruns)
+
+    @has_died
+    @rule(picks=dead_picks, reruns=reruns)
+    def dead_purge(self, picks, reruns):
+        entries, situations = self._dead(picks)
+        self._play(self.calls.dead_purge(entries), self.model.dead_purge(entries), situations, reruns)
+
+    @precondition(lambda self: len(self.model.messages) == len(IDS))
+    @rule(reruns=reruns)
+    def purge(self, reruns):
+        self._reach("running", "purge", self.model.ids("leased"))
+        self._play(self.calls.purge(), self.model.purge(), reruns=reruns)
+
+    @precondition(lambda self: self.scan.wake)
+    @rule()
+    def wake(self):
+        """An idle consumer takes the wake-up."""
+        assert self.executor.call(Command(("LPOP", self.calls.keys.wake), bool))
+        self.is_seen = False
+
+    # Time.
+
+    @rule(ms=st.sampled_from((1, 5, 20, 60, 200, 1, 5, 20, 60, 200, -1, -10, -100, 2 * DAY)))
+    def wait(self, ms):
+        """The server's clock steps, at times backwards."""
+        self._reach("back", "clock", ms < 0)
+        self._go_to(self.now + ms)
+
+    @rule(offset=st.sampled_from((-1, 0, 0, 1)))
+    def wait_for_the_next(self, offset):
+        """Right before, at or after the next due time or deadline."""
+        coming = [at for at in (self.model.next_due(), self.model.next_deadline()) if at > self.now]
+        if coming:
+            self._go_to(max(min(coming) + offset, self.now))
+
+    def _go_to(self, now: int) -> None:
+        self.now, self.latest = now, max(self.latest, now)
+        self.is_seen = False
+
+    # After every step.
+
+    @invariant()
+    def agrees(self):
+        if self.is_seen:
+            return
+        self.scan = read(self.executor, self.calls)
+        check(self.scan, self.model, self.now)
+        if self.expects_wake:
+            assert self.scan.wake, "nobody was woken for the message that has become the next"
+        self.entries += [entry for entry in self.scan.dead if entry not in self.entries]
+        self.is_seen, self.expects_wake = True, False
+
+    # How a call is made, and what it met.
+
+    def _play(self, call: Call[Any], expected: Any, situations: Sequence[str] = (), reruns: int = 0) -> None:
+        """Make a call, perhaps again as after a lost reply, and compare its answer."""
+        name = call.script.name
+        if not reruns:
+            answers = [self.executor.call(call)]
+        else:
+            self.sequences[name] += 1
+            # The server's clock goes on meanwhile; only a call that moved nothing looks at it again.
+            later = self.now if name in {"pending_to_ready", "unack_to_retry"} else self.now + 7
+            times = [self.now] + [later] * reruns
+            answers = [self._send_raw(call, name, self.sequences[name], now) for now in times]
+            self.reached[f"{name}: run again"] += 1
+        note(f"    {name}{tuple(call.args)} → {answers[0]!r}")
+        assert answers == [expected] * len(answers)
+        for situation, answer in zip(situations, expected if situations else "", strict=True):
+            self.reached[f"{name}: {situation} → {answer}"] += 1
+        self._expect_wake(name, expected)
+        self.is_seen = False
+
+    def _send_raw(self, call: Call[Any], slot: str, sequence: int, now: int) -> Any:
+        """Run a script under a slot and sequence of our choice."""
+        script, client = call.script, self.executor.client
+        rest = (len(call.keys), *call.keys, slot, sequence, now, *call.args[1:])
+        try:
+            answer = client.execute_command("EVALSHA", script.sha, *rest)
+        except NoScriptError:
+            answer = client.execute_command("EVAL", script.text, *rest)
+        return call.parse(answer)
+
+    def _expect_wake(self, name: str, answer: Any) -> None:
+        """A call that makes something due sooner than anything before wakes a consumer."""
+        counts, model = self.scan.counts, self.model
+        if name in {"send", "reschedule", "redrive"}:
+            self.expects_wake |= 0 <= model.next_due() and not 0 <= counts.next_due <= model.next_due()
+        elif name == "nack":
+            self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
+        elif name == "release":
+            self.expects_wake |= "1" in answer
+
+    def _reach(self, what: str, name: str, happened: Any) -> None:
+        if happened:
+            self.reached[f"{name}: {what}"] += 1
+
+    def _due(self, moment: int | str) -> int | str:
+        return f"@{self.now + int(moment[1:])}" if isinstance(moment, str) else moment
+
+    def _place(self, id: str) -> str:
+        message = self.model.messages.get(id)
+        if message:
+            return "pending again" if message.state == "pending" and message.promoted else message.state
+        return "dead" if id in self.scan.dead_ids else "gone"
+
+    def _use(self, picks: Iterable[tuple[str, int]], *, keep: bool = False) -> tuple[list[Receipt], list[str]]:
+        chosen = []
+        for pool, back in picks:
+            receipts = getattr(self, pool) or self.held or self.old
+            chosen.append(receipts[-1 - back % len(receipts)])
+        if not keep:
+            self.old += dict.fromkeys(receipt for receipt in chosen if receipt in self.held)
+            self.held = [receipt for receipt in self.held if receipt not in chosen]
+        situations = [
+            "named twice" if receipt in chosen[:n] else self._standing(receipt) for n, receipt in enumerate(chosen)
+        ]
+        return chosen, situations
+
+    def _standing(self, receipt: Receipt) -> str:
+        message = self.model.messages.get(receipt.id)
+        if not message:
+            return "gone"
+        if message.life != self.model.lives[receipt]:
+            return "earlier life"
+        return "held" if self.model.held(receipt) else f"late, {message.state}"
+
+    def _dead(self, picks: Iterable[int]) -> tuple[list[str], list[str]]:
+        entries = [self.entries[-1 - pick % len(self.entries)] for pick in picks]
+        dead, living = self.model.dead, self.model.messages
+        return entries, [
+            "gone" if entry not in dead else "id lives" if dead[entry].message.id in living else "dead"
+            for entry in entries
+        ]

@@ -1,0 +1,154 @@
+"""Reads every structure of a queue in one round trip, and tells what must hold of them whatever has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from delayq.calls import Calls, Command, Counted
+from delayq.executor import Executor
+from tests.model.model import Dead, Message, Model
+
+_HASHES = ("messages", "retries", "deliveries", "headers", "errors", "dead_messages", "dead_ids", "replies")
+_ZSETS = ("pending", "unack", "dead")
+_LISTS = ("ready", "retry", "wake")
+_MARKS = ("token", "stale_ready", "stale_retry", "backoffs")
+
+
+@dataclass(slots=True)
+class Scan:
+    """All that Redis holds of one queue, and the counts it gives."""
+
+    counts: Counted
+    messages: dict[str, bytes]
+    retries: dict[str, bytes]
+    deliveries: dict[str, bytes]
+    headers: dict[str, bytes]
+    errors: dict[str, bytes]
+    dead_messages: dict[str, bytes]
+    dead_ids: dict[str, bytes]
+    replies: dict[str, bytes]
+    pending: dict[str, int]
+    unack: dict[str, int]
+    dead: dict[str, int]
+    ready: list[str]
+    retry: list[str]
+    wake: list[str]
+    garbage: set[str]
+
+    def offered(self, state: str) -> list[str]:
+        """The living ids of a list, in the order in which a claim meets them first."""
+        prefix = f"{state} ".encode()
+        ids = dict.fromkeys(getattr(self, state))
+        return [id for id in ids if id in self.messages and self.deliveries.get(id, b"").startswith(prefix)]
+
+
+def read(executor: Executor, calls: Calls) -> Scan:
+    keys = calls.keys
+    requests: list[Any] = [calls.counts()]
+    requests += [Command(("HGETALL", getattr(keys, part)), _fields) for part in _HASHES]
+    requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), _scores) for part in _ZSETS]
+    requests += [Command(("LRANGE", getattr(keys, part), 0, -1), _texts) for part in _LISTS]
+    requests += [Command(("SMEMBERS", keys.garbage), lambda answer: set(_texts(answer)))]
+    return Scan(*executor.run(requests))
+
+
+def check(scan: Scan, model: Model, now: int) -> None:
+    """Compare all of it with the model; the place of each id is looked at first, for the plainest failure."""
+    _each_id_has_one_place(scan)
+    messages, dead = model.messages.values(), model.dead
+    assert scan.messages == {m.id: m.payload for m in messages}
+    assert scan.retries == {m.id: b"%d" % m.left for m in messages}
+    assert scan.deliveries == {m.id: _record(m) for m in messages if m.promoted}
+    assert scan.headers == {m.id: m.headers for m in messages if m.headers}
+    assert scan.errors == {m.id: m.error.encode() for m in messages if m.error}
+    assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
+    assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}
+    assert scan.garbage == set(model.ids("garbage"))
+    assert scan.dead == {entry: death.at for entry, death in dead.items()}
+    assert scan.dead_messages == {entry: _tombstone(death) for entry, death in dead.items()}
+    assert scan.dead_ids == _tokens_by_id(dead)
+    _lists_keep_their_order(scan.ready, model.ready)
+    _lists_keep_their_order(scan.retry, model.retry)
+    assert len(scan.wake) <= 1
+    assert all(m.attempts <= m.retries + 1 for m in (*messages, *(death.message for death in dead.values())))
+    _counts_are_exact(scan, model, now)
+
+
+def _each_id_has_one_place(scan: Scan) -> None:
+    places = [*scan.pending, *scan.offered("ready"), *scan.offered("retry"), *scan.unack, *scan.garbage]
+    assert sorted(places) == sorted(scan.messages), "an id stands in no place, in two, or is no message"
+
+
+def _lists_keep_their_order(entries: list[str], living: list[str]) -> None:
+    # An id with leftover entries may come sooner than its turn, never twice; the others come in theirs.
+    alone = [id for id in entries if entries.count(id) == 1 and id in living]
+    assert alone == [id for id in living if id in alone]
+
+
+def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
+    counts, offered = scan.counts, scan.offered("ready")
+    assert counts._replace(meta={}) == Counted(
+        now=now,
+        next_due=model.next_due(),
+        oldest_ready=model.messages[offered[0]].due if offered else -1,
+        next_deadline=model.next_deadline(),
+        pending=len(model.ids("pending")),
+        ready=len(model.ready),
+        active=len(model.ids("leased")),
+        backoff=len(model.ids("backoff")),
+        retry=len(model.retry),
+        garbage=len(model.ids("garbage")),
+        dead=len(model.dead),
+        messages=len(model.messages),
+        meta={},
+    )
+    totals = {name: int(number) for name, number in counts.meta.items()}
+    marks = {name: totals.pop(name, 0) for name in _MARKS}
+    assert marks == {
+        "token": model.token,
+        "stale_ready": len(scan.ready) - len(model.ready),
+        "stale_retry": len(scan.retry) - len(model.retry),
+        "backoffs": counts.backoff,
+    }
+    assert {name: number for name, number in totals.items() if number} == {**+model.totals}
+
+
+def _record(m: Message) -> bytes:
+    return f"{m.state} {m.due} {m.attempts} {m.first} {m.token} {m.holder}".encode()
+
+
+def _tombstone(death: Dead) -> bytes:
+    m, reason, error = death.message, death.reason.encode(), death.error.encode()
+    line = f"{m.attempts} {m.retries} {m.due} {death.at} {len(reason)} {len(error)} {len(m.headers)}\n"
+    return line.encode() + reason + error + m.headers + m.payload
+
+
+def _tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
+    tokens: dict[str, list[str]] = {}
+    for death in dead.values():
+        tokens.setdefault(death.message.id, []).append(str(death.message.token))
+    return {id: " ".join(numbers).encode() for id, numbers in tokens.items()}
+
+
+# Clients answer in RESP2 or RESP3: flat lists or dicts and pairs.
+
+
+def _fields(answer: Any) -> dict[str, bytes]:
+    pairs = answer.items() if isinstance(answer, dict) else _pairs(answer)
+    return {name.decode(): value for name, value in pairs}
+
+
+def _scores(answer: list[Any]) -> dict[str, int]:
+    pairs = answer if answer and isinstance(answer[0], list | tuple) else _pairs(answer)
+    return {member.decode(): int(float(score)) for member, score in pairs}
+
+
+def _pairs(flat: list[Any]) -> Iterator[tuple[Any, Any]]:
+    items = iter(flat)
+    return zip(items, items, strict=True)
+
+
+def _texts(answer: Any) -> list[str]:
+    return [text.decode() for text in answer]

@@ -1,0 +1,263 @@
+"""The contents of all structures of a queue as one value: planted before a script runs, observed after it.
+
+Times in a `World` are milliseconds from `NOW`, tokens are written as their distance from `T`, the token that the first
+claim at `NOW` draws: `World(pending={"a": 500}, deliveries={"b": "leased -5 1 T-9 T-9 w"})`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, TypeVar
+
+import redis
+
+from delayq.calls import Call, Calls
+from delayq.executor import Executor
+from delayq.keys import Keys
+
+V = TypeVar("V")
+
+NOW = 1_700_000_000_000
+"""The time of every call, in milliseconds since 1970."""
+T = NOW * 1000
+"""The token of the first claim at `NOW`, if none was drawn before."""
+KEYS = Keys.of("delayq", "tables")
+PARTS = tuple(part.name for part in fields(Keys))
+
+
+def at(offset: int) -> Calls:
+    """Return the calls as of a time, in milliseconds from `NOW`."""
+    return Calls(KEYS, clock=lambda: NOW + offset)
+
+
+calls = at(0)
+
+
+class Dead(NamedTuple):
+    """A message in the dead letter; `due` and `died` in milliseconds from `NOW`."""
+
+    attempts: int
+    retries: int
+    due: int
+    died: int
+    reason: str
+    error: str
+    headers: str
+    payload: str
+
+
+def _none() -> Any:
+    return field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
+
+    A record in `deliveries` reads "state due attempts first-token token holder". A counter of `meta` that is 0 counts
+    as absent. `wake` is the length of that list.
+    """
+
+    pending: dict[str, int] = _none()
+    ready: list[str] = field(default_factory=list)
+    unack: dict[str, int] = _none()
+    retry: list[str] = field(default_factory=list)
+    garbage: set[str] = field(default_factory=set)
+    retries: dict[str, int] = _none()
+    messages: dict[str, str] = _none()
+    deliveries: dict[str, str] = _none()
+    headers: dict[str, str] = _none()
+    errors: dict[str, str] = _none()
+    dead: dict[str, int] = _none()
+    dead_messages: dict[str, Dead] = _none()
+    dead_ids: dict[str, str] = _none()
+    meta: dict[str, int | str] = _none()
+    wake: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "meta", {name: value for name, value in self.meta.items() if value != 0})
+
+    def but(self, **changes: Any) -> World:
+        """Return this world with other contents in some places."""
+        return replace(self, **changes)
+
+    def __add__(self, other: World) -> World:
+        """Return the contents of both; lists begin with those of the first."""
+
+        def both(name: str) -> Any:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            return mine + theirs if isinstance(mine, list | int) else mine | theirs
+
+        return World(**{part.name: both(part.name) for part in fields(World)})
+
+
+@dataclass(frozen=True)
+class Case:
+    """Contents, a call, what it answers (or the error it raises), and the contents after it."""
+
+    name: str
+    before: World
+    call: Call[Any]
+    answer: Any
+    after: World
+
+
+def plant(executor: Executor, world: World) -> None:
+    """Put the contents of a world into an empty queue."""
+    with executor.client.pipeline(transaction=False) as pipe:
+        for key, times in ((KEYS.pending, world.pending), (KEYS.unack, world.unack)):
+            if times:
+                pipe.zadd(key, {id: NOW + time for id, time in times.items()})
+        for key, ids in ((KEYS.ready, world.ready), (KEYS.retry, world.retry), (KEYS.wake, ["1"] * world.wake)):
+            if ids:
+                pipe.rpush(key, *ids)
+        if world.garbage:
+            pipe.sadd(KEYS.garbage, *world.garbage)
+        if world.dead:
+            pipe.zadd(KEYS.dead, {_entry_out(entry): NOW + time for entry, time in world.dead.items()})
+        hashes: dict[str, dict[str, Any]] = {
+            KEYS.retries: dict(world.retries),
+            KEYS.messages: {id: _bytes(payload) for id, payload in world.messages.items()},
+            KEYS.deliveries: {id: _record_out(record) for id, record in world.deliveries.items()},
+            KEYS.headers: {id: _bytes(headers) for id, headers in world.headers.items()},
+            KEYS.errors: dict(world.errors),
+            KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
+            KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
+            KEYS.meta: {name: _token_out(str(value)) for name, value in world.meta.items()},
+        }
+        for key, mapping in hashes.items():
+            if mapping:
+                pipe.hset(key, mapping=mapping)
+        pipe.execute()
+
+
+def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
+    """Return what the queue holds; parts named by `without` are not looked at. A key that is none of it is an error."""
+    client = executor.client
+    strangers = set(client.keys()) - {getattr(KEYS, part).encode() for part in PARTS}
+    assert not strangers, f"keys of no queue: {strangers}"
+    seen: dict[str, Any] = {}
+    parts = [part.name for part in fields(World) if part.name not in without]
+    with client.pipeline(transaction=False) as pipe:
+        for part in parts:
+            key = getattr(KEYS, part)
+            if part in ("pending", "unack", "dead"):
+                pipe.zrange(key, 0, -1, withscores=True)
+            elif part in ("ready", "retry", "wake"):
+                pipe.lrange(key, 0, -1)
+            elif part == "garbage":
+                pipe.smembers(key)
+            else:
+                pipe.hgetall(key)
+        for part, held in zip(parts, pipe.execute(), strict=True):
+            seen[part] = _READ[part](held)
+    return World(**seen)
+
+
+def observe_replies(executor: Executor) -> dict[bytes, bytes]:
+    """Return the remembered answers as they are stored."""
+    return dict(executor.client.hgetall(KEYS.replies))
+
+
+def deliver(executor: Executor, call: Call[Any], *, slot: str = "a-slot", sequence: int = 1) -> Any:
+    """Send a call under a slot and a sequence of the caller's choice, and return its answer as `Calls` reads it."""
+    script, keys = call.script, call.keys
+    try:
+        answer = executor.client.evalsha(script.sha, len(keys), *keys, slot, sequence, *call.args)
+    except redis.exceptions.NoScriptError:
+        executor.client.script_load(script.text)
+        answer = executor.client.evalsha(script.sha, len(keys), *keys, slot, sequence, *call.args)
+    return call.parse(answer)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("latin-1")
+
+
+def _token_out(text: str) -> str:
+    return str(T + int(text[1:])) if text.startswith("T") else text
+
+
+def _token_in(text: str) -> str:
+    return "0" if text == "0" else f"T{int(text) - T:+d}"
+
+
+def _entry_out(entry: str) -> str:
+    id, _, token = entry.rpartition(":")
+    return f"{id}:{_token_out(token)}"
+
+
+def _entry_in(data: bytes) -> str:
+    id, _, token = data.decode().rpartition(":")
+    return f"{id}:{_token_in(token)}"
+
+
+def _record_out(record: str) -> str:
+    state, due, attempts, first, token, holder = record.split()
+    return f"{state} {NOW + int(due)} {attempts} {_token_out(first)} {_token_out(token)} {holder}"
+
+
+def _record_in(data: bytes) -> str:
+    state, due, attempts, first, token, holder = data.decode().split(" ")
+    return f"{state} {int(due) - NOW} {int(attempts)} {_token_in(first)} {_token_in(token)} {holder}"
+
+
+def _dead_out(dead: Dead) -> bytes:
+    lengths = f"{len(dead.reason)} {len(dead.error)} {len(dead.headers)}"
+    line = f"{dead.attempts} {dead.retries} {NOW + dead.due} {NOW + dead.died} {lengths}\n"
+    return _bytes(line + dead.reason + dead.error + dead.headers + dead.payload)
+
+
+def _dead_in(data: bytes) -> Dead:
+    line, _, rest = _text(data).partition("\n")
+    attempts, retries, due, died, *lengths = map(int, line.split(" "))
+    texts = []
+    for length in lengths:
+        texts.append(rest[:length])
+        rest = rest[length:]
+    return Dead(attempts, retries, due - NOW, died - NOW, *texts, rest)
+
+
+def _times(pairs: list[tuple[bytes, float]]) -> dict[str, int]:
+    return {member.decode(): _whole(score) - NOW for member, score in pairs}
+
+
+def _whole(score: float) -> int:
+    assert score == int(score), f"not a whole number of milliseconds: {score}"
+    return int(score)
+
+
+def _texts(mapping: dict[bytes, bytes]) -> dict[str, str]:
+    return {id.decode(): _text(data) for id, data in mapping.items()}
+
+
+def _meta_in(mapping: dict[bytes, bytes]) -> dict[str, int | str]:
+    meta = _texts(mapping)
+    token = {"token": _token_in(meta.pop("token"))} if "token" in meta else {}
+    return token | {name: int(value) for name, value in meta.items()}
+
+
+_READ: dict[str, Any] = {
+    "pending": _times,
+    "ready": lambda ids: [id.decode() for id in ids],
+    "unack": _times,
+    "retry": lambda ids: [id.decode() for id in ids],
+    "garbage": lambda ids: {id.decode() for id in ids},
+    "retries": lambda held: {id.decode(): int(left) for id, left in held.items()},
+    "messages": _texts,
+    "deliveries": lambda held: {id.decode(): _record_in(record) for id, record in held.items()},
+    "headers": _texts,
+    "errors": lambda held: {id.decode(): error.decode() for id, error in held.items()},
+    "dead": lambda held: {_entry_in(entry): _whole(time) - NOW for entry, time in held},
+    "dead_messages": lambda held: {_entry_in(entry): _dead_in(data) for entry, data in held.items()},
+    "dead_ids": lambda held: {
+        id.decode(): " ".join(map(_token_in, tokens.decode().split(" "))) for id, tokens in held.items()
+    },
+    "meta": _meta_in,
+    "wake": len,
+}
