@@ -26,8 +26,9 @@ from delayq.message import AsyncMessage, Message
 from delayq.outcomes import Discard, Reject, Retry
 from delayq.producer import NewMessage, SendStatus, Sent, SentMany
 from delayq.puller import AsyncLease, Lease
-from delayq.queue import AsyncDelayQueue, CancelOutcome, DelayQueue, RescheduleOutcome
+from delayq.queue import AsyncDelayQueue, DelayQueue
 from delayq.states import State
+from delayq.steering import CancelOutcome, RescheduleOutcome
 
 __version__ = "0.1.0"
 

@@ -319,8 +319,8 @@ def _claimed(answer: list[Any]) -> Claimed:
 
 def _counted(answer: list[Any]) -> Counted:
     *numbers, meta = answer
-    pairs = iter(text.decode() for text in meta)
-    return Counted(*map(int, numbers), dict(zip(pairs, pairs, strict=True)))
+    texts = [text.decode() for text in meta]
+    return Counted._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
 
 
 def _found(answer: list[bytes]) -> Found | None:
@@ -337,7 +337,16 @@ def _listed(answer: list[Any]) -> Listed:
         cursor.decode(),
         score.decode(),
         [
-            Row(id.decode(), at.decode(), payload, size, left.decode(), record.decode(), headers, error.decode("utf-8", "replace"))
+            Row(
+                id.decode(),
+                at.decode(),
+                payload,
+                size,
+                left.decode(),
+                record.decode(),
+                headers,
+                error.decode("utf-8", "replace"),
+            )
             for id, at, payload, size, left, record, headers, error in rows
         ],
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
-from numbers import Real
 
 import durationpy
 
@@ -32,7 +31,7 @@ def milliseconds(value: Duration, name: str = "duration", *, least: int = 0, mos
         exact = value / timedelta(milliseconds=1)
     elif isinstance(value, str):
         exact = _parse(value, name)
-    elif isinstance(value, bool) or not isinstance(value, Real):
+    elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(
             f"{name} must be a timedelta, a number of seconds or a text like '1h30m', not {value!r:.60}"
         )

@@ -97,9 +97,7 @@ def read_settings(options: QueueOptions) -> Settings:
     return Settings(
         tick=milliseconds(options.get("tick", 1), "tick", least=10, most=3_600_000),
         lease=milliseconds(options.get("lease", 30), "lease", least=100),
-        max_consume_duration=milliseconds(
-            options.get("max_consume_duration", 600), "max_consume_duration", least=10
-        ),
+        max_consume_duration=milliseconds(options.get("max_consume_duration", 600), "max_consume_duration", least=10),
         concurrency=whole(options.get("concurrency", 1), "concurrency", 1, MOST_CONCURRENCY),
         prefetch=_optional(options.get("prefetch"), "prefetch", 0, MOST_PREFETCH),
         fetch_limit=_optional(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
@@ -140,5 +138,3 @@ def nack_wait(delay: Duration, name: str = "delay") -> int:
 
 def _optional(value: Any, name: str, least: int, most: int) -> int | None:
     return None if value is None else whole(value, name, least, most)
-
-

@@ -7,13 +7,19 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+from delayq.clock import Duration, milliseconds
 from delayq.drive import AsyncDriver, ThreadDriver
+from delayq.errors import ConfigurationError, NoCallbackError
 from delayq.executor import AsyncExecutor, Executor
+from delayq.face import AsyncFace, BlockingFace
 from delayq.flows.consume import Consumption
 from delayq.message import AsyncMessage, Message, Tools
 from delayq.twins import twin
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("delayq.consumer")
 
@@ -92,10 +98,117 @@ class AsyncConsuming:
         self._driver.stop(self._grace if grace is None else grace)
 
     @twin(Consuming.wait)
-    async def wait(self, timeout: float | None = None) -> bool:
+    async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the face of its blocking twin
         if self._driver.is_worker(asyncio.current_task()):
             return False
         ended, _ = await asyncio.wait([self._task], timeout=timeout)
         if ended:
             self._task.result()
         return bool(ended)
+
+
+class _Registers:
+    """Holds the callback of a queue."""
+
+    name: str
+    _callback: Any = None
+
+    def callback(self, function: F) -> F:
+        """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
+
+        It gets a message. Returning acknowledges it; `False` or an exception takes one retry; raising `Retry`,
+        `Reject` or `Discard` says more. A queue has one callback, and the last one registered counts.
+        """
+        if not callable(function):
+            raise ConfigurationError(f"callback must be callable, not {function!r:.60}")
+        self._callback = function
+        return function
+
+    def _found_callback(self) -> Any:
+        if self._callback is None:
+            raise NoCallbackError(f"queue {self.name} has no callback: register one with @queue.callback")
+        return self._callback
+
+
+class Consumer(_Registers, BlockingFace[T]):
+    """Consuming with a callback."""
+
+    _consuming: Consuming | None = None
+
+    def start_consume(self) -> Consuming:
+        """Start to consume in the background; returns the running consumer if there is one already."""
+        return self._start(burst=False)
+
+    def stop_consume(self, grace: Duration | None = None) -> bool:
+        """Stop the consumer and wait for it; returns whether it has ended.
+
+        It claims no more, gives back what has not started, waits up to `grace` (by default the queue's) for running
+        callbacks and nacks what it cuts off. Harmless when nothing runs, and inside a callback, where it does not
+        wait.
+        """
+        consuming = self._consuming
+        if consuming is None or not consuming.running:
+            return True
+        consuming.stop(None if grace is None else milliseconds(grace, "grace") / 1000)
+        return consuming.wait()
+
+    def run(self, *, burst: bool = False) -> None:
+        """Consume until stopped; with `burst`, until nothing is due any more.
+
+        A burst waits for messages that come back within a tick, such as nacked ones, and leaves later ones. Ctrl-C
+        stops as `stop_consume` does, and a second one at once.
+        """
+        consuming = self._start(burst=burst)
+        try:
+            consuming.wait()
+        except KeyboardInterrupt:
+            consuming.stop()
+            try:
+                consuming.wait()
+            except KeyboardInterrupt:
+                consuming.stop(0)
+                consuming.wait()
+                raise
+
+    def _start(self, *, burst: bool) -> Consuming:
+        callback = self._found_callback()
+        self._open()
+        if self._consuming is None or not self._consuming.running:
+            name = f"delayq-{self.name}"
+            self._consuming = Consuming(self._executor, self._tools, callback, name, burst=burst)
+        return self._consuming
+
+
+class AsyncConsumer(_Registers, AsyncFace[T]):
+    """Consuming with a callback; see `Consumer`."""
+
+    _consuming: AsyncConsuming | None = None
+
+    @twin(Consumer.start_consume)
+    async def start_consume(self) -> AsyncConsuming:
+        return await self._start(burst=False)
+
+    @twin(Consumer.stop_consume)
+    async def stop_consume(self, grace: Duration | None = None) -> bool:
+        consuming = self._consuming
+        if consuming is None or not consuming.running:
+            return True
+        consuming.stop(None if grace is None else milliseconds(grace, "grace") / 1000)
+        return await consuming.wait()
+
+    @twin(Consumer.run)
+    async def run(self, *, burst: bool = False) -> None:
+        consuming = await self._start(burst=burst)
+        try:
+            await consuming.wait()
+        finally:
+            consuming.stop()
+            await consuming.wait()
+
+    async def _start(self, *, burst: bool) -> AsyncConsuming:
+        callback = self._found_callback()
+        await self._open()
+        if self._consuming is None or not self._consuming.running:
+            name = f"delayq-{self.name}"
+            self._consuming = AsyncConsuming(self._executor, self._tools, callback, name, burst=burst)
+        return self._consuming

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from delayq.calls import Call
 from delayq.config import check_retries
 from delayq.errors import ConfigurationError
 from delayq.executor import AsyncExecutor, Executor
@@ -40,7 +41,7 @@ class _Which:
         return (self.reason or "") in message.reason and (self.error or "") in message.error
 
 
-def _which(id: str | None, reason: str | None, error: str | None, everything: bool) -> _Which:
+def _which(id: str | None, reason: str | None, error: str | None, *, everything: bool) -> _Which:
     if sum((id is not None, reason is not None or error is not None, everything)) != 1:
         raise ConfigurationError("say which: an id or entry, a reason or error to match, or everything=True")
     for text in (reason, error):
@@ -74,7 +75,7 @@ class _DeadLetter:
         digits = yield from self._each(which, self._tools.calls.dead_purge)
         return digits.count("1")
 
-    def _each(self, which, call) -> Operation[str]:  # type: ignore[no-untyped-def]
+    def _each(self, which: _Which, call: Callable[[list[str]], Call[str]]) -> Operation[str]:
         """Run a call over the entries meant, a slice at a time; returns a digit for each."""
         if which.id is not None:
             (digits,) = yield [call([which.id])]
@@ -95,7 +96,10 @@ class _DeadLetter:
             meant = [
                 message.entry
                 for message in page.messages
-                if message.entry and message.died and message.died.timestamp() * 1000 <= counted.now and which.fits(message)
+                if message.entry
+                and message.died
+                and message.died.timestamp() * 1000 <= counted.now
+                and which.fits(message)
             ]
             for part in _parts(meant):
                 (digits,) = yield [call(part)]
@@ -133,7 +137,7 @@ class DeadLetter(_DeadLetter):
         Say which: one by its id (the last death) or entry, those whose reason and error contain a text, or
         `everything=True`. Works in slices; each slice is atomic. An entry whose id lives stays where it is.
         """
-        return self._executor.perform(self._redrive(_which(id, reason, error, everything), retries))
+        return self._executor.perform(self._redrive(_which(id, reason, error, everything=everything), retries))
 
     def purge(
         self,
@@ -144,7 +148,7 @@ class DeadLetter(_DeadLetter):
         everything: bool = False,
     ) -> int:
         """Delete dead messages, chosen as in `redrive`; returns how many."""
-        return self._executor.perform(self._purge(_which(id, reason, error, everything)))
+        return self._executor.perform(self._purge(_which(id, reason, error, everything=everything)))
 
 
 class AsyncDeadLetter(_DeadLetter):
@@ -166,7 +170,7 @@ class AsyncDeadLetter(_DeadLetter):
         everything: bool = False,
         retries: int | None = None,
     ) -> Redriven:
-        return await self._executor.perform(self._redrive(_which(id, reason, error, everything), retries))
+        return await self._executor.perform(self._redrive(_which(id, reason, error, everything=everything), retries))
 
     @twin(DeadLetter.purge)
     async def purge(
@@ -177,4 +181,4 @@ class AsyncDeadLetter(_DeadLetter):
         error: str | None = None,
         everything: bool = False,
     ) -> int:
-        return await self._executor.perform(self._purge(_which(id, reason, error, everything)))
+        return await self._executor.perform(self._purge(_which(id, reason, error, everything=everything)))

@@ -22,7 +22,7 @@ from delayq.executor import AsyncExecutor, Executor
 from delayq.flow import Abandon, Completion, Event, Recall, Start, Turn, Verdict, Wait
 from delayq.flows.consume import Consumption
 from delayq.message import AsyncMessage, Holding, Message, Tools
-from delayq.outcomes import Discard, Outcome, Reject, Retry
+from delayq.outcomes import Discard, Reject, Retry
 from delayq.wakeup import AsyncListener, Listener
 
 log = logging.getLogger("delayq.consumer")
@@ -32,26 +32,29 @@ def judge(holding: Holding, result: object, error: BaseException | None) -> tupl
     """Return what a callback's result or exception means: the verdict, its text, and an explicit delay (ms)."""
     if holding.settled:
         return Verdict.NOTHING, "", None
-    outcome = error if error is not None else result
+    outcome = result if error is None else error
     if isinstance(outcome, Retry):
-        try:
-            delay = None if outcome.delay is None else milliseconds(outcome.delay, "delay")
-        except ConfigurationError as wrong:
-            log.error("message %s: Retry with a wrong delay: %s", holding.delivery.id, wrong)  # noqa: TRY400
-            return Verdict.NACK, str(wrong), None
-        return Verdict.NACK, outcome.reason or "retry", delay
+        return _retried(holding, outcome)
     if isinstance(outcome, Reject):
         return Verdict.REJECT, outcome.reason or "rejected", None
     if isinstance(outcome, Discard):
         return Verdict.DISCARD, outcome.reason, None
-    if error is not None:
-        text = "message %s failed at attempt %d"
-        delivery = holding.delivery
-        log.error(text, delivery.id, delivery.attempt, exc_info=error, extra={"id": delivery.id})
-        return Verdict.NACK, describe(error), None
-    if result is False:
+    if error is None and result is not False:
+        return Verdict.ACK, "", None
+    if error is None:
         return Verdict.NACK, "the callback returned False", None
-    return Verdict.ACK, "", None
+    id, attempt = holding.delivery.id, holding.delivery.attempt
+    log.error("message %s failed at attempt %d", id, attempt, exc_info=error, extra={"id": id, "attempt": attempt})
+    return Verdict.NACK, describe(error), None
+
+
+def _retried(holding: Holding, retry: Retry) -> tuple[Verdict, str, int | None]:
+    try:
+        delay = None if retry.delay is None else milliseconds(retry.delay, "delay")
+    except ConfigurationError as wrong:
+        log.error("message %s: Retry with a wrong delay: %s", holding.delivery.id, wrong)  # noqa: TRY400
+        return Verdict.NACK, str(wrong), None
+    return Verdict.NACK, retry.reason or "retry", delay
 
 
 def describe(error: BaseException) -> str:
@@ -118,7 +121,7 @@ class ThreadDriver:
                 elif isinstance(step, Start):
                     self._start(step.holdings)
                 elif isinstance(step, Wait):
-                    listener.listen(step.listen)
+                    listener.listen(on=step.listen)
                     self._wait(step.seconds)
                 elif isinstance(step, Recall):
                     event.recalled = self._recall()
@@ -169,7 +172,7 @@ class ThreadDriver:
         return taken
 
     def _recall(self) -> list[Holding]:
-        recalled = []
+        recalled: list[Holding] = []
         while True:
             try:
                 holding = self._backlog.get_nowait()
@@ -246,7 +249,7 @@ class AsyncDriver:
                 elif isinstance(step, Start):
                     self._start(step.holdings)
                 elif isinstance(step, Wait):
-                    listener.listen(step.listen)
+                    listener.listen(on=step.listen)
                     await self._wait(step.seconds)
                 elif isinstance(step, Recall):
                     event.recalled = self._recall()
@@ -287,7 +290,7 @@ class AsyncDriver:
         self._bell.set()
 
     def _recall(self) -> list[Holding]:
-        recalled = []
+        recalled: list[Holding] = []
         while not self._backlog.empty():
             recalled.append(self._backlog.get_nowait())
         return recalled

@@ -1,222 +1,31 @@
 """Carries calls out on a Redis: the only module that touches a client.
 
-Each mutating call gets a slot of this process and the next sequence number of that slot, so that however often it has
-to be sent again, it executes once. What is sent, when it is sent again and what an answer means is decided by one
-generator, `_conversation`; `Executor` and `AsyncExecutor` only move bytes and sleep.
+What is said is decided by a `Conversation`; `Executor` and `AsyncExecutor` only move its bytes and make its pauses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
-import os
-import random
-import re
-import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
-from hiredis import pack_command
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from delayq.calls import Call, Command
 from delayq.config import QueueOptions, Settings, find_url
-from delayq.errors import (
-    ConfigurationError,
-    DelayqError,
-    OutcomeUnknown,
-    QueueFullError,
-    ServerError,
-    UnavailableError,
-)
+from delayq.conversation import Conversation, Exchange, NotConnectedError, Patience, Request
+from delayq.errors import ConfigurationError, DelayqError, ServerError
 from delayq.operation import Operation, Pause
 
-log = logging.getLogger("delayq.executor")
-
 T = TypeVar("T")
-Request = Call[Any] | Command[Any]
-Patience = Callable[[], bool]
-"""Whether to go on trying while Redis does not answer."""
-
-_PASSING = re.compile(r"\b(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|NOREPLICAS)\b|loading the dataset")
-_FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-
-
-class Exchange(NamedTuple):
-    """Bytes to send, and how many answers to read."""
-
-    data: bytes
-    answers: int
-
-
-_Conversation = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
-
-
-@dataclass(slots=True)
-class _Slots:
-    """The call slots of this process: one call in flight each, taken and given back around every call."""
-
-    client: str = ""
-    pid: int = 0
-    free: list[tuple[str, int]] = field(default_factory=list)
-    made: int = 0
-
-    def take(self) -> tuple[str, int]:
-        if self.pid != os.getpid():  # a fork must not answer in its parent's name
-            self.client, self.pid, self.free, self.made = secrets.token_hex(6), os.getpid(), [], 0
-        try:
-            slot, sequence = self.free.pop()
-        except IndexError:
-            self.made += 1
-            return f"{self.client}.{self.made}", 1
-        return slot, sequence + 1
-
-
-@dataclass(slots=True)
-class _Sent:
-    """One request as it goes over the wire."""
-
-    request: Request
-    packed: bytes
-    slot: tuple[str, int] | None
-    answer: Any = None
-    open: bool = True
-
-
-class _Core:
-    """What both executors share: slots, packing, and the conversation with its retries."""
-
-    _pool: Any
-
-    def __init__(self, *, deadline: float) -> None:
-        self.deadline = deadline
-        self._slots = _Slots()
-
-    @property
-    def longest_block(self) -> float:
-        """The longest a blocking command may wait, in seconds, so that its answer comes within the socket's time-out."""
-        timeout = self._pool.connection_kwargs.get("socket_timeout")
-        return 60.0 if timeout is None else float(timeout) / 2
-
-    @property
-    def client_name(self) -> str:
-        """A name unique to this start of this process."""
-        self._slots.free.append(self._slots.take())
-        return self._slots.client
-
-    def _seal(self, request: Request) -> _Sent:
-        if isinstance(request, Command):
-            return _Sent(request, pack_command(request.args), None)
-        script = request.script
-        head = (b"EVALSHA", script.sha, len(request.keys), *request.keys)
-        if not script.executes_once:
-            return _Sent(request, pack_command((*head, *request.args)), None)
-        slot = self._slots.take()
-        return _Sent(request, pack_command((*head, *slot, *request.args)), slot)
-
-    def _conversation(self, requests: Sequence[Request], patience: Patience | None) -> _Conversation:
-        """Send requests in one round trip until each has its answer; returns answers or errors, in order."""
-        sent = [self._seal(request) for request in requests]
-        waiting, pause, reached = sent, _FIRST_PAUSE, False
-        end = time.monotonic() + self.deadline
-        while True:
-            replies = yield Exchange(b"".join([one.packed for one in waiting]), len(waiting))
-            trouble = replies if isinstance(replies, Exception) else None
-            if isinstance(replies, list):
-                reached = True
-                for one, reply in zip(waiting, replies, strict=True):
-                    one.answer = reply
-                    one.open = isinstance(reply, RedisError) and _may_pass(one, reply)
-                waiting = [one for one in waiting if one.open]
-                if not waiting:
-                    break
-                missing = {one.request.script for one in waiting if isinstance(one.answer, NoScriptError)}  # type: ignore[union-attr]
-                if missing:
-                    load = [pack_command((b"SCRIPT", b"LOAD", script.text)) for script in missing]
-                    loaded = yield Exchange(b"".join(load), len(load))
-                    if isinstance(loaded, list) and not any(isinstance(reply, Exception) for reply in loaded):
-                        continue
-                trouble = waiting[0].answer
-            elif not isinstance(trouble, _NotConnectedError):
-                reached = True
-            if not (patience() if patience else time.monotonic() < end):
-                for one in waiting:
-                    one.answer = _given_up(one, trouble, reached=reached)
-                break
-            if patience and pause == _FIRST_PAUSE:
-                log.warning("Redis does not answer, trying again: %s", trouble)
-            yield Pause(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
-            pause = min(2 * pause, _LONGEST_PAUSE)
-        if patience and pause > _FIRST_PAUSE and not waiting:
-            log.info("Redis answers again")
-        for one in sent:
-            if one.slot:
-                self._slots.free.append(one.slot)
-        return [_result(one) for one in sent]
-
-
-class _NotConnectedError(Exception):
-    """The connection could not be made, so nothing was sent."""
-
-
-def _may_pass(sent: _Sent, error: RedisError) -> bool:
-    """Tell whether an error is one of a passing state of the server, in which the same call is to be sent again."""
-    if isinstance(error, NoScriptError):
-        return True
-    if _full(error):
-        # Only what adds to the queue waits for room: to hold back a claim or a settlement would keep it full.
-        return isinstance(sent.request, Call) and sent.request.script.name == "send"
-    return _PASSING.search(f"{type(error).__name__} {error}") is not None or type(error) in _PASSING_TYPES
-
-
-_PASSING_TYPES = (
-    redis.exceptions.BusyLoadingError,
-    redis.exceptions.ReadOnlyError,
-    redis.exceptions.TryAgainError,
-    redis.exceptions.ClusterDownError,
-    redis.exceptions.MasterDownError,
-)
-
-
-def _full(error: Exception) -> bool:
-    return isinstance(error, redis.exceptions.OutOfMemoryError) or _FULL.search(str(error)) is not None
-
-
-def _given_up(sent: _Sent, trouble: Exception | None, *, reached: bool) -> Exception:
-    if isinstance(trouble, ResponseError) and not isinstance(trouble, NoScriptError):
-        return trouble
-    name = sent.request.script.name if isinstance(sent.request, Call) else str(sent.request.args[0])
-    if reached and sent.slot:
-        return OutcomeUnknown(f"{name}: Redis stopped answering; it may or may not have been carried out ({trouble})")
-    return UnavailableError(f"{name} was not carried out: Redis cannot be reached ({trouble})")
-
-
-def _result(sent: _Sent) -> Any:
-    answer = sent.answer
-    if isinstance(answer, DelayqError):
-        return answer
-    if isinstance(answer, Exception):
-        text = str(answer)
-        if "QUEUEFULL" in text:
-            return QueueFullError(text[text.index("QUEUEFULL") + 10 :].split(" script: ")[0])
-        if _full(answer):
-            return QueueFullError("Redis is out of memory (maxmemory); nothing was stored")
-        name = sent.request.script.name if isinstance(sent.request, Call) else str(sent.request.args[0])
-        return ServerError(f"{name}: {text[:200]}")
-    try:
-        return sent.request.parse(answer)
-    except DelayqError as error:
-        return error
 
 
 class _Connection(Protocol):
@@ -226,7 +35,7 @@ class _Connection(Protocol):
     def disconnect(self) -> Any: ...
 
 
-class Executor(_Core):
+class Executor(Conversation):
     """Carries calls out on a blocking client; safe to use from several threads."""
 
     def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
@@ -246,7 +55,7 @@ class Executor(_Core):
 
         Tries again while Redis does not answer, until the deadline or while `patience` says so.
         """
-        conversation = self._conversation(requests, patience)
+        conversation = self.converse(requests, patience)
         step = next(conversation)
         try:
             while True:
@@ -304,7 +113,7 @@ def _read(connection: _Connection) -> Any:
         return error
 
 
-class AsyncExecutor(_Core):
+class AsyncExecutor(Conversation):
     """Carries calls out on an asyncio client, for the tasks of one event loop."""
 
     def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
@@ -321,7 +130,7 @@ class AsyncExecutor(_Core):
 
     async def run(self, requests: Sequence[Request], *, patience: Patience | None = None) -> list[Any]:
         """Carry out calls in one round trip; see `Executor.run`."""
-        conversation = self._conversation(requests, patience)
+        conversation = self.converse(requests, patience)
         step = next(conversation)
         try:
             while True:
@@ -388,7 +197,7 @@ def _getter(pool: Any) -> Any:
 def _refuse(error: Exception) -> Exception:
     if isinstance(error, ResponseError | redis.exceptions.AuthenticationError):
         raise ServerError(f"Redis refused the connection: {error}") from error
-    return _NotConnectedError(str(error))
+    return NotConnectedError(str(error))
 
 
 def _sound(answers: list[Any]) -> list[Any]:
@@ -424,7 +233,7 @@ def open_async_executor(options: QueueOptions, settings: Settings) -> AsyncExecu
     return AsyncExecutor(made, deadline=settings.deadline / 1000, owned=True)
 
 
-def _given(client: Any, kind: type) -> Any:
+def _given(client: Any, kind: Any) -> Any:
     if not isinstance(client, kind):
         raise ConfigurationError(f"redis must be a {kind.__module__}.{kind.__name__}, not {type(client).__name__}")
     if client.connection_pool.connection_kwargs.get("decode_responses"):
@@ -458,8 +267,8 @@ _MEMORY: dict[str, Any] = {}
 
 def _embedded(kind: str, name: str) -> Any:
     try:
-        import fakeredis  # noqa: PLC0415 - an extra, loaded only where it is asked for
-        import lupa  # noqa: F401, PLC0415
+        import fakeredis
+        import lupa  # noqa: F401 - what fakeredis runs the scripts with
     except ImportError as error:
         raise ConfigurationError("memory:// needs the extra: pip install 'delayq[embedded]'") from error
     server = _MEMORY.setdefault(name, fakeredis.FakeServer(version=(7,)))

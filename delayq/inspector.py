@@ -172,7 +172,9 @@ class Inspector:
             return self._dead(found.entry, found.dead, len(found.dead))
         record = _Record.read(found.record)
         due = found.pending or (record.due if record else "")
-        row = Row(id, due, found.payload, len(found.payload), found.retries_left, found.record, found.headers, found.error)
+        row = Row(
+            id, due, found.payload, len(found.payload), found.retries_left, found.record, found.headers, found.error
+        )
         return self._living(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
 
     def _row(self, state: State, row: Row) -> MessageInfo:

@@ -93,7 +93,7 @@ class _Delivered(Generic[T]):
             self.payload = tools.decode(holding.delivery.payload)
         except UndecodableError:
             raise
-        except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
+        except Exception as error:
             raise UndecodableError(f"undecodable: {error!r}") from error
         self.lateness = holding.lateness + time.monotonic() - holding.claimed
         self._holding = holding

@@ -127,7 +127,7 @@ class Producer:
     def send(self, message: NewMessage[Any], *, replace: bool) -> Operation[Sent]:
         """Send one message."""
         outgoing = self._outgoing(message, 0, self._tools.settings.default_retries)
-        digits = yield from self._slice([outgoing], replace)
+        digits = yield from self._slice([outgoing], replace=replace)
         return Sent(outgoing.id, _STATUS[digits])
 
     def send_many(
@@ -142,12 +142,12 @@ class Producer:
             else Outgoing(new_id(), due, default, self._payload(message), b"")
             for message in messages
         ]
-        digits = []
+        digits = ""
         for part in _slices(outgoing):
-            digits.append((yield from self._slice(part, replace)))
-        return SentMany([message.id for message in outgoing], "".join(digits))
+            digits += yield from self._slice(part, replace=replace)
+        return SentMany([message.id for message in outgoing], digits)
 
-    def _slice(self, messages: list[Outgoing], replace: bool) -> Operation[str]:
+    def _slice(self, messages: list[Outgoing], *, replace: bool) -> Operation[str]:
         tools = self._tools
         call = tools.calls.send(messages, replace=replace, max_length=tools.settings.max_length)
         (digits,) = yield [call]

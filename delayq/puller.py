@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from delayq.calls import Claimed, Promoted, Rejection
 from delayq.clock import Duration, milliseconds
@@ -13,12 +13,14 @@ from delayq.config import whole
 from delayq.drive import judge
 from delayq.errors import UndecodableError
 from delayq.executor import AsyncExecutor, Executor
+from delayq.face import AsyncFace, BlockingFace
 from delayq.flow import Completion
 from delayq.flows.owed import Owed
 from delayq.message import AsyncMessage, Holding, Message, Tools
 from delayq.operation import Operation, Pause
 from delayq.outcomes import Outcome
 from delayq.script import MOST_IDS
+from delayq.twins import twin
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -32,7 +34,7 @@ class _Claim(Generic[M]):
     """The operations behind a lease: claim, and settle on the way out."""
 
     def __init__(
-        self, tools: Tools, executor: Any, kind: Any, duration: Duration | None, n: int | None, block: Duration
+        self, tools: Tools, executor: Any, kind: Any, *, duration: Duration | None, n: int | None, block: Duration
     ) -> None:
         """Prepare to claim `n` messages (None: one) as `kind`, waiting up to `block` for the first."""
         self._tools = tools
@@ -133,17 +135,23 @@ class AsyncLease(_Claim[AsyncMessage[T]], Generic[T, E]):
 
     _executor: AsyncExecutor
 
+    def __init__(self, opening: Callable[[], Awaitable[None]], *claim: Any, **options: Any) -> None:
+        """Prepare to claim, once the queue has been opened."""
+        super().__init__(*claim, **options)
+        self._open = opening
+
     def __await__(self) -> Generator[Any, Any, AsyncLease[T, E]]:
         """Claim, and return the lease itself."""
         return self._claim().__await__()
 
     async def _claim(self) -> AsyncLease[T, E]:
+        await self._open()
         await self._executor.perform(self._take())
         return self
 
     async def __aenter__(self) -> E:
         """Claim; return the message (None if there was none), or the list of them if `n` was given."""
-        await self._executor.perform(self._take())
+        await self._claim()
         return self._entered  # type: ignore[no-any-return]  # E is what `n` makes of it, see AsyncDelayQueue.lease
 
     async def __aexit__(
@@ -152,3 +160,42 @@ class AsyncLease(_Claim[AsyncMessage[T]], Generic[T, E]):
         """Ack what was not settled by hand; on an exception nack it, and on an outcome do as it says."""
         await self._executor.perform(self._settle(error))
         return isinstance(error, Outcome)
+
+
+class Puller(BlockingFace[T]):
+    """Claiming without a callback."""
+
+    @overload
+    def lease(
+        self, duration: Duration | None = None, *, n: None = None, block: Duration = 0
+    ) -> Lease[T, Message[T] | None]: ...
+    @overload
+    def lease(self, duration: Duration | None = None, *, n: int, block: Duration = 0) -> Lease[T, list[Message[T]]]: ...
+    def lease(self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0) -> Lease[T, Any]:
+        """Claim one message, or up to `n`, without a callback; wait up to `block` for the first.
+
+        As a context manager it gives the message (None if there is none) or the list, acks on success and nacks on
+        an exception whatever was not settled by hand. Iterated over, it leaves settling to `message.ack()` and so on.
+        """
+        self._open()
+        lease: Lease[T, Any] = Lease(self._tools, self._executor, Message, duration=duration, n=n, block=block)
+        self._executor.perform(lease._take())  # noqa: SLF001 - the two halves of one thing
+        return lease
+
+
+class AsyncPuller(AsyncFace[T]):
+    """Claiming without a callback; see `Puller`."""
+
+    @overload
+    def lease(
+        self, duration: Duration | None = None, *, n: None = None, block: Duration = 0
+    ) -> AsyncLease[T, AsyncMessage[T] | None]: ...
+    @overload
+    def lease(
+        self, duration: Duration | None = None, *, n: int, block: Duration = 0
+    ) -> AsyncLease[T, list[AsyncMessage[T]]]: ...
+    @twin(Puller.lease)
+    def lease(
+        self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0
+    ) -> AsyncLease[T, Any]:
+        return AsyncLease(self._open, self._tools, self._executor, AsyncMessage, duration=duration, n=n, block=block)

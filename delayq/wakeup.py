@@ -30,9 +30,9 @@ class Listener:
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="delayq-wakeup", daemon=True).start()
 
-    def listen(self, listening: bool) -> None:
+    def listen(self, *, on: bool) -> None:
         """Listen from now on, or no more."""
-        if listening:
+        if on:
             self._listening.set()
         else:
             self._listening.clear()
@@ -67,9 +67,9 @@ class AsyncListener:
         self._closed = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="delayq-wakeup")
 
-    def listen(self, listening: bool) -> None:
+    def listen(self, *, on: bool) -> None:
         """Listen from now on, or no more."""
-        if listening:
+        if on:
             self._listening.set()
         else:
             self._listening.clear()
@@ -83,7 +83,10 @@ class AsyncListener:
 
     async def _run(self) -> None:
         block = min(LONGEST_BLOCK, self._executor.longest_block)
-        while await self._listening.wait() and not self._closed:
+        while True:
+            await self._listening.wait()
+            if self._closed:
+                return
             (woken,) = await self._executor.run([self._calls.wake(block)], patience=lambda: False)
             if isinstance(woken, DelayqError):
                 await asyncio.sleep(LONGEST_BLOCK)

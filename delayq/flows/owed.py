@@ -46,12 +46,13 @@ class Owed:
         """Take on a settlement."""
         holding, verdict, text, delay, _ = completion
         item: Any = holding.receipt
+        id, token = holding.receipt
         if verdict is Verdict.NACK:
             if delay is None:
                 delay = self._settings.backoff.delay(holding.delivery.attempt)
-            item = Failure(*item, nack_wait(delay / 1000), text[:LONGEST_ERROR])
+            item = Failure(id, token, nack_wait(delay / 1000), text[:LONGEST_ERROR])
         elif verdict is Verdict.REJECT:
-            item = Rejection(*item, text[:LONGEST_ERROR], "")
+            item = Rejection(id, token, text[:LONGEST_ERROR], "")
         holding.settled = True
         self._queues[verdict].append((holding, item))
 

@@ -13,6 +13,10 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 local due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
 local moved = #due / 2
+local stale = redis.call('HMGET', meta, 'stale_ready', 'stale_retry')
+local retrying = redis.call('LLEN', retry) - (stale[2] or 0)
+local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
+local spent = redis.call('SCARD', garbage)
 if moved > 0 then
   local ids, records = {}, {}
   for i = 1, moved do ids[i] = due[2 * i - 1] end
@@ -32,11 +36,8 @@ if moved > 0 then
   redis.call('RPUSH', ready, unpack(ids))
 end
 
-local stale = redis.call('HMGET', meta, 'stale_ready', 'stale_retry')
-local waiting = redis.call('LLEN', ready) - (stale[1] or 0) + redis.call('LLEN', retry) - (stale[2] or 0)
+local waiting = math.max(redis.call('LLEN', ready) - (stale[1] or 0) + retrying, 0)
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
-local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
-local answer = string.format('%d %.0f %.0f %d %d %.0f', moved, next_due, next_deadline, math.max(waiting, 0),
-  redis.call('SCARD', garbage), now)
+local answer = string.format('%d %.0f %.0f %d %d %.0f', moved, next_due, next_deadline, waiting, spent, now)
 if moved == 0 then return answer end
 return remember(replies, slot, sequence, now, answer)

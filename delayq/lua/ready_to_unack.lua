@@ -20,21 +20,21 @@ local function hold(id, token, payload, due, attempt, first)
   deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
 end
 
+local topped = redis.call('HLEN', headers) > 0
 local function answer()
   local left, budgets, tops = redis.call('LLEN', ready) + redis.call('LLEN', retry), {}, {}
   if #ids > 0 then
     redis.call('ZADD', unack, unpack(deadlines))
     redis.call('HSET', deliveries, unpack(records))
     budgets = redis.call('HMGET', retries, unpack(ids))
-    if redis.call('EXISTS', headers) == 1 then tops = redis.call('HMGET', headers, unpack(ids)) end
+    if topped then tops = redis.call('HMGET', headers, unpack(ids)) end
   end
-  -- Whoever leaves work behind wakes the next consumer, so that a burst wakes as many as it needs.
-  if left > 0 then signal(wake) end
   return {now, deadline, left, ids, tokens, payloads, budgets, dues, attempts, tops}
 end
 
 local past = answered(replies, slot, sequence)
 if past then
+  begin(replies, '') -- forgets nothing, for no slot has this name: renewing could not begin when Redis is full
   for id, token in string.gmatch(past, '(%S+) (%S+)') do
     local state, due, attempt, first, last = read(redis.call('HGET', deliveries, id) or '')
     local payload = state == 'leased' and last == token and redis.call('HGET', messages, id)
@@ -46,7 +46,7 @@ end
 local waiting = redis.call('LLEN', ready) + redis.call('LLEN', retry)
 local counters = redis.call('HMGET', meta, 'token', 'delivered')
 redis.call('ZCARD', unack)
-redis.call('HLEN', deliveries)
+for _, hash in ipairs({retries, messages, deliveries}) do redis.call('HLEN', hash) end
 redis.call('LLEN', wake)
 begin(replies, slot)
 local token = math.max((counters[1] or 0) + 1, time)
@@ -90,5 +90,7 @@ if wanted > 0 and waiting > 0 then
   end
 end
 local claimed = answer()
+-- Whoever leaves work behind wakes the next consumer, so that a burst wakes as many as it needs.
+if claimed[3] > 0 then signal(wake) end
 remember(replies, slot, sequence, now, table.concat(pairs_held, ' '))
 return claimed

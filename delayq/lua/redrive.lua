@@ -15,16 +15,16 @@ for _, hash in ipairs({retries, headers, dead_ids, meta}) do redis.call('HLEN', 
 redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
-local answers, entries, lives, seen = {}, {}, {}, {}
+local answers, entries, lives, seen, alive = {}, {}, {}, {}, {}
 for i = 5, #ARGV do
   local entry = ARGV[i]
   local stored, answer = redis.call('HGET', dead_messages, entry), '0'
   local id = string.match(entry, '^(.*):%d+$')
   if stored and not seen[entry] then
-    if seen[id] or redis.call('HEXISTS', messages, id) == 1 then
+    if alive[id] or redis.call('HEXISTS', messages, id) == 1 then
       answer = '2'
     else
-      answer, seen[entry], seen[id], entries[#entries + 1] = '1', true, true, entry
+      answer, seen[entry], alive[id], entries[#entries + 1] = '1', true, true, entry
       local _, stop, sent_with, reason, error, top = string.find(stored, '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
       local at = stop + 1 + reason + error
       lives[#lives + 1] = {id = id, retries = budget ~= '' and budget or sent_with,

@@ -57,6 +57,11 @@ end
 if tonumber(max_length) > 0 and fresh > 0 and length + fresh > tonumber(max_length) then
   return redis.error_reply('QUEUEFULL the queue holds ' .. length .. ' of at most ' .. max_length .. ' messages')
 end
+if #tops > 0 or #renewed > 0 then redis.call('HLEN', headers) end
+if #renewed > 0 then
+  redis.call('ZCARD', unack)
+  redis.call('HLEN', errors)
+end
 -- Adds before it removes, unlike the others: its first write must be the one that a full Redis refuses.
 if #dues > 0 then
   local first = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]

@@ -1,0 +1,224 @@
+"""What is said to Redis until every call has its answer: packing, slots, sending again, and what an answer means.
+
+A conversation is a generator that yields bytes to exchange and pauses to make; it moves no byte itself. Each mutating
+call gets a slot of this process and the next sequence number of that slot, so that however often it has to be sent
+again, it executes once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import secrets
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hiredis import pack_command
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from delayq.calls import Call, Command
+from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
+from delayq.operation import Pause
+
+log = logging.getLogger("delayq.executor")
+
+_pack: Callable[[Any], bytes] = pack_command
+
+Request = Call[Any] | Command[Any]
+Patience = Callable[[], bool]
+"""Whether to go on trying while Redis does not answer."""
+
+_PASSING = re.compile(r"\b(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|NOREPLICAS)\b|loading the dataset")
+_PASSING_TYPES = (ReadOnlyError, TryAgainError, ClusterDownError, MasterDownError)
+_FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+class Exchange(NamedTuple):
+    """Bytes to send, and how many answers to read."""
+
+    data: bytes
+    answers: int
+
+
+Talk = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The call slots of this process: one call in flight each, taken and given back around every call."""
+
+    client: str = ""
+    pid: int = 0
+    free: list[tuple[str, int]] = field(default_factory=list)
+    made: int = 0
+
+    def take(self) -> tuple[str, int]:
+        if self.pid != os.getpid():  # a fork must not answer in its parent's name
+            self.client, self.pid, self.free, self.made = secrets.token_hex(6), os.getpid(), [], 0
+        try:
+            slot, sequence = self.free.pop()
+        except IndexError:
+            self.made += 1
+            return f"{self.client}.{self.made}", 1
+        return slot, sequence + 1
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One request as it goes over the wire."""
+
+    request: Request
+    packed: bytes
+    slot: tuple[str, int] | None
+    answer: Any = None
+    open: bool = True
+    doubtful: bool = False
+    """Whether it was sent once without an answer, so that it may have been carried out."""
+
+    @property
+    def name(self) -> str:
+        return self.request.script.name if isinstance(self.request, Call) else str(self.request.args[0])
+
+
+class Conversation:
+    """What both executors share: slots, packing, and the conversation with its retries."""
+
+    _pool: Any
+
+    def __init__(self, *, deadline: float) -> None:
+        self.deadline = deadline
+        self._slots = _Slots()
+
+    @property
+    def longest_block(self) -> float:
+        """The longest a blocking command may wait, in seconds, so that its answer comes within the socket's time-out."""
+        timeout = self._pool.connection_kwargs.get("socket_timeout")
+        return 60.0 if timeout is None else float(timeout) / 2
+
+    @property
+    def client_name(self) -> str:
+        """A name unique to this start of this process."""
+        self._slots.free.append(self._slots.take())
+        return self._slots.client
+
+    def _seal(self, request: Request) -> _Sent:
+        if isinstance(request, Command):
+            return _Sent(request, _pack(request.args), None)
+        script = request.script
+        head = (b"EVALSHA", script.sha, len(request.keys), *request.keys)
+        if not script.executes_once:
+            return _Sent(request, _pack((*head, *request.args)), None)
+        slot = self._slots.take()
+        return _Sent(request, _pack((*head, *slot, *request.args)), slot)
+
+    def converse(self, requests: Sequence[Request], patience: Patience | None) -> Talk:
+        """Send requests in one round trip until each has its answer; returns answers or errors, in order."""
+        sent = waiting = [self._seal(request) for request in requests]
+        end = time.monotonic() + self.deadline
+        pause = _FIRST_PAUSE
+        while True:
+            trouble = _hear(waiting, (yield Exchange(b"".join([one.packed for one in waiting]), len(waiting))))
+            waiting = [one for one in waiting if one.open]
+            if not waiting:
+                break
+            if isinstance(trouble, NoScriptError):
+                trouble = yield from _load(waiting)
+                if trouble is None:
+                    continue
+            if not (patience() if patience else time.monotonic() < end):
+                for one in waiting:
+                    one.answer = _given_up(one, trouble)
+                break
+            if patience and pause == _FIRST_PAUSE:
+                log.warning("Redis does not answer, trying again: %s", trouble)
+            yield Pause(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        if patience and pause > _FIRST_PAUSE and not waiting:
+            log.info("Redis answers again")
+        self._slots.free.extend(one.slot for one in sent if one.slot)
+        return [_result(one) for one in sent]
+
+
+class NotConnectedError(Exception):
+    """The connection could not be made, so nothing was sent."""
+
+
+def _hear(waiting: list[_Sent], replies: list[Any] | Exception | None) -> Exception | None:
+    """Take in the outcome of an exchange; returns what keeps some requests open, None if nothing does."""
+    if isinstance(replies, Exception):
+        if not isinstance(replies, NotConnectedError | BusyLoadingError):
+            for one in waiting:
+                one.doubtful = True
+        return replies
+    for one, reply in zip(waiting, replies or (), strict=True):
+        one.answer = reply
+        one.open = isinstance(reply, RedisError) and _may_pass(one, reply)
+    return next((one.answer for one in waiting if one.open), None)
+
+
+def _load(waiting: list[_Sent]) -> Generator[Exchange | Pause, list[Any] | Exception | None, Exception | None]:
+    """Load the scripts the server does not know; returns what went wrong, if anything."""
+    missing = {
+        one.request.script for one in waiting if isinstance(one.request, Call) and isinstance(one.answer, NoScriptError)
+    }
+    loading = [_pack((b"SCRIPT", b"LOAD", script.text)) for script in missing]
+    loaded = yield Exchange(b"".join(loading), len(loading))
+    if isinstance(loaded, list):
+        return next((reply for reply in loaded if isinstance(reply, Exception)), None)
+    return loaded
+
+
+def _may_pass(sent: _Sent, error: RedisError) -> bool:
+    """Tell whether an error is one of a passing state of the server, in which the same call is to be sent again."""
+    if isinstance(error, NoScriptError):
+        return True
+    if _full(error):
+        # Only what adds to the queue waits for room: to hold back a claim or a settlement would keep it full.
+        return isinstance(sent.request, Call) and sent.request.script.name == "send"
+    return _PASSING.search(f"{type(error).__name__} {error}") is not None or type(error) in _PASSING_TYPES
+
+
+def _full(error: Exception) -> bool:
+    return isinstance(error, OutOfMemoryError) or _FULL.search(str(error)) is not None
+
+
+def _given_up(sent: _Sent, trouble: Exception | None) -> Exception:
+    if sent.doubtful and sent.slot:
+        return OutcomeUnknown(
+            f"{sent.name}: Redis stopped answering; it may or may not have been carried out ({trouble})"
+        )
+    if isinstance(trouble, ResponseError):
+        return trouble
+    return UnavailableError(f"{sent.name} was not carried out: Redis cannot be reached ({trouble})")
+
+
+def _result(sent: _Sent) -> Any:
+    answer = sent.answer
+    if isinstance(answer, DelayqError):
+        return answer
+    if isinstance(answer, Exception):
+        text = str(answer)
+        if "QUEUEFULL" in text:
+            return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
+        if _full(answer):
+            return QueueFullError("Redis is out of memory (maxmemory); nothing was stored")
+        return ServerError(f"{sent.name}: {text[:200]}")
+    try:
+        return sent.request.parse(answer)
+    except DelayqError as error:
+        return error

@@ -1,0 +1,85 @@
+"""What every face of a queue stands on: its options, its tools, and how an operation is carried out."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from delayq.calls import Calls
+from delayq.codec import Codec, find_codec
+from delayq.config import QueueOptions, find_url, read_settings
+from delayq.doctor import check, opening
+from delayq.errors import ServerError, UnavailableError
+from delayq.executor import AsyncExecutor, Executor, open_async_executor, open_executor
+from delayq.keys import Keys, check_name
+from delayq.message import Tools
+from delayq.operation import Operation
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Face(Generic[T]):
+    """The options and tools of one queue."""
+
+    def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
+        """Validate everything; nothing is sent to Redis."""
+        self.name = check_name(name)
+        self.prefix = options.get("prefix", "delayq")
+        self.settings = read_settings(options)
+        self._options = options
+        self._codec: Codec = find_codec(options.get("codec", "json"), payload_type)
+        self._tools = Tools(Calls(Keys.of(self.prefix, name)), self.settings, self._codec.decode)
+        self._opened = False
+
+    def __repr__(self) -> str:
+        """Show the queue by name; the URL may hold a password."""
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _opening(self) -> list[Any]:
+        return list(opening(self._tools.calls.keys, self.prefix, self.name))
+
+    def _check(self, answers: list[Any]) -> None:
+        for answer in answers:
+            if isinstance(answer, UnavailableError) or (isinstance(answer, ServerError) and "NOAUTH" in str(answer)):
+                raise answer
+        embedded = "redis" not in self._options and find_url(self._options).startswith("memory://")
+        check(self.name, answers, embedded=embedded, strict=self.settings.strict)
+        self._opened = True
+
+
+class BlockingFace(Face[T]):
+    """A face whose methods block."""
+
+    _executor: Executor
+
+    def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
+        """Make the client; it connects when it is first used."""
+        super().__init__(name, payload_type, options)
+        self._executor = open_executor(options, self.settings)
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._check(self._executor.run(self._opening()))
+
+    def _perform(self, operation: Operation[R]) -> R:
+        self._open()
+        return self._executor.perform(operation)
+
+
+class AsyncFace(Face[T]):
+    """A face whose methods are awaited."""
+
+    _executor: AsyncExecutor
+
+    def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
+        """Make the client; it connects when it is first used."""
+        super().__init__(name, payload_type, options)
+        self._executor = open_async_executor(options, self.settings)
+
+    async def _open(self) -> None:
+        if not self._opened:
+            self._check(await self._executor.run(self._opening()))
+
+    async def _perform(self, operation: Operation[R]) -> R:
+        await self._open()
+        return await self._executor.perform(operation)
