@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from delayq.clock import HORIZON, Duration, milliseconds
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, shown
 
 LEAST_DELAY = 50
 """Milliseconds between a nack and the redelivery at least, so that a failing message cannot spin a worker."""
@@ -48,7 +48,7 @@ class Backoff:
     ) -> Self:
         """`first`, then each time `factor` times as long, never more than `max`."""
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor <= 100:  # noqa: PLR2004
-            raise ConfigurationError(f"factor must be between 1 and 100, not {factor!r:.60}")
+            raise ConfigurationError(f"factor must be between 1 and 100, not {shown(factor)}")
         return cls("exponential", milliseconds(first, "first"), milliseconds(max, "max"), factor, _share(jitter))
 
     def delay(self, attempt: int) -> int:
@@ -66,5 +66,5 @@ class Backoff:
 
 def _share(jitter: float) -> float:
     if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
-        raise ConfigurationError(f"jitter must be between 0 and 1, not {jitter!r:.60}")
+        raise ConfigurationError(f"jitter must be between 0 and 1, not {shown(jitter)}")
     return float(jitter)

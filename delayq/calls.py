@@ -1,6 +1,6 @@
 """Every operation as a value: one pure function a transition, from typed arguments to a call and its typed answer.
 
-Only this module knows the order of a script's arguments and the shape of what it answers.
+Only this module knows the order of a script's arguments, and only `answers` the shape of what it answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from delayq.errors import OutcomeUnknown
+from delayq.answers import (
+    Claimed,
+    Collected,
+    Counted,
+    Expired,
+    Found,
+    Listed,
+    Promoted,
+    digits,
+    integers,
+    read_claimed,
+    read_counted,
+    read_found,
+    read_listed,
+)
 from delayq.keys import Keys
 from delayq.script import MOST_IDS, Script, script
 
@@ -70,107 +84,6 @@ class Rejection(NamedTuple):
     error: str
 
 
-class Delivery(NamedTuple):
-    """A message as it was claimed; `due` in milliseconds since 1970."""
-
-    id: str
-    token: int
-    payload: bytes
-    retries_left: int
-    due: int
-    attempt: int
-    headers: bytes
-
-
-class Claimed(NamedTuple):
-    """What a claim brought: server time and lease deadline (ms), entries left behind, and the deliveries."""
-
-    now: int
-    deadline: int
-    left: int
-    deliveries: list[Delivery]
-
-
-class Promoted(NamedTuple):
-    """What a promotion moved and what it saw: next due and deadline (ms, -1 for none), waiting and spent ids."""
-
-    moved: int
-    next_due: int
-    next_deadline: int
-    waiting: int
-    garbage: int
-    now: int
-
-
-class Expired(NamedTuple):
-    """What passed its time: ids to be retried, ids whose retries are spent, and the next deadline (ms or -1)."""
-
-    retried: int
-    spent: int
-    next_deadline: int
-
-
-class Collected(NamedTuple):
-    """What garbage collection did: ids moved to the dead letter, entries trimmed there, ids still to collect."""
-
-    collected: int
-    trimmed: int
-    left: int
-
-
-class Row(NamedTuple):
-    """One message of a listing, as stored."""
-
-    id: str
-    score: str
-    payload: bytes
-    size: int
-    retries_left: str
-    record: str
-    headers: bytes
-    error: str
-
-
-class Listed(NamedTuple):
-    """A page of a listing and where the next one begins ('' at the end)."""
-
-    cursor: str
-    score: str
-    rows: list[Row]
-
-
-class Counted(NamedTuple):
-    """The state counts of a queue as of one moment, with the fields of its meta hash; times in ms, -1 for none."""
-
-    now: int
-    next_due: int
-    oldest_ready: int
-    next_deadline: int
-    pending: int
-    ready: int
-    active: int
-    backoff: int
-    retry: int
-    garbage: int
-    dead: int
-    messages: int
-    meta: dict[str, str]
-
-
-class Found(NamedTuple):
-    """All that is stored of one id; empty texts for what is not there."""
-
-    payload: bytes
-    pending: str
-    unack: str
-    retries_left: str
-    record: str
-    headers: bytes
-    error: str
-    entry: str
-    dead: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The calls of one queue. `clock` overrides the server's time (ms since 1970), for tests and the test kit."""
@@ -189,78 +102,78 @@ class Calls:
         else:
             for message in messages:
                 args += message[:4]
-        return self._call("send", args, _digits)
+        return self._call("send", args, digits)
 
     def pending_to_ready(self, limit: int = MOST_IDS) -> Call[Promoted]:
         """Move due messages to ready."""
-        return self._call("pending_to_ready", [self._now, limit], lambda answer: Promoted(*_integers(answer)))
+        return self._call("pending_to_ready", [self._now, limit], lambda answer: Promoted(*integers(answer)))
 
     def ready_to_unack(self, wanted: int, *, lease: int, holder: str) -> Call[Claimed]:
         """Claim up to `wanted` messages under a lease (ms)."""
-        return self._call("ready_to_unack", [self._now, wanted, lease, holder], _claimed)
+        return self._call("ready_to_unack", [self._now, wanted, lease, holder], read_claimed)
 
     def unack_to_retry(self, limit: int = MOST_IDS) -> Call[Expired]:
         """Move messages past their lease or nack delay to retry or garbage."""
-        return self._call("unack_to_retry", [self._now, limit], lambda answer: Expired(*_integers(answer)))
+        return self._call("unack_to_retry", [self._now, limit], lambda answer: Expired(*integers(answer)))
 
     def ack(self, receipts: Iterable[Receipt], *, discarded: bool = False) -> Call[str]:
         """Settle messages as done; answers a digit a receipt: 1 by it, 0 not."""
-        return self._call("ack", [self._now, "discarded" if discarded else "acked", *_flat(receipts)], _digits)
+        return self._call("ack", [self._now, "discarded" if discarded else "acked", *_flat(receipts)], digits)
 
     def nack(self, failures: Iterable[Failure]) -> Call[str]:
         """Bring messages back after a delay; answers a digit each: 1 will be retried, 2 spent, 0 not held."""
-        return self._call("nack", [self._now, *_flat(failures)], _digits)
+        return self._call("nack", [self._now, *_flat(failures)], digits)
 
     def release(self, receipts: Iterable[Receipt]) -> Call[str]:
         """Give unstarted messages back uncharged; answers a digit a receipt."""
-        return self._call("release", [self._now, *_flat(receipts)], _digits)
+        return self._call("release", [self._now, *_flat(receipts)], digits)
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> Call[str]:
         """Renew leases (ms from now); answers a digit a receipt."""
-        return self._call("extend", [self._now, lease, *_flat(receipts)], _digits)
+        return self._call("extend", [self._now, lease, *_flat(receipts)], digits)
 
     def reject(self, rejections: Iterable[Rejection]) -> Call[str]:
         """Move messages to the dead letter; answers a digit each."""
-        return self._call("reject", [self._now, *_flat(rejections)], _digits)
+        return self._call("reject", [self._now, *_flat(rejections)], digits)
 
     def cancel(self, ids: Iterable[str]) -> Call[str]:
         """Withdraw messages; answers a digit an id: 1 cancelled, 2 running, 3 dead, 0 gone."""
-        return self._call("cancel", [self._now, *ids], _digits)
+        return self._call("cancel", [self._now, *ids], digits)
 
     def reschedule(self, times: Iterable[tuple[str, str | int]]) -> Call[str]:
         """Give messages a new due time; answers a digit each: 1 rescheduled, 2 running, 3 dead, 0 gone."""
-        return self._call("reschedule", [self._now, *_flat(times)], _digits)
+        return self._call("reschedule", [self._now, *_flat(times)], digits)
 
     def collect_garbage(
         self, *, limit: int, dead_max: int, dead_ttl: int, slot_ttl: int, ids: Iterable[str] = ()
     ) -> Call[Collected]:
         """Move spent messages (those named, or any) to the dead letter, trim it, prune silent slots (ttls in ms)."""
         args = [self._now, limit, dead_max, dead_ttl, slot_ttl, *ids]
-        return self._call("collect_garbage", args, lambda answer: Collected(*_integers(answer)))
+        return self._call("collect_garbage", args, lambda answer: Collected(*integers(answer)))
 
     def redrive(self, entries: Iterable[str], *, retries: int | None) -> Call[str]:
         """Send dead messages again; answers a digit an entry: 1 redriven, 2 its id lives, 0 gone."""
-        return self._call("redrive", [self._now, "" if retries is None else retries, *entries], _digits)
+        return self._call("redrive", [self._now, "" if retries is None else retries, *entries], digits)
 
     def dead_purge(self, entries: Iterable[str]) -> Call[str]:
         """Delete entries of the dead letter; answers a digit an entry."""
-        return self._call("dead_purge", [self._now, *entries], _digits)
+        return self._call("dead_purge", [self._now, *entries], digits)
 
     def purge(self) -> Call[int]:
         """Delete every message of the queue; answers how many."""
-        return self._call("purge", [self._now], lambda answer: _integers(answer)[0])
+        return self._call("purge", [self._now], lambda answer: integers(answer)[0])
 
     def counts(self) -> Call[Counted]:
         """Count the messages in each state."""
-        return self._call("counts", [self._now], _counted)
+        return self._call("counts", [self._now], read_counted)
 
     def get(self, id: str) -> Call[Found | None]:
         """Read what is known of one id."""
-        return self._call("get", [id], _found)
+        return self._call("get", [id], read_found)
 
     def page(self, state: str, *, limit: int, cursor: str, score: str, preview: int) -> Call[Listed]:
         """Read one page of the messages in a state, with at most `preview` bytes of each payload."""
-        return self._call("page", [state, limit, cursor, score, preview], _listed)
+        return self._call("page", [state, limit, cursor, score, preview], read_listed)
 
     def wake(self, timeout: float) -> Command[bool]:
         """Wait up to `timeout` seconds for a wake-up; answers whether one came."""
@@ -284,69 +197,3 @@ class Calls:
 
 def _flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:
     return [argument for row in rows for argument in row]
-
-
-def _digits(answer: bytes) -> str:
-    if not answer:
-        raise OutcomeUnknown("a later call of the same slot has overtaken this one")
-    return answer.decode()
-
-
-def _integers(answer: bytes) -> tuple[int, ...]:
-    return tuple(map(int, _digits(answer).split()))
-
-
-def _claimed(answer: list[Any]) -> Claimed:
-    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers = answer
-    return Claimed(
-        now,
-        deadline,
-        left,
-        list(
-            map(
-                Delivery,
-                map(bytes.decode, ids),
-                map(int, tokens),
-                payloads,
-                [int(left or 0) for left in retries],
-                map(int, dues),
-                map(int, attempts),
-                [top or b"" for top in headers] or [b""] * len(ids),
-            )
-        ),
-    )
-
-
-def _counted(answer: list[Any]) -> Counted:
-    *numbers, meta = answer
-    texts = [text.decode() for text in meta]
-    return Counted._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
-
-
-def _found(answer: list[bytes]) -> Found | None:
-    if not answer:
-        return None
-    payload, pending, unack, left, record, headers, error, entry, dead = answer
-    texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    return Found(payload, *texts, headers, error.decode(errors="replace"), entry.decode(), dead)
-
-
-def _listed(answer: list[Any]) -> Listed:
-    cursor, score, rows = answer
-    return Listed(
-        cursor.decode(),
-        score.decode(),
-        [
-            Row(
-                id.decode(),
-                at.decode(),
-                payload,
-                size,
-                left.decode(),
-                record.decode(),
-                headers,
-                error.decode("utf-8", "replace"),
-            )
-            for id, at, payload, size, left, record, headers, error in rows
-        ],
-    )

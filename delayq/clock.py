@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import durationpy
 
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, shown
 
 Duration = timedelta | int | float | str
 
@@ -33,29 +33,29 @@ def milliseconds(value: Duration, name: str = "duration", *, least: int = 0, mos
         exact = _parse(value, name)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(
-            f"{name} must be a timedelta, a number of seconds or a text like '1h30m', not {value!r:.60}"
+            f"{name} must be a timedelta, a number of seconds or a text like '1h30m', not {shown(value)}"
         )
     else:
         exact = float(value) * 1000
     if not least <= exact <= most:
-        raise ConfigurationError(f"{name} must be between {least / 1000:g} s and {most / 1000:g} s, not {value!r:.60}")
+        raise ConfigurationError(f"{name} must be between {least / 1000:g} s and {most / 1000:g} s, not {shown(value)}")
     # The nearest microsecond first: 0.1 s is 100.00000000000001 ms in floats and must not become 101.
     return math.ceil(round(exact, 3))
 
 
 def _parse(text: str, name: str) -> float:
     if not _TEXT.fullmatch(text):
-        raise ConfigurationError(f"{name} must look like '1h30m', '45s' or '7d', not {text!r:.60}")
+        raise ConfigurationError(f"{name} must look like '1h30m', '45s' or '7d', not {shown(text)}")
     try:
         return float(durationpy.from_str(text) / timedelta(milliseconds=1))
     except (durationpy.DurationError, OverflowError) as error:
-        raise ConfigurationError(f"{name} {text!r:.60} is not a duration: {error}") from error
+        raise ConfigurationError(f"{name} {shown(text)} is not a duration: {error}") from error
 
 
 def timestamp(at: datetime, name: str = "at") -> int:
     """Return an aware time as milliseconds since 1970, rounded up; `ConfigurationError` for a naive or distant one."""
     if not isinstance(at, datetime):
-        raise ConfigurationError(f"{name} must be a datetime, not {at!r:.60}")
+        raise ConfigurationError(f"{name} must be a datetime, not {shown(at)}")
     if at.utcoffset() is None:
         raise ConfigurationError(f"{name} must carry a time zone; {at.isoformat()} is naive")
     exact = (at - _EPOCH) // timedelta(microseconds=1)

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from delayq.errors import ConfigurationError, PayloadError, UndecodableError
+from delayq.errors import ConfigurationError, PayloadError, UndecodableError, shown
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class JsonCodec:
         try:
             decoder = msgspec.json.Decoder(Any if payload_type is None else payload_type)
         except TypeError as error:
-            raise ConfigurationError(f"payload_type {payload_type!r:.80} cannot be decoded: {error}") from error
+            raise ConfigurationError(f"payload_type {shown(payload_type)} cannot be decoded: {error}") from error
         self._decode = decoder.decode
         self._encode = msgspec.json.Encoder().encode
         self._convert = None if payload_type in (None, Any) else _checker(payload_type)
@@ -113,11 +113,11 @@ def find_codec(codec: str | Codec, payload_type: Any) -> Codec:
     if codec == "json":
         return JsonCodec(payload_type)
     if payload_type is not None and isinstance(codec, str):
-        raise ConfigurationError(f"payload_type goes with the json codec, not with {codec!r:.40}")
+        raise ConfigurationError(f"payload_type goes with the json codec, not with {shown(codec)}")
     if codec == "text":
         return TextCodec()
     if codec == "bytes":
         return BytesCodec()
     if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
         return codec  # type: ignore[return-value]  # checked by shape, just above
-    raise ConfigurationError(f"codec must be 'json', 'text', 'bytes' or have encode and decode, not {codec!r:.40}")
+    raise ConfigurationError(f"codec must be 'json', 'text', 'bytes' or have encode and decode, not {shown(codec)}")

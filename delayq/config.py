@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from delayq.backoff import LEAST_DELAY, Backoff
 from delayq.clock import HORIZON, Duration, milliseconds
 from delayq.codec import Codec
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, shown
 
 DEFAULT_URL = "redis://localhost:6379/0"
 MOST_RETRIES = 1_000_000
@@ -92,7 +92,7 @@ def read_settings(options: QueueOptions) -> Settings:
         if name not in QueueOptions.__annotations__:
             close = difflib.get_close_matches(name, QueueOptions.__annotations__, n=1)
             hint = f", did you mean {close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown option {name!r:.60}{hint}")
+            raise ConfigurationError(f"unknown option {shown(name)}{hint}")
     nack_delay = options.get("nack_delay", 0)
     return Settings(
         tick=milliseconds(options.get("tick", 1), "tick", least=10, most=3_600_000),
@@ -122,7 +122,7 @@ def find_url(options: QueueOptions) -> str:
 def whole(value: Any, name: str, least: int, most: int) -> int:
     """Return a whole number within bounds; `ConfigurationError` for anything else, a bool included."""
     if type(value) is not int or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {value!r:.60}")
+        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {shown(value)}")
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from delayq.clock import Duration, milliseconds
 from delayq.drive import AsyncDriver, ThreadDriver
-from delayq.errors import ConfigurationError, NoCallbackError
+from delayq.errors import ConfigurationError, NoCallbackError, shown
 from delayq.executor import AsyncExecutor, Executor
 from delayq.face import AsyncFace, BlockingFace
 from delayq.flows.consume import Consumption
@@ -120,7 +120,7 @@ class _Registers:
         `Reject` or `Discard` says more. A queue has one callback, and the last one registered counts.
         """
         if not callable(function):
-            raise ConfigurationError(f"callback must be callable, not {function!r:.60}")
+            raise ConfigurationError(f"callback must be callable, not {shown(function)}")
         self._callback = function
         return function
 

@@ -106,7 +106,7 @@ class Conversation:
 
     @property
     def longest_block(self) -> float:
-        """The longest a blocking command may wait, in seconds, so that its answer comes within the socket's time-out."""
+        """The longest a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
         timeout = self._pool.connection_kwargs.get("socket_timeout")
         return 60.0 if timeout is None else float(timeout) / 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from delayq.calls import Call
 from delayq.config import check_retries
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, shown
 from delayq.executor import AsyncExecutor, Executor
 from delayq.inspector import MOST_ROWS, Inspector, MessageInfo, Page
 from delayq.keys import check_id
@@ -46,7 +46,7 @@ def _which(id: str | None, reason: str | None, error: str | None, *, everything:
         raise ConfigurationError("say which: an id or entry, a reason or error to match, or everything=True")
     for text in (reason, error):
         if text is not None and (not isinstance(text, str) or not text):
-            raise ConfigurationError(f"reason and error must be text to look for, not {text!r:.60}")
+            raise ConfigurationError(f"reason and error must be text to look for, not {shown(text)}")
     if id is not None:
         head, _, token = id.rpartition(":") if isinstance(id, str) else ("", "", "")
         check_id(head if token.isdecimal() and head else id)

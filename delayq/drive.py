@@ -7,7 +7,6 @@ flow's wait; completions that come while a round trip is under way are taken in 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections import deque
@@ -16,53 +15,13 @@ from inspect import isawaitable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from delayq.clock import milliseconds
-from delayq.errors import ConfigurationError, UndecodableError
+from delayq.errors import UndecodableError
 from delayq.executor import AsyncExecutor, Executor
-from delayq.flow import Abandon, Completion, Event, Recall, Start, Turn, Verdict, Wait
+from delayq.flow import Abandon, Event, Recall, Start, Turn, Wait
 from delayq.flows.consume import Consumption
 from delayq.message import AsyncMessage, Holding, Message, Tools
-from delayq.outcomes import Discard, Reject, Retry
+from delayq.verdict import Completion, Verdict, judge
 from delayq.wakeup import AsyncListener, Listener
-
-log = logging.getLogger("delayq.consumer")
-
-
-def judge(holding: Holding, result: object, error: BaseException | None) -> tuple[Verdict, str, int | None]:
-    """Return what a callback's result or exception means: the verdict, its text, and an explicit delay (ms)."""
-    if holding.settled:
-        return Verdict.NOTHING, "", None
-    outcome = result if error is None else error
-    if isinstance(outcome, Retry):
-        return _retried(holding, outcome)
-    if isinstance(outcome, Reject):
-        return Verdict.REJECT, outcome.reason or "rejected", None
-    if isinstance(outcome, Discard):
-        return Verdict.DISCARD, outcome.reason, None
-    if error is None and result is not False:
-        return Verdict.ACK, "", None
-    if error is None:
-        return Verdict.NACK, "the callback returned False", None
-    id, attempt = holding.delivery.id, holding.delivery.attempt
-    log.error("message %s failed at attempt %d", id, attempt, exc_info=error, extra={"id": id, "attempt": attempt})
-    return Verdict.NACK, describe(error), None
-
-
-def _retried(holding: Holding, retry: Retry) -> tuple[Verdict, str, int | None]:
-    try:
-        delay = None if retry.delay is None else milliseconds(retry.delay, "delay")
-    except ConfigurationError as wrong:
-        log.error("message %s: Retry with a wrong delay: %s", holding.delivery.id, wrong)  # noqa: TRY400
-        return Verdict.NACK, str(wrong), None
-    return Verdict.NACK, retry.reason or "retry", delay
-
-
-def describe(error: BaseException) -> str:
-    """Return the class and the text of an exception, whatever its text does."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        return type(error).__name__
 
 
 class _Stopping:

@@ -54,3 +54,11 @@ class UnsafeServerError(DelayqError):
 
 class NoCallbackError(DelayqError):
     """Consuming was started on a queue that has no callback."""
+
+
+def shown(value: object) -> str:
+    """Return a value as the text of an error shows it: one short line, whatever its `repr` does."""
+    try:
+        return f"{value!r:.60}"
+    except Exception:  # noqa: BLE001 - an int of 5,000 digits has no repr, and a user's class may raise anything
+        return f"a {type(value).__name__}"

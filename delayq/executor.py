@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -35,6 +36,27 @@ class _Connection(Protocol):
     def disconnect(self) -> Any: ...
 
 
+class _Idle:
+    """Connections of our own kept between calls: a pool costs as much as a tenth of a round trip each time."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._pid = os.getpid()
+
+    def take(self) -> Any:
+        """Return a connection, or None; a forked process has none of its parent's."""
+        if self._pid != os.getpid():
+            self._kept, self._pid = [], os.getpid()
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return None
+
+    def keep(self, connection: Any) -> None:
+        """Keep a connection whose answers have all been read."""
+        self._kept.append(connection)
+
+
 class Executor(Conversation):
     """Carries calls out on a blocking client; safe to use from several threads."""
 
@@ -45,6 +67,7 @@ class Executor(Conversation):
         self._pool = client.connection_pool
         self._get_connection = _getter(self._pool)
         self._owned = owned
+        self._idle = _Idle()
 
     def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
@@ -81,27 +104,32 @@ class Executor(Conversation):
             return cast("T", end.value)
 
     def _exchange(self, step: Exchange) -> list[Any] | Exception:
-        connection = None
+        connection = self._idle.take()
+        if connection is None:
+            try:
+                connection = self._get_connection()
+            except (RedisError, OSError) as error:
+                return _refuse(error)
         try:
-            connection = self._get_connection()
             connection.send_packed_command([step.data])
-            return [_read(connection) for _ in range(step.answers)]
+            answers = [_read(connection) for _ in range(step.answers)]
         except BaseException as error:
-            if connection is None:
-                if isinstance(error, RedisError | OSError):
-                    return _refuse(error)
-                raise
             connection.disconnect()
+            self._pool.release(connection)
             if isinstance(error, RedisError | OSError):
                 return error
             raise
-        finally:
-            if connection is not None:
-                self._pool.release(connection)
+        if self._owned:
+            self._idle.keep(connection)
+        else:
+            self._pool.release(connection)
+        return answers
 
     def close(self) -> None:
         """Close the connections that delayq made."""
         if self._owned:
+            while connection := self._idle.take():
+                self._pool.release(connection)
             self.client.close()
             self._pool.disconnect()
 
@@ -123,6 +151,7 @@ class AsyncExecutor(Conversation):
         self._pool = client.connection_pool
         self._get_connection = _getter(self._pool)
         self._owned = owned
+        self._idle = _Idle()
 
     async def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
@@ -156,27 +185,32 @@ class AsyncExecutor(Conversation):
             return cast("T", end.value)
 
     async def _exchange(self, step: Exchange) -> list[Any] | Exception:
-        connection = None
+        connection = self._idle.take()
+        if connection is None:
+            try:
+                connection = await self._get_connection()
+            except (RedisError, OSError) as error:
+                return _refuse(error)
         try:
-            connection = await self._get_connection()
             await connection.send_packed_command([step.data])
-            return [await _read_async(connection) for _ in range(step.answers)]
+            answers = [await _read_async(connection) for _ in range(step.answers)]
         except BaseException as error:
-            if connection is None:
-                if isinstance(error, RedisError | OSError):
-                    return _refuse(error)
-                raise
             await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
             if isinstance(error, RedisError | OSError):
                 return error
             raise
-        finally:
-            if connection is not None:
-                await self._pool.release(connection)
+        if self._owned:
+            self._idle.keep(connection)
+        else:
+            await self._pool.release(connection)
+        return answers
 
     async def close(self) -> None:
         """Close the connections that delayq made."""
         if self._owned:
+            while connection := self._idle.take():
+                await self._pool.release(connection)
             await self.client.aclose()
             await self._pool.disconnect()
 
@@ -214,9 +248,9 @@ def open_executor(options: QueueOptions, settings: Settings) -> Executor:
         return Executor(_given(client, redis.Redis), deadline=settings.deadline / 1000, owned=False)
     url = find_url(options)
     if name := _memory_name(url):
-        made: Any = _embedded("FakeRedis", name)
-    else:
-        made = _connected(redis.Redis, url, settings, retry=Retry(NoBackoff(), 0))
+        # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
+        return Executor(_embedded("FakeRedis", name), deadline=settings.deadline / 1000, owned=False)
+    made = _connected(redis.Redis, url, settings, retry=Retry(NoBackoff(), 0))
     return Executor(made, deadline=settings.deadline / 1000, owned=True)
 
 
@@ -227,9 +261,9 @@ def open_async_executor(options: QueueOptions, settings: Settings) -> AsyncExecu
         return AsyncExecutor(_given(client, redis.asyncio.Redis), deadline=settings.deadline / 1000, owned=False)
     url = find_url(options)
     if name := _memory_name(url):
-        made: Any = _embedded("FakeAsyncRedis", name)
-    else:
-        made = _connected(redis.asyncio.Redis, url, settings, retry=redis.asyncio.retry.Retry(NoBackoff(), 0))
+        # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
+        return AsyncExecutor(_embedded("FakeAsyncRedis", name), deadline=settings.deadline / 1000, owned=False)
+    made = _connected(redis.asyncio.Redis, url, settings, retry=redis.asyncio.retry.Retry(NoBackoff(), 0))
     return AsyncExecutor(made, deadline=settings.deadline / 1000, owned=True)
 
 

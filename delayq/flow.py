@@ -8,32 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from delayq.message import Holding
-
-
-class Verdict(Enum):
-    """What becomes of a delivery."""
-
-    ACK = auto()
-    DISCARD = auto()
-    NACK = auto()
-    REJECT = auto()
-    RELEASE = auto()
-    NOTHING = auto()
-    """It was settled by hand, or its lease was lost before it started."""
-
-
-class Completion(NamedTuple):
-    """A callback that has ended: the verdict, the reason or error, an explicit delay (ms), and how long it took (s)."""
-
-    holding: Holding
-    verdict: Verdict
-    text: str = ""
-    delay: int | None = None
-    took: float = 0.0
+from delayq.verdict import Completion
 
 
 class Turn(NamedTuple):

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.calls import Command, Counted, Found, Row
+from delayq.answers import Counted, Found, Row
+from delayq.calls import Command
 from delayq.clock import moment
 from delayq.config import whole
-from delayq.errors import ConfigurationError, UndecodableError
+from delayq.errors import ConfigurationError, UndecodableError, shown
 from delayq.keys import check_id, check_name, registry
 from delayq.message import Tools
 from delayq.operation import Operation
@@ -155,12 +156,12 @@ class Inspector:
         try:
             state = State(state)
         except ValueError as error:
-            raise ConfigurationError(f"state must be one of {', '.join(State)}, not {state!r:.40}") from error
+            raise ConfigurationError(f"state must be one of {', '.join(State)}, not {shown(state)}") from error
         whole(limit, "limit", 1, MOST_ROWS)
         # A page of a zset ends at member@score; one of a list or a set at a position.
         at, _, score = (cursor or "").rpartition("@") if _BY_TIME[state] else (cursor or "", "", "")
         if cursor and not (score if _BY_TIME[state] else at).isdecimal():
-            raise ConfigurationError(f"cursor {cursor!r:.60} is not one that a page of {state} messages ended with")
+            raise ConfigurationError(f"cursor {shown(cursor)} is not one that a page of {state} messages ended with")
         call = self._tools.calls.page(state, limit=limit, cursor=at, score=score, preview=preview)
         (listed,) = yield [call]
         rows = {row.id: row for row in listed.rows}.values()

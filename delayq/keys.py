@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Self
 
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, shown
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
@@ -19,14 +19,14 @@ _ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 def check_name(name: str, what: str = "queue name") -> str:
     """Return a valid queue name or prefix; raise `ConfigurationError` for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {name!r:.60}")
+        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {shown(name)}")
     return name
 
 
 def check_id(id: str) -> str:
     """Return a valid message id; raise `ConfigurationError` for any other."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
-        raise ConfigurationError(f"id must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {id!r:.60}")
+        raise ConfigurationError(f"id must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {shown(id)}")
     return id
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from delayq.calls import Calls, Delivery, Failure, Receipt, Rejection
+from delayq.answers import Delivery
+from delayq.calls import Calls, Failure, Receipt, Rejection
 from delayq.clock import Duration, milliseconds, moment
 from delayq.config import Settings, nack_wait
-from delayq.errors import UndecodableError
+from delayq.errors import UndecodableError, shown
 from delayq.operation import Operation
 from delayq.twins import twin
 
@@ -94,7 +95,7 @@ class _Delivered(Generic[T]):
         except UndecodableError:
             raise
         except Exception as error:
-            raise UndecodableError(f"undecodable: {error!r}") from error
+            raise UndecodableError(f"undecodable: {shown(error)}") from error
         self.lateness = holding.lateness + time.monotonic() - holding.claimed
         self._holding = holding
         self._tools = tools

@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any, Generic, TypeVar, overload
 
-from delayq.calls import Claimed, Promoted, Rejection
+from delayq.answers import Claimed, Promoted
+from delayq.calls import Rejection
 from delayq.clock import Duration, milliseconds
 from delayq.config import whole
-from delayq.drive import judge
 from delayq.errors import UndecodableError
 from delayq.executor import AsyncExecutor, Executor
 from delayq.face import AsyncFace, BlockingFace
-from delayq.flow import Completion
 from delayq.flows.owed import Owed
 from delayq.message import AsyncMessage, Holding, Message, Tools
 from delayq.operation import Operation, Pause
 from delayq.outcomes import Outcome
 from delayq.script import MOST_IDS
 from delayq.twins import twin
+from delayq.verdict import Completion, judge
 
 T = TypeVar("T")
 M = TypeVar("M")

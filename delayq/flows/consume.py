@@ -9,13 +9,14 @@ import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
-from delayq.calls import Claimed, Collected, Promoted
+from delayq.answers import Claimed, Collected, Promoted
 from delayq.errors import DelayqError
-from delayq.flow import Abandon, Completion, Event, Recall, Start, Step, Turn, Verdict, Wait
+from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.held import Held
 from delayq.flows.owed import Owed
 from delayq.message import Holding, Tools
 from delayq.script import MOST_IDS
+from delayq.verdict import Completion, Verdict
 
 log = logging.getLogger("delayq.consumer")
 
@@ -48,6 +49,7 @@ class Consumption:
         self._expecting = True
         self._signalled = False
         self._drained = False
+        self._settling = False
         self._trouble = ""
         self._claimed: list[Holding] = []
 
@@ -127,6 +129,7 @@ class Consumption:
         """Return the calls of a turn in the order they must run."""
         calls, settings = self._tools.calls, self._tools.settings
         plan = self._housekeeping()
+        self._settling = bool(plan)
         freed = min(len(self.owed), MOST_IDS) if plan else 0
         late = self._deadline_at is not None and self._deadline_at <= self._now
         if late:
@@ -148,9 +151,9 @@ class Consumption:
         if self._now < self._rest_until:
             return self._rest_until - self._now
         room = self.held.room() > 0
-        if self.owed or (room and self._expecting):
+        if self.owed or (room and self._expecting) or (self._burst and self._settling):
             return 0.0
-        until = [self._now + self._tick]
+        until = [self._now + self._tick, self._collect_at]
         if room and self._due_at is not None:
             until.append(self._due_at)
         if self._deadline_at is not None:
@@ -184,10 +187,12 @@ class Consumption:
         self._expecting = promoted.waiting > 0
         if promoted.garbage:
             self._collect_at = self._now
-        # A burst waits for what comes back within a tick, such as a message nacked without a delay.
+        # A burst waits for what comes back within a tick, such as a message nacked without a delay. It looks once more
+        # after it has settled: where the server had to be taught a script first, this promotion came before that.
         soon = self._now + self._tick
         self._drained = (
-            not promoted.waiting
+            not self._settling
+            and not promoted.waiting
             and not promoted.garbage
             and (self._due_at is None or self._due_at > self._now)
             and (self._deadline_at is None or self._deadline_at > soon)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from delayq.calls import Calls, Claimed, Receipt
+from delayq.answers import Claimed
+from delayq.calls import Calls, Receipt
 from delayq.config import MOST_PREFETCH, Settings
 from delayq.message import Holding
 from delayq.script import MOST_IDS

@@ -9,9 +9,9 @@ from typing import Any
 
 from delayq.calls import Calls, Failure, Rejection
 from delayq.config import Settings, nack_wait
-from delayq.flow import Completion, Verdict
 from delayq.message import LONGEST_ERROR, Holding
 from delayq.script import MOST_IDS
+from delayq.verdict import Completion, Verdict
 
 log = logging.getLogger("delayq.consumer")
 

@@ -1,0 +1,180 @@
+"""What the scripts answer, as values: the other half of `calls`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from delayq.errors import OutcomeUnknown
+
+
+class Delivery(NamedTuple):
+    """A message as it was claimed; `due` in milliseconds since 1970."""
+
+    id: str
+    token: int
+    payload: bytes
+    retries_left: int
+    due: int
+    attempt: int
+    headers: bytes
+
+
+class Claimed(NamedTuple):
+    """What a claim brought: server time and lease deadline (ms), entries left behind, and the deliveries."""
+
+    now: int
+    deadline: int
+    left: int
+    deliveries: list[Delivery]
+
+
+class Promoted(NamedTuple):
+    """What a promotion moved and what it saw: next due and deadline (ms, -1 for none), waiting and spent ids."""
+
+    moved: int
+    next_due: int
+    next_deadline: int
+    waiting: int
+    garbage: int
+    now: int
+
+
+class Expired(NamedTuple):
+    """What passed its time: ids to be retried, ids whose retries are spent, and the next deadline (ms or -1)."""
+
+    retried: int
+    spent: int
+    next_deadline: int
+
+
+class Collected(NamedTuple):
+    """What garbage collection did: ids moved to the dead letter, entries trimmed there, ids still to collect."""
+
+    collected: int
+    trimmed: int
+    left: int
+
+
+class Row(NamedTuple):
+    """One message of a listing, as stored."""
+
+    id: str
+    score: str
+    payload: bytes
+    size: int
+    retries_left: str
+    record: str
+    headers: bytes
+    error: str
+
+
+class Listed(NamedTuple):
+    """A page of a listing and where the next one begins ('' at the end)."""
+
+    cursor: str
+    score: str
+    rows: list[Row]
+
+
+class Counted(NamedTuple):
+    """The state counts of a queue as of one moment, with the fields of its meta hash; times in ms, -1 for none."""
+
+    now: int
+    next_due: int
+    oldest_ready: int
+    next_deadline: int
+    pending: int
+    ready: int
+    active: int
+    backoff: int
+    retry: int
+    garbage: int
+    dead: int
+    messages: int
+    meta: dict[str, str]
+
+
+class Found(NamedTuple):
+    """All that is stored of one id; empty texts for what is not there."""
+
+    payload: bytes
+    pending: str
+    unack: str
+    retries_left: str
+    record: str
+    headers: bytes
+    error: str
+    entry: str
+    dead: bytes
+
+
+def digits(answer: bytes) -> str:
+    """Return an answer of one digit an item."""
+    if not answer:
+        raise OutcomeUnknown("a later call of the same slot has overtaken this one")
+    return answer.decode()
+
+
+def integers(answer: bytes) -> tuple[int, ...]:
+    """Return an answer of numbers."""
+    return tuple(map(int, digits(answer).split()))
+
+
+def read_claimed(answer: list[Any]) -> Claimed:
+    """Return what `ready_to_unack` brought."""
+    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers = answer
+    return Claimed(
+        now,
+        deadline,
+        left,
+        list(
+            map(
+                Delivery,
+                map(bytes.decode, ids),
+                map(int, tokens),
+                payloads,
+                [int(left or 0) for left in retries],
+                map(int, dues),
+                map(int, attempts),
+                [top or b"" for top in headers] or [b""] * len(ids),
+            )
+        ),
+    )
+
+
+def read_counted(answer: list[Any]) -> Counted:
+    """Return what `counts` read."""
+    *numbers, meta = answer
+    texts = [text.decode() for text in meta]
+    return Counted._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
+
+
+def read_found(answer: list[bytes]) -> Found | None:
+    """Return what `get` read; None for an unknown id."""
+    if not answer:
+        return None
+    payload, pending, unack, left, record, headers, error, entry, dead = answer
+    texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
+    return Found(payload, *texts, headers, error.decode(errors="replace"), entry.decode(), dead)
+
+
+def read_listed(answer: list[Any]) -> Listed:
+    """Return what `page` read."""
+    cursor, score, rows = answer
+    return Listed(
+        cursor.decode(),
+        score.decode(),
+        [
+            Row(
+                id.decode(),
+                at.decode(),
+                payload,
+                size,
+                left.decode(),
+                record.decode(),
+                headers,
+                error.decode("utf-8", "replace"),
+            )
+            for id, at, payload, size, left, record, headers, error in rows
+        ],
+    )
