@@ -53,11 +53,12 @@ class Backoff:
 
     def delay(self, attempt: int) -> int:
         """Return the milliseconds to wait after the failure of the given attempt."""
+        full: float
         if self.kind == "exponential":
             try:
-                full = self.base * self.factor ** (attempt - 1)
+                full = self.base * float(self.factor) ** (attempt - 1)
             except OverflowError:
-                full = self.most
+                full = self.most if self.base else 0
         else:
             full = self.base * (attempt if self.kind == "linear" else 1)
         full = min(full, self.most)

@@ -175,13 +175,13 @@ class Calls:
         """Read one page of the messages in a state, with at most `preview` bytes of each payload."""
         return self._call("page", [state, limit, cursor, score, preview], read_listed)
 
-    def wake(self, timeout: float) -> Command[bool]:
+    def await_wake(self, timeout: float) -> Command[bool]:
         """Wait up to `timeout` seconds for a wake-up; answers whether one came."""
         return Command(("BLPOP", self.keys.wake, f"{timeout:.3f}"), lambda answer: answer is not None)
 
-    def pass_on(self) -> Command[bool]:
-        """Hand a wake-up that cannot be used to the next consumer."""
-        return Command(("RPUSH", self.keys.wake, "1"), bool)
+    def wake(self) -> Call[bool]:
+        """Wake an idle consumer, in place of one that took a wake-up and cannot follow it."""
+        return self._call("wake", [], bool)
 
     @property
     def _now(self) -> Argument:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from time import CLOCK_MONOTONIC, clock_gettime
 
 import durationpy
 
@@ -19,7 +20,7 @@ Duration = timedelta | int | float | str
 HORIZON = 100 * 366 * 86_400_000
 """The furthest a message may be scheduled ahead, in milliseconds: a hundred years. Beyond it lies a wrong unit."""
 
-_TEXT = re.compile(r"(?:\d+(?:\.\d+)?(?:w|d|h|m|s|ms|us))+")
+_TEXT = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:w|d|h|m|s|ms|us))+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -49,7 +50,7 @@ def _parse(text: str, name: str) -> float:
     try:
         return float(durationpy.from_str(text) / timedelta(milliseconds=1))
     except (durationpy.DurationError, OverflowError) as error:
-        raise ConfigurationError(f"{name} {shown(text)} is not a duration: {error}") from error
+        raise ConfigurationError(f"{name} {shown(text)} is no duration that can be waited for") from error
 
 
 def timestamp(at: datetime, name: str = "at") -> int:
@@ -68,6 +69,14 @@ def timestamp(at: datetime, name: str = "at") -> int:
 def moment(milliseconds_since_1970: int) -> datetime:
     """Return milliseconds since 1970 as an aware time in UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds_since_1970)
+
+
+def monotonic() -> float:
+    """Return the seconds by which waits and local deadlines are measured.
+
+    Not `time.monotonic`: a test that freezes the clock stops that too, and no wait would end.
+    """
+    return clock_gettime(CLOCK_MONOTONIC)
 
 
 _LAST_YEAR = 2199

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -41,9 +42,12 @@ class JsonCodec:
         try:
             if self._convert is not None:
                 self._convert(payload)
-            return self._encode(payload)
+            encoded: bytes = self._encode(payload)
+            if b"null" in encoded:  # what msgspec writes for nan and infinity too, which would come back as None
+                json.dumps(msgspec.to_builtins(payload), allow_nan=False)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise PayloadError(f"payload cannot be encoded as JSON: {error}") from error
+        return encoded
 
     def decode(self, data: bytes) -> Any:
         """Return the value; `UndecodableError` if it is not JSON, is nested too deep or does not fit the type."""
@@ -55,7 +59,7 @@ class JsonCodec:
 
 def _checker(payload_type: Any) -> Any:
     """Return a check that a payload is of its type: by class where there is one, else by converting it."""
-    if isinstance(payload_type, type):
+    if isinstance(payload_type, type) and payload_type not in (int, float):  # True is no int here, but 1 is a float
 
         def check(payload: Any) -> None:
             if not isinstance(payload, payload_type):

@@ -90,7 +90,9 @@ def read_settings(options: QueueOptions) -> Settings:
     """Validate a queue's options; `ConfigurationError` names what is wrong and what would be right."""
     for name in options:
         if name not in QueueOptions.__annotations__:
-            close = difflib.get_close_matches(name, QueueOptions.__annotations__, n=1)
+            known = list(QueueOptions.__annotations__)
+            longer = [option for option in known if len(name) >= len("lease") and name in option]
+            close = longer or difflib.get_close_matches(name, known, n=1)
             hint = f", did you mean {close[0]!r}?" if close else ""
             raise ConfigurationError(f"unknown option {shown(name)}{hint}")
     nack_delay = options.get("nack_delay", 0)
@@ -110,13 +112,16 @@ def read_settings(options: QueueOptions) -> Settings:
         dead_ttl=milliseconds(options.get("dead_ttl", "30d"), "dead_ttl", most=HORIZON),
         deadline=milliseconds(options.get("deadline", 30), "deadline", least=1),
         socket_timeout=milliseconds(options.get("socket_timeout", 5), "socket_timeout", least=10),
-        strict=bool(options.get("strict", False)),
+        strict=_switch(options.get("strict", False), "strict"),
     )
 
 
 def find_url(options: QueueOptions) -> str:
     """Return the URL to connect to: the option, else `DELAYQ_URL`, else the local Redis."""
-    return options.get("url") or os.environ.get("DELAYQ_URL") or DEFAULT_URL
+    url = options.get("url") or os.environ.get("DELAYQ_URL") or DEFAULT_URL
+    if not isinstance(url, str):
+        raise ConfigurationError(f"url must be text, not a {type(url).__name__}")
+    return url
 
 
 def whole(value: Any, name: str, least: int, most: int) -> int:
@@ -134,6 +139,12 @@ def check_retries(value: Any, name: str = "retries") -> int:
 def nack_wait(delay: Duration, name: str = "delay") -> int:
     """Return the milliseconds a failed message waits: as asked, but never so short that it could spin a worker."""
     return max(milliseconds(delay, name), LEAST_DELAY)
+
+
+def _switch(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {shown(value)}")
+    return value
 
 
 def _optional(value: Any, name: str, least: int, most: int) -> int | None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delayq.clock import Duration, milliseconds
 from delayq.drive import AsyncDriver, ThreadDriver
 from delayq.errors import ConfigurationError, NoCallbackError, shown
-from delayq.executor import AsyncExecutor, Executor
 from delayq.face import AsyncFace, BlockingFace
 from delayq.flows.consume import Consumption
 from delayq.message import AsyncMessage, Message, Tools
 from delayq.twins import twin
+
+if TYPE_CHECKING:
+    from delayq.executor import AsyncExecutor, Executor
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,18 +47,19 @@ class Consuming:
         """Whether the consumer is at work in this process."""
         return not self._ended.is_set() and self._pid == os.getpid()
 
-    def stop(self, grace: float | None = None) -> None:
-        """Ask for a stop and return at once; see `DelayQueue.stop_consume`. `grace` in seconds."""
-        self._driver.stop(self._grace if grace is None else grace)
+    def stop(self, grace: Duration | None = None) -> None:
+        """Ask for a stop and return at once; see `DelayQueue.stop_consume`."""
+        self._driver.stop(self._grace if grace is None else milliseconds(grace, "grace") / 1000)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the consumer has ended, at most `timeout` seconds; returns whether it has.
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until the consumer has ended, at most for `timeout`; returns whether it has.
 
         Returns False at once inside one of its own callbacks. Raises what ended it, if that was an error.
         """
+        seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
         if self._driver.is_worker(threading.current_thread()):
             return False
-        ended = self._ended.wait(timeout)
+        ended = self._ended.wait(seconds)
         if self._error is not None:
             raise self._error
         return ended
@@ -94,14 +98,15 @@ class AsyncConsuming:
         return not self._task.done()
 
     @twin(Consuming.stop)
-    def stop(self, grace: float | None = None) -> None:
-        self._driver.stop(self._grace if grace is None else grace)
+    def stop(self, grace: Duration | None = None) -> None:
+        self._driver.stop(self._grace if grace is None else milliseconds(grace, "grace") / 1000)
 
     @twin(Consuming.wait)
-    async def wait(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the face of its blocking twin
+    async def wait(self, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - the face of its blocking twin
+        seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
         if self._driver.is_worker(asyncio.current_task()):
             return False
-        ended, _ = await asyncio.wait([self._task], timeout=timeout)
+        ended, _ = await asyncio.wait([self._task], timeout=seconds)
         if ended:
             self._task.result()
         return bool(ended)
@@ -112,6 +117,7 @@ class _Registers:
 
     name: str
     _callback: Any = None
+    _awaits = False
 
     def callback(self, function: F) -> F:
         """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
@@ -121,6 +127,8 @@ class _Registers:
         """
         if not callable(function):
             raise ConfigurationError(f"callback must be callable, not {shown(function)}")
+        if not self._awaits and inspect.iscoroutinefunction(function):
+            raise ConfigurationError("callback is a coroutine function: those are for an AsyncDelayQueue")
         self._callback = function
         return function
 
@@ -146,10 +154,11 @@ class Consumer(_Registers, BlockingFace[T]):
         callbacks and nacks what it cuts off. Harmless when nothing runs, and inside a callback, where it does not
         wait.
         """
+        wanted = None if grace is None else milliseconds(grace, "grace") / 1000
         consuming = self._consuming
         if consuming is None or not consuming.running:
             return True
-        consuming.stop(None if grace is None else milliseconds(grace, "grace") / 1000)
+        consuming.stop(wanted)
         return consuming.wait()
 
     def run(self, *, burst: bool = False) -> None:
@@ -183,6 +192,7 @@ class AsyncConsumer(_Registers, AsyncFace[T]):
     """Consuming with a callback; see `Consumer`."""
 
     _consuming: AsyncConsuming | None = None
+    _awaits = True
 
     @twin(Consumer.start_consume)
     async def start_consume(self) -> AsyncConsuming:
@@ -190,10 +200,11 @@ class AsyncConsumer(_Registers, AsyncFace[T]):
 
     @twin(Consumer.stop_consume)
     async def stop_consume(self, grace: Duration | None = None) -> bool:
+        wanted = None if grace is None else milliseconds(grace, "grace") / 1000
         consuming = self._consuming
         if consuming is None or not consuming.running:
             return True
-        consuming.stop(None if grace is None else milliseconds(grace, "grace") / 1000)
+        consuming.stop(wanted)
         return await consuming.wait()
 
     @twin(Consumer.run)

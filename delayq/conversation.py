@@ -12,9 +12,10 @@ import os
 import random
 import re
 import secrets
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
@@ -31,6 +32,7 @@ from redis.exceptions import (
 )
 
 from delayq.calls import Call, Command
+from delayq.clock import monotonic
 from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
 from delayq.operation import Pause
 
@@ -48,36 +50,6 @@ _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
-class Exchange(NamedTuple):
-    """Bytes to send, and how many answers to read."""
-
-    data: bytes
-    answers: int
-
-
-Talk = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
-
-
-@dataclass(slots=True)
-class _Slots:
-    """The call slots of this process: one call in flight each, taken and given back around every call."""
-
-    client: str = ""
-    pid: int = 0
-    free: list[tuple[str, int]] = field(default_factory=list)
-    made: int = 0
-
-    def take(self) -> tuple[str, int]:
-        if self.pid != os.getpid():  # a fork must not answer in its parent's name
-            self.client, self.pid, self.free, self.made = secrets.token_hex(6), os.getpid(), [], 0
-        try:
-            slot, sequence = self.free.pop()
-        except IndexError:
-            self.made += 1
-            return f"{self.client}.{self.made}", 1
-        return slot, sequence + 1
-
-
 @dataclass(slots=True)
 class _Sent:
     """One request as it goes over the wire."""
@@ -93,6 +65,40 @@ class _Sent:
     @property
     def name(self) -> str:
         return self.request.script.name if isinstance(self.request, Call) else str(self.request.args[0])
+
+
+class Exchange(NamedTuple):
+    """Bytes to send, and the requests whose answers are to be read."""
+
+    data: Iterable[bytes]
+    """May be made while it is sent, so that the server is at work on the first when the last is packed."""
+    sent: list[_Sent]
+    """What has been sent so far, an answer each."""
+
+
+Talk = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
+
+
+@dataclass(slots=True)
+class _Slots:
+    """The call slots of this process: one call in flight each, taken and given back around every call."""
+
+    client: str = ""
+    pid: int = 0
+    free: list[tuple[str, int]] = field(default_factory=list)
+    names: Iterator[str] = field(default_factory=lambda: iter(()))
+
+    def take(self) -> tuple[str, int]:
+        if self.pid != os.getpid():  # a fork must not answer in its parent's name
+            client = secrets.token_hex(6)
+            # Threads that come here together each make names of their own: two calls must never share a slot.
+            self.client, self.free, self.names = client, [], map(f"{client}.%d".__mod__, count(1))
+            self.pid = os.getpid()
+        try:
+            slot, sequence = self.free.pop()
+        except IndexError:
+            return next(self.names), 1
+        return slot, sequence + 1
 
 
 class Conversation:
@@ -126,21 +132,39 @@ class Conversation:
         slot = self._slots.take()
         return _Sent(request, _pack((*head, *slot, *request.args)), slot)
 
-    def converse(self, requests: Sequence[Request], patience: Patience | None) -> Talk:
-        """Send requests in one round trip until each has its answer; returns answers or errors, in order."""
-        sent = waiting = [self._seal(request) for request in requests]
-        end = time.monotonic() + self.deadline
+    def _seal_all(self, requests: Iterable[Request], sent: list[_Sent]) -> Iterator[bytes]:
+        for request in requests:
+            sent.append(self._seal(request))
+            yield sent[-1].packed
+
+    def converse(self, requests: Iterable[Request], patience: Patience | None) -> Talk:
+        """Send requests in one round trip until each has its answer; returns answers or errors, in order.
+
+        Requests may come from a generator that does not fail: each is packed and sent while the server is at work on
+        those before.
+        """
+        sent: list[_Sent] = []
+        sealing = self._seal_all(requests, sent)
+        waiting, data = sent, sealing
+        end = monotonic() + self.deadline
         pause = _FIRST_PAUSE
         while True:
-            trouble = _hear(waiting, (yield Exchange(b"".join([one.packed for one in waiting]), len(waiting))))
+            replies = yield Exchange(data, waiting)
+            deque(sealing, maxlen=0)  # what an exchange cut short has left
+            trouble = _hear(waiting, replies)
             waiting = [one for one in waiting if one.open]
+            data = iter([one.packed for one in waiting])
             if not waiting:
                 break
             if isinstance(trouble, NoScriptError):
                 trouble = yield from _load(waiting)
                 if trouble is None:
                     continue
-            if not (patience() if patience else time.monotonic() < end):
+                waiting = [one for one in waiting if one.open]
+                if not waiting:
+                    break
+                data = iter([one.packed for one in waiting])
+            if not (patience() if patience else monotonic() < end):
                 for one in waiting:
                     one.answer = _given_up(one, trouble)
                 break
@@ -176,11 +200,15 @@ def _load(waiting: list[_Sent]) -> Generator[Exchange | Pause, list[Any] | Excep
     missing = {
         one.request.script for one in waiting if isinstance(one.request, Call) and isinstance(one.answer, NoScriptError)
     }
-    loading = [_pack((b"SCRIPT", b"LOAD", script.text)) for script in missing]
-    loaded = yield Exchange(b"".join(loading), len(loading))
-    if isinstance(loaded, list):
-        return next((reply for reply in loaded if isinstance(reply, Exception)), None)
-    return loaded
+    loading = [_Sent(Command((), bool), _pack((b"SCRIPT", b"LOAD", script.text)), None) for script in missing]
+    loaded = yield Exchange([one.packed for one in loading], loading)
+    if not isinstance(loaded, list):
+        return loaded
+    trouble: RedisError | None = next((reply for reply in loaded if isinstance(reply, RedisError)), None)
+    for one in waiting:
+        if trouble and isinstance(one.answer, NoScriptError) and not _may_pass(one, trouble):
+            one.answer, one.open = trouble, False
+    return trouble
 
 
 def _may_pass(sent: _Sent, error: RedisError) -> bool:
@@ -202,9 +230,10 @@ def _given_up(sent: _Sent, trouble: Exception | None) -> Exception:
         return OutcomeUnknown(
             f"{sent.name}: Redis stopped answering; it may or may not have been carried out ({trouble})"
         )
-    if isinstance(trouble, ResponseError):
+    if isinstance(trouble, ResponseError) and _full(trouble):
         return trouble
-    return UnavailableError(f"{sent.name} was not carried out: Redis cannot be reached ({trouble})")
+    state = "is not ready" if isinstance(trouble, ResponseError | BusyLoadingError) else "cannot be reached"
+    return UnavailableError(f"{sent.name} was not carried out: Redis {state} ({trouble})")
 
 
 def _result(sent: _Sent) -> Any:

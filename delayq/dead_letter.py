@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from delayq.calls import Call
 from delayq.config import check_retries
 from delayq.errors import ConfigurationError, shown
-from delayq.executor import AsyncExecutor, Executor
 from delayq.inspector import MOST_ROWS, Inspector, MessageInfo, Page
 from delayq.keys import check_id
 from delayq.message import Tools
@@ -16,8 +17,12 @@ from delayq.operation import Operation
 from delayq.states import State
 from delayq.twins import twin
 
+R = TypeVar("R")
+
 SLICE = 100
 """Entries redriven or purged in one call: they carry their payloads."""
+
+_ENTRY = re.compile(r"(.+):[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +47,27 @@ class _Which:
 
 
 def _which(id: str | None, reason: str | None, error: str | None, *, everything: bool) -> _Which:
+    if not isinstance(everything, bool):
+        raise ConfigurationError(f"everything must be True or False, not {shown(everything)}")
     if sum((id is not None, reason is not None or error is not None, everything)) != 1:
         raise ConfigurationError("say which: an id or entry, a reason or error to match, or everything=True")
     for text in (reason, error):
         if text is not None and (not isinstance(text, str) or not text):
             raise ConfigurationError(f"reason and error must be text to look for, not {shown(text)}")
     if id is not None:
-        head, _, token = id.rpartition(":") if isinstance(id, str) else ("", "", "")
-        check_id(head if token.isdecimal() and head else id)
+        entry = _ENTRY.fullmatch(id) if isinstance(id, str) else None
+        check_id(entry[1] if entry else id)
     return _Which(id, reason, error)
 
 
 class _DeadLetter:
     """The operations behind both faces."""
 
-    def __init__(self, tools: Tools, executor: Executor | AsyncExecutor) -> None:
-        """Work on the dead letter of the queue of `tools`."""
+    def __init__(self, tools: Tools, perform: Any) -> None:
+        """Work on the dead letter of the queue of `tools`, whose face carries operations out with `perform`."""
         self._tools = tools
         self._inspector = Inspector(tools)
-        self._executor = executor
+        self._perform = perform
 
     def _list(self, limit: int, cursor: str | None) -> Operation[Page]:
         return self._inspector.page(State.DEAD, limit=limit, cursor=cursor)
@@ -114,14 +121,22 @@ def _parts(entries: list[str]) -> Iterator[list[str]]:
         yield entries[first : first + SLICE]
 
 
+class _Perform(Protocol):
+    def __call__(self, operation: Operation[R], /) -> R: ...
+
+
+class _AsyncPerform(Protocol):
+    async def __call__(self, operation: Operation[R], /) -> R: ...
+
+
 class DeadLetter(_DeadLetter):
     """The dead letter of a `DelayQueue`, as `queue.dead`."""
 
-    _executor: Executor
+    _perform: _Perform
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page:
         """Read a page of entries, oldest first; give its cursor back for the next one. Touches nothing."""
-        return self._executor.perform(self._list(limit, cursor))
+        return self._perform(self._list(limit, cursor))
 
     def redrive(
         self,
@@ -137,7 +152,7 @@ class DeadLetter(_DeadLetter):
         Say which: one by its id (the last death) or entry, those whose reason and error contain a text, or
         `everything=True`. Works in slices; each slice is atomic. An entry whose id lives stays where it is.
         """
-        return self._executor.perform(self._redrive(_which(id, reason, error, everything=everything), retries))
+        return self._perform(self._redrive(_which(id, reason, error, everything=everything), retries))
 
     def purge(
         self,
@@ -148,17 +163,17 @@ class DeadLetter(_DeadLetter):
         everything: bool = False,
     ) -> int:
         """Delete dead messages, chosen as in `redrive`; returns how many."""
-        return self._executor.perform(self._purge(_which(id, reason, error, everything=everything)))
+        return self._perform(self._purge(_which(id, reason, error, everything=everything)))
 
 
 class AsyncDeadLetter(_DeadLetter):
     """The dead letter of an `AsyncDelayQueue`; see `DeadLetter`."""
 
-    _executor: AsyncExecutor
+    _perform: _AsyncPerform
 
     @twin(DeadLetter.list)
     async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page:
-        return await self._executor.perform(self._list(limit, cursor))
+        return await self._perform(self._list(limit, cursor))
 
     @twin(DeadLetter.redrive)
     async def redrive(
@@ -170,7 +185,7 @@ class AsyncDeadLetter(_DeadLetter):
         everything: bool = False,
         retries: int | None = None,
     ) -> Redriven:
-        return await self._executor.perform(self._redrive(_which(id, reason, error, everything=everything), retries))
+        return await self._perform(self._redrive(_which(id, reason, error, everything=everything), retries))
 
     @twin(DeadLetter.purge)
     async def purge(
@@ -181,4 +196,4 @@ class AsyncDeadLetter(_DeadLetter):
         error: str | None = None,
         everything: bool = False,
     ) -> int:
-        return await self._executor.perform(self._purge(_which(id, reason, error, everything=everything)))
+        return await self._perform(self._purge(_which(id, reason, error, everything=everything)))

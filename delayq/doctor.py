@@ -13,6 +13,7 @@ log = logging.getLogger("delayq.doctor")
 
 SCHEMA = 1
 """The version of the structures that this delayq reads and writes."""
+_KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
 LEAST_SERVER = (6, 2)
 
 
@@ -30,8 +31,10 @@ def check(name: str, answers: list[Any], *, embedded: bool, strict: bool) -> Non
     """Warn of what could lose messages, and of a newer schema; refuse it if `strict`."""
     info, _, schema, _ = answers
     dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
-    if isinstance(schema, bytes) and int(schema) > SCHEMA:
-        dangers.append(f"queue {name} has schema {int(schema)}, this delayq knows {SCHEMA}: upgrade it")
+    if isinstance(schema, bytes) and schema not in _KNOWN:
+        dangers.append(
+            f"queue {name} has schema {schema[:20].decode(errors='replace')}, this delayq knows {SCHEMA}: upgrade it"
+        )
     if dangers and strict:
         raise UnsafeServerError("; ".join(dangers))
     for danger in dangers:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from delayq.clock import monotonic
 from delayq.errors import UndecodableError
-from delayq.executor import AsyncExecutor, Executor
 from delayq.flow import Abandon, Event, Recall, Start, Turn, Wait
 from delayq.flows.consume import Consumption
 from delayq.message import AsyncMessage, Holding, Message, Tools
 from delayq.verdict import Completion, Verdict, judge
 from delayq.wakeup import AsyncListener, Listener
+
+if TYPE_CHECKING:
+    from delayq.executor import AsyncExecutor, Executor
 
 
 class _Stopping:
@@ -31,11 +33,11 @@ class _Stopping:
         self.at: float | None = None
 
     def within(self, grace: float) -> None:
-        at = time.monotonic() + grace
+        at = monotonic() + grace
         self.at = at if self.at is None else min(self.at, at)
 
     def patience(self) -> bool:
-        return self.at is None or time.monotonic() < self.at
+        return self.at is None or monotonic() < self.at
 
 
 class ThreadDriver:
@@ -57,6 +59,7 @@ class ThreadDriver:
         self._backlog: SimpleQueue[Holding | None] = SimpleQueue()
         self._completions: deque[Completion] = deque()
         self._workers: list[threading.Thread] = []
+        self._made = 0
 
     def stop(self, grace: float) -> None:
         """Stop within `grace` seconds; harmless when stopped already, and from inside a callback."""
@@ -84,7 +87,7 @@ class ThreadDriver:
                     self._wait(step.seconds)
                 elif isinstance(step, Recall):
                     event.recalled = self._recall()
-                event.now = time.monotonic()
+                event.now = monotonic()
                 event.completions = self._take()
                 if self._signalled:  # not swapped: the listener's thread may set it meanwhile
                     self._signalled, event.signalled = False, True
@@ -100,9 +103,11 @@ class ThreadDriver:
     def _start(self, holdings: list[Holding]) -> None:
         for holding in holdings:
             self._backlog.put(holding)
-        wanted = min(self._tools.settings.concurrency, len(self._flow.held.holdings))
-        while len(self._workers) < wanted:
-            name = f"{self._name}-{len(self._workers) + 1}"
+        held = self._flow.held
+        wanted = min(self._tools.settings.concurrency, len(held.holdings)) + held.given_up
+        while self._made < wanted:
+            self._made += 1
+            name = f"{self._name}-{self._made}"
             worker = threading.Thread(target=self._work, name=name, daemon=True)
             self._workers.append(worker)
             worker.start()
@@ -144,11 +149,14 @@ class ThreadDriver:
         while (holding := self._backlog.get()) is not None:
             self._completions.append(self._process(holding))
             self._ring()
+            if not holding.conclude():  # given up: another worker has taken this one's place
+                self._workers.remove(threading.current_thread())
+                return
 
     def _process(self, holding: Holding) -> Completion:
         if holding.lost:
             return Completion(holding, Verdict.NOTHING)
-        holding.started = began = time.monotonic()
+        holding.started = began = monotonic()
         result: object = None
         failure: BaseException | None = None
         try:
@@ -159,7 +167,7 @@ class ThreadDriver:
             result = self._callback(message)
         except BaseException as error:  # noqa: BLE001 - whatever a callback raises costs its message one retry only
             failure = error
-        return Completion(holding, *judge(holding, result, failure), time.monotonic() - began)
+        return Completion(holding, *judge(holding, result, failure), monotonic() - began)
 
 
 class AsyncDriver:
@@ -185,6 +193,7 @@ class AsyncDriver:
         self._backlog: asyncio.Queue[Holding] = asyncio.Queue()
         self._completions: list[Completion] = []
         self._workers: list[asyncio.Task[None]] = []
+        self._made = 0
 
     def stop(self, grace: float) -> None:
         """Stop within `grace` seconds; harmless when stopped already, and from inside a callback."""
@@ -214,7 +223,7 @@ class AsyncDriver:
                     event.recalled = self._recall()
                 elif isinstance(step, Abandon):
                     self._cancel()
-                event.now = time.monotonic()
+                event.now = monotonic()
                 event.completions, self._completions = self._completions, []
                 event.signalled, self._signalled = self._signalled, False
                 event.stop_at = self._stopping.at
@@ -228,9 +237,11 @@ class AsyncDriver:
     def _start(self, holdings: list[Holding]) -> None:
         for holding in holdings:
             self._backlog.put_nowait(holding)
-        wanted = min(self._tools.settings.concurrency, len(self._flow.held.holdings))
-        while len(self._workers) < wanted:
-            name = f"{self._name}-{len(self._workers) + 1}"
+        held = self._flow.held
+        wanted = min(self._tools.settings.concurrency, len(held.holdings)) + held.given_up
+        while self._made < wanted:
+            self._made += 1
+            name = f"{self._name}-{self._made}"
             self._workers.append(asyncio.get_running_loop().create_task(self._work(), name=name))
 
     async def _wait(self, seconds: float) -> None:
@@ -268,11 +279,14 @@ class AsyncDriver:
                 return
             self._completions.append(completion)
             self._bell.set()
+            if not holding.conclude():  # given up: another worker has taken this one's place
+                self._workers.remove(me)
+                return
 
     async def _process(self, holding: Holding) -> Completion:
         if holding.lost:
             return Completion(holding, Verdict.NOTHING)
-        holding.started = began = time.monotonic()
+        holding.started = began = monotonic()
         result: object = None
         failure: BaseException | None = None
         try:
@@ -285,4 +299,4 @@ class AsyncDriver:
                 result = await result
         except BaseException as error:  # noqa: BLE001 - whatever a callback raises costs its message one retry only
             failure = error
-        return Completion(holding, *judge(holding, result, failure), time.monotonic() - began)
+        return Completion(holding, *judge(holding, result, failure), monotonic() - began)

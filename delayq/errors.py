@@ -43,6 +43,9 @@ class UnavailableError(DelayqError, ConnectionError):
 class OutcomeUnknown(DelayqError, TimeoutError):  # noqa: N818 - a state of knowledge, not a fault
     """Redis stopped answering after the call was sent: it may or may not have been carried out."""
 
+    ids: tuple[str, ...] = ()
+    """The ids of the messages a send is in doubt about: sent again under them, none is stored twice."""
+
 
 class ServerError(DelayqError):
     """Redis refused a command: a key of another type, missing access rights, a broken script."""

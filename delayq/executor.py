@@ -9,10 +9,9 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import Any, TypeVar, cast
 
 import redis
 import redis.asyncio
@@ -24,22 +23,16 @@ from delayq.calls import Call, Command
 from delayq.config import QueueOptions, Settings, find_url
 from delayq.conversation import Conversation, Exchange, NotConnectedError, Patience, Request
 from delayq.errors import ConfigurationError, DelayqError, ServerError
-from delayq.operation import Operation, Pause
+from delayq.operation import Operation, Pause, single
 
 T = TypeVar("T")
-
-
-class _Connection(Protocol):
-    def connect(self) -> Any: ...
-    def send_packed_command(self, command: Any) -> Any: ...
-    def read_response(self) -> Any: ...
-    def disconnect(self) -> Any: ...
 
 
 class _Idle:
     """Connections of our own kept between calls: a pool costs as much as a tenth of a round trip each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeping: bool) -> None:
+        self.keeping = keeping
         self._kept: list[Any] = []
         self._pid = os.getpid()
 
@@ -67,13 +60,13 @@ class Executor(Conversation):
         self._pool = client.connection_pool
         self._get_connection = _getter(self._pool)
         self._owned = owned
-        self._idle = _Idle()
+        self._idle = _Idle(keeping=owned)
 
     def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
-        return cast("T", _sound(self.run([request]))[0])
+        return self.perform(single(request))
 
-    def run(self, requests: Sequence[Request], *, patience: Patience | None = None) -> list[Any]:
+    def run(self, requests: Iterable[Request], *, patience: Patience | None = None) -> list[Any]:
         """Carry out calls in one round trip; returns an answer or a `DelayqError` for each.
 
         Tries again while Redis does not answer, until the deadline or while `patience` says so.
@@ -98,8 +91,10 @@ class Executor(Conversation):
                 if isinstance(step, Pause):
                     time.sleep(step.seconds)
                     step = operation.send([])
-                else:
-                    step = operation.send(_sound(self.run(step)))
+                    continue
+                answers = self.run(step)
+                trouble = _trouble(answers)
+                step = operation.throw(trouble) if trouble else operation.send(answers)
         except StopIteration as end:
             return cast("T", end.value)
 
@@ -111,30 +106,36 @@ class Executor(Conversation):
             except (RedisError, OSError) as error:
                 return _refuse(error)
         try:
-            connection.send_packed_command([step.data])
-            answers = [_read(connection) for _ in range(step.answers)]
+            connection.send_packed_command(step.data)
+            answers = [_read(connection) for _ in step.sent]
         except BaseException as error:
             connection.disconnect()
             self._pool.release(connection)
-            if isinstance(error, RedisError | OSError):
-                return error
-            raise
-        if self._owned:
+            if not isinstance(error, RedisError | OSError):
+                raise
+            # Where one has fallen silent, the others may have too: to try them in turn would cost a time-out each.
+            while idle := self._idle.take():
+                idle.disconnect()
+                self._pool.release(idle)
+            return error
+        if self._idle.keeping:
             self._idle.keep(connection)
-        else:
-            self._pool.release(connection)
+            return answers
+        if self._owned:
+            connection.disconnect()
+        self._pool.release(connection)
         return answers
 
     def close(self) -> None:
-        """Close the connections that delayq made."""
+        """Close the connections that delayq made; one that still waits for an answer, when it has it."""
+        self._idle.keeping = False
         if self._owned:
             while connection := self._idle.take():
                 self._pool.release(connection)
-            self.client.close()
-            self._pool.disconnect()
+            self._pool.disconnect(inuse_connections=False)
 
 
-def _read(connection: _Connection) -> Any:
+def _read(connection: Any) -> Any:
     try:
         return connection.read_response()
     except ResponseError as error:
@@ -151,13 +152,13 @@ class AsyncExecutor(Conversation):
         self._pool = client.connection_pool
         self._get_connection = _getter(self._pool)
         self._owned = owned
-        self._idle = _Idle()
+        self._idle = _Idle(keeping=owned)
 
     async def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
-        return cast("T", _sound(await self.run([request]))[0])
+        return await self.perform(single(request))
 
-    async def run(self, requests: Sequence[Request], *, patience: Patience | None = None) -> list[Any]:
+    async def run(self, requests: Iterable[Request], *, patience: Patience | None = None) -> list[Any]:
         """Carry out calls in one round trip; see `Executor.run`."""
         conversation = self.converse(requests, patience)
         step = next(conversation)
@@ -179,8 +180,10 @@ class AsyncExecutor(Conversation):
                 if isinstance(step, Pause):
                     await asyncio.sleep(step.seconds)
                     step = operation.send([])
-                else:
-                    step = operation.send(_sound(await self.run(step)))
+                    continue
+                answers = await self.run(step)
+                trouble = _trouble(answers)
+                step = operation.throw(trouble) if trouble else operation.send(answers)
         except StopIteration as end:
             return cast("T", end.value)
 
@@ -192,27 +195,32 @@ class AsyncExecutor(Conversation):
             except (RedisError, OSError) as error:
                 return _refuse(error)
         try:
-            await connection.send_packed_command([step.data])
-            answers = [await _read_async(connection) for _ in range(step.answers)]
+            await connection.send_packed_command(step.data)
+            answers = [await _read_async(connection) for _ in step.sent]
         except BaseException as error:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
-            if isinstance(error, RedisError | OSError):
-                return error
-            raise
-        if self._owned:
+            if not isinstance(error, RedisError | OSError):
+                raise
+            while idle := self._idle.take():
+                await idle.disconnect(nowait=True)
+                await self._pool.release(idle)
+            return error
+        if self._idle.keeping:
             self._idle.keep(connection)
-        else:
-            await self._pool.release(connection)
+            return answers
+        if self._owned:
+            await connection.disconnect(nowait=True)
+        await self._pool.release(connection)
         return answers
 
     async def close(self) -> None:
-        """Close the connections that delayq made."""
+        """Close the connections that delayq made; one that still waits for an answer, when it has it."""
+        self._idle.keeping = False
         if self._owned:
             while connection := self._idle.take():
                 await self._pool.release(connection)
-            await self.client.aclose()
-            await self._pool.disconnect()
+            await self._pool.disconnect(inuse_connections=False)
 
 
 async def _read_async(connection: Any) -> Any:
@@ -234,11 +242,8 @@ def _refuse(error: Exception) -> Exception:
     return NotConnectedError(str(error))
 
 
-def _sound(answers: list[Any]) -> list[Any]:
-    for answer in answers:
-        if isinstance(answer, DelayqError):
-            raise answer
-    return answers
+def _trouble(answers: list[Any]) -> DelayqError | None:
+    return next((answer for answer in answers if isinstance(answer, DelayqError)), None)
 
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:
@@ -276,19 +281,22 @@ def _given(client: Any, kind: Any) -> Any:
 
 
 def _connected(kind: Any, url: str, settings: Settings, retry: Any) -> Any:
+    """Return a client of our own. What is wrong with a URL is not quoted: any part of it may be of a password."""
+    scheme, colon, _ = url.partition("://")
+    if not colon or scheme not in ("redis", "rediss", "unix"):
+        raise ConfigurationError("url must begin with redis://, rediss://, unix:// or memory://")
     timeout = settings.socket_timeout / 1000
     limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": retry}
+    if scheme != "unix":
+        limits["socket_keepalive"] = True
     try:
-        scheme = urlsplit(url).scheme
-        if scheme not in ("redis", "rediss", "unix"):
-            raise ValueError(f"unknown scheme {scheme!r:.20}")  # noqa: TRY301 - one text for every bad URL
-        if scheme != "unix":
-            limits["socket_keepalive"] = True
-        return kind.from_url(url, **limits)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"url must begin with redis://, rediss://, unix:// or memory:// and be well-formed: {error}"
-        ) from error
+        client = kind.from_url(url, **limits)
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
+    except (ValueError, TypeError):
+        text = "url is malformed: check its port and options, and percent-encode reserved characters of its password"
+        raise ConfigurationError(text) from None
+    return _given(client, kind)
 
 
 def _memory_name(url: str) -> str | None:

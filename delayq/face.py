@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.calls import Calls
 from delayq.codec import Codec, find_codec
 from delayq.config import QueueOptions, find_url, read_settings
 from delayq.doctor import check, opening
 from delayq.errors import ServerError, UnavailableError
-from delayq.executor import AsyncExecutor, Executor, open_async_executor, open_executor
 from delayq.keys import Keys, check_name
 from delayq.message import Tools
-from delayq.operation import Operation
+from delayq.operation import Operation, begun
+
+if TYPE_CHECKING:
+    from delayq.executor import AsyncExecutor, Executor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,6 +56,8 @@ class BlockingFace(Face[T]):
 
     def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
         """Make the client; it connects when it is first used."""
+        from delayq.executor import open_executor  # loads redis, which `import delayq` does not need
+
         super().__init__(name, payload_type, options)
         self._executor = open_executor(options, self.settings)
 
@@ -62,7 +66,10 @@ class BlockingFace(Face[T]):
             self._check(self._executor.run(self._opening()))
 
     def _perform(self, operation: Operation[R]) -> R:
-        self._open()
+        if not self._opened:
+            operation, writes = begun(operation)
+            if writes:  # who only reads makes no queue known
+                self._open()
         return self._executor.perform(operation)
 
 
@@ -73,6 +80,8 @@ class AsyncFace(Face[T]):
 
     def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
         """Make the client; it connects when it is first used."""
+        from delayq.executor import open_async_executor
+
         super().__init__(name, payload_type, options)
         self._executor = open_async_executor(options, self.settings)
 
@@ -81,5 +90,8 @@ class AsyncFace(Face[T]):
             self._check(await self._executor.run(self._opening()))
 
     async def _perform(self, operation: Operation[R]) -> R:
-        await self._open()
+        if not self._opened:
+            operation, writes = begun(operation)
+            if writes:
+                await self._open()
         return await self._executor.perform(operation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +14,7 @@ from delayq.answers import Counted, Found, Row
 from delayq.calls import Command
 from delayq.clock import moment
 from delayq.config import whole
-from delayq.errors import ConfigurationError, UndecodableError, shown
+from delayq.errors import ConfigurationError, shown
 from delayq.keys import check_id, check_name, registry
 from delayq.message import Tools
 from delayq.operation import Operation
@@ -33,6 +34,8 @@ _RECORDED = {
     "garbage": State.GARBAGE,
 }
 _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for state in State}
+_AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
+_POSITION = re.compile(r"([0-9]{1,15})()")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -153,15 +156,11 @@ class Inspector:
 
     def page(self, state: State | str, *, limit: int, cursor: str | None, preview: int = PREVIEW) -> Operation[Page]:
         """Read one page of the messages in a state."""
-        try:
-            state = State(state)
-        except ValueError as error:
-            raise ConfigurationError(f"state must be one of {', '.join(State)}, not {shown(state)}") from error
+        if not isinstance(state, str) or state not in _BY_TIME:
+            raise ConfigurationError(f"state must be one of {', '.join(State)}, not {shown(state)}")
+        state = State(state)
         whole(limit, "limit", 1, MOST_ROWS)
-        # A page of a zset ends at member@score; one of a list or a set at a position.
-        at, _, score = (cursor or "").rpartition("@") if _BY_TIME[state] else (cursor or "", "", "")
-        if cursor and not (score if _BY_TIME[state] else at).isdecimal():
-            raise ConfigurationError(f"cursor {shown(cursor)} is not one that a page of {state} messages ended with")
+        at, score = _start(state, cursor)
         call = self._tools.calls.page(state, limit=limit, cursor=at, score=score, preview=preview)
         (listed,) = yield [call]
         rows = {row.id: row for row in listed.rows}.values()
@@ -232,8 +231,18 @@ class Inspector:
             return data
         try:
             return self._tools.decode(data)
-        except UndecodableError:
+        except Exception:  # noqa: BLE001 - a user's codec may raise anything
             return data
+
+
+def _start(state: State, cursor: str | None) -> tuple[str, str]:
+    """Return where a page begins: after a member with its score where a time orders the state, else at a position."""
+    if not cursor and (cursor is None or isinstance(cursor, str)):
+        return "", ""
+    found = (_AFTER if _BY_TIME[state] else _POSITION).fullmatch(cursor) if isinstance(cursor, str) else None
+    if found is None:
+        raise ConfigurationError(f"cursor {shown(cursor)} is not one that a page of {state} messages ended with")
+    return found[1], found[2]
 
 
 def queue_names(prefix: str) -> Operation[list[str]]:

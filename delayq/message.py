@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -11,9 +10,9 @@ import msgspec
 
 from delayq.answers import Delivery
 from delayq.calls import Calls, Failure, Receipt, Rejection
-from delayq.clock import Duration, milliseconds, moment
+from delayq.clock import Duration, milliseconds, moment, monotonic
 from delayq.config import Settings, nack_wait
-from delayq.errors import UndecodableError, shown
+from delayq.errors import ConfigurationError, UndecodableError, shown
 from delayq.operation import Operation
 from delayq.twins import twin
 
@@ -32,13 +31,20 @@ COLLECTED_AT_ONCE = 100
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
+def kept(text: str, name: str = "error") -> str:
+    """Return an error or a reason as it is kept: cut to its longest, what cannot be encoded replaced."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{name} must be text, not {shown(text)}")
+    return text[:LONGEST_ERROR].encode("utf-8", "replace").decode()
+
+
 class Holding:
     """A delivery while this process holds it; times are local and monotonic, in seconds.
 
     The consumer's flow reads and writes it, the worker that runs the callback marks when it starts.
     """
 
-    __slots__ = ("claimed", "deadline", "delivery", "lateness", "lost", "settled", "started")
+    __slots__ = ("_open", "claimed", "deadline", "delivery", "lateness", "lost", "settled", "started")
 
     def __init__(self, delivery: Delivery, *, claimed: float, server_now: int, deadline: float) -> None:
         """Hold `delivery`, claimed at a local time and a server time (ms), until a local deadline."""
@@ -49,6 +55,14 @@ class Holding:
         self.started: float | None = None
         self.lost = False
         self.settled = False
+        self._open = [True]
+
+    def conclude(self) -> bool:
+        """Answer True to the first who asks: the worker whose callback has ended, or the flow that gives it up."""
+        try:
+            return self._open.pop()
+        except IndexError:
+            return False
 
     @property
     def receipt(self) -> Receipt:
@@ -96,7 +110,7 @@ class _Delivered(Generic[T]):
             raise
         except Exception as error:
             raise UndecodableError(f"undecodable: {shown(error)}") from error
-        self.lateness = holding.lateness + time.monotonic() - holding.claimed
+        self.lateness = holding.lateness + monotonic() - holding.claimed
         self._holding = holding
         self._tools = tools
         self._executor = executor
@@ -139,7 +153,7 @@ class _Delivered(Generic[T]):
     @property
     def lease_lost(self) -> bool:
         """Whether the lease has run out or was taken over: somebody else may be at work on the message."""
-        return self._holding.lost or time.monotonic() > self._holding.deadline
+        return self._holding.lost or monotonic() > self._holding.deadline
 
     def _settle(self) -> Receipt:
         self._holding.settled = True
@@ -151,7 +165,8 @@ class _Delivered(Generic[T]):
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
         wait = self._tools.settings.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
-        failure = Failure(*self._settle(), nack_wait(wait / 1000), error[:LONGEST_ERROR])
+        text = kept(error)
+        failure = Failure(*self._settle(), nack_wait(wait / 1000), text)
         (answer,) = yield [self._tools.calls.nack([failure])]
         if answer == "2":
             yield [self._tools.collect((self.id,))]
@@ -159,7 +174,7 @@ class _Delivered(Generic[T]):
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._tools.settings.lease if duration is None else milliseconds(duration, "lease", least=100)
-        before = time.monotonic()
+        before = monotonic()
         (answer,) = yield [self._tools.calls.extend([self._holding.receipt], lease=lease)]
         if answer == "1":
             self._holding.deadline = before + lease / 1000
@@ -172,7 +187,8 @@ class _Delivered(Generic[T]):
         return bool(answer == "1")
 
     def _reject(self, reason: str) -> Operation[bool]:
-        rejection = Rejection(*self._settle(), reason[:LONGEST_ERROR], "")
+        text = kept(reason, "reason")
+        rejection = Rejection(*self._settle(), text, "")
         (answer,) = yield [self._tools.calls.reject([rejection])]
         return bool(answer == "1")
 

@@ -15,6 +15,8 @@ from delayq.clock import Duration
 class Outcome(Exception):  # noqa: N818 - raised to say what to do, not that something failed
     """The base of the outcomes a callback can raise."""
 
+    reason = ""
+
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
@@ -22,6 +24,8 @@ class Outcome(Exception):  # noqa: N818 - raised to say what to do, not that som
 
 class Retry(Outcome):
     """Deliver the message again after `delay`; takes one retry. Without a delay the queue's `nack_delay` decides."""
+
+    delay: Duration | None = None
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)

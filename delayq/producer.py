@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
-from delayq.calls import Outgoing
+from delayq.calls import Call, Outgoing
 from delayq.clock import Duration, milliseconds, timestamp
 from delayq.codec import Codec
 from delayq.config import check_retries
-from delayq.errors import ConfigurationError, PayloadError, PayloadTooLargeError
+from delayq.errors import ConfigurationError, OutcomeUnknown, PayloadError, PayloadTooLargeError
 from delayq.ids import new_id
 from delayq.keys import check_id
 from delayq.message import Tools
@@ -26,6 +26,8 @@ SLICE = 500
 """Messages sent in one call: large enough to spread the round trip, short of blocking the server for 10 ms."""
 SLICE_BYTES = 1 << 20
 """Payload bytes after which a slice ends before that."""
+ROUND = 20 * SLICE
+"""Messages sent in one round trip."""
 MOST_HEADERS = 16_384
 """Bytes of headers a message may carry, as stored."""
 
@@ -109,11 +111,11 @@ class SentMany(Sequence[Sent]):
 
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     """Return a due time as the scripts take it: milliseconds from now, or `@` and milliseconds since 1970."""
-    if at is not None:
-        if delay is not None:
-            raise ConfigurationError("give either delay or at, not both")
-        return f"@{timestamp(at)}"
-    return milliseconds(0 if delay is None else delay, "delay")
+    if at is None and delay is not None:
+        return milliseconds(delay, "delay")
+    if at is None or delay is not None:
+        raise ConfigurationError("give a delay, or at, and not both")
+    return f"@{timestamp(at)}"
 
 
 class Producer:
@@ -124,11 +126,32 @@ class Producer:
         self._tools = tools
         self._encode = codec.encode
 
-    def send(self, message: NewMessage[Any], *, replace: bool) -> Operation[Sent]:
-        """Send one message."""
-        outgoing = self._outgoing(message, 0, self._tools.settings.default_retries)
-        digits = yield from self._slice([outgoing], replace=replace)
-        return Sent(outgoing.id, _STATUS[digits])
+    def send(
+        self,
+        payload: Any,
+        due: str | int,
+        retries: int | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        *,
+        replace: bool,
+    ) -> Operation[Sent]:
+        """Send one message, due as `due_text` says it."""
+        outgoing = Outgoing(
+            new_id() if id is None else check_id(id),
+            due,
+            self._tools.settings.default_retries if retries is None else check_retries(retries),
+            self._payload(payload),
+            b"" if headers is None else _headers(headers),
+        )
+        try:
+            (digit,) = yield [self._call([outgoing], replace=replace)]
+            if digit == _SPENT:
+                digit = yield from self._again([outgoing], replace=replace)
+        except OutcomeUnknown as error:
+            error.ids = (outgoing.id,)
+            raise
+        return Sent(outgoing.id, _STATUS[digit])
 
     def send_many(
         self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool
@@ -136,29 +159,60 @@ class Producer:
         """Send payloads and `NewMessage`s; everything is checked and encoded before anything is sent."""
         due = milliseconds(delay, "delay")
         default = self._tools.settings.default_retries if retries is None else check_retries(retries)
-        outgoing = [
-            self._outgoing(message, due, default)
-            if isinstance(message, NewMessage)
-            else Outgoing(new_id(), due, default, self._payload(message), b"")
+        if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
+            kind = type(messages).__name__
+            raise ConfigurationError(f"messages must be several payloads, such as a list; one {kind} is not")
+        ready = [
+            self._outgoing(message, due, default) if isinstance(message, NewMessage) else self._payload(message)
             for message in messages
         ]
+        ids: list[str] = []
         digits = ""
-        for part in _slices(outgoing):
-            digits += yield from self._slice(part, replace=replace)
-        return SentMany([message.id for message in outgoing], digits)
+        try:
+            for first in range(0, len(ready), ROUND):
+                part = ready[first : first + ROUND]
+                digits += "".join((yield self._calls(part, ids, due, default, replace=replace)))
+            spent = [at for at, digit in enumerate(digits) if digit == _SPENT]
+            for first in range(0, len(spent), SLICE):
+                places = spent[first : first + SLICE]
+                later = yield from self._again([cast("Outgoing", ready[at]) for at in places], replace=replace)
+                known = dict(zip(places, later, strict=True))
+                digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
+        except OutcomeUnknown as error:
+            error.ids = tuple(ids[len(digits) :])
+            raise
+        return SentMany(ids, digits)
 
-    def _slice(self, messages: list[Outgoing], *, replace: bool) -> Operation[str]:
-        tools = self._tools
-        call = tools.calls.send(messages, replace=replace, max_length=tools.settings.max_length)
-        (digits,) = yield [call]
-        # An id whose last life is spent but not yet collected is free once that has been done.
+    def _calls(
+        self, ready: list[Outgoing | bytes], ids: list[str], due: int, retries: int, *, replace: bool
+    ) -> Iterator[Call[str]]:
+        """Make the calls of one round, slice by slice, while the slices before are on their way; notes their ids."""
+        part: list[Outgoing] = []
+        size = 0
+        for message in ready:
+            if type(message) is bytes:
+                outgoing = Outgoing(new_id(), due, retries, message, b"")
+            else:
+                outgoing = cast("Outgoing", message)
+            part.append(outgoing)
+            ids.append(outgoing.id)
+            size += len(outgoing.payload)
+            if len(part) == SLICE or size >= SLICE_BYTES:
+                yield self._call(part, replace=replace)
+                part, size = [], 0
+        if part:
+            yield self._call(part, replace=replace)
+
+    def _call(self, messages: list[Outgoing], *, replace: bool) -> Call[str]:
+        return self._tools.calls.send(messages, replace=replace, max_length=self._tools.settings.max_length)
+
+    def _again(self, messages: list[Outgoing], *, replace: bool) -> Operation[str]:
+        """Send messages whose ids are spent but not yet collected: collect those, and they are free."""
+        digits = _SPENT
         while _SPENT in digits:
-            spent = [message for message, digit in zip(messages, digits, strict=True) if digit == _SPENT]
-            again = tools.calls.send(spent, replace=replace, max_length=tools.settings.max_length)
-            _, second = yield [tools.collect(tuple(message.id for message in spent)), again]
-            later = iter(second)
-            digits = "".join(next(later) if digit == _SPENT else digit for digit in digits)
-        return str(digits)
+            collect = self._tools.collect(tuple(message.id for message in messages))
+            _, digits = yield [collect, self._call(messages, replace=replace)]
+        return digits
 
     def _outgoing(self, message: NewMessage[Any], due: int, retries: int) -> Outgoing:
         at: str | int = due
@@ -169,7 +223,7 @@ class Producer:
             at,
             retries if message.retries is None else check_retries(message.retries),
             self._payload(message.payload),
-            _headers(message.headers) if message.headers else b"",
+            b"" if message.headers is None else _headers(message.headers),
         )
 
     def _payload(self, payload: Any) -> bytes:
@@ -187,6 +241,8 @@ def _headers(headers: Mapping[str, str]) -> bytes:
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):
         raise ConfigurationError("headers must map str to str")
+    if not headers:
+        return b""
     try:
         encoded = _encode_headers(dict(headers))
     except UnicodeEncodeError as error:
@@ -194,16 +250,3 @@ def _headers(headers: Mapping[str, str]) -> bytes:
     if len(encoded) > MOST_HEADERS:
         raise ConfigurationError(f"headers take {len(encoded)} bytes as stored; at most {MOST_HEADERS} are allowed")
     return encoded
-
-
-def _slices(messages: list[Outgoing]) -> Iterator[list[Outgoing]]:
-    part: list[Outgoing] = []
-    size = 0
-    for message in messages:
-        part.append(message)
-        size += len(message.payload)
-        if len(part) == SLICE or size >= SLICE_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from types import TracebackType
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from delayq.answers import Claimed, Promoted
 from delayq.calls import Rejection
-from delayq.clock import Duration, milliseconds
+from delayq.clock import Duration, milliseconds, monotonic
 from delayq.config import whole
 from delayq.errors import UndecodableError
-from delayq.executor import AsyncExecutor, Executor
 from delayq.face import AsyncFace, BlockingFace
 from delayq.flows.owed import Owed
-from delayq.message import AsyncMessage, Holding, Message, Tools
+from delayq.message import AsyncMessage, Holding, Message, Tools, kept
 from delayq.operation import Operation, Pause
 from delayq.outcomes import Outcome
 from delayq.script import MOST_IDS
 from delayq.twins import twin
 from delayq.verdict import Completion, judge
+
+if TYPE_CHECKING:
+    from delayq.executor import AsyncExecutor, Executor
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -63,20 +64,20 @@ class _Claim(Generic[M]):
 
     def _take(self) -> Operation[None]:
         """Claim; while there is nothing, block on wake-ups and due times until time is up."""
-        end = time.monotonic() + self._block
+        end = monotonic() + self._block
         while True:
             promoted, claimed = yield from self._look()
             if claimed.deliveries:
                 yield from self._hold(claimed)
                 if self.messages:
                     return
-            remaining = end - time.monotonic()
+            remaining = end - monotonic()
             if remaining <= 0:
                 return
             times = [at for at in (promoted.next_due, promoted.next_deadline) if at != -1]
             ahead = min([1.0, remaining, *((at - promoted.now) / 1000 for at in times)])
             if ahead > CLOSE:
-                yield [self._tools.calls.wake(min(ahead - CLOSE / 2, self._executor.longest_block))]
+                yield [self._tools.calls.await_wake(min(ahead - CLOSE / 2, self._executor.longest_block))]
             elif ahead > 0:
                 yield Pause(ahead)
 
@@ -89,21 +90,21 @@ class _Claim(Generic[M]):
         return promoted, claimed
 
     def _hold(self, claimed: Claimed) -> Operation[None]:
-        now = time.monotonic()
+        now = monotonic()
         for delivery in claimed.deliveries:
             holding = Holding(delivery, claimed=now, server_now=claimed.now, deadline=now + self._lease / 1000)
             try:
                 self.messages.append(self._kind(holding, self._tools, self._executor))
                 self._holdings.append(holding)
             except UndecodableError as error:
-                yield [self._tools.calls.reject([Rejection(*holding.receipt, str(error), "")])]
+                yield [self._tools.calls.reject([Rejection(*holding.receipt, kept(str(error)), "")])]
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle what was not settled by hand, as a callback that ended so would."""
         owed = Owed(self._tools.calls, self._tools.settings, lambda _: None)
         for holding in self._holdings:
             if not holding.settled:
-                owed.add(Completion(holding, *judge(holding, None, error)))
+                owed.add(Completion(holding, *judge(holding, None, error, quiet=True)))
         plan = list(owed.settle())
         if plan:
             answers = yield [call for call, _ in plan]
@@ -139,14 +140,17 @@ class AsyncLease(_Claim[AsyncMessage[T]], Generic[T, E]):
         """Prepare to claim, once the queue has been opened."""
         super().__init__(*claim, **options)
         self._open = opening
+        self._claimed = False
 
     def __await__(self) -> Generator[Any, Any, AsyncLease[T, E]]:
         """Claim, and return the lease itself."""
         return self._claim().__await__()
 
     async def _claim(self) -> AsyncLease[T, E]:
-        await self._open()
-        await self._executor.perform(self._take())
+        if not self._claimed:  # `async with` an awaited lease settles what was claimed, and claims no more
+            self._claimed = True
+            await self._open()
+            await self._executor.perform(self._take())
         return self
 
     async def __aenter__(self) -> E:
@@ -177,8 +181,8 @@ class Puller(BlockingFace[T]):
         As a context manager it gives the message (None if there is none) or the list, acks on success and nacks on
         an exception whatever was not settled by hand. Iterated over, it leaves settling to `message.ack()` and so on.
         """
-        self._open()
         lease: Lease[T, Any] = Lease(self._tools, self._executor, Message, duration=duration, n=n, block=block)
+        self._open()
         self._executor.perform(lease._take())  # noqa: SLF001 - the two halves of one thing
         return lease
 

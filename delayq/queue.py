@@ -15,7 +15,7 @@ from delayq.face import AsyncFace, BlockingFace
 from delayq.inspector import Counts, Inspector, MessageInfo, Page, Stats
 from delayq.message import AsyncMessage, Message
 from delayq.operation import single
-from delayq.producer import NewMessage, Producer, Sent, SentMany
+from delayq.producer import NewMessage, Producer, Sent, SentMany, due_text
 from delayq.puller import AsyncPuller, Puller
 from delayq.states import State
 from delayq.steering import CancelOutcome, RescheduleOutcome, cancel, reschedule
@@ -62,7 +62,7 @@ class DelayQueue(Consumer[T], Puller[T], BlockingFace[T]):
         super().__init__(name, payload_type, options)
         self._producer = Producer(self._tools, self._codec)
         self._inspector = Inspector(self._tools)
-        self._dead = DeadLetter(self._tools, self._executor)
+        self._dead = DeadLetter(self._tools, self._perform)
         if callback is not None:
             self.callback(callback)
 
@@ -80,11 +80,10 @@ class DelayQueue(Consumer[T], Puller[T], BlockingFace[T]):
 
         When this returns, the message is stored. With an `id` the send is idempotent: while a message of this id
         lives, the same id is answered `exists`, and with `replace` a waiting one gets this payload and time instead.
-        On `OutcomeUnknown` send again with the same id.
+        On `OutcomeUnknown` send again with the same id, which the
+        error carries in `ids`.
         """
-        return self._perform(
-            self._producer.send(NewMessage(payload, delay, None, retries, id, headers), replace=replace)
-        )
+        return self._perform(self._producer.send(payload, due_text(delay, None), retries, id, headers, replace=replace))
 
     def send_schedule_msg(
         self,
@@ -97,7 +96,7 @@ class DelayQueue(Consumer[T], Puller[T], BlockingFace[T]):
         replace: bool = False,
     ) -> Sent:
         """Send a message that is due `at` an aware time, or at once if that has passed; see `send_delay_msg`."""
-        return self._perform(self._producer.send(NewMessage(payload, None, at, retries, id, headers), replace=replace))
+        return self._perform(self._producer.send(payload, due_text(None, at), retries, id, headers, replace=replace))
 
     def send_many(
         self,
@@ -203,7 +202,7 @@ class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
         super().__init__(name, payload_type, options)
         self._producer = Producer(self._tools, self._codec)
         self._inspector = Inspector(self._tools)
-        self._dead = AsyncDeadLetter(self._tools, self._executor)
+        self._dead = AsyncDeadLetter(self._tools, self._perform)
         if callback is not None:
             self.callback(callback)
 
@@ -219,7 +218,7 @@ class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
         replace: bool = False,
     ) -> Sent:
         return await self._perform(
-            self._producer.send(NewMessage(payload, delay, None, retries, id, headers), replace=replace)
+            self._producer.send(payload, due_text(delay, None), retries, id, headers, replace=replace)
         )
 
     @twin(DelayQueue.send_schedule_msg)
@@ -234,7 +233,7 @@ class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
         replace: bool = False,
     ) -> Sent:
         return await self._perform(
-            self._producer.send(NewMessage(payload, None, at, retries, id, headers), replace=replace)
+            self._producer.send(payload, due_text(None, at), retries, id, headers, replace=replace)
         )
 
     @twin(DelayQueue.send_many)

@@ -6,7 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from delayq.clock import Duration
-from delayq.errors import ConfigurationError
 from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
@@ -43,7 +42,5 @@ def cancel(tools: Tools, id: str) -> Operation[CancelOutcome]:
 
 def reschedule(tools: Tools, id: str, delay: Duration | None, at: datetime | None) -> Operation[RescheduleOutcome]:
     """Give a message a new due time unless it is running."""
-    if delay is None and at is None:
-        raise ConfigurationError("give a delay, or at")
     (digit,) = yield [tools.calls.reschedule([(check_id(id), due_text(delay, at))])]
     return _RESCHEDULED[digit]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from delayq.calls import Calls
 from delayq.errors import DelayqError
-from delayq.executor import AsyncExecutor, Executor
+
+if TYPE_CHECKING:
+    from delayq.executor import AsyncExecutor, Executor
 
 LONGEST_BLOCK = 1.0
 """Seconds one blocking wait lasts at most: so long a vanished connection goes unnoticed."""
@@ -45,11 +47,11 @@ class Listener:
     def _run(self) -> None:
         block = min(LONGEST_BLOCK, self._executor.longest_block)
         while self._listening.wait() and not self._closed.is_set():
-            (woken,) = self._executor.run([self._calls.wake(block)], patience=lambda: False)
+            (woken,) = self._executor.run([self._calls.await_wake(block)], patience=lambda: False)
             if isinstance(woken, DelayqError):
                 self._closed.wait(LONGEST_BLOCK)
             elif woken and self._closed.is_set():
-                self._executor.run([self._calls.pass_on()], patience=lambda: False)
+                self._executor.run([self._calls.wake()], patience=lambda: False)
             elif woken:
                 self._listening.clear()
                 self._ring()
@@ -64,7 +66,7 @@ class AsyncListener:
         self._calls = calls
         self._ring = ring
         self._listening = asyncio.Event()
-        self._closed = False
+        self._blocked = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name="delayq-wakeup")
 
     def listen(self, *, on: bool) -> None:
@@ -75,23 +77,21 @@ class AsyncListener:
             self._listening.clear()
 
     async def close(self) -> None:
-        """End the task once its blocking wait has ended: to cut that short could lose a wake-up of others."""
-        self._closed = True
-        self._listening.set()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        """End the task. The wake-up that its blocking wait may just have taken is handed on."""
+        while not self._task.done():  # until it is heard: `asyncio.wait_for` can swallow it before Python 3.12
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=0.1)
+        if self._blocked:
+            await self._executor.run([self._calls.wake()], patience=lambda: False)
 
     async def _run(self) -> None:
         block = min(LONGEST_BLOCK, self._executor.longest_block)
-        while True:
-            await self._listening.wait()
-            if self._closed:
-                return
-            (woken,) = await self._executor.run([self._calls.wake(block)], patience=lambda: False)
+        while await self._listening.wait():
+            self._blocked = True
+            (woken,) = await self._executor.run([self._calls.await_wake(block)], patience=lambda: False)
+            self._blocked = False
             if isinstance(woken, DelayqError):
                 await asyncio.sleep(LONGEST_BLOCK)
-            elif woken and self._closed:
-                await self._executor.run([self._calls.pass_on()], patience=lambda: False)
             elif woken:
                 self._listening.clear()
                 self._ring()

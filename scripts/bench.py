@@ -324,6 +324,30 @@ def _at_most(most: float) -> Callable[[Figure], bool]:
     return lambda figure: figure.median <= most
 
 
+def _rows(figures: list[Figure]) -> dict[str, Any]:
+    return {
+        figure.name: {
+            "median": figure.median,
+            "ratio": figure.ratio,
+            "values": figure.values,
+            "raw": figure.raw,
+            "goal": figure.goal,
+            "met": figure.met(figure),
+        }
+        for figure in figures
+    }
+
+
+def _table(figures: list[Figure], title: str) -> Table:
+    table = Table("figure", "median", "of raw", "goal", "", title=title)
+    for figure in figures:
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        mark = "met" if figure.met(figure) else "MISSED"
+        shown = f"{figure.median:.1f}" if figure.unit == " ms" else f"{figure.median:,.0f}"
+        table.add_row(figure.name, f"{shown}{figure.unit}", ratio, figure.goal, mark if figure.goal else "")
+    return table
+
+
 def main() -> int:
     """Measure, print, and return 1 if a goal was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -337,30 +361,9 @@ def main() -> int:
         figures = measure(bench, options.rounds, options.only, lambda text: print(text, file=sys.stderr))
         version = bench.client.info("server")["redis_version"]
     if options.json:
-        rows = {
-            figure.name: {
-                "median": figure.median,
-                "ratio": figure.ratio,
-                "values": figure.values,
-                "met": figure.met(figure),
-            }
-            for figure in figures
-        }
-        print(json.dumps({"redis": version, "python": platform.python_version(), "figures": rows}, indent=2))
+        print(json.dumps({"redis": version, "python": platform.python_version(), "figures": _rows(figures)}, indent=2))
     else:
-        table = Table(
-            "figure", "median", "of raw", "goal", "", title=f"Redis {version}, Python {platform.python_version()}"
-        )
-        for figure in figures:
-            ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
-            mark = "met" if figure.met(figure) else "MISSED"
-            shown = (
-                f"{figure.median:,.0f}"
-                if figure.median >= 100 or not figure.unit.endswith("ms")
-                else f"{figure.median:.1f}"
-            )
-            table.add_row(figure.name, f"{shown}{figure.unit}", ratio, figure.goal, mark if figure.goal else "")
-        Console().print(table)
+        Console().print(_table(figures, f"Redis {version}, Python {platform.python_version()}"))
     return 0 if all(figure.met(figure) for figure in figures) else 1
 
 

@@ -1,8 +1,8 @@
-#!/usr/bin/env python3
 """Draw the life of a message from `delayq.states` and put the drawing where the documentation shows it.
 
 Each column is a state, each row one move: from every state marked with a dot to the one its arrow points at. Without
-an argument the drawing goes into the files between their marks, with `--check` it is only compared, with `--print` shown.
+an argument the drawing goes into the files, between their marks; with `--check` it is only compared, with `--print` it
+is shown.
 """
 
 from __future__ import annotations
@@ -10,23 +10,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from delayq.states import TRANSITIONS, State
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = (ROOT / "README.md", ROOT / "delayq" / "docs" / "life-of-a-message.md")
 BEGIN, END = "<!-- states:begin -->", "<!-- states:end -->"
-PITCH = 8
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-
-from delayq.states import TRANSITIONS, State
-
+PITCH = 6
 COLUMNS = (*State, None)
+CENTRES = [PITCH // 2 + PITCH * column for column in range(len(COLUMNS))]
 
 
 def draw() -> str:
-    """Return the drawing: a line of states, and a line for each kind of move."""
-    heads = [state.value if state else "(gone)" for state in COLUMNS]
-    lines = ["".join(f"{head:^{PITCH}}" for head in heads).rstrip()]
+    """Return the drawing: the states, and a line for each kind of move; it fits a terminal of 80 columns."""
+    lines = _heads()
     moves: dict[tuple[str, State | None, str], list[State | None]] = {}
     for move in TRANSITIONS:
         moves.setdefault((move.script, move.target, move.cause), []).append(move.source)
@@ -35,14 +31,23 @@ def draw() -> str:
     return "\n".join(lines)
 
 
+def _heads() -> list[str]:
+    """Return the names of the columns, on two lines by turns, for they are longer than the columns are wide."""
+    lines = ["", ""]
+    for column, state in enumerate(COLUMNS):
+        name = state.value if state else "(gone)"
+        line = lines[column % 2]
+        lines[column % 2] = line.ljust(max(0, CENTRES[column] - len(name) // 2)) + name
+    return lines
+
+
 def _row(sources: list[State | None], target: State | None) -> str:
-    centres = [PITCH // 2 + PITCH * column for column in range(len(COLUMNS))]
-    row = [" "] * (centres[-1] + 1)
-    for centre in centres:
+    row = [" "] * (CENTRES[-1] + 1)
+    for centre in CENTRES:
         row[centre] = "│"
-    head = centres[COLUMNS.index(target)]
+    head = CENTRES[COLUMNS.index(target)]
     # What comes from nowhere, a send, begins at the left edge.
-    tails = [0 if source is None else centres[COLUMNS.index(source)] for source in sources]
+    tails = [0 if source is None else CENTRES[COLUMNS.index(source)] for source in sources]
     for at in range(min(*tails, head), max(*tails, head) + 1):
         row[at] = "─"
     row[head] = "│"

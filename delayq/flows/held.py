@@ -25,6 +25,10 @@ class Held:
     def __init__(self, calls: Calls, settings: Settings) -> None:
         """Hold nothing yet."""
         self.holdings: dict[Receipt, Holding] = {}
+        self.overdue: set[Receipt] = set()
+        """Those whose callbacks have taken too long, until these end after all."""
+        self.given_up = 0
+        """How many there have been: so many workers have been, or are to be, replaced."""
         self.heartbeat_at = 0.0
         self._calls = calls
         self._settings = settings
@@ -47,6 +51,11 @@ class Held:
             self.holdings[holding.receipt] = holding
         return fresh
 
+    def drop(self, receipt: Receipt) -> None:
+        """Hold a delivery no longer."""
+        self.holdings.pop(receipt, None)
+        self.overdue.discard(receipt)
+
     def measure(self, took: float) -> None:
         """Learn how long callbacks take, for the prefetch."""
         self._took = took if self._took is None else 0.9 * self._took + 0.1 * took
@@ -64,7 +73,7 @@ class Held:
         most = settings.concurrency + prefetch
         if settings.fetch_limit is not None:
             most = min(most, settings.fetch_limit)
-        return most - len(self.holdings)
+        return most - len(self.holdings) + len(self.overdue)
 
     def heartbeat(self, now: float) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Every third of a lease, yield the calls that renew the leases, each with the reader of its answer."""
@@ -72,10 +81,15 @@ class Held:
             return
         self.heartbeat_at = now + self._lease / 3
         longest = self._settings.max_consume_duration / 1000
+        for receipt, holding in self.holdings.items():
+            if holding.started is not None and now - holding.started > longest and holding.conclude():
+                self.overdue.add(receipt)
+                self.given_up += 1
+                log.warning(
+                    "message %s has been processed for more than %g s", receipt.id, longest, extra={"id": receipt.id}
+                )
         alive = [
-            holding
-            for holding in self.holdings.values()
-            if not holding.settled and not (holding.started is not None and now - holding.started > longest)
+            holding for receipt, holding in self.holdings.items() if not holding.settled and receipt not in self.overdue
         ]
         for first in range(0, len(alive), MOST_IDS):
             slice_ = alive[first : first + MOST_IDS]

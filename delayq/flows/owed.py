@@ -9,7 +9,7 @@ from typing import Any
 
 from delayq.calls import Calls, Failure, Rejection
 from delayq.config import Settings, nack_wait
-from delayq.message import LONGEST_ERROR, Holding
+from delayq.message import Holding, kept
 from delayq.script import MOST_IDS
 from delayq.verdict import Completion, Verdict
 
@@ -50,9 +50,9 @@ class Owed:
         if verdict is Verdict.NACK:
             if delay is None:
                 delay = self._settings.backoff.delay(holding.delivery.attempt)
-            item = Failure(id, token, nack_wait(delay / 1000), text[:LONGEST_ERROR])
+            item = Failure(id, token, nack_wait(delay / 1000), kept(text))
         elif verdict is Verdict.REJECT:
-            item = Rejection(id, token, text[:LONGEST_ERROR], "")
+            item = Rejection(id, token, kept(text), "")
         holding.settled = True
         self._queues[verdict].append((holding, item))
 

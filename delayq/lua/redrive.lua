@@ -10,7 +10,7 @@ local slot, sequence, override, budget = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.ceil(clock(override) / 1000)
+local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, headers, dead_ids, meta}) do redis.call('HLEN', hash) end
 redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)

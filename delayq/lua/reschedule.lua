@@ -10,7 +10,9 @@ local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.ceil(clock(override) / 1000)
+-- Rounded up to the millisecond, so that nothing is due early; what is to come at once is due now, not a moment later.
+local time = clock(override) / 1000
+local now, at_once = math.ceil(time), math.floor(time)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 redis.call('HLEN', meta)
@@ -27,7 +29,7 @@ for i = 4, #ARGV, 2 do
     elseif state == 'garbage' then
       answer = '3'
     else
-      due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', now + due)
+      due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', due == '0' and at_once or now + due)
       answer, seen[id], ids[#ids + 1] = '1', true, id
       dues[#dues + 1], dues[#dues + 2] = due, id
       if state ~= 'pending' then leave(state, id) end

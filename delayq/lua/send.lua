@@ -11,7 +11,9 @@ local slot, sequence, override, replace, max_length, stride = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.ceil(clock(override) / 1000)
+-- Rounded up to the millisecond, so that nothing is due early; what is to come at once is due now, not a moment later.
+local time = clock(override) / 1000
+local now, at_once = math.ceil(time), math.floor(time)
 local ids = {}
 for i = 7, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 local length = redis.call('HLEN', messages)
@@ -47,7 +49,7 @@ for n, id in ipairs(ids) do
   if answer == '1' or answer == '2' then
     if answer == '1' then fresh = fresh + 1 end
     local due = ARGV[at + 1]
-    dues[#dues + 1] = string.byte(due) == 64 and string.sub(due, 2) or now + due
+    dues[#dues + 1] = string.byte(due) == 64 and string.sub(due, 2) or due == '0' and at_once or now + due
     dues[#dues + 1] = id
     budgets[#budgets + 1], budgets[#budgets + 2] = id, ARGV[at + 2]
     payloads[#payloads + 1], payloads[#payloads + 2] = id, ARGV[at + 3]

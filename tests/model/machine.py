@@ -5,42 +5,47 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace as changed
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from redis.exceptions import NoScriptError
 
-from delayq.calls import Call, Calls, Claimed, Command, Failure, Outgoing, Receipt, Rejection
-from delayq.errors import OutcomeUnknown, QueueFullError
+from delayq.answers import Claimed
+from delayq.calls import Call, Calls, Command, Failure, Outgoing, Receipt, Rejection
+from delayq.errors import QueueFullError
 from delayq.executor import Executor
 from delayq.keys import Keys
 from delayq.script import MOST_IDS
 from tests.model.model import FullError, Model
 from tests.model.scan import check, read
+from tests.support.scripts import deliver
 
 # Few values, so that ids collide and times coincide. Ids hold what also stands between the parts of stored texts.
-IDS = ("a", "b", "b:1", "c:2:3", "d")
+IDS = ("a", "b", "b:1", "c:2:3", "d", "e")
 START = 1_700_000_000_000
 DAY = 86_400_000
 CONSUMERS = ("one", "two")
 
 # An id, or whichever is first in a state, if there is one.
-which = st.sampled_from((*IDS, "pending", "ready", "backoff", "retry", "garbage"))
+which = st.sampled_from((*IDS, "pending", "ready", "ready", "backoff", "backoff", "retry", "retry", "garbage"))
 several = st.one_of(which.map(lambda one: [one]), st.lists(which, min_size=2, max_size=3))
-delays = st.sampled_from((0, 1, 10, 50))
+delays = st.sampled_from((0, 1, 10, 50, 50))
 moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
-budgets = st.sampled_from((0, 1, 1, 2, 3))
+budgets = st.sampled_from((0, 1, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 outgoing = st.tuples(which, moments, budgets, tops)
 consumers = st.sampled_from(CONSUMERS)
 leases = st.sampled_from((5, 20, 100, 1000))
-limits = st.sampled_from((1, 2, MOST_IDS))
+limits = st.sampled_from((1, 1, 2, MOST_IDS))
 errors = st.sampled_from(("", "boom", "ähem\nbang"))
 reruns = st.sampled_from((0, 0, 1, 2))
-# Receipts that a consumer holds, that were used or forgotten, or whose lease is over, counted from the newest.
-picks = st.tuples(st.sampled_from(("held", "held", "old", "late")), st.sampled_from(range(6)))
+# Receipts that a consumer holds, that were used or forgotten, whose lease is over, or whose message has died since and
+# lives and was delivered again; each counted from the newest.
+picks = st.tuples(
+    st.sampled_from(("held", "held", "held", "old", "late", "late", "outlived")), st.sampled_from(range(6))
+)
 several_picks = st.one_of(st.lists(picks, min_size=1, max_size=3, unique=True), picks.map(lambda pick: [pick, pick]))
 dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
@@ -98,7 +103,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Producers.
 
-    @initialize(messages=st.lists(outgoing, min_size=3, max_size=6))
+    @initialize(messages=st.lists(outgoing, min_size=1, max_size=6))
     def send_first(self, messages):
         self._send(messages)
 
@@ -109,7 +114,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(
         messages=st.lists(outgoing, min_size=2, max_size=5),
         replace=st.booleans(),
-        max_length=st.sampled_from((None, None, 4)),
+        max_length=st.sampled_from((None, None, 3)),
         reruns=reruns,
     )
     def send_many(self, messages, replace, max_length, reruns):
@@ -189,7 +194,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._reach("promoted before the clock was set back", "claim", any(one.due > self.now for one in deliveries))
         self._reach("with headers", "claim", any(one.headers for one in deliveries))
 
-    @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases)
+    @rule(consumer=consumers, wanted=st.sampled_from((0, 1, 2, 4)), lease=leases)
     def tick(self, consumer, wanted, lease):
         """What a consumer does all the time; when nothing waits, it sleeps until something does."""
         if not self.scan.ready and not self.scan.retry:
@@ -228,7 +233,9 @@ class QueueMachine(RuleBasedStateMachine):
     def _claim(self, consumer: str, sequence: int, wanted: int, lease: int) -> Claimed:
         call = self.calls.ready_to_unack(wanted, lease=lease, holder=consumer)
         self.is_seen = False
-        return self._send_raw(call, f"claims of {consumer}", sequence, self.now)
+        answer = deliver(self.executor, call, slot=f"claims of {consumer}", sequence=sequence)
+        note(f"    ready_to_unack{tuple(call.args)}, call {sequence} → {answer!r}")
+        return answer
 
     @has_receipts
     @rule(picks=several_picks, discarded=st.booleans(), reruns=reruns)
@@ -276,7 +283,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(limit=limits, reruns=reruns)
     def expire(self, limit, reruns):
-        late = [m.state for m in self.model.messages.values() if m.state in {"leased", "backoff"} and m.until <= self.now]
+        late = [message.state for message in self.model.in_unack() if message.until <= self.now]
         expired = self.model.unack_to_retry(self.now, limit)
         self._reach("retried", "expire", expired.retried)
         self._reach("spent", "expire", expired.spent)
@@ -320,7 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
         entries, situations = self._dead(picks)
         self._play(self.calls.dead_purge(entries), self.model.dead_purge(entries), situations, reruns)
 
-    @precondition(lambda self: len(self.model.messages) == len(IDS))
+    @precondition(lambda self: len(self.model.messages) >= 4 and self.model.ids("leased"))
     @rule(reruns=reruns)
     def purge(self, reruns):
         self._reach("running", "purge", self.model.ids("leased"))
@@ -335,7 +342,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # Time.
 
-    @rule(ms=st.sampled_from((1, 5, 20, 60, 200, 1, 5, 20, 60, 200, -1, -10, -100, 2 * DAY)))
+    @rule(ms=st.sampled_from((1, 5, 20, 60, 200, 1, 5, 20, 60, 200, -1, -10, -100, -100, 2 * DAY)))
     def wait(self, ms):
         """The server's clock steps, at times backwards."""
         self._reach("back", "clock", ms < 0)
@@ -350,7 +357,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _go_to(self, now: int) -> None:
         self.now, self.latest = now, max(self.latest, now)
-        self.is_seen = False
 
     # After every step.
 
@@ -377,7 +383,8 @@ class QueueMachine(RuleBasedStateMachine):
             # The server's clock goes on meanwhile; only a call that moved nothing looks at it again.
             later = self.now if name in {"pending_to_ready", "unack_to_retry"} else self.now + 7
             times = [self.now] + [later] * reruns
-            answers = [self._send_raw(call, name, self.sequences[name], now) for now in times]
+            tries = [changed(call, args=[now, *call.args[1:]]) for now in times]
+            answers = [deliver(self.executor, one, slot=name, sequence=self.sequences[name]) for one in tries]
             self.reached[f"{name}: run again"] += 1
         note(f"    {name}{tuple(call.args)} → {answers[0]!r}")
         assert answers == [expected] * len(answers)
@@ -386,21 +393,11 @@ class QueueMachine(RuleBasedStateMachine):
         self._expect_wake(name, expected)
         self.is_seen = False
 
-    def _send_raw(self, call: Call[Any], slot: str, sequence: int, now: int) -> Any:
-        """Run a script under a slot and sequence of our choice."""
-        script, client = call.script, self.executor.client
-        rest = (len(call.keys), *call.keys, slot, sequence, now, *call.args[1:])
-        try:
-            answer = client.execute_command("EVALSHA", script.sha, *rest)
-        except NoScriptError:
-            answer = client.execute_command("EVAL", script.text, *rest)
-        return call.parse(answer)
-
     def _expect_wake(self, name: str, answer: Any) -> None:
         """A call that makes something due sooner than anything before wakes a consumer."""
         counts, model = self.scan.counts, self.model
         if name in {"send", "reschedule", "redrive"}:
-            self.expects_wake |= 0 <= model.next_due() and not 0 <= counts.next_due <= model.next_due()
+            self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
         elif name == "nack":
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
         elif name == "release":
@@ -414,7 +411,7 @@ class QueueMachine(RuleBasedStateMachine):
         return f"@{self.now + int(moment[1:])}" if isinstance(moment, str) else moment
 
     def _id(self, one: str) -> str:
-        return one if one in IDS else next(iter(self.model.ids(one)), IDS[0])
+        return one if one in IDS else next(iter(self.model.ids(one) or self.model.messages or IDS))
 
     def _place(self, id: str) -> str:
         message = self.model.messages.get(id)
@@ -423,9 +420,11 @@ class QueueMachine(RuleBasedStateMachine):
         return "dead" if id in self.scan.dead_ids else "gone"
 
     def _use(self, picks: Iterable[tuple[str, int]], *, keep: bool = False) -> tuple[list[Receipt], list[str]]:
-        chosen, everything = [], self.old + self.held
-        late = [receipt for receipt in everything if self._standing(receipt).startswith("late")]
-        pools = {"held": self.held, "old": self.old, "late": late}
+        chosen, everything = [], self.old[-30:] + self.held
+        standings = {receipt: self._standing(receipt) for receipt in everything}
+        late = [receipt for receipt in everything if standings[receipt].startswith("late")]
+        outlived = [receipt for receipt in everything if standings[receipt] == "earlier life"]
+        pools = {"held": self.held, "old": self.old, "late": late, "outlived": outlived}
         for pool, back in picks:
             receipts = pools[pool] or everything
             chosen.append(receipts[-1 - back % len(receipts)])
@@ -433,7 +432,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.old += dict.fromkeys(receipt for receipt in chosen if receipt in self.held)
             self.held = [receipt for receipt in self.held if receipt not in chosen]
         situations = [
-            "named twice" if receipt in chosen[:n] else self._standing(receipt) for n, receipt in enumerate(chosen)
+            "named twice" if receipt in chosen[:n] else standings[receipt] for n, receipt in enumerate(chosen)
         ]
         return chosen, situations
 
@@ -442,12 +441,16 @@ class QueueMachine(RuleBasedStateMachine):
         if not message:
             return "gone"
         if message.life != self.model.lives[receipt]:
-            return "earlier life"
+            return "earlier life" if message.first else "earlier life, not delivered again"
         return "held" if self.model.held(receipt) else f"late, {message.state}"
 
     def _dead(self, picks: Iterable[int]) -> tuple[list[str], list[str]]:
-        entries = [self.entries[-1 - pick % len(self.entries)] for pick in picks]
         dead, living = self.model.dead, self.model.messages
+        # Those still there come last and are taken first, most of all those whose id lives.
+        known = sorted(
+            self.entries, key=lambda entry: (entry in dead, entry in dead and dead[entry].message.id in living)
+        )
+        entries = [known[-1 - pick % len(known)] for pick in picks]
         return entries, [
             "gone" if entry not in dead else "id lives" if dead[entry].message.id in living else "dead"
             for entry in entries

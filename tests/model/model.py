@@ -1,8 +1,8 @@
-"""What a delay queue does, as plain Python: each method is a call and returns what the call must answer.
+"""What a delay queue does, in plain Python: each method is a call and returns what the call must answer.
 
 It knows lives where the scripts know tokens: a receipt belongs to the life it was given out for. Of the lists it keeps
-the living entries only, in order. Where leftover entries let an id come to the front sooner, the caller says in which
-order the lists offer their ids; that they hold just the right ids is the test's to see.
+the living ids only. Where leftover entries let an id come sooner than its turn, the caller says in which order the
+lists offer their ids.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delayq.calls import Claimed, Collected, Delivery, Expired, Failure, Outgoing, Promoted, Receipt, Rejection
+from delayq.answers import Collected, Delivery, Expired, Promoted
+from delayq.calls import Failure, Outgoing, Receipt, Rejection
 
 
 class FullError(Exception):
@@ -30,6 +31,7 @@ class Message:
     payload: bytes
     headers: bytes
     left: int
+    """Retries left."""
     state: str = "pending"
     promoted: bool = False
     attempts: int = 0
@@ -51,7 +53,7 @@ class Dead(NamedTuple):
 
 
 class Model:
-    """A queue of one part, told the time with every call."""
+    """A queue, told the time with every call that asks for it."""
 
     def __init__(self) -> None:
         self.messages: dict[str, Message] = {}
@@ -60,166 +62,151 @@ class Model:
         self.dead: dict[str, Dead] = {}
         self.lives: dict[Receipt, int] = {}
         self.totals: Counter[str] = Counter()
-        self.token = 0
-        self.born = 0
+        self.token = self.born = 0
 
-    # What can be asked.
-
-    def ids(self, *states: str) -> list[str]:
-        return [id for id, message in self.messages.items() if message.state in states]
+    def ids(self, state: str) -> list[str]:
+        return [id for id, message in self.messages.items() if message.state == state]
 
     def next_due(self) -> int:
-        return min((message.due for message in self.messages.values() if message.state == "pending"), default=-1)
+        return min((self.messages[id].due for id in self.ids("pending")), default=-1)
+
+    def in_unack(self) -> list[Message]:
+        """Messages under a lease or in a backoff, in the order in which these end."""
+        waiting = [message for message in self.messages.values() if message.state in {"leased", "backoff"}]
+        return sorted(waiting, key=lambda message: (message.until, message.id))
 
     def next_deadline(self) -> int:
-        waiting = (message for message in self.messages.values() if message.state in {"leased", "backoff"})
-        return min((message.until for message in waiting), default=-1)
+        return next((message.until for message in self.in_unack()), -1)
 
-    def held(self, receipt: Receipt) -> Message | None:
+    def held(self, receipt: Receipt | Failure | Rejection) -> Message | None:
         """The message that is leased under this very receipt."""
         message = self.messages.get(receipt.id)
         return message if message and message.state == "leased" and message.token == receipt.token else None
 
-    def living(self, receipt: Receipt) -> Message | None:
-        """The message that this receipt, current or not, was given out for, if it can still be completed."""
-        message = self.messages.get(receipt.id)
-        return message if message and message.life == self.lives[receipt] and message.state != "garbage" else None
-
-    # The producer's calls.
+    # Producers.
 
     def send(self, now: int, messages: Sequence[Outgoing], *, replace: bool, max_length: int | None) -> str:
-        answers, accepted = "", []
-        for number, new in enumerate(messages):
-            old = self.messages.get(new.id)
-            if new.id in {earlier.id for earlier in messages[:number]}:
-                answer = "0"
-            elif not old:
-                answer = "1"
-            elif old.state == "garbage":
-                answer = "4"
-            elif not replace:
-                answer = "0"
-            else:
-                answer = "3" if old.state == "leased" else "2"
-            answers += answer
-            if answer in "12":
-                accepted.append(new)
+        fates: dict[str, str] = {}
+        answers = ""
+        for new in messages:
+            answers += "0" if new.id in fates else fates.setdefault(new.id, self._fate(new.id, replace=replace))
         fresh = answers.count("1")
         if fresh and max_length and len(self.messages) + fresh > max_length:
             raise FullError
-        for new in accepted:
-            if new.id in self.messages:
-                self._remove(self.messages[new.id])
-            self._begin_life(new.id, _when(now, new.due), new.retries, new.payload, new.headers)
+        for new, answer in zip(messages, answers, strict=True):
+            if answer == "2":
+                self._remove(new.id)
+            if answer in "12":
+                self._begin_life(new.id, _when(now, new.due), new.retries, new.payload, new.headers)
         self.totals["sent"] += fresh
         return answers
 
-    def cancel(self, ids: Sequence[str]) -> str:
+    def _fate(self, id: str, *, replace: bool) -> str:
+        if id not in self.messages:
+            return "1"
+        state = self.messages[id].state
+        if state == "garbage":
+            return "4"
+        return "0" if not replace else "3" if state == "leased" else "2"
+
+    def cancel(self, ids: Iterable[str]) -> str:
         answers = ""
         for id in ids:
-            answer = self._movable(id)
-            if answer == "1":
-                self._remove(self.messages[id])
-                self.totals["cancelled"] += 1
-            answers += answer
+            answers += self._whether_idle(id)
+            if answers[-1] == "1":
+                self._remove(id)
+        self.totals["cancelled"] += answers.count("1")
         return answers
 
-    def reschedule(self, now: int, times: Sequence[tuple[str, str | int]]) -> str:
+    def reschedule(self, now: int, times: Iterable[tuple[str, str | int]]) -> str:
         answers, moved = "", set()
         for id, due in times:
-            answer = self._movable(id, is_moved=id in moved)
-            if answer == "1":
-                message = self.messages[id]
-                self._leave_list(message)
-                message.state, message.due = "pending", _when(now, due)
+            answers += self._whether_idle(id) if id not in moved else self._whether_dead(id)
+            if answers[-1] == "1":
                 moved.add(id)
-                self.totals["rescheduled"] += 1
-            answers += answer
+                self._leave_list(id)
+                self.messages[id].state, self.messages[id].due = "pending", _when(now, due)
+        self.totals["rescheduled"] += len(moved)
         return answers
 
-    def _movable(self, id: str, *, is_moved: bool = False) -> str:
-        message = self.messages.get(id)
-        if message and not is_moved:
-            return {"leased": "2", "garbage": "3"}.get(message.state, "1")
-        return "3" if any(entry.message.id == id for entry in self.dead.values()) else "0"
+    def _whether_idle(self, id: str) -> str:
+        if id not in self.messages:
+            return self._whether_dead(id)
+        return {"leased": "2", "garbage": "3"}.get(self.messages[id].state, "1")
 
-    # The consumer's calls.
+    def _whether_dead(self, id: str) -> str:
+        return "3" if any(death.message.id == id for death in self.dead.values()) else "0"
+
+    # Consumers.
 
     def pending_to_ready(self, now: int, limit: int) -> Promoted:
-        due = sorted((m.due, m.id) for m in self.messages.values() if m.state == "pending" and m.due <= now)[:limit]
-        for _, id in due:
-            message = self.messages[id]
-            message.state, message.promoted = "ready", True
-            self.ready.append(id)
+        pending = sorted((self.messages[id].due, id) for id in self.ids("pending"))
+        due = [id for at, id in pending if at <= now][:limit]
+        for id in due:
+            self.messages[id].state, self.messages[id].promoted = "ready", True
+        self.ready += due
         waiting, garbage = len(self.ready) + len(self.retry), len(self.ids("garbage"))
         return Promoted(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
 
     def ready_to_unack(
         self, now: int, wanted: int, lease: int, holder: str, *, ready: Sequence[str], retry: Sequence[str]
     ) -> list[Delivery]:
-        """Claim; `ready` and `retry` are the living ids of the lists in the order in which they are offered."""
-        assert sorted(ready) == sorted(self.ready)
-        assert sorted(retry) == sorted(self.retry)
+        """Claim; `ready` and `retry` are the living ids of the lists in the order in which these offer them."""
+        assert (sorted(ready), sorted(retry)) == (sorted(self.ready), sorted(self.retry))
         delivered = self.totals["delivered"]
-        due_to_retry = (delivered + wanted) // 4 - delivered // 4  # every fourth delivery tries retry first
-        chosen = [*retry[:due_to_retry], *ready, *retry[due_to_retry:]][:wanted]
+        first_turns = (delivered + wanted) // 4 - delivered // 4  # of every four deliveries one tries retry first
+        chosen = [*retry[:first_turns], *ready, *retry[first_turns:]][:wanted]
         for id in chosen:
+            self._leave_list(id)
             message = self.messages[id]
-            self._leave_list(message)
             self.token = max(self.token + 1, now * 1000)
-            message.token, message.first = self.token, message.first or self.token
-            message.attempts += 1
-            message.state, message.holder, message.until = "leased", holder, now + lease
             self.lives[Receipt(id, self.token)] = message.life
+            message.token, message.first = self.token, message.first or self.token
+            message.state, message.holder, message.until = "leased", holder, now + lease
+            message.attempts += 1
         self.totals["delivered"] += len(chosen)
-        return [self._delivery(self.messages[id]) for id in chosen]
+        return [_delivery(self.messages[id]) for id in chosen]
 
     def replay(self, now: int, receipts: Iterable[Receipt], lease: int) -> list[Delivery]:
-        """Answer a claim again: what is still held, with new leases."""
+        """Answer a claim again: what is still held, under new leases."""
         still = [message for receipt in receipts if (message := self.held(receipt))]
         for message in still:
             message.until = now + lease
-        return [self._delivery(message) for message in still]
+        return [_delivery(message) for message in still]
 
     def unack_to_retry(self, now: int, limit: int) -> Expired:
-        in_unack = [m for m in self.messages.values() if m.state in {"leased", "backoff"} and m.until <= now]
-        late = sorted(in_unack, key=lambda m: (m.until, m.id))[:limit]
-        spent = 0
+        late = [message for message in self.in_unack() if message.until <= now][:limit]
         for message in late:
-            if message.state == "leased":
+            if message.state == "backoff":
+                message.state = "retry"
+            else:
                 message.error = "lease expired"
                 self.totals["expired"] += 1
-                if not self._charge(message):
-                    spent += 1
-                    continue
-            message.state = "retry"
-            self.retry.append(message.id)
-        return Expired(len(late) - spent, spent, self.next_deadline())
+                self._charge(message, "retry")
+        again = [message.id for message in late if message.state == "retry"]
+        self.retry += again
+        return Expired(len(again), len(late) - len(again), self.next_deadline())
 
     def ack(self, receipts: Iterable[Receipt], *, discarded: bool) -> str:
         answers = ""
         for receipt in receipts:
-            message = self.living(receipt)
-            answers += "1" if message else "0"
-            if message:
-                self._remove(message)
+            message = self.messages.get(receipt.id)
+            lives = message and message.life == self.lives[receipt] and message.state != "garbage"
+            answers += "1" if lives else "0"
+            if lives:
+                self._remove(receipt.id)
         self.totals["discarded" if discarded else "acked"] += answers.count("1")
         return answers
 
     def nack(self, now: int, failures: Iterable[Failure]) -> str:
         answers = ""
-        for id, token, delay, error in failures:
-            message = self.held(Receipt(id, token))
-            if not message:
-                answers += "0"
-                continue
-            message.error = error or message.error
-            if self._charge(message):
-                message.state, message.until = "backoff", now + delay
-                answers += "1"
-            else:
-                answers += "2"
-            self.totals["nacked"] += 1
+        for failure in failures:
+            message = self.held(failure)
+            if message:
+                message.error, message.until = failure.error or message.error, now + failure.delay
+                self._charge(message, "backoff")
+                self.totals["nacked"] += 1
+            answers += ("1" if message.state == "backoff" else "2") if message else "0"
         return answers
 
     def extend(self, now: int, receipts: Iterable[Receipt], *, lease: int) -> str:
@@ -243,24 +230,24 @@ class Model:
 
     def reject(self, now: int, rejections: Iterable[Rejection]) -> str:
         answers = ""
-        for id, token, reason, error in rejections:
-            message = self.held(Receipt(id, token))
+        for rejection in rejections:
+            message = self.held(rejection)
             answers += "1" if message else "0"
             if message:
-                self._die(now, message, reason, error or message.error)
+                self._die(now, message, rejection.reason, rejection.error or message.error)
         return answers
 
-    # The keeper's calls.
+    # The keeper.
 
     def collect_garbage(
-        self, now: int, *, limit: int, dead_max: int, dead_ttl: int, ids: Iterable[str] = ()
+        self, now: int, *, limit: int, dead_max: int, dead_ttl: int, ids: Sequence[str] = ()
     ) -> Collected:
-        spent = [id for id in dict.fromkeys(ids) or self.messages if id in self.ids("garbage")]
+        spent = [id for id in self.ids("garbage") if not ids or id in ids]
         for id in spent:
             self._die(now, self.messages[id], "retries spent", self.messages[id].error)
-        oldest_first = sorted((dead.at, entry) for entry, dead in self.dead.items())
+        oldest_first = sorted((death.at, entry) for entry, death in self.dead.items())
         too_old = sum(at <= now - dead_ttl for at, _ in oldest_first)
-        trimmed = oldest_first[: min(max(too_old, len(oldest_first) - dead_max, 0), limit)]
+        trimmed = oldest_first[: min(max(too_old, len(oldest_first) - dead_max), limit)]
         for _, entry in trimmed:
             del self.dead[entry]
         self.totals["trimmed"] += len(trimmed)
@@ -269,15 +256,11 @@ class Model:
     def redrive(self, now: int, entries: Iterable[str], *, retries: int | None) -> str:
         answers = ""
         for entry in entries:
-            if entry not in self.dead:
-                answers += "0"
-            elif self.dead[entry].message.id in self.messages:
-                answers += "2"
-            else:
+            answers += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
+            if answers[-1] == "1":
                 old = self.dead.pop(entry).message
                 self._begin_life(old.id, now, old.retries if retries is None else retries, old.payload, old.headers)
-                self.totals["redriven"] += 1
-                answers += "1"
+        self.totals["redriven"] += answers.count("1")
         return answers
 
     def dead_purge(self, entries: Iterable[str]) -> str:
@@ -291,40 +274,35 @@ class Model:
         self.totals["purged"] += purged
         return purged
 
-    # What they have in common.
+    # What they share.
 
     def _begin_life(self, id: str, due: int, retries: int, payload: bytes, headers: bytes) -> None:
         self.born += 1
         self.messages[id] = Message(self.born, id, due, retries, payload, headers, left=retries)
 
-    def _charge(self, message: Message) -> bool:
-        """Take one retry of a failed delivery, or leave the message to garbage collection if there is none."""
-        if not message.left:
-            message.state = "garbage"
-            return False
-        message.left -= 1
-        return True
+    def _charge(self, message: Message, otherwise: str) -> None:
+        """Take one retry for a failed delivery; where none is left, the message waits for collection."""
+        message.state = otherwise if message.left else "garbage"
+        message.left = max(message.left - 1, 0)
 
     def _die(self, now: int, message: Message, reason: str, error: str) -> None:
         self.dead[f"{message.id}:{message.token}"] = Dead(now, message, reason, error)
         self.totals["dead"] += 1
-        self._remove(message)
+        self._remove(message.id)
 
-    def _remove(self, message: Message) -> None:
-        self._leave_list(message)
-        del self.messages[message.id]
+    def _remove(self, id: str) -> None:
+        self._leave_list(id)
+        del self.messages[id]
 
-    def _leave_list(self, message: Message) -> None:
-        if message.state in {"ready", "retry"}:
-            getattr(self, message.state).remove(message.id)
-
-    @staticmethod
-    def _delivery(m: Message) -> Delivery:
-        return Delivery(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers)
+    def _leave_list(self, id: str) -> None:
+        if id in self.ready:
+            self.ready.remove(id)
+        if id in self.retry:
+            self.retry.remove(id)
 
 
-def claimed(now: int, lease: int, left: int, deliveries: list[Delivery]) -> Claimed:
-    return Claimed(now, now + lease, left, deliveries)
+def _delivery(m: Message) -> Delivery:
+    return Delivery(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers)
 
 
 def _when(now: int, due: str | int) -> int:

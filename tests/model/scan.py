@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.calls import Calls, Command, Counted
+from delayq.answers import Counted
+from delayq.calls import Calls, Command
 from delayq.executor import Executor
 from tests.model.model import Dead, Message, Model
 

@@ -1,36 +1,90 @@
-"""Random calls, on the embedded Redis and on a real one, do what the model says, and keep each id in one place."""
+"""Random calls, on the embedded Redis and on a real one, are answered as the model says, and each id has one place."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
-import hypothesis
 import pytest
-from hypothesis import HealthCheck, Phase
-from hypothesis.stateful import run_state_machine_as_test
 
-from delayq.config import read_settings
-from delayq.executor import open_executor
-from tests.model.machine import QueueMachine
+from tests.model.running import connected, run
+
+pytestmark = pytest.mark.timeout(600)  # a run takes a quarter of a minute, and much longer on a busy machine
+
+STEPS = 10_000
+PARTS = 2
+
+
+SITUATIONS = r"""
+    send: gone → 1                      send: dead → 1                      send: leased → 3
+    send: garbage → 4                   send: full                          send: named twice → 0
+    send: pending → 0                   send: pending → 2                   send: pending again → [02]
+    send: ready → 0                     send: ready → 2                     send: leased → 0
+    send: (backoff|retry) → 0           send: (backoff|retry) → 2
+
+    cancel: pending → 1                 cancel: pending again → 1           cancel: ready → 1
+    cancel: (backoff|retry) → 1         cancel: leased → 2                  cancel: garbage → 3
+    cancel: gone → 0                    (cancel|reschedule): dead → 3
+    reschedule: pending → 1             reschedule: pending again → 1       reschedule: ready → 1
+    reschedule: (backoff|retry) → 1     reschedule: leased → 2              reschedule: garbage → 3
+    reschedule: gone → 0
+
+    promote: some moved                 promote: limited                    claim: several
+    claim: reply lost                   claim: delivered again              claim: with headers
+    claim: retry before ready           claim: ready before retry           claim: stale entry skipped
+    claim: an id listed twice           replay: (all|some) still held       replay: none still held
+    replay: overtaken                   crash                               clock: back
+
+    ack: held → 1                       ack: late, leased → 1               ack: late, (pending|backoff) → 1
+    ack: late, (ready|retry) → 1        ack: late, garbage → 0              ack: earlier life → 0
+    ack: gone → 0                       ack: named twice → 0                nack: held → 1
+    nack: held → 2                      nack: late, .* → 0                  nack: earlier life → 0
+    nack: gone → 0                      nack: named twice → 0               extend: held → 1
+    extend: late, .* → 0                extend: earlier life → 0            extend: gone → 0
+    extend: named twice → 1             release: held → 1                   release: late, .* → 0
+    release: earlier life → 0           release: gone → 0                   release: named twice → 0
+    reject: held → 1                    reject: late, .* → 0                reject: earlier life → 0
+    reject: gone → 0                    reject: named twice → 0             .*: late, leased → 0
+    .*: late, ready → 0                 .*: late, backoff → 0               .*: late, retry → 0
+
+    expire: retried                     expire: spent                       expire: backoff over
+    collect: any                        collect: by id                      collect: trimmed
+    collect: silent slot pruned         redrive: dead → 1                   redrive: gone → 0
+    (redrive|.*purge): id lives .*      dead_purge: (dead|id lives) → 1     dead_purge: gone → 0
+    purge: running
+
+    send: run again                     cancel: run again                   reschedule: run again
+    pending_to_ready: run again         unack_to_retry: run again           ack: run again
+    nack: run again                     extend: run again                   release: run again
+    reject: run again                   collect_garbage: run again          redrive: run again
+    dead_purge: run again               purge: run again
+"""
+"""What every run must have met, so that its success says something; as patterns, where each alone is too rare."""
+
+
+def seldom_met(reached: Counter[str], least: int) -> dict[str, int]:
+    patterns = re.split(r"\s{2,}", SITUATIONS.strip())
+    met = {one: sum(reached[what] for what in reached if re.fullmatch(one, what)) for one in patterns}
+    return {one: times for one, times in met.items() if times < least}
 
 
 @pytest.fixture(params=["embedded", "redis"])
 def executor(request):
-    url = "memory://model" if request.param == "embedded" else request.getfixturevalue("redis_url")
-    executor = open_executor({"url": url}, read_settings({}))
-    yield executor
-    executor.close()
+    with connected("memory://model" if request.param == "embedded" else request.getfixturevalue("redis_url")) as opened:
+        yield opened
 
 
-STEPS = 100
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_answer_and_all_that_is_stored_is_as_the_model_says(executor, part):
+    reached: Counter[str] = Counter()
+    run(executor, STEPS, reached)
+    assert not seldom_met(reached, least=1)
 
 
-@pytest.mark.parametrize("part", range(2))
-def test_x(executor, part):
-    reached = Counter()
-    import time
-    t=time.perf_counter()
-    run_state_machine_as_test(lambda: QueueMachine(executor, reached), settings=hypothesis.settings(max_examples=100, stateful_step_count=STEPS, deadline=None, database=None, print_blob=True, report_multiple_bugs=False, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink)))
-    t=time.perf_counter()-t
-    for k,v in sorted(reached.items()): print(v,k)
-    print(t, sum(reached.values()))
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(20))
+def test_the_same_ten_times_as_long(executor, part):
+    reached: Counter[str] = Counter()
+    run(executor, 10 * STEPS, reached)
+    assert not seldom_met(reached, least=50)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeVar
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import redis
 
 from delayq.calls import Call, Calls
 from delayq.executor import Executor
 from delayq.keys import Keys
-
-V = TypeVar("V")
 
 NOW = 1_700_000_000_000
 """The time of every call, in milliseconds since 1970."""
@@ -47,10 +46,6 @@ class Dead(NamedTuple):
     payload: str
 
 
-def _none() -> Any:
-    return field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
@@ -59,20 +54,20 @@ class World:
     as absent. `wake` is the length of that list.
     """
 
-    pending: dict[str, int] = _none()
+    pending: dict[str, int] = field(default_factory=dict)
     ready: list[str] = field(default_factory=list)
-    unack: dict[str, int] = _none()
+    unack: dict[str, int] = field(default_factory=dict)
     retry: list[str] = field(default_factory=list)
     garbage: set[str] = field(default_factory=set)
-    retries: dict[str, int] = _none()
-    messages: dict[str, str] = _none()
-    deliveries: dict[str, str] = _none()
-    headers: dict[str, str] = _none()
-    errors: dict[str, str] = _none()
-    dead: dict[str, int] = _none()
-    dead_messages: dict[str, Dead] = _none()
-    dead_ids: dict[str, str] = _none()
-    meta: dict[str, int | str] = _none()
+    retries: dict[str, int] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    deliveries: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
+    dead_messages: dict[str, Dead] = field(default_factory=dict)
+    dead_ids: dict[str, str] = field(default_factory=dict)
+    meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
     def __post_init__(self) -> None:
@@ -216,11 +211,9 @@ def _dead_out(dead: Dead) -> bytes:
 def _dead_in(data: bytes) -> Dead:
     line, _, rest = _text(data).partition("\n")
     attempts, retries, due, died, *lengths = map(int, line.split(" "))
-    texts = []
-    for length in lengths:
-        texts.append(rest[:length])
-        rest = rest[length:]
-    return Dead(attempts, retries, due - NOW, died - NOW, *texts, rest)
+    reason, error, headers = accumulate(lengths)
+    texts = (rest[:reason], rest[reason:error], rest[error:headers], rest[headers:])
+    return Dead(attempts, retries, due - NOW, died - NOW, *texts)
 
 
 def _times(pairs: list[tuple[bytes, float]]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import CROWD, DEAD, LEASED, PENDING, READY, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, STATES
 from tests.support.scripts import Case, World, calls
 
 _OUT = World(meta={"token": "T-3", "cancelled": 1})
@@ -46,8 +46,15 @@ _MANY = World(
 
 CASES = [
     *_in_every_state(),
-    Case("alive, and dead before", PENDING + DEAD, calls.cancel(["a"]), "1", DEAD.but(meta={"token": "T-3", "cancelled": 1})),
+    Case(
+        "alive, and dead before",
+        PENDING + DEAD,
+        calls.cancel(["a"]),
+        "1",
+        DEAD.but(meta={"token": "T-3", "cancelled": 1}),
+    ),
     Case("running, and dead before", LEASED + DEAD, calls.cancel(["a"]), "2", LEASED + DEAD),
+    Case("not a message, but remains of one", LEFTOVERS + CROWD, calls.cancel(["a"]), "0", LEFTOVERS + CROWD),
     Case(
         "twice in a batch is counted once",
         READY,

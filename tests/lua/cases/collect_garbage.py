@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.calls import Call, Collected
+from delayq.answers import Collected
+from delayq.calls import Call
 from tests.lua.cases.states import CROWD, GARBAGE, STATES
 from tests.support.scripts import Case, Dead, World, calls
 
@@ -39,9 +40,7 @@ def _named() -> list[Case]:
     for name, world in STATES.items():
         spent = name == "garbage"
         after = _DEAD if spent else world
-        cases.append(
-            Case(f"named, {name}", world + CROWD, collect(["a"]), Collected(int(spent), 0, 1), after + CROWD)
-        )
+        cases.append(Case(f"named, {name}", world + CROWD, collect(["a"]), Collected(int(spent), 0, 1), after + CROWD))
     both = GARBAGE + World(
         garbage={"b"},
         messages={"b": "B"},
@@ -49,7 +48,9 @@ def _named() -> list[Case]:
         deliveries={"b": "garbage -6 1 T-8 T-8 w"},
     )
     b_dead = World(
-        dead={"b:T-8": 0}, dead_messages={"b:T-8": Dead(1, 0, -6, 0, "retries spent", "", "", "B")}, dead_ids={"b": "T-8"}
+        dead={"b:T-8": 0},
+        dead_messages={"b:T-8": Dead(1, 0, -6, 0, "retries spent", "", "", "B")},
+        dead_ids={"b": "T-8"},
     )
     return [
         *cases,
@@ -82,9 +83,19 @@ def _named() -> list[Case]:
             Collected(1, 0, 0),
             _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "", "", "A")}),
         ),
-        Case("spent, but not a message", GARBAGE.but(messages={}), collect(), Collected(0, 0, 0), World(meta={"token": "T-3"})),
         Case(
-            "spent, but without a record", GARBAGE.but(deliveries={}), collect(), Collected(0, 0, 0), World(meta={"token": "T-3"})
+            "spent, but not a message",
+            GARBAGE.but(messages={}),
+            collect(),
+            Collected(0, 0, 0),
+            World(meta={"token": "T-3"}),
+        ),
+        Case(
+            "spent, but without a record",
+            GARBAGE.but(deliveries={}),
+            collect(),
+            Collected(0, 0, 0),
+            World(meta={"token": "T-3"}),
         ),
         Case("nothing there", World(), collect(), Collected(0, 0, 0), World()),
     ]

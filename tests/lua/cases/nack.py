@@ -11,9 +11,7 @@ def nack(token: int = T - 7, delay: int = 500, error: str = "boom") -> Call[str]
     return calls.nack([Failure("a", token, delay, error)])
 
 
-_FAILED = BACKOFF.but(
-    retries={"a": 1}, errors={"a": "boom"}, meta={"token": "T-3", "backoffs": 1, "nacked": 1}, wake=1
-)
+_FAILED = BACKOFF.but(retries={"a": 1}, errors={"a": "boom"}, meta={"token": "T-3", "backoffs": 1, "nacked": 1}, wake=1)
 _SPENT = GARBAGE.but(errors={"a": "boom"}, meta={"token": "T-3", "nacked": 1})
 _HELD = World(
     unack={"a": 500, "b": 600, "c": 700, "d": 800},
@@ -29,11 +27,7 @@ _HELD = World(
 )
 
 CASES = [
-    *(
-        Case(name, world + CROWD, nack(), "0", world + CROWD)
-        for name, world in STATES.items()
-        if name != "leased"
-    ),
+    *(Case(name, world + CROWD, nack(), "0", world + CROWD) for name, world in STATES.items() if name != "leased"),
     Case("leased under this token", LEASED + CROWD, nack(), "1", _FAILED + CROWD),
     Case("leased under a later token", LEASED + CROWD, nack(T - 9), "0", LEASED + CROWD),
     Case("leased under an earlier token", LEASED + CROWD, nack(T - 6), "0", LEASED + CROWD),
@@ -48,7 +42,13 @@ CASES = [
         (_FAILED + CROWD).but(unack={"a": 90_001, "r": 90_000}, wake=0),
     ),
     Case("a wake-up that is not taken yet is enough", LEASED.but(wake=1), nack(), "1", _FAILED),
-    Case("spent", LEASED.but(retries={"a": 0}) + CROWD, nack(), "2", (_SPENT + CROWD).but(retries=GARBAGE.retries | CROWD.retries)),
+    Case(
+        "spent",
+        LEASED.but(retries={"a": 0}) + CROWD,
+        nack(),
+        "2",
+        (_SPENT + CROWD).but(retries=GARBAGE.retries | CROWD.retries),
+    ),
     Case("spent, no error", LEASED.but(retries={"a": 0}), nack(error=""), "2", _SPENT.but(errors={"a": "oops"})),
     Case("spent, retries unknown", LEASED.but(retries={}), nack(), "2", _SPENT.but(retries={})),
     Case(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.calls import Promoted
+from delayq.answers import Promoted
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -13,9 +13,7 @@ _DUE = World(
 )
 
 CASES = [
-    Case(
-        "nothing there", World(), calls.pending_to_ready(), Promoted(0, -1, -1, 0, 0, NOW), World()
-    ),
+    Case("nothing there", World(), calls.pending_to_ready(), Promoted(0, -1, -1, 0, 0, NOW), World()),
     Case(
         "nothing due, but much to see",
         CROWD,
@@ -38,8 +36,7 @@ CASES = [
         (_DUE + CROWD).but(
             pending={"d": 9, "p": 90_000},
             ready=["q", "b", "c", "a"],
-            deliveries=CROWD.deliveries
-            | {"a": "ready -1 0 0 0 -", "b": "ready -3 0 0 0 -", "c": "ready -2 0 0 0 -"},
+            deliveries=CROWD.deliveries | {"a": "ready -1 0 0 0 -", "b": "ready -3 0 0 0 -", "c": "ready -2 0 0 0 -"},
         ),
     ),
     Case(

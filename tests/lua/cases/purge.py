@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.lua.cases.states import BACKOFF, CROWD, DEAD
 from tests.support.scripts import Case, World, calls
 
-_TOTALS = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
+_TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
 _FULL = (BACKOFF + CROWD + DEAD).but(
     wake=1,
     ready=["q", "x", "x"],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.calls import Call, Claimed, Delivery
+from delayq.answers import Claimed, Delivery
+from delayq.calls import Call
 from tests.support.scripts import NOW, Case, T, World, calls
 
 LEASE = 30_000
@@ -16,8 +17,10 @@ def claimed(*deliveries: Delivery, left: int = 0) -> Claimed:
     return Claimed(NOW, NOW + LEASE, left, list(deliveries))
 
 
-def given(id: str, token: int = T, retries: int = 3, attempt: int = 1, headers: bytes = b"", due: int = -5) -> Delivery:
-    """Return a delivery of a message of `_waiting`."""
+def given(
+    id: str, token: int = T, *, retries: int = 3, attempt: int = 1, headers: bytes = b"", due: int = -5
+) -> Delivery:
+    """Return a delivery of a message of `waiting`."""
     return Delivery(id, token, id.upper().encode(), retries, NOW + due, attempt, headers)
 
 
@@ -29,7 +32,7 @@ def waiting(ready: str = "", retry: str = "", **others: object) -> World:
         retry=list(retry),
         retries=dict.fromkeys(ids, 3),
         messages={id: id.upper() for id in ids},
-        deliveries={id: "ready -5 0 0 0 -" for id in ready} | {id: "retry -5 1 T-9 T-9 w" for id in retry},
+        deliveries=dict.fromkeys(ready, "ready -5 0 0 0 -") | dict.fromkeys(retry, "retry -5 1 T-9 T-9 w"),
     ).but(**others)
 
 

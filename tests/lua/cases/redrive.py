@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.calls import Call
-from tests.lua.cases.states import CROWD, DEAD, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
@@ -45,9 +45,22 @@ def _onto_every_state() -> list[Case]:
 
 CASES = [
     *_onto_every_state(),
-    Case("dead: due at once, with headers and as many retries as it was sent with", DEAD + CROWD, redrive(A), "1", _ALIVE + CROWD),
+    Case(
+        "dead: due at once, with headers and as many retries as it was sent with",
+        DEAD + CROWD,
+        redrive(A),
+        "1",
+        _ALIVE + CROWD,
+    ),
     Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),
     Case("with no retries", DEAD, redrive(A, retries=0), "1", _ALIVE.but(retries={"a": 0})),
+    Case(
+        "dead, and remains of a message",
+        DEAD + LEFTOVERS,
+        redrive(A, retries=4),
+        "1",
+        LEFTOVERS + _ALIVE.but(retries={"a": 4}),
+    ),
     Case("gone", CROWD, redrive(A), "0", CROWD),
     Case("another death of that id", DEAD + CROWD, redrive(f"a:{T - 8}"), "0", DEAD + CROWD),
     Case("not an entry at all", DEAD + CROWD, redrive("a"), "0", DEAD + CROWD),

@@ -32,11 +32,7 @@ _HELD = World(
 )
 
 CASES = [
-    *(
-        Case(name, world + CROWD, reject(), "0", world + CROWD)
-        for name, world in STATES.items()
-        if name != "leased"
-    ),
+    *(Case(name, world + CROWD, reject(), "0", world + CROWD) for name, world in STATES.items() if name != "leased"),
     Case("leased under this token", LEASED + CROWD, reject(), "1", _DEAD + CROWD),
     Case("leased under a later token", LEASED + CROWD, reject(T - 9), "0", LEASED + CROWD),
     Case(

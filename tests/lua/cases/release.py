@@ -27,9 +27,7 @@ CASES = [
         if name != "leased"
     ),
     Case("leased under this token", LEASED + CROWD, calls.release([Receipt("a", T - 7)]), "1", _BACK + CROWD),
-    Case(
-        "leased under a later token", LEASED + CROWD, calls.release([Receipt("a", T - 9)]), "0", LEASED + CROWD
-    ),
+    Case("leased under a later token", LEASED + CROWD, calls.release([Receipt("a", T - 9)]), "0", LEASED + CROWD),
     Case(
         "a wake-up that is not taken yet is enough",
         LEASED.but(wake=1),
@@ -47,7 +45,9 @@ CASES = [
     Case(
         "several keep their order, before those that wait",
         _HELD,
-        calls.release([Receipt("a", T - 9), Receipt("x", T), Receipt("b", T - 8), Receipt("d", T), Receipt("c", T - 6)]),
+        calls.release(
+            [Receipt("a", T - 9), Receipt("x", T), Receipt("b", T - 8), Receipt("d", T), Receipt("c", T - 6)]
+        ),
         "10101",
         _HELD.but(
             ready=["a", "b", "c", "y", "z"],

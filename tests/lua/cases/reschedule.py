@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.calls import Call
-from tests.lua.cases.states import CROWD, DEAD, LEASED, PENDING, READY, RESCHEDULED, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, RESCHEDULED, STATES
 from tests.support.scripts import NOW, Case, World, calls
 
 
@@ -58,7 +58,13 @@ _MANY = World(
 CASES = [
     *_in_every_state(),
     Case("to an absolute time", _PENDING, reschedule(f"@{NOW + 7}"), "1", _MOVED.but(pending={"a": 7}, wake=1)),
-    Case("to an absolute time in the past", _PENDING, reschedule(f"@{NOW - 7}"), "1", _MOVED.but(pending={"a": -7}, wake=1)),
+    Case(
+        "to an absolute time in the past",
+        _PENDING,
+        reschedule(f"@{NOW - 7}"),
+        "1",
+        _MOVED.but(pending={"a": -7}, wake=1),
+    ),
     Case("to now", _PENDING, reschedule(0), "1", _MOVED.but(pending={"a": 0}, wake=1)),
     Case(
         "to an absolute time, with a record",
@@ -94,6 +100,7 @@ CASES = [
         (PENDING + DEAD).but(pending={"a": 70_000}, meta={"token": "T-3", "rescheduled": 1}, wake=1),
     ),
     Case("running, and dead before", LEASED + DEAD, reschedule(), "2", LEASED + DEAD),
+    Case("not a message, but remains of one", LEFTOVERS + CROWD, reschedule(), "0", LEFTOVERS + CROWD),
     Case(
         "twice in a batch: the first time counts",
         READY,

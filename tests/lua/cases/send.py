@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.calls import Call, Outgoing
 from delayq.errors import QueueFullError
-from tests.lua.cases.states import CROWD, STATES
+from tests.lua.cases.states import CROWD, LEFTOVERS, STATES
 from tests.support.scripts import NOW, Case, World, calls
 
 
@@ -232,6 +232,14 @@ def _limited() -> list[Case]:
             "2",
             stored(y=1000, z=3000),
         ),
+        Case(
+            "remains of messages take no room",
+            two + LEFTOVERS,
+            send(out("b"), max_length=3),
+            "1",
+            two + LEFTOVERS + stored(b=5000) + World(meta={"token": "T-3", "sent": 1}),
+        ),
+        Case("a limit of one", World(), send(out("a"), out("b"), max_length=1), QueueFullError, World()),
         Case(
             "an id twice in a batch needs room once",
             two,

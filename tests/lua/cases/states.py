@@ -46,6 +46,15 @@ STATES = {
     "gone": GONE,
 }
 
+LEFTOVERS = World(
+    retries={"a": 9},
+    headers={"a": "old"},
+    errors={"a": "old"},
+    deliveries={"a": "ready -5 1 T-9 T-7 w"},
+    meta={"token": "T-3"},
+)
+"""What is no message, for it has no payload: the remains of `a` that somebody deleted by hand."""
+
 _OTHERS = ["p", "q", "r", "s", "t"]
 
 CROWD = World(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.calls import Expired
+from delayq.answers import Expired
 from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -36,16 +36,14 @@ CASES = [
         _LATE,
         calls.unack_to_retry(),
         Expired(1, 0, NOW + 90_000),
-        CROWD
-        + RETRY.but(retries={"a": 1}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+        CROWD + RETRY.but(retries={"a": 1}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
         "a lease that ends with the last retry left",
         _LATE.but(retries=_LATE.retries | {"a": 1}),
         calls.unack_to_retry(),
         Expired(1, 0, NOW + 90_000),
-        CROWD
-        + RETRY.but(retries={"a": 0}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
+        CROWD + RETRY.but(retries={"a": 0}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
         "a lease that ends with no retry left",

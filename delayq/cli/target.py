@@ -1,0 +1,55 @@
+"""Finding the queue that a worker is to serve: MODULE:QUEUE, from the current folder like `python -m` does."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import click
+
+from delayq.cli.failure import did_you_mean
+from delayq.queue import AsyncDelayQueue, DelayQueue
+
+AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any]
+
+
+def find_queue(target: str) -> AnyQueue:
+    """Import the module and return its queue; what is wrong with the target is a usage error."""
+    name, colon, attribute = target.partition(":")
+    if name.endswith(".py") or "/" in name:
+        dotted = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise click.UsageError(f"{name} is a file: name the module, as in {dotted}:{attribute or 'queue'}")
+    if not colon or not all(part.isidentifier() for part in (*name.split("."), *attribute.split("."))):
+        raise click.UsageError(f"{target!r:.80} is not MODULE:QUEUE, as in app:queue")
+    found: Any = _import(name)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            queues = [other for other, value in vars(found).items() if isinstance(value, DelayQueue | AsyncDelayQueue)]
+            has = f"; it has {', '.join(queues)}" if queues else ""
+            raise click.UsageError(f"{name} has no {attribute!r}{did_you_mean(part, queues) or has}")
+        found = getattr(found, part)
+    if not isinstance(found, DelayQueue | AsyncDelayQueue):
+        raise click.UsageError(f"{target} is not a DelayQueue, but of type {type(found).__name__}")
+    return found
+
+
+def _import(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
+            near = [path.stem for path in Path.cwd().glob("*.py")]
+            raise click.UsageError(f"no module {error.name!r} in {here}{did_you_mean(error.name, near)}") from error
+        root = click.get_current_context().find_root()
+        if root.params.get("traceback"):
+            raise
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{at.filename}, line {at.lineno}"
+        text = f"{name} cannot be imported: {type(error).__name__}: {error} ({where}; delayq --traceback shows more)"
+        raise click.UsageError(text) from error

@@ -1,0 +1,59 @@
+"""A queue of either face on an empty Redis."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.faces import Asyncio, Blocking
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
+    """One face, then the other."""
+    face = request.param()
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """Where the queues live: a real Redis, or what `everywhere` asks for."""
+    if getattr(request, "param", "redis") == "memory":
+        return f"memory://{uuid.uuid4().hex}"
+    return str(request.getfixturevalue("redis_url"))
+
+
+@pytest.fixture
+def gate() -> threading.Event:
+    """What callbacks wait at until the test, or its end, lets them go on."""
+    return threading.Event()
+
+
+@pytest.fixture
+def open_queue(face: Blocking | Asyncio, url: str, gate: threading.Event) -> Iterator[Open]:
+    """`open_queue(name="reminders", **options)` opens a queue that the end of the test closes."""
+    queues = []
+
+    def open_queue(name: str = "reminders", **options: Any) -> Any:
+        queue = face.open(name, **({"url": url} | options))
+        queues.append(queue)
+        return queue
+
+    yield open_queue
+    gate.set()
+    for queue in queues:
+        queue.stop_consume(0)
+        queue.close()
+
+
+@pytest.fixture
+def queue(open_queue: Open) -> Any:
+    """A queue with default options and without a callback."""
+    return open_queue()

@@ -1,0 +1,166 @@
+"""What only the asyncio face has: coroutines, tasks and their cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from delayq import AsyncDelayQueue
+from tests.behaviour.places import everywhere
+
+pytestmark = everywhere
+
+
+def test_a_callback_may_be_a_coroutine_function(url):
+    async def main():
+        seen = []
+
+        async def remind(message):
+            await asyncio.sleep(0)
+            seen.append((message.payload, await message.extend()))
+
+        async with AsyncDelayQueue("reminders", url=url, callback=remind) as queue:
+            await queue.send_delay_msg("hello")
+            await queue.run(burst=True)
+        return seen
+
+    assert asyncio.run(main()) == [("hello", True)]
+
+
+def test_a_callback_may_be_a_plain_function(url):
+    async def main():
+        seen = []
+        async with AsyncDelayQueue(
+            "reminders", url=url, callback=lambda message: seen.append(message.payload)
+        ) as queue:
+            await queue.send_delay_msg("hello")
+            await queue.run(burst=True)
+        return seen
+
+    assert asyncio.run(main()) == ["hello"]
+
+
+def test_callbacks_take_turns_in_the_loop(url):
+    async def main():
+        together = asyncio.Barrier(20)
+
+        async def remind(message):
+            async with asyncio.timeout(10):
+                await together.wait()
+
+        async with AsyncDelayQueue("reminders", url=url, callback=remind, concurrency=20) as queue:
+            await queue.send_many(range(20))
+            await queue.run(burst=True)
+            return (await queue.stats()).totals
+
+    assert asyncio.run(main())["acked"] == 20
+
+
+def test_a_lease_is_an_asynchronous_context(url):
+    async def main():
+        async with AsyncDelayQueue("reminders", url=url) as queue:
+            await queue.send_many(range(3))
+            async with queue.lease("30s") as message:
+                one = message.payload
+            async with queue.lease(n=5) as messages:
+                rest = [message.payload for message in messages]
+            return one, rest, (await queue.counts()).living
+
+    assert asyncio.run(main()) == (0, [1, 2], 0)
+
+
+def test_an_awaited_lease_is_settled_by_hand(url):
+    async def main():
+        async with AsyncDelayQueue("reminders", url=url) as queue:
+            await queue.send_many(range(3))
+            return [await message.ack() for message in await queue.lease(n=5)]
+
+    assert asyncio.run(main()) == [True, True, True]
+
+
+def test_many_tasks_may_use_a_queue_at_a_time(url):
+    async def main():
+        async with AsyncDelayQueue("reminders", url=url) as queue:
+            sent = await asyncio.gather(*(queue.send_delay_msg(number, 60) for number in range(100)))
+            return len({one.id for one in sent}), (await queue.counts()).pending
+
+    assert asyncio.run(main()) == (100, 100)
+
+
+def test_cancelling_run_stops_in_an_orderly_way(url):
+    async def main():
+        started = asyncio.Event()
+
+        async def remind(message):
+            started.set()
+            await asyncio.sleep(0.1)
+
+        async with AsyncDelayQueue("reminders", url=url, callback=remind, prefetch=5) as queue:
+            await queue.send_many(range(6))
+            running = asyncio.create_task(queue.run())
+            await started.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            return (await queue.stats()).totals["acked"], await queue.counts()
+
+    acked, counts = asyncio.run(main())
+    assert acked == 1
+    assert (counts.active, counts.ready) == (0, 5)
+
+
+def test_a_stop_cancels_what_outlasts_its_grace(url):
+    async def main():
+        started, cancelled = asyncio.Event(), []
+
+        async def remind(message):
+            started.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(message.id)
+                raise
+
+        async with AsyncDelayQueue("reminders", url=url, callback=remind, nack_delay=60) as queue:
+            await queue.send_delay_msg("endless", id="m")
+            consuming = await queue.start_consume()
+            await started.wait()
+            assert await queue.stop_consume(grace="50ms")
+            assert not consuming.running
+            return cancelled, (await queue.get("m")).error
+
+    assert asyncio.run(main()) == (["m"], "cut off by a stop")
+
+
+def test_a_consumer_ends_with_its_loop(url):
+    """`asyncio.run` cancels whatever is left, and so may a framework."""
+
+    async def main():
+        idle = asyncio.Event()
+        async with AsyncDelayQueue("reminders", url=url, callback=lambda message: idle.set()) as queue:
+            consuming = await queue.start_consume()
+            await queue.send_delay_msg("hello")
+            await idle.wait()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            async with asyncio.timeout(10):
+                await asyncio.gather(*tasks, return_exceptions=True)
+            assert not consuming.running
+            with pytest.raises(asyncio.CancelledError):
+                await consuming.wait()
+
+    asyncio.run(main())
+
+
+def test_a_queue_closes_while_its_consumer_is_idle(url):
+    async def main():
+        seen = asyncio.Event()
+        async with AsyncDelayQueue("reminders", url=url, callback=lambda message: seen.set()) as queue:
+            await queue.start_consume()
+            await queue.send_delay_msg("hello")
+            await seen.wait()
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(main()) == 1

@@ -1,0 +1,391 @@
+"""Consuming: start, stop, run, burst; what a stop does with what runs and with what waits to run."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from delayq import NoCallbackError
+from tests.behaviour.places import everywhere
+from tests.support.waiting import wait_until
+
+pytestmark = everywhere
+
+
+def test_a_callback_is_given_when_the_queue_is_opened(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    queue.send_delay_msg("hello")
+
+    queue.run(burst=True)
+
+    assert seen == ["hello"]
+
+
+def test_a_callback_is_registered_by_a_decorator_that_leaves_it_as_it_is(queue):
+    @queue.callback
+    def double(number):
+        return 2 * number
+
+    assert double(21) == 42
+
+
+def test_the_last_callback_registered_counts(queue):
+    seen = []
+    queue.callback(lambda message: seen.append("first"))
+    queue.callback(lambda message: seen.append("second"))
+    queue.send_delay_msg("hello")
+
+    queue.run(burst=True)
+
+    assert seen == ["second"]
+
+
+@pytest.mark.parametrize("start", [lambda queue: queue.start_consume(), lambda queue: queue.run(burst=True)])
+def test_without_a_callback_nothing_can_be_consumed(queue, start):
+    with pytest.raises(NoCallbackError, match="no callback"):
+        start(queue)
+
+
+def test_consuming_goes_on_in_the_background(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    queue.start_consume()
+
+    for number in range(3):
+        queue.send_delay_msg(number)
+        wait_until(lambda number=number: seen == [*range(number + 1)])
+
+
+def test_run_blocks_until_it_is_stopped(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    running = threading.Thread(target=queue.run)
+    running.start()
+    queue.send_delay_msg("hello")
+    wait_until(lambda: seen == ["hello"])
+    assert running.is_alive()
+
+    queue.stop_consume()
+
+    running.join(10)
+    assert not running.is_alive()
+
+
+# A burst
+
+
+def test_a_burst_of_nothing_ends_at_once(open_queue):
+    queue = open_queue(callback=lambda message: None)
+
+    queue.run(burst=True)
+
+
+def test_a_burst_drains_what_is_due_and_leaves_the_rest(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    queue.send_many(range(100))
+    queue.send_delay_msg("later", 60)
+
+    queue.run(burst=True)
+
+    assert seen == [*range(100)]
+    assert queue.counts().living == queue.counts().pending == 1
+
+
+def test_a_burst_takes_what_its_callbacks_send(open_queue):
+    seen = []
+    queue = open_queue()
+
+    @queue.callback
+    def count_down(message):
+        seen.append(message.payload)
+        if message.payload:
+            queue.send_delay_msg(message.payload - 1)
+
+    queue.send_delay_msg(3)
+    queue.run(burst=True)
+
+    assert seen == [3, 2, 1, 0]
+
+
+def test_a_burst_waits_for_what_comes_back_soon(open_queue):
+    attempts = []
+    queue = open_queue(callback=lambda message: attempts.append(message.attempt) or message.attempt == 3)
+    queue.send_delay_msg("third time lucky")
+
+    queue.run(burst=True)
+
+    assert attempts == [1, 2, 3]
+
+
+def test_a_burst_leaves_what_comes_back_later(open_queue):
+    queue = open_queue(callback=lambda message: False, nack_delay=60)
+    queue.send_delay_msg("hopeless")
+
+    queue.run(burst=True)
+
+    assert queue.counts().backoff == 1
+
+
+def test_a_burst_collects_the_dead_before_it_ends(open_queue):
+    queue = open_queue(callback=lambda message: False)
+    queue.send_many(range(150), retries=0)
+
+    queue.run(burst=True)
+
+    assert (queue.counts().dead, queue.counts().garbage) == (150, 0)
+
+
+def test_a_burst_can_be_run_again(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    for number in range(3):
+        queue.send_delay_msg(number)
+        queue.run(burst=True)
+
+    assert seen == [0, 1, 2]
+
+
+# Concurrency
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_so_many_callbacks_run_at_a_time(open_queue, gate, concurrency):
+    running, most = [], []
+    queue = open_queue(concurrency=concurrency)
+
+    @queue.callback
+    def work(message):
+        running.append(message.id)
+        most.append(len(running))
+        if len(most) == concurrency:
+            gate.set()
+        gate.wait(10)
+        running.remove(message.id)
+
+    queue.send_many(range(20))
+    queue.run(burst=True)
+
+    assert len(most) == 20
+    assert max(most) == concurrency
+
+
+def test_two_consumers_share_the_work(open_queue, gate):
+    seen = {"a": [], "b": []}
+
+    def worker(name):
+        def work(message):
+            seen[name].append(message.payload)
+            wait_until(lambda: seen["a"] and seen["b"])  # neither goes on alone
+
+        return work
+
+    queues = [open_queue(callback=worker(name), prefetch=0) for name in "ab"]
+    queues[0].send_many(range(40))
+    for queue in queues:
+        queue.start_consume()
+
+    wait_until(lambda: queues[0].counts().living == 0)
+    assert sorted(seen["a"] + seen["b"]) == [*range(40)]
+    assert seen["a"]
+    assert seen["b"]
+
+
+def test_slow_callbacks_hoard_nothing(open_queue, gate):
+    slow = open_queue(callback=lambda message: gate.wait(10))
+    slow.send_many(range(20))
+    slow.start_consume()
+    wait_until(lambda: slow.counts().active)
+
+    seen = []
+    quick = open_queue(callback=lambda message: seen.append(message.payload))
+    quick.start_consume()
+
+    wait_until(lambda: len(seen) >= 18)  # all but the one that runs and the next one
+    wait_until(lambda: slow.counts().living <= 2)
+
+
+def test_prefetch_says_how_many_messages_wait_in_the_process(open_queue, gate):
+    queue = open_queue(callback=lambda message: gate.wait(10), concurrency=2, prefetch=3)
+    queue.send_many(range(10))
+    queue.start_consume()
+
+    wait_until(lambda: queue.counts().active == 5)
+    assert queue.counts().ready == 5
+
+
+# Stopping
+
+
+def test_stopping_drains_what_runs(open_queue, gate):
+    ended = []
+    queue = open_queue(callback=lambda message: gate.wait(10) and ended.append(message.payload))
+    queue.send_delay_msg("hello")
+    consuming = queue.start_consume()
+    wait_until(lambda: queue.counts().active == 1)
+
+    consuming.stop()
+    assert consuming.running
+    gate.set()
+
+    assert queue.stop_consume()
+    assert ended == ["hello"]
+    assert queue.counts().living == 0
+
+
+def test_what_has_not_started_is_given_back_uncharged_at_the_head(open_queue, gate):
+    queue = open_queue(callback=lambda message: gate.wait(10), concurrency=1, prefetch=4)
+    ids = queue.send_many(range(7)).ids
+    consuming = queue.start_consume()
+    wait_until(lambda: queue.counts().active == 5)
+
+    consuming.stop()
+    wait_until(lambda: queue.counts().ready == 6)
+    gate.set()
+    consuming.wait()
+
+    left = queue.list("ready").messages
+    assert [message.id for message in left] == ids[1:]
+    assert {(message.attempts, message.retries_left) for message in left} == {(0, 3)}
+    assert queue.counts().living == 6
+
+
+def test_a_stop_cuts_off_what_outlasts_its_grace_and_nacks_it(open_queue, gate):
+    queue = open_queue(callback=lambda message: gate.wait(10), nack_delay=60)
+    queue.send_delay_msg("endless", retries=3, id="m")
+    queue.start_consume()
+    wait_until(lambda: queue.counts().active == 1)
+
+    assert queue.stop_consume(grace="100ms")
+
+    message = queue.get("m")
+    assert (message.state, message.attempts, message.retries_left) == ("backoff", 1, 2)
+    assert message.error == "cut off by a stop"
+
+
+def test_the_grace_of_a_queue_is_an_option(open_queue, gate):
+    queue = open_queue(callback=lambda message: gate.wait(30), grace="100ms")
+    queue.send_delay_msg("endless")
+    queue.start_consume()
+    wait_until(lambda: queue.counts().active == 1)
+    began = time.monotonic()
+
+    assert queue.stop_consume()
+    assert time.monotonic() - began < 5
+
+
+def test_a_later_stop_shortens_the_grace_of_an_earlier_one(open_queue, gate):
+    queue = open_queue(callback=lambda message: gate.wait(30))
+    queue.send_delay_msg("endless")
+    consuming = queue.start_consume()
+    wait_until(lambda: queue.counts().active == 1)
+
+    consuming.stop(1000)
+    assert queue.stop_consume(grace=0)
+
+
+def test_a_stop_takes_no_new_messages(open_queue, gate):
+    seen = []
+    queue = open_queue()
+
+    @queue.callback
+    def work(message):
+        seen.append(message.payload)
+        gate.wait(10)
+
+    queue.send_delay_msg("first")
+    consuming = queue.start_consume()
+    wait_until(lambda: seen == ["first"])
+    consuming.stop()
+    queue.send_delay_msg("second")
+    gate.set()
+    consuming.wait()
+
+    assert seen == ["first"]
+    assert queue.counts().living == 1
+
+
+def test_a_stop_inside_a_callback_does_not_wait_for_it(open_queue):
+    answers = []
+    queue = open_queue(callback=lambda message: answers.append(queue.stop_consume()))
+    queue.send_delay_msg("hello")
+
+    queue.run()
+
+    assert answers == [False]
+    assert queue.counts().living == 0
+
+
+def test_waiting_inside_a_callback_does_not_wait_either(open_queue):
+    answers = []
+    queue = open_queue(callback=lambda message: answers.append(consuming.wait()))
+    consuming = queue.start_consume()
+    queue.send_delay_msg("hello")
+
+    wait_until(lambda: answers == [False])
+
+
+def test_a_stop_where_nothing_runs_is_harmless(open_queue):
+    queue = open_queue(callback=lambda message: None)
+
+    assert queue.stop_consume()
+    queue.start_consume()
+    assert queue.stop_consume()
+    assert queue.stop_consume()
+
+
+def test_a_queue_can_be_consumed_again_after_a_stop(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    for number in range(3):
+        queue.start_consume()
+        queue.send_delay_msg(number)
+        wait_until(lambda number=number: seen == [*range(number + 1)])
+        assert queue.stop_consume()
+
+
+def test_starting_twice_starts_once(open_queue, gate):
+    running = []
+    queue = open_queue(callback=lambda message: running.append(message.id) or gate.wait(10), concurrency=1, prefetch=0)
+    queue.send_many(range(5))
+
+    first, second = queue.start_consume(), queue.start_consume()
+
+    wait_until(lambda: running)
+    assert queue.counts().active == len(running) == 1
+    first.stop()
+    gate.set()
+    assert second.wait()
+    assert not first.running
+
+
+def test_a_consumer_can_be_waited_for(open_queue):
+    queue = open_queue(callback=lambda message: None)
+    consuming = queue.start_consume()
+
+    assert consuming.running
+    assert not consuming.wait(0.05)
+    consuming.stop()
+    assert consuming.wait()
+    assert not consuming.running
+
+
+def test_leaving_the_block_of_a_queue_stops_and_closes_it(open_queue):
+    seen = []
+    with open_queue(callback=lambda message: seen.append(message.payload)) as queue:
+        consuming = queue.start_consume()
+        queue.send_delay_msg("hello")
+        wait_until(lambda: seen == ["hello"])
+
+    assert not consuming.running
+
+
+def test_a_closed_queue_opens_again_when_it_is_used(open_queue):
+    queue = open_queue()
+    queue.send_delay_msg("hello", id="m")
+    queue.close()
+
+    assert queue.get("m").payload == "hello"

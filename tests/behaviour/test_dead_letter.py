@@ -1,0 +1,227 @@
+"""The dead letter: what died and why, sent again or deleted, and kept within limits."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from delayq import ConfigurationError, Reject
+from tests.behaviour.places import bring, everywhere
+
+pytestmark = everywhere
+
+
+def kill(queue, *ids, reason="broken"):
+    """Send messages and let them die of a reason, in this order."""
+    for id in ids:
+        queue.send_delay_msg(f"payload of {id}", id=id)
+        with queue.lease():
+            raise Reject(reason)
+
+
+def entries(queue):
+    return [message.id for message in queue.dead.list().messages]
+
+
+def test_a_dead_message_keeps_what_is_known_of_it(queue):
+    queue.send_delay_msg({"user": 42}, retries=1, id="m", headers={"trace": "1"})
+    for attempt in (1, 2):
+        with pytest.raises(ValueError, match="attempt"), queue.lease(block=5):
+            raise ValueError(f"attempt {attempt}")
+
+    (message,) = queue.dead.list().messages
+    assert (message.id, message.state, message.payload) == ("m", "dead", {"user": 42})
+    assert (message.reason, message.error) == ("retries spent", "ValueError: attempt 2")
+    assert (message.attempts, message.headers) == (2, {"trace": "1"})
+    assert timedelta() <= queue.stats().at - message.died < timedelta(seconds=10)
+    assert message.due <= message.died
+    assert message.entry.startswith("m:")
+
+
+def test_an_expired_lease_can_be_the_death_of_a_message(queue):
+    queue.send_delay_msg("hello", retries=0, id="m")
+    queue.lease("100ms")
+
+    with queue.lease(block="500ms") as message:
+        assert message is None
+
+    message = queue.get("m")
+    assert (message.state, message.reason, message.error) == ("dead", "retries spent", "lease expired")
+
+
+def test_the_dead_are_listed_in_pages_oldest_first(queue):
+    kill(queue, *"abcde")
+
+    first = queue.dead.list(limit=2)
+    second = queue.dead.list(limit=2, cursor=first.cursor)
+    third = queue.dead.list(limit=2, cursor=second.cursor)
+
+    assert [[message.id for message in page.messages] for page in (first, second, third)] == [
+        ["a", "b"],
+        ["c", "d"],
+        ["e"],
+    ]
+    assert third.cursor is None
+
+
+def test_one_message_is_redriven_by_its_id(queue):
+    kill(queue, "a", "b")
+
+    redriven = queue.dead.redrive("a")
+
+    assert (redriven.redriven, redriven.exists) == (1, 0)
+    assert entries(queue) == ["b"]
+    with queue.lease() as message:
+        assert (message.id, message.payload, message.attempt, message.retries_left) == ("a", "payload of a", 1, 3)
+
+
+def test_a_redriven_message_has_its_headers_still(queue):
+    queue.send_delay_msg("hello", id="m", headers={"trace": "1"})
+    with queue.lease():
+        raise Reject("broken")
+
+    queue.dead.redrive("m")
+
+    with queue.lease() as message:
+        assert message.headers == {"trace": "1"}
+
+
+def test_a_redriven_message_may_get_other_retries(queue):
+    kill(queue, "a")
+
+    queue.dead.redrive("a", retries=9)
+
+    assert queue.get("a").retries_left == 9
+
+
+def test_of_two_deaths_the_last_is_redriven(queue):
+    kill(queue, "a", reason="first")
+    kill(queue, "a", reason="second")
+    assert [message.reason for message in queue.dead.list().messages] == ["first", "second"]
+
+    queue.dead.redrive("a")
+
+    assert [message.reason for message in queue.dead.list().messages] == ["first"]
+
+
+def test_a_certain_death_is_redriven_by_its_entry(queue):
+    kill(queue, "a", reason="first")
+    kill(queue, "a", reason="second")
+    first, _ = queue.dead.list().messages
+
+    assert queue.dead.redrive(first.entry).redriven == 1
+    assert [message.reason for message in queue.dead.list().messages] == ["second"]
+
+
+def test_messages_are_redriven_by_reason(queue):
+    kill(queue, "a", reason="no such user")
+    kill(queue, "b", reason="time-out")
+    kill(queue, "c", reason="user is gone")
+
+    assert queue.dead.redrive(reason="user").redriven == 2
+    assert entries(queue) == ["b"]
+
+
+def test_messages_are_redriven_by_error(queue):
+    for id, error in (("a", "ValueError: x"), ("b", "TimeoutError: y")):
+        queue.send_delay_msg("hello", retries=0, id=id)
+        (message,) = queue.lease(n=1)
+        message.nack(error=error)
+
+    assert queue.dead.redrive(error="Timeout").redriven == 1
+    assert entries(queue) == ["a"]
+
+
+def test_all_are_redriven_in_slices(queue):
+    queue.send_many(range(250), retries=0)
+    for message in queue.lease(n=250, block=5):
+        message.reject("broken")
+
+    assert queue.dead.redrive(everything=True).redriven == 250
+    assert (queue.counts().dead, queue.counts().pending) == (0, 250)
+
+
+def test_a_redrive_onto_a_living_id_leaves_both(queue):
+    kill(queue, "a")
+    queue.send_delay_msg("alive", 60, id="a")
+
+    redriven = queue.dead.redrive("a")
+
+    assert (redriven.redriven, redriven.exists) == (0, 1)
+    assert entries(queue) == ["a"]
+    assert queue.get("a").payload == "alive"
+
+
+@pytest.mark.parametrize("state", ["gone", "pending", "active"])
+def test_what_is_not_dead_is_not_redriven(queue, state):
+    bring(queue, state)
+    before = queue.get("m")
+
+    assert queue.dead.redrive("m").redriven == 0
+    assert queue.get("m") == before
+
+
+def test_dead_messages_are_purged_like_they_are_redriven(queue):
+    kill(queue, "a", "b", reason="time-out")
+    kill(queue, "c", "d")
+
+    assert queue.dead.purge("a") == 1
+    assert queue.dead.purge(reason="time-out") == 1
+    assert entries(queue) == ["c", "d"]
+    assert queue.dead.purge(everything=True) == 2
+    assert queue.counts().dead == 0
+
+
+@pytest.mark.parametrize("which", [{}, {"id": "a", "everything": True}, {"reason": ""}, {"id": "a", "reason": "x"}])
+def test_a_redrive_or_purge_must_say_which(queue, which):
+    kill(queue, "a")
+
+    with pytest.raises(ConfigurationError, match=r"say which|text to look for"):
+        queue.dead.redrive(**which)
+    with pytest.raises(ConfigurationError, match=r"say which|text to look for"):
+        queue.dead.purge(**which)
+
+    assert entries(queue) == ["a"]
+
+
+def test_purging_the_queue_leaves_its_dead(queue):
+    kill(queue, "a")
+    queue.send_delay_msg("alive", 60)
+
+    assert queue.purge() == 1
+    assert entries(queue) == ["a"]
+
+
+def test_only_the_latest_are_kept_and_trimming_is_counted_and_logged(open_queue, caplog):
+    queue = open_queue(dead_max=3, callback=lambda message: False)
+    queue.send_many([*range(5)], retries=0)
+
+    with caplog.at_level(logging.WARNING, "delayq"):
+        queue.run(burst=True)
+
+    assert queue.counts().dead == 3
+    assert queue.stats().totals["trimmed"] == 2
+    assert any("trimmed" in record.message for record in caplog.records)
+
+
+def test_the_dead_are_kept_for_a_time(open_queue):
+    queue = open_queue(dead_ttl=0, callback=lambda message: False)
+    kill(queue, "old")
+    queue.send_delay_msg("new", retries=0)
+
+    queue.run(burst=True)
+
+    assert "old" not in entries(queue)
+    assert queue.stats().totals["trimmed"] >= 1
+
+
+def test_a_dead_letter_of_no_entries_keeps_none(open_queue):
+    queue = open_queue(dead_max=0, callback=lambda message: False)
+    queue.send_delay_msg("hopeless", retries=0, id="m")
+
+    queue.run(burst=True)
+
+    assert queue.get("m") is None
+    assert queue.counts().dead == 0

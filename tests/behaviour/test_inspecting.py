@@ -1,0 +1,216 @@
+"""Looking in: one message, pages of messages, counts and totals; all of it without touching the queue."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from delayq import ConfigurationError, NewMessage
+from tests.behaviour.places import LIVING, bring, everywhere
+
+pytestmark = everywhere
+
+STATES = (*LIVING, "dead")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_message_is_found_in_each_state(queue, state):
+    bring(queue, state, payload={"user": 42}, headers={"trace": "1"})
+
+    message = queue.get("m")
+
+    assert (message.id, message.state) == ("m", state)
+    assert (message.payload, message.size, message.headers) == ({"user": 42}, 11, {"trace": "1"})
+    assert (message.deadline is not None) == (state in ("active", "backoff"))
+    assert (message.died is not None) == (message.reason != "") == (state == "dead")
+    assert message.attempts == (0 if state in ("pending", "ready") else 1)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_listing_shows_what_get_shows(queue, state):
+    bring(queue, state, headers={"trace": "1"})
+
+    page = queue.list(state)
+
+    assert page.messages == [queue.get("m")]
+    assert page.cursor is None
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_message_is_listed_and_counted_in_its_state_only(queue, state):
+    bring(queue, state)
+    counts = queue.counts()
+
+    for other in (*STATES, "garbage"):
+        assert len(queue.list(other).messages) == getattr(counts, other) == (other == state)
+    assert counts.living == (state != "dead")
+
+
+def test_an_unknown_id_is_none(queue):
+    assert queue.get("unknown") is None
+
+
+def test_a_message_that_lives_again_tells_of_its_last_death(queue):
+    bring(queue, "dead")
+    queue.send_delay_msg("again", 60, id="m")
+
+    message = queue.get("m")
+
+    assert (message.state, message.payload) == ("pending", "again")
+    assert message.entry == queue.dead.list().messages[0].entry
+
+
+def test_an_active_message_tells_who_holds_it_and_until_when(queue):
+    bring(queue, "active")
+
+    message = queue.get("m")
+
+    assert message.holder
+    assert message.token
+    assert timedelta(seconds=50) < message.deadline - queue.stats().at <= timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "active", "dead"])
+def test_a_listing_comes_in_pages(queue, state):
+    when = datetime(2033 if state == "pending" else 2001, 9, 9, tzinfo=UTC)
+    ids = [f"m{number}" for number in range(7)]
+    queue.send_many([NewMessage(id, at=when + timedelta(seconds=at), id=id) for at, id in enumerate(ids)])
+    if state == "ready":
+        (message,) = queue.lease(n=1)
+        message.release()
+    elif state != "pending":
+        for message in queue.lease("60s", n=7):
+            if state == "dead":
+                message.reject("broken")
+
+    seen, cursor = [], None
+    while True:
+        page = queue.list(state, limit=3, cursor=cursor)
+        assert len(page.messages) <= 3
+        seen += [message.id for message in page.messages]
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert seen == ids
+
+
+def test_a_page_goes_on_where_the_last_one_ended_though_that_message_has_gone(queue):
+    ids = [f"m{number}" for number in range(6)]
+    when = datetime(2033, 5, 18, tzinfo=UTC)
+    queue.send_many([NewMessage(id, at=when + timedelta(seconds=at), id=id) for at, id in enumerate(ids)])
+
+    first = queue.list("pending", limit=3)
+    queue.cancel("m2")
+    second = queue.list("pending", limit=10, cursor=first.cursor)
+
+    assert [message.id for message in second.messages] == ["m3", "m4", "m5"]
+
+
+def test_a_page_cuts_long_payloads_and_get_does_not(queue):
+    queue.send_delay_msg("x" * 100_000, 60, id="m")
+
+    (listed,) = queue.list("pending").messages
+
+    assert (len(listed.payload), listed.size) == (4096, 100_002)
+    assert len(queue.get("m").payload) == 100_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("nowhere",), ("pending", {"limit": 0}), ("pending", {"limit": 1001}), ("pending", {"cursor": "nonsense"})],
+)
+def test_a_wrong_listing_is_refused(queue, arguments):
+    state, *rest = arguments
+
+    with pytest.raises(ConfigurationError):
+        queue.list(state, **(rest[0] if rest else {}))
+
+
+def test_counts_follow_messages_through_their_states(queue):
+    queue.send_many(range(10), 60)
+    queue.send_many([NewMessage(number, id=str(number)) for number in range(10)])
+    held = list(queue.lease("60s", n=6, block=5))
+    held[0].ack()
+    held[1].nack(delay=60)
+    held[2].reject("broken")
+    held[3].release()
+    queue.cancel("9")
+
+    counts = queue.counts()
+
+    assert (counts.pending, counts.ready, counts.active) == (10, 4, 2)
+    assert (counts.backoff, counts.retry, counts.garbage, counts.dead) == (1, 0, 0, 1)
+    assert counts.living == 17
+
+
+def test_totals_tell_what_has_happened(queue):
+    queue.send_many([NewMessage(number, id=str(number)) for number in range(8)])
+    held = list(queue.lease("60s", n=6, block=5))
+    held[0].ack()
+    held[1].nack(delay=60)
+    held[2].reject("broken")
+    held[3].release()
+    queue.cancel("7")
+    queue.reschedule("6", 60)
+    queue.dead.redrive(everything=True)
+
+    totals = queue.stats().totals
+
+    assert totals == {
+        "acked": 1,
+        "cancelled": 1,
+        "dead": 1,
+        "delivered": 6,
+        "nacked": 1,
+        "redriven": 1,
+        "released": 1,
+        "rescheduled": 1,
+        "sent": 8,
+    }
+
+
+def test_stats_tell_the_next_and_the_oldest_time(queue):
+    past, future = datetime(2001, 9, 9, tzinfo=UTC), datetime(2033, 5, 18, tzinfo=UTC)
+    queue.send_schedule_msg("past", past)
+    queue.send_schedule_msg("past", past)
+    queue.send_schedule_msg("future", future)
+    (message,) = queue.lease("60s", n=1)
+
+    stats = queue.stats()
+
+    assert (stats.next_due, stats.oldest_due) == (future, past)
+    assert stats.next_deadline == queue.get(message.id).deadline
+    assert stats.counts == queue.counts()
+
+
+def test_an_empty_queue_has_no_times(queue):
+    stats = queue.stats()
+
+    assert (stats.next_due, stats.oldest_due, stats.next_deadline) == (None, None, None)
+    assert stats.counts.living == stats.counts.dead == 0
+    assert not any(stats.totals.values())
+
+
+def test_looking_in_touches_nothing(queue):
+    bring(queue, "ready")
+    before = (queue.counts(), queue.get("m"), dict(queue.stats().totals))
+
+    for state in (*STATES, "garbage"):
+        queue.list(state)
+    queue.dead.list()
+
+    assert (queue.counts(), queue.get("m"), dict(queue.stats().totals)) == before
+
+
+def test_purge_empties_every_state_and_says_how_many(queue):
+    queue.send_many(range(3), 60)
+    queue.send_many(range(4))
+    queue.lease("60s", n=2, block=5)
+
+    assert queue.purge() == 7
+    assert queue.counts().living == 0
+    queue.send_delay_msg("after")
+    with queue.lease() as message:
+        assert message.payload == "after"

@@ -1,0 +1,133 @@
+"""What is logged: each failure once, with its traceback; what an operator must know; never a payload."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from delayq import Discard, Reject, Retry
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def logged(caplog):
+    """Return the records of delayq so far, but for the start-up check."""
+    caplog.set_level(logging.DEBUG, "delayq")
+
+    def logged(level=logging.DEBUG):
+        return [
+            record
+            for record in caplog.records
+            if record.name.startswith("delayq.") and record.name != "delayq.doctor" and record.levelno >= level
+        ]
+
+    return logged
+
+
+def raising(error):
+    def callback(message):
+        raise error
+
+    return callback
+
+
+def test_a_failed_callback_is_logged_once_with_its_traceback(open_queue, logged):
+    error = ValueError("no such user")
+    queue = open_queue(callback=raising(error), nack_delay=60)
+    queue.send_delay_msg("hello", id="m")
+
+    queue.run(burst=True)
+
+    (record,) = logged(logging.ERROR)
+    assert record.exc_info[1] is error
+    assert record.id == "m"
+    assert "m failed at attempt 1" in record.getMessage()
+
+
+def test_each_failed_attempt_is_logged(open_queue, logged):
+    queue = open_queue(callback=raising(ValueError("no such user")))
+    queue.send_delay_msg("hello", retries=2)
+
+    queue.run(burst=True)
+
+    assert [record.attempt for record in logged(logging.ERROR)] == [1, 2, 3]
+
+
+def test_a_callback_that_fails_after_it_has_settled_is_logged(open_queue, logged):
+    queue = open_queue()
+
+    @queue.callback
+    def settle(message):
+        message.ack()
+        raise ValueError("too late")
+
+    queue.send_delay_msg("hello", id="m")
+    queue.run(burst=True)
+
+    (record,) = logged(logging.ERROR)
+    assert record.id == "m"
+    assert str(record.exc_info[1]) == "too late"
+
+
+@pytest.mark.parametrize("outcome", [Retry("busy", delay=60), Reject("no such user"), Discard("too late")])
+def test_an_outcome_is_no_failure(open_queue, logged, outcome):
+    queue = open_queue(callback=raising(outcome))
+    queue.send_delay_msg("hello")
+
+    queue.run(burst=True)
+
+    assert logged(logging.WARNING) == []
+
+
+def test_success_is_not_worth_a_word(open_queue, logged):
+    queue = open_queue(callback=lambda message: None)
+    queue.send_many(range(100))
+
+    queue.run(burst=True)
+
+    assert logged(logging.INFO) == []
+
+
+def test_what_a_puller_raises_is_left_to_it(open_queue, logged):
+    queue = open_queue(nack_delay=60)
+    queue.send_many(range(3))
+
+    with pytest.raises(ValueError, match="no such user"), queue.lease(n=3):
+        raise ValueError("no such user")
+
+    assert logged(logging.WARNING) == []
+
+
+def test_a_lost_lease_is_a_warning(open_queue, logged):
+    queue = open_queue(lease="300ms")
+
+    @queue.callback
+    def lose(message):
+        queue.purge()
+        wait_until(lambda: message.lease_lost)
+
+    queue.send_delay_msg("hello", id="m")
+    queue.run(burst=True)
+
+    assert any("lease lost: m" in record.getMessage() for record in logged(logging.WARNING))
+
+
+def test_a_callback_that_takes_too_long_is_a_warning(open_queue, logged, gate):
+    queue = open_queue(callback=lambda message: gate.wait(10), lease="300ms", max_consume_duration="100ms")
+    queue.send_delay_msg("hello", id="m")
+    queue.start_consume()
+
+    wait_until(lambda: any("m has been processed for more than" in record.getMessage() for record in logged()))
+
+
+def test_payloads_are_never_logged(open_queue, logged, caplog):
+    queue = open_queue(callback=raising(ValueError("no such user")), payload_type=dict[str, str])
+    open_queue(codec="text").send_delay_msg('{"user": 12345, "word": "canary"}')
+    queue.send_delay_msg({"word": "canary"}, retries=1, headers={"bird": "canary"})
+    queue.run(burst=True)
+    with queue.lease():
+        pass
+
+    assert logged(logging.ERROR)
+    assert "canary" not in caplog.text

@@ -1,0 +1,241 @@
+"""Outcomes: what a callback returns or raises, and what becomes of its message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+import pytest
+
+from delayq import Backoff, Discard, Reject, Retry
+from tests.behaviour.places import everywhere
+
+pytestmark = everywhere
+
+
+def once(queue, act, **options):
+    """Deliver one message to `act`, and return what it is afterwards."""
+    queue.callback(act)
+    queue.send_delay_msg("hello", id="m", **options)
+    queue.run(burst=True)
+    return queue.get("m")
+
+
+def raising(error):
+    def act(message):
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize("result", [None, True, 0, "", [], "a text"])
+def test_whatever_a_callback_returns_settles_the_message(open_queue, result):
+    queue = open_queue()
+
+    assert once(queue, lambda message: result) is None
+    assert queue.stats().totals["acked"] == 1
+
+
+def test_returning_false_takes_one_retry(open_queue):
+    message = once(open_queue(nack_delay=60), lambda message: False, retries=3)
+
+    assert (message.state, message.attempts, message.retries_left) == ("backoff", 1, 2)
+    assert message.error == "the callback returned False"
+
+
+class OddError(BaseException):
+    """Not even an Exception."""
+
+
+ERRORS = [
+    ValueError("no such user"),
+    KeyError("user"),
+    SystemExit(1),
+    KeyboardInterrupt(),
+    MemoryError(),
+    RecursionError("maximum recursion depth exceeded"),
+    asyncio.CancelledError(),
+    OddError("odd"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_callback_raises_costs_its_message_one_retry_and_nothing_else(open_queue, error):
+    queue = open_queue(nack_delay=60)
+    message = once(queue, raising(error), retries=3)
+
+    assert (message.state, message.attempts, message.retries_left) == ("backoff", 1, 2)
+    assert message.error == f"{type(error).__name__}: {error}"
+
+    queue.callback(lambda message: None)
+    queue.send_delay_msg("the next one", id="next")
+    queue.run(burst=True)
+    assert queue.get("next") is None
+
+
+def test_endless_recursion_is_one_failure(open_queue):
+    def recurse(message):
+        recurse(message)
+
+    message = once(open_queue(nack_delay=60), recurse)
+
+    assert message.error.startswith("RecursionError")
+
+
+def test_an_error_whose_text_raises_is_known_by_its_class(open_queue):
+    class Unspeakable(Exception):  # noqa: N818 - its name is the test's
+        def __str__(self):
+            raise ValueError("no text")
+
+    assert once(open_queue(nack_delay=60), raising(Unspeakable())).error == "Unspeakable"
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\0\r\n", "naïve 日本語 🙂"], ids=["surrogate", "control", "unicode"])
+def test_any_text_of_an_error_can_be_kept(open_queue, text, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("delayq.consumer"), "disabled", True)  # pytest-xdist is not so hardy
+    message = once(open_queue(nack_delay=60), raising(ValueError(text)))
+
+    assert message.error == f"ValueError: {text}".replace("\ud800", "?")
+
+
+def test_a_long_error_is_cut(open_queue):
+    message = once(open_queue(nack_delay=60), raising(ValueError("x" * 10_000)))
+
+    assert len(message.error) == 2048
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+def test_retry_names_reason_and_delay(open_queue, how):
+    outcome = Retry("rate limited", delay="5m")
+    queue = open_queue()
+    message = once(queue, raising(outcome) if how == "raised" else lambda message: outcome, retries=3)
+
+    assert (message.state, message.retries_left, message.error) == ("backoff", 2, "rate limited")
+    assert timedelta(minutes=4) < message.deadline - queue.stats().at <= timedelta(minutes=5, seconds=1)
+
+
+def test_retry_without_a_delay_waits_as_the_queue_says(open_queue):
+    queue = open_queue(nack_delay="2m")
+    message = once(queue, raising(Retry()))
+
+    assert message.error == "retry"
+    assert timedelta(minutes=1) < message.deadline - queue.stats().at <= timedelta(minutes=2, seconds=1)
+
+
+def test_retry_with_a_wrong_delay_is_a_failure_like_any_other(open_queue):
+    message = once(open_queue(nack_delay=60), raising(Retry(delay=-5)))
+
+    assert (message.state, message.retries_left) == ("backoff", 2)
+    assert "delay must be" in message.error
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+def test_reject_moves_the_message_to_the_dead_letter_at_once(open_queue, how):
+    outcome = Reject("no such user")
+    message = once(open_queue(), raising(outcome) if how == "raised" else lambda message: outcome, retries=3)
+
+    assert (message.state, message.reason, message.attempts) == ("dead", "no such user", 1)
+
+
+def test_reject_without_a_reason_says_so(open_queue):
+    assert once(open_queue(), raising(Reject())).reason == "rejected"
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+def test_discard_settles_the_message_and_is_counted_apart(open_queue, how):
+    outcome = Discard("the meeting is over")
+    queue = open_queue()
+
+    assert once(queue, raising(outcome) if how == "raised" else lambda message: outcome) is None
+    assert queue.stats().totals["discarded"] == 1
+    assert queue.stats().totals.get("acked", 0) == 0
+
+
+@pytest.mark.parametrize("kind", [Retry, Reject, Discard])
+def test_a_reason_of_another_type_is_shown_as_text(open_queue, kind):
+    queue = open_queue(nack_delay=60)
+    message = once(queue, raising(kind(404)))
+
+    if kind is not Discard:
+        assert "404" in message.error + message.reason
+    queue.callback(lambda message: None)
+    queue.send_delay_msg("the next one", id="next")
+    queue.run(burst=True)
+    assert queue.get("next") is None
+
+
+@pytest.mark.parametrize("retries", [0, 1, 4])
+def test_a_message_is_delivered_as_often_as_it_has_retries_and_once_more(open_queue, retries):
+    attempts = []
+    queue = open_queue(callback=lambda message: attempts.append((message.attempt, message.retries_left)) or False)
+    queue.send_delay_msg("hopeless", retries=retries, id="m")
+
+    queue.run(burst=True)
+
+    assert attempts == [(attempt, retries - attempt + 1) for attempt in range(1, retries + 2)]
+    message = queue.get("m")
+    assert (message.state, message.reason, message.attempts) == ("dead", "retries spent", retries + 1)
+    assert message.error == "the callback returned False"
+
+
+def test_by_default_a_message_has_three_retries(open_queue):
+    attempts = []
+    queue = open_queue(callback=lambda message: attempts.append(message.attempt) or False)
+    queue.send_delay_msg("hopeless")
+
+    queue.run(burst=True)
+
+    assert attempts == [1, 2, 3, 4]
+
+
+def test_the_last_error_goes_to_the_dead_letter(open_queue):
+    queue = open_queue()
+
+    @queue.callback
+    def fail(message):
+        raise ValueError(f"attempt {message.attempt}")
+
+    queue.send_delay_msg("hopeless", retries=2, id="m")
+    queue.run(burst=True)
+
+    assert queue.get("m").error == "ValueError: attempt 3"
+
+
+@pytest.mark.parametrize(
+    ("backoff", "seconds"),
+    [
+        (2, [2, 2, 2]),
+        (Backoff.constant("2s"), [2, 2, 2]),
+        (Backoff.linear(2, max=5), [2, 4, 5]),
+        (Backoff.exponential(2, max=7), [2, 4, 7]),
+        (Backoff.exponential(2, factor=3), [2, 6, 18]),
+    ],
+    ids=["number", "constant", "linear", "exponential", "factor"],
+)
+def test_a_backoff_says_how_long_each_failure_waits(open_queue, backoff, seconds):
+    queue = open_queue(nack_delay=backoff, callback=lambda message: False)
+    queue.send_delay_msg("hopeless", id="m")
+
+    for expected in seconds:
+        (message,) = queue.lease(n=1)
+        before = queue.stats().at
+        assert message.nack()
+        waits = (queue.get("m").deadline - before).total_seconds()
+        assert expected <= waits < expected + 0.9
+        queue.reschedule("m", 0)  # no need to wait for it
+
+
+def test_jitter_takes_up_to_its_share_off_a_delay(open_queue):
+    queue = open_queue(nack_delay=Backoff.constant(100, jitter=0.5))
+    queue.send_many(range(50))
+    messages = list(queue.lease(n=50))
+    before = queue.stats().at
+
+    for message in messages:
+        message.nack()
+
+    waits = {(queue.get(message.id).deadline - before).total_seconds() for message in messages}
+    assert min(waits) >= 50
+    assert max(waits) < 102
+    assert max(waits) - min(waits) > 10

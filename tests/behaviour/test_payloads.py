@@ -1,0 +1,144 @@
+"""Payloads: JSON, typed JSON, text, bytes, a codec of one's own, and bytes that are none of these."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from delayq import ConfigurationError, PayloadError
+from tests.behaviour.places import everywhere
+
+pytestmark = everywhere
+
+
+class Reminder(msgspec.Struct, frozen=True):
+    user: int
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+
+
+def roundtrip(queue, payload):
+    """Return a payload as the callback gets it."""
+    seen = []
+    queue.callback(lambda message: seen.append(message.payload))
+    queue.send_delay_msg(payload)
+    queue.run(burst=True)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "payload", [None, True, 0, -1.5, 2**63, "", "日本語 🙂", [], [1, [2]], {}, {"a": {"b": None}}], ids=repr
+)
+def test_plain_json_comes_back_as_it_was(open_queue, payload):
+    assert roundtrip(open_queue(), payload) == [payload]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [(Reminder, Reminder(42, "dentist")), (Point, Point(1.5, -2)), (int, 42), (list[Reminder], [Reminder(1)])],
+    ids=["struct", "dataclass", "int", "list"],
+)
+def test_a_typed_payload_comes_back_as_its_type(open_queue, kind, payload):
+    assert roundtrip(open_queue(payload_type=kind), payload) == [payload]
+
+
+@pytest.mark.parametrize("codec", ["text", "bytes"])
+def test_text_and_bytes_travel_as_they_are(open_queue, codec):
+    payload = "\0 日本語\r\n" if codec == "text" else bytes(range(256))
+
+    assert roundtrip(open_queue(codec=codec), payload) == [payload]
+
+
+def test_a_codec_is_anything_that_encodes_and_decodes(open_queue):
+    class Deflated:
+        def encode(self, payload):
+            return zlib.compress(payload.encode())
+
+        def decode(self, data):
+            return zlib.decompress(data).decode()
+
+    queue = open_queue(codec=Deflated())
+
+    assert roundtrip(queue, "x" * 10_000) == ["x" * 10_000]
+
+
+@pytest.mark.parametrize(
+    ("options", "payload"),
+    [
+        ({}, object()),
+        ({}, {1: {2: {3}, object(): 4}}),
+        ({}, "\ud800"),
+        ({"payload_type": Reminder}, {"user": 42}),
+        ({"payload_type": int}, "42"),
+        ({"codec": "text"}, b"bytes"),
+        ({"codec": "bytes"}, "text"),
+    ],
+    ids=["object", "keys", "surrogate", "dict for a struct", "str for an int", "bytes for text", "text for bytes"],
+)
+def test_a_payload_that_does_not_fit_is_refused(open_queue, options, payload):
+    queue = open_queue(**options)
+
+    with pytest.raises(PayloadError):
+        queue.send_delay_msg(payload)
+
+    assert queue.counts().living == 0
+
+
+def test_an_unknown_codec_is_refused(open_queue):
+    with pytest.raises(ConfigurationError, match="codec must be"):
+        open_queue(codec="pickle")
+
+
+BROKEN = {
+    "no JSON": b"\xff\xfe",
+    "cut off": b'{"user": 4',
+    "another type": b'{"user": "forty-two"}',
+    "nothing": b"",
+    "nested too deep": b"[" * 100_000 + b"]" * 100_000,
+}
+
+
+@pytest.mark.parametrize("stored", BROKEN.values(), ids=BROKEN)
+def test_what_cannot_be_decoded_goes_to_the_dead_letter_and_the_worker_lives(open_queue, stored):
+    open_queue(codec="bytes").send_delay_msg(stored, id="m")
+
+    assert roundtrip(open_queue(payload_type=Reminder), Reminder(42)) == [Reminder(42)]
+
+    message = open_queue(payload_type=Reminder).get("m")
+    assert message.state == "dead"
+    assert message.reason.startswith("undecodable")
+    assert message.payload == stored
+
+
+def test_a_codec_that_raises_when_decoding_makes_undecodable(open_queue):
+    class Broken:
+        def encode(self, payload):
+            return b"anything"
+
+        def decode(self, data):
+            raise RuntimeError("no decoder")
+
+    queue = open_queue(codec=Broken())
+
+    assert roundtrip(queue, "hello") == []
+    (dead,) = queue.dead.list().messages
+    assert dead.reason.startswith("undecodable")
+    assert "no decoder" in dead.reason
+
+
+def test_pulling_skips_what_cannot_be_decoded(open_queue):
+    open_queue(codec="bytes").send_delay_msg(b"\xff", id="m")
+    queue = open_queue(payload_type=Reminder)
+    queue.send_delay_msg(Reminder(42))
+
+    with queue.lease(n=10, block=5) as messages:
+        assert [message.payload for message in messages] == [Reminder(42)]
+    assert queue.get("m").reason.startswith("undecodable")

@@ -1,0 +1,256 @@
+"""Sending: when a message becomes due, and what an id is good for."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from delayq import ConfigurationError, NewMessage, PayloadError, PayloadTooLargeError, QueueFullError
+from tests.behaviour.places import LIVING, bring, everywhere
+
+pytestmark = everywhere
+
+
+def deliver(queue):
+    """Return the payloads of all messages that are due, settled."""
+    seen = []
+    queue.callback(lambda message: seen.append(message.payload))
+    queue.run(burst=True)
+    return seen
+
+
+def test_a_message_without_a_delay_is_due_at_once(queue):
+    queue.send_delay_msg({"user": 42})
+
+    assert deliver(queue) == [{"user": 42}]
+
+
+def test_messages_due_at_once_need_no_waiting_for(queue):
+    for number in range(20):
+        queue.send_delay_msg(number)
+
+        assert deliver(queue) == [number]
+
+
+def test_a_message_is_not_delivered_before_its_time(queue):
+    sent = time.monotonic()
+    queue.send_delay_msg("later", "200ms")
+
+    (message,) = queue.lease(n=1, block=5)
+
+    assert time.monotonic() - sent >= 0.2
+    assert message.lateness >= 0
+
+
+def test_what_is_not_due_is_left_alone(queue):
+    queue.send_delay_msg("later", 60)
+
+    assert deliver(queue) == []
+    assert queue.counts().pending == 1
+
+
+@pytest.mark.parametrize("delay", [90, 90.0, timedelta(seconds=90), "90s", "1m30s"])
+def test_a_delay_is_seconds_or_a_timedelta_or_a_text(queue, delay):
+    before = queue.stats().at
+    id = queue.send_delay_msg("later", delay).id
+
+    due_in = queue.get(id).due - before
+    assert timedelta(seconds=90) <= due_in <= timedelta(seconds=95)
+
+
+def test_a_message_can_be_sent_for_a_time(queue):
+    when = datetime(2033, 5, 18, 9, 0, tzinfo=timezone(timedelta(hours=2)))
+    id = queue.send_schedule_msg("wake up", at=when).id
+
+    assert queue.get(id).due == when
+    assert queue.get(id).due.tzinfo is UTC
+
+
+def test_a_time_that_has_passed_is_due_at_once(queue):
+    queue.send_schedule_msg("missed", at=datetime(2001, 9, 9, tzinfo=UTC))
+
+    assert deliver(queue) == ["missed"]
+
+
+def test_a_time_without_a_zone_is_refused(queue):
+    with pytest.raises(ConfigurationError, match="naive"):
+        queue.send_schedule_msg("when?", at=datetime(2033, 5, 18))  # noqa: DTZ001 - what is refused here
+
+    assert queue.counts().living == 0
+
+
+def test_messages_are_delivered_in_the_order_of_their_times(queue):
+    for second in (3, 1, 2):
+        queue.send_schedule_msg(second, at=datetime(2001, 9, 9, 1, 0, second, tzinfo=UTC))
+
+    assert deliver(queue) == [1, 2, 3]
+
+
+def test_an_id_made_by_delayq_is_22_characters_and_sorts_by_time(queue):
+    ids = [queue.send_delay_msg(number, 60).id for number in range(10)]
+
+    assert {len(id) for id in ids} == {22}
+    assert ids == sorted(ids)
+
+
+def test_a_retry_budget_is_given_by_position_or_name_or_default(open_queue):
+    queue = open_queue(default_retries=7)
+    ids = [
+        queue.send_delay_msg("default", 60).id,
+        queue.send_delay_msg("by position", 60, 5).id,
+        queue.send_delay_msg("by name", delay=60, retries=0).id,
+    ]
+
+    assert [queue.get(id).retries_left for id in ids] == [7, 5, 0]
+
+
+# Sending with an id of one's own
+
+
+@pytest.mark.parametrize("state", LIVING)
+def test_while_a_message_lives_its_id_is_not_sent_again(queue, state):
+    bring(queue, state, payload="first")
+    before = queue.get("m")
+
+    sent = queue.send_delay_msg("second", 5, id="m")
+
+    assert (sent.id, sent.status, sent.new) == ("m", "exists", False)
+    assert queue.get("m") == before
+
+
+@pytest.mark.parametrize("state", ["gone", "acked", "dead"])
+def test_an_id_is_free_when_its_message_is_settled_or_dead(queue, state):
+    bring(queue, state, payload="first")
+
+    sent = queue.send_delay_msg("second", id="m")
+
+    assert (sent.status, sent.new) == ("new", True)
+    assert deliver(queue) == ["second"]
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "backoff", "retry"])
+def test_replace_gives_a_waiting_message_a_new_payload_and_time(queue, state):
+    bring(queue, state, payload="first", headers={"trace": "1"})
+
+    sent = queue.send_delay_msg("second", 3600, 9, id="m", replace=True)
+
+    message = queue.get("m")
+    assert (sent.status, sent.new) == ("replaced", False)
+    assert (message.state, message.payload, message.retries_left) == ("pending", "second", 9)
+    assert message.due - queue.stats().at > timedelta(minutes=59)
+    assert queue.counts().living == 1
+
+
+@pytest.mark.parametrize("state", ["backoff", "retry"])
+def test_a_replaced_message_begins_a_new_life(queue, state):
+    bring(queue, state, headers={"trace": "1"})
+
+    queue.send_delay_msg("second", id="m", replace=True)
+
+    with queue.lease(block=5) as message:
+        assert (message.payload, message.attempt, message.headers) == ("second", 1, {})
+        assert queue.get("m").error == ""
+
+
+def test_replace_leaves_a_running_message_alone(queue):
+    bring(queue, "active", payload="first")
+
+    assert queue.send_delay_msg("second", 5, id="m", replace=True).status == "running"
+    assert queue.get("m").payload == "first"
+
+
+def test_replace_sends_what_was_not_there(queue):
+    assert queue.send_delay_msg("first", id="m", replace=True).status == "new"
+    assert deliver(queue) == ["first"]
+
+
+# Sending many
+
+
+def test_many_messages_go_out_together(queue):
+    sent = queue.send_many(range(1_500))
+
+    assert len(sent) == len(set(sent.ids)) == len(sent.new) == 1_500
+    assert queue.counts().pending == 1_500
+
+
+def test_each_of_many_may_have_options_of_its_own(queue):
+    when = datetime(2033, 5, 18, tzinfo=UTC)
+    queue.send_many(
+        [
+            NewMessage("at", at=when, id="at"),
+            NewMessage("delayed", delay="1h", id="delayed"),
+            NewMessage("tough", retries=9, headers={"trace": "1"}, id="tough"),
+        ],
+        delay=60,
+        retries=1,
+    )
+
+    at, delayed, tough = (queue.get(id) for id in ("at", "delayed", "tough"))
+    assert at.due == when
+    assert delayed.due - tough.due == timedelta(minutes=59)
+    assert (at.retries_left, tough.retries_left) == (1, 9)
+    assert (at.headers, tough.headers) == ({}, {"trace": "1"})
+
+
+def test_sending_many_says_which_ids_were_new(queue):
+    queue.send_delay_msg("old", 60, id="b")
+
+    sent = queue.send_many([NewMessage(id, id=id) for id in "abca"], 60)
+
+    assert [one.status for one in sent] == ["new", "exists", "new", "exists"]
+    assert sent.new == ["a", "c"]
+    assert queue.get("b").payload == "old"
+
+
+def test_sending_many_again_changes_nothing(queue):
+    batch = [NewMessage(number, id=str(number)) for number in range(10)]
+    queue.send_many(batch, 60)
+
+    assert queue.send_many(batch, 60).new == []
+    assert queue.counts().pending == 10
+
+
+def test_replace_holds_for_many_too(queue):
+    queue.send_delay_msg("old", 60, id="b")
+
+    sent = queue.send_many([NewMessage(f"new {id}", id=id) for id in "ab"], 60, replace=True)
+
+    assert [one.status for one in sent] == ["new", "replaced"]
+    assert queue.get("b").payload == "new b"
+
+
+def test_one_bad_message_keeps_all_of_them_back(queue):
+    with pytest.raises(PayloadError):
+        queue.send_many(["good", object(), "good"])
+
+    assert queue.counts().living == 0
+
+
+def test_nothing_to_send_is_nothing_sent(queue):
+    assert list(queue.send_many([])) == []
+
+
+# Limits
+
+
+def test_a_payload_over_the_limit_is_refused(open_queue):
+    queue = open_queue(max_payload=100)
+
+    with pytest.raises(PayloadTooLargeError, match="max_payload is 100"):
+        queue.send_delay_msg("x" * 99)  # and two quotation marks
+
+    queue.send_delay_msg("x" * 98)
+    assert queue.counts().living == 1
+
+
+def test_a_full_queue_refuses_new_messages_and_stores_none_of_them(open_queue):
+    queue = open_queue(max_length=3)
+    queue.send_many([*"ab"], 60)
+
+    with pytest.raises(QueueFullError, match="2 of at most 3"):
+        queue.send_many([*"cd"], 60)
+
+    assert queue.counts().living == 2

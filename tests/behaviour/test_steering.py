@@ -1,0 +1,114 @@
+"""Steering a message that was sent: cancel and reschedule, whatever state it is in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from delayq import ConfigurationError
+from tests.behaviour.places import bring, everywhere
+
+pytestmark = everywhere
+
+ANSWERS = {"active": "running", "dead": "dead", "gone": "gone", "acked": "gone"}
+WAITING = ("pending", "ready", "backoff", "retry")
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_what_waits_can_be_cancelled(queue, state):
+    bring(queue, state)
+
+    assert queue.cancel("m") == "cancelled"
+    assert queue.get("m") is None
+    assert queue.counts().living == 0
+
+
+@pytest.mark.parametrize(("state", "answer"), ANSWERS.items())
+def test_cancel_says_what_it_found_instead(queue, state, answer):
+    bring(queue, state)
+    before = queue.get("m")
+
+    assert queue.cancel("m") == answer
+    assert queue.get("m") == before
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_cancelling_twice_cancels_once(queue, state):
+    bring(queue, state)
+
+    assert [queue.cancel("m"), queue.cancel("m")] == ["cancelled", "gone"]
+    assert queue.stats().totals["cancelled"] == 1
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_what_was_cancelled_is_never_delivered(queue, state):
+    seen = []
+    queue.callback(seen.append)
+    bring(queue, state)
+    queue.cancel("m")
+    queue.send_delay_msg("another", id="another")
+
+    queue.run(burst=True)
+
+    assert [message.id for message in seen] == ["another"]
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_what_waits_can_be_rescheduled(queue, state):
+    bring(queue, state)
+    before = queue.get("m")
+
+    assert queue.reschedule("m", "2h") == "rescheduled"
+
+    after = queue.get("m")
+    assert after.state == "pending"
+    assert timedelta(minutes=119) < after.due - queue.stats().at < timedelta(minutes=121)
+    assert (after.payload, after.attempts, after.retries_left) == (before.payload, before.attempts, before.retries_left)
+    assert queue.counts().living == queue.counts().pending == 1
+
+
+@pytest.mark.parametrize(("state", "answer"), ANSWERS.items())
+def test_reschedule_says_what_it_found_instead(queue, state, answer):
+    bring(queue, state)
+    before = queue.get("m")
+
+    assert queue.reschedule("m", 5) == answer
+    assert queue.get("m") == before
+
+
+def test_a_message_can_be_rescheduled_to_a_time(queue):
+    bring(queue, "pending")
+    when = datetime(2033, 5, 18, tzinfo=UTC)
+
+    queue.reschedule("m", at=when)
+
+    assert queue.get("m").due == when
+
+
+@pytest.mark.parametrize("state", WAITING)
+def test_a_message_can_be_brought_forward(queue, state):
+    bring(queue, state)
+    attempts = queue.get("m").attempts
+
+    queue.reschedule("m", 0)
+
+    with queue.lease() as message:
+        assert (message.id, message.attempt) == ("m", attempts + 1)
+
+
+def test_a_message_moved_on_is_not_delivered_at_its_old_time(queue):
+    bring(queue, "ready")
+    queue.reschedule("m", 60)
+
+    with queue.lease() as message:
+        assert message is None
+
+
+def test_rescheduling_needs_one_time(queue):
+    bring(queue, "pending")
+
+    with pytest.raises(ConfigurationError, match="give a delay, or at"):
+        queue.reschedule("m")
+    with pytest.raises(ConfigurationError, match="not both"):
+        queue.reschedule("m", 5, at=datetime(2033, 5, 18, tzinfo=UTC))

@@ -1,0 +1,170 @@
+"""Running `delayq`: in this process where possible, as a process of its own where signals and exits matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner
+
+from delayq import DelayQueue
+from delayq.cli import main
+from tests.support.waiting import wait_until
+
+PATIENCE = 40.0
+"""Seconds for what a process is waited for: starting Python takes long on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on stdout."""
+        (line,) = self.out.splitlines()
+        return json.loads(line)
+
+    @property
+    def line(self) -> str:
+        """The one line on stderr that a failure is."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("delayq: "), line
+        return line.removeprefix("delayq: ")
+
+
+Cli = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Run in an empty folder, whose pyproject.toml a test may write."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def cli(redis_url) -> Cli:
+    """`cli("stats", "reminders", stdin=b"…", env={…})` runs a command in this process."""
+
+    def run(*arguments: str, stdin: bytes | None = None, env: dict[str, str] | None = None) -> Ended:
+        result = CliRunner().invoke(
+            main,
+            arguments,
+            input=stdin,
+            env={"DELAYQ_URL": redis_url, "COLUMNS": None, **(env or {})},
+            prog_name="delayq",
+        )
+        assert isinstance(result.exception, SystemExit | None), result.exc_info
+        return Ended(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def queue(redis_url) -> Iterator[DelayQueue[Any]]:
+    """The queue `reminders` on that Redis."""
+    with DelayQueue("reminders", url=redis_url) as made:
+        yield made
+
+
+class Program:
+    """A `delayq` that runs as a process of its own, what it prints going to files."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+        self.process = process
+        self._out, self._err = out, err
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for what the program is to bring about; its last words are told if it does not."""
+        try:
+            wait_until(condition, PATIENCE, what, every=0.01)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.err[-4000:]}") from None
+
+    def says(self, text: str, times: int = 1) -> None:
+        self.until(lambda: self.err.count(text) >= times, f"{text!r} on stderr")
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def ends(self) -> int:
+        """Wait for the end, and return the exit code."""
+        self.until(lambda: self.process.poll() is not None, "the end of the program")
+        return self.process.returncode
+
+    def ended(self) -> Ended:
+        return Ended(self.ends(), self.out, self.err)
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(redis_url, tmp_path) -> Iterator[Start]:
+    """`start("worker", "app:queue")` starts a command as a process of its own, in the test's folder."""
+    with ExitStack() as stack:
+        number = 0
+
+        def begin(
+            *arguments: str,
+            url: str = redis_url,
+            env: dict[str, str] | None = None,
+            stdin: IO[bytes] | int = subprocess.DEVNULL,
+        ) -> Program:
+            nonlocal number
+            number += 1
+            out, err = tmp_path / f"out-{number}", tmp_path / f"err-{number}"
+            command: Sequence[str] = [sys.executable, "-m", "delayq", *arguments]
+            environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+            environment |= {"DELAYQ_URL": url, **(env or {})}
+            with out.open("wb") as to_out, err.open("wb") as to_err:
+                process = subprocess.Popen(
+                    command, env=environment, cwd=tmp_path, stdin=stdin, stdout=to_out, stderr=to_err
+                )
+            stack.callback(_end, process)
+            return Program(process, out, err)
+
+        yield begin
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    # A parent passes the signals on; twice, so that it does not wait for what a callback may be waiting for.
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+            try:
+                process.wait(1)
+            except subprocess.TimeoutExpired:
+                continue
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, int]]:
+    """A terminal: what is written to the first descriptor is typed for whoever reads the second."""
+    ends = os.openpty()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)

@@ -1,0 +1,169 @@
+"""`delayq dead list`, `redrive` and `purge`."""
+
+import json
+import os
+
+import pytest
+
+from tests.cli.conftest import terminal
+
+
+@pytest.fixture
+def dead(queue):
+    """Five dead messages: m0 to m2 rejected as unknown, m3 and m4 failed with a timeout; m0 died twice."""
+    for id, reason, error in (
+        ("m0", "user unknown", ""),
+        ("m0", "user unknown", ""),
+        ("m1", "user unknown", ""),
+        ("m2", "user unknown", ""),
+        ("m3", "retries spent", "TimeoutError: 30 s"),
+        ("m4", "retries spent", "TimeoutError: 60 s"),
+    ):
+        queue.send_delay_msg({"of": id}, id=id, retries=0)
+        with queue.lease() as message:
+            message.nack(error=error) if error else message.reject(reason)
+    assert queue.counts().dead == 6
+    return queue
+
+
+def ids(ended):
+    return [message["id"] for line in ended.out.splitlines() for message in json.loads(line)["messages"]]
+
+
+def entries(queue, id):
+    return [message.entry for message in queue.dead.list().messages if message.id == id]
+
+
+def test_lists_the_dead(cli, dead):
+    head, *rows = cli("dead", "list", "reminders").out.splitlines()
+    assert head.split() == ["id", "died", "attempts", "reason", "error"]
+    assert [row.split()[0] for row in rows] == ["m0", "m0", "m1", "m2", "m3", "m4"]
+    assert ids(cli("dead", "list", "reminders", "--json")) == ["m0", "m0", "m1", "m2", "m3", "m4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--reason", "unknown"], ["m0", "m0", "m1", "m2"]),
+        (["--error", "Timeout"], ["m3", "m4"]),
+        (["--error", "60 s"], ["m4"]),
+        (["--reason", "unknown", "--error", "Timeout"], []),
+        (["--limit", "2"], ["m0", "m0"]),
+        (["--limit", "2", "--all", "--error", "Timeout"], ["m3", "m4"]),
+    ],
+)
+def test_lists_those_that_match(cli, dead, options, expected):
+    assert ids(cli("dead", "list", "reminders", "--json", *options)) == expected
+
+
+def test_says_that_none_are_dead(cli, queue):
+    queue.send_delay_msg(1, "1h")
+    ended = cli("dead", "list", "reminders")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no such dead messages in reminders\n")
+
+
+# redrive
+
+
+def test_redrives_by_id_the_last_death(cli, dead):
+    first, last = entries(dead, "m0")
+    ended = cli("dead", "redrive", "reminders", "m0", "--retries", "5")
+    assert (ended.code, ended.out, ended.err) == (0, "redrove 1 message\n", "")
+    assert entries(dead, "m0") == [first]
+    assert last != first
+    assert (dead.get("m0").state, dead.get("m0").retries_left) == ("pending", 5)
+
+
+def test_redrives_by_entry(cli, dead):
+    first, last = entries(dead, "m0")
+    found = cli("dead", "redrive", "reminders", first, "m1", "--json").json
+    assert found == {"queue": "reminders", "matched": 2, "redriven": 2, "exists": 0, "gone": 0, "dry_run": False}
+    assert entries(dead, "m0") == [last]
+
+
+def test_leaves_one_whose_id_lives(cli, dead):
+    assert cli("dead", "redrive", "reminders", "m0").code == 0
+    ended = cli("dead", "redrive", "reminders", "m0")
+    assert (ended.code, ended.out) == (1, "redrove 0 messages\n")
+    assert ended.err == "1 message left in the dead letter, since a message of that id lives\n"
+
+
+def test_one_that_is_not_dead_is_not_found(cli, dead):
+    ended = cli("dead", "redrive", "reminders", "m1", "nobody", "--json")
+    assert (ended.code, ended.json["redriven"], ended.json["gone"]) == (3, 1, 1)
+    assert ended.err == "1 not in the dead letter\n"
+    assert cli("dead", "purge", "reminders", "nobody:12345").code == 3
+
+
+def test_redrives_those_that_match(cli, dead):
+    found = cli("dead", "redrive", "reminders", "--error", "Timeout", "--yes", "--json").json
+    assert (found["matched"], found["redriven"]) == (2, 2)
+    assert dead.counts().dead == 4
+
+
+def test_redrives_all_that_can_be(cli, dead):
+    ended = cli("dead", "redrive", "reminders", "--all", "--yes")
+    assert (ended.code, ended.out) == (0, "redrove 5 messages\n")
+    assert ended.err.startswith("1 message left in the dead letter")
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [(["--all"], 6), (["--reason", "unknown"], 4), (["--reason", "unknown", "--error", "x"], 0)],
+)
+@pytest.mark.parametrize(("verb", "says"), [("redrive", "would redrive"), ("purge", "would delete")])
+def test_counts_only(cli, dead, *, verb, says, options, number):
+    ended = cli("dead", verb, "reminders", "--dry-run", *options)
+    assert (ended.code, ended.out) == (0, f"{says} {number} message{'' if number == 1 else 's'}\n")
+    found = cli("dead", verb, "reminders", "--dry-run", "--json", *options).json
+    assert (found["matched"], found["dry_run"]) == (number, True)
+    assert dead.counts().dead == 6
+
+
+# purge
+
+
+def test_purges_by_id_and_entry(cli, dead):
+    first, _ = entries(dead, "m0")
+    found = cli("dead", "purge", "reminders", first, "m1", "--json").json
+    assert found == {"queue": "reminders", "matched": 2, "purged": 2, "gone": 0, "dry_run": False}
+    assert dead.counts().dead == 4
+
+
+def test_purges_those_that_match_and_all(cli, dead):
+    assert cli("dead", "purge", "reminders", "--reason", "unknown", "--yes").out == "deleted 4 messages\n"
+    assert cli("dead", "purge", "reminders", "--all", "--yes").out == "deleted 2 messages\n"
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "say which"),
+        (["m1", "--all"], "say which"),
+        (["--all", "--error", "x"], "say which"),
+        (["m1", "--dry-run"], "not ids"),
+        (["--all"], "give --yes"),
+        (["--error", "", "--yes"], "reason and error must be text to look for"),
+        (["a b"], "id must be 1 to 128"),
+        (["--reson", "x"], "--reason"),
+    ],
+)
+def test_refuses_to_guess(cli, dead, verb, options, said):
+    ended = cli("dead", verb, "reminders", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.line
+    assert dead.counts().dead == 6
+
+
+@pytest.mark.parametrize(
+    ("verb", "question"), [("redrive", "Send 6 dead messages of reminders again?"), ("purge", "for good?")]
+)
+@pytest.mark.parametrize(("answer", "left"), [(b"y\n", (0, 1)), (b"n\n", (6, 6))])
+def test_asks(start, dead, *, verb, question, answer, left):
+    with terminal() as (keyboard, seen):
+        program = start("dead", verb, "reminders", "--all", stdin=seen)
+        program.says(question)
+        os.write(keyboard, answer)
+        assert program.ends() == (1 if answer == b"n\n" else 0)
+    assert dead.counts().dead in left

@@ -1,0 +1,350 @@
+"""`delayq queues`, `stats`, `list` and `show`: what is told to people and to machines."""
+
+import base64
+import json
+import re
+import signal
+from datetime import datetime
+
+import pytest
+
+from delayq import DelayQueue, NewMessage, State
+from tests.cli.conftest import PATIENCE
+from tests.support.waiting import wait_until
+
+EVIL = "evil \x1b[31mred\x1b[0m\x1b]0;title\x07\x9b2J\u202egnp\x08!"
+HARMLESS = "evil redgnp!"
+
+MESSAGE_KEYS = {
+    "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
+    "token", "holder", "headers", "error", "reason", "died", "entry",
+}  # fmt: skip
+
+
+@pytest.fixture
+def populated(queue):
+    """One message in each state (but garbage): p, r, a, b, y, d."""
+    for id in "rabyd":
+        queue.send_delay_msg({"of": id}, id=id)
+    queue.send_delay_msg({"of": "p"}, "3h", id="p", headers={"trace": "t-1"})
+    held = {message.id: message for message in queue.lease(n=5)}
+    held["r"].release()
+    held["b"].nack(delay=3600, error="ConnectionError: refused")
+    held["d"].reject("no such user")
+    held["y"].nack(delay=0, error="ValueError: again")
+
+    # What a consumer does every tick, done here so that none is needed.
+    expire = queue._tools.calls.unack_to_retry
+    wait_until(lambda: queue._executor.call(expire()).retried, PATIENCE, "the message y in retry")
+    return queue
+
+
+# queues
+
+
+def test_lists_no_queues_where_there_are_none(cli):
+    ended = cli("queues")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.startswith("no queues under the prefix 'delayq'")
+    assert cli("queues", "--json").json == {"queues": []}
+
+
+def test_lists_the_queues_in_use(cli, redis_url, populated):
+    with DelayQueue("mails", url=redis_url) as mails:
+        mails.send_delay_msg(1, "1h")
+    ended = cli("queues")
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert lines[0] == ["queue", "pending", "ready", "active", "backoff", "retry", "dead", "next", "due", "lag"]
+    assert lines[1][:7] == ["mails", "1", "0", "0", "0", "0", "0"]
+    assert lines[2][:7] == ["reminders", "1", "1", "1", "1", "1", "1"]
+    assert lines[2][7:10] == ["in", "3h", "0m"] or lines[2][7:9] == ["in", "3h"]
+    mails, reminders = cli("queues", "--json").json["queues"]
+    assert set(mails) == {
+        "queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "next_due", "oldest_due",
+    }  # fmt: skip
+    assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
+    assert datetime.fromisoformat(reminders["next_due"]).utcoffset().total_seconds() == 0
+
+
+def test_lists_the_queues_of_a_prefix(cli, redis_url):
+    with DelayQueue("other", url=redis_url, prefix="shop") as queue:
+        queue.send_delay_msg(1)
+    assert cli("queues", "--json").json == {"queues": []}
+    assert [found["queue"] for found in cli("--prefix", "shop", "queues", "--json").json["queues"]] == ["other"]
+    assert cli("--prefix", "shop", "stats", "other").code == 0
+
+
+# stats
+
+
+def test_counts_a_queue(cli, populated):
+    out = cli("stats", "reminders").out
+    for line in (r"pending +1  next due in 3h  \(.* UTC\)", r"ready +1  oldest due .*", r"dead +1", r"sent +6"):
+        assert re.search(rf"^{line}$", out, re.MULTILINE), out
+    found = cli("stats", "reminders", "--json").json
+    states = {state: found[state] for state in State}
+    assert states == dict.fromkeys(State, 1) | {"garbage": 0}
+    assert (found["queue"], found["living"], found["totals"]["sent"]) == ("reminders", 5, 6)
+    assert {"at", "next_due", "oldest_due", "next_deadline"} <= set(found)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])
+
+
+def test_watches_a_queue_until_ctrl_c(start, queue):
+    queue.send_delay_msg(1, "1h")
+    program = start("stats", "reminders", "--watch", "--json", "--every", "100ms")
+    program.until(lambda: program.out.count("\n") >= 2, "two looks")
+    queue.send_delay_msg(2, "1h")
+    program.until(lambda: '"pending":2' in program.out, "the second message")
+    program.signal(signal.SIGINT)
+    ended = program.ended()
+    assert (ended.code, ended.err) == (0, "")
+    assert all(json.loads(line)["queue"] == "reminders" for line in ended.out.splitlines())
+
+
+def test_watches_in_plain_text_where_there_is_no_terminal(start, queue):
+    queue.send_delay_msg(1, "1h")
+    program = start("stats", "reminders", "--watch", "--every", "100ms")
+    program.until(lambda: program.out.count("pending") >= 2, "two looks")
+    program.signal(signal.SIGINT)
+    assert program.ends() == 0
+    assert "\x1b" not in program.out
+
+
+def test_watching_ends_when_redis_does(start, start_redis):
+    server = start_redis()
+    with DelayQueue("reminders", url=server.url) as queue:
+        queue.send_delay_msg(1, "1h")
+    program = start("--timeout", "200ms", "stats", "reminders", "--watch", "--json", "--every", "100ms", url=server.url)
+    program.until(lambda: program.out, "a look")
+    server.stop()
+    ended = program.ended()
+    assert ended.code == 69
+    assert "No such file" in ended.line
+
+
+# list
+
+
+@pytest.mark.parametrize(
+    ("state", "titles", "cells"),
+    [
+        ("pending", "id due retries payload", ["p", "in", "3h", "3", '{"of":"p"}']),
+        ("ready", "id due attempts retries payload", ["r", "0", "3", '{"of":"r"}']),
+        ("active", "id lease ends attempts holder payload", ["a", "in", "1", '{"of":"a"}']),
+        ("backoff", "id again attempts retries error", ["b", "in", "1", "2", "ConnectionError:", "refused"]),
+        ("retry", "id due attempts retries error", ["y", "1", "2", "ValueError:", "again"]),
+        ("dead", "id died attempts reason error", ["d", "1", "no", "such", "user"]),
+    ],
+)
+def test_lists_the_messages_in_a_state(cli, populated, state, titles, cells):
+    ended = cli("list", "reminders", "--state", state)
+    head, row = ended.out.splitlines()
+    assert head.split() == titles.split()
+    left = row.split()
+    assert left[0] == cells[0]
+    assert [cell for cell in left if cell in cells] == cells
+    (page,) = [cli("list", "reminders", "--state", state, "--json").json]
+    (message,) = page["messages"]
+    assert page["cursor"] is None
+    assert set(message) == MESSAGE_KEYS
+    assert (message["id"], message["state"], message["payload"]) == (cells[0], state, {"of": cells[0]})
+
+
+def test_lists_pending_messages_by_default(cli, populated):
+    assert [message["id"] for message in cli("list", "reminders", "--json").json["messages"]] == ["p"]
+
+
+def test_says_that_there_are_none(cli, populated):
+    ended = cli("list", "reminders", "--state", "garbage")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no garbage messages in reminders\n")
+    assert cli("list", "reminders", "--state", "garbage", "--json").json == {"messages": [], "cursor": None}
+
+
+def test_pages_through_a_listing(cli, queue):
+    queue.send_many([NewMessage(n, id=f"m{n:02}", delay=3600 + n) for n in range(25)])
+    seen, cursor = [], []
+    while True:
+        page = cli("list", "reminders", "--limit=10", "--json", *cursor).json
+        seen += [message["id"] for message in page["messages"]]
+        assert len(page["messages"]) <= 10
+        if page["cursor"] is None:
+            break
+        cursor = ["--cursor", page["cursor"]]
+    assert seen == [f"m{n:02}" for n in range(25)]
+
+
+def test_tells_people_how_to_see_more(cli, queue):
+    queue.send_many([NewMessage(n, id=f"m{n}", delay=3600 + n) for n in range(3)])
+    ended = cli("list", "reminders", "--limit", "2")
+    (cursor,) = re.findall(r"more: --cursor (\S+), or --all", ended.err)
+    assert [line.split()[0] for line in ended.out.splitlines()] == ["id", "m0", "m1"]
+    assert [line.split()[0] for line in cli("list", "reminders", "--cursor", cursor).out.splitlines()] == ["id", "m2"]
+
+
+def test_lists_all_pages_under_one_heading(cli, queue, monkeypatch):
+    monkeypatch.setattr("delayq.cli.messages.MOST_ROWS", 10)
+    queue.send_many([NewMessage(n, id=f"m{n:02}", delay=3600 + n) for n in range(25)])
+    ended = cli("list", "reminders", "--all")
+    assert [line.split()[0] for line in ended.out.splitlines()] == ["id", *(f"m{n:02}" for n in range(25))]
+    assert ended.err == ""
+    pages = [json.loads(line) for line in cli("list", "reminders", "--all", "--json").out.splitlines()]
+    assert [len(page["messages"]) for page in pages] == [10, 10, 5]
+    assert pages[-1]["cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--state", "lost"], "'lost' is not one of 'pending', 'ready'"),
+        (["--limit", "0"], "0 is not in the range"),
+        (["--limit", "1001"], "1001 is not in the range"),
+        (["--cursor", "nonsense"], "cursor 'nonsense' is not one"),
+    ],
+)
+def test_refuses_a_listing_that_cannot_be(cli, populated, options, said):
+    ended = cli("list", "reminders", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.line
+
+
+# show
+
+
+def test_shows_a_message_in_full(cli, populated):
+    out = cli("show", "reminders", "p").out
+    facts, _, payload = out.partition("\n\n")
+    lines = dict(re.split(r"  +", line, maxsplit=1) for line in facts.splitlines())
+    assert lines["id"] == "p"
+    assert lines["state"] == "pending"
+    assert re.fullmatch(r"in 3h  \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", lines["due"])
+    assert lines["attempts"] == "0, 3 retries left"
+    assert lines["header trace"] == "t-1"
+    assert lines["payload"] == "json, 10 bytes"
+    assert payload == '{\n  "of": "p"\n}\n'
+
+
+def test_shows_why_a_message_died(cli, populated):
+    out = cli("show", "reminders", "d").out
+    assert re.search(r"^reason +no such user$", out, re.MULTILINE)
+    found = cli("show", "reminders", "d", "--json").json
+    assert set(found) == MESSAGE_KEYS
+    assert (found["state"], found["reason"], found["entry"]) == ("dead", "no such user", f"d:{found['token']}")
+
+
+@pytest.mark.parametrize(
+    ("stored", "payload", "encoding"),
+    [
+        (b'{"a": [1, null]}', {"a": [1, None]}, "json"),
+        ("ünï".encode(), "ünï", "text"),
+        (b"\xff\x00", base64.b64encode(b"\xff\x00").decode(), "base64"),
+        (b"[" * 100_000, "[" * 100_000, "text"),
+        (b"", "", "text"),
+    ],
+)
+def test_shows_any_payload(cli, redis_url, stored, payload, encoding):
+    with DelayQueue("reminders", url=redis_url, codec="bytes") as queue:
+        queue.send_delay_msg(stored, "1h", id="a")
+    found = cli("show", "reminders", "a", "--json").json
+    assert (found["payload"], found["encoding"], found["size"]) == (payload, encoding, len(stored))
+    assert f"{encoding}, {len(stored):,} byte" in cli("show", "reminders", "a").out
+
+
+def test_a_page_carries_the_beginning_of_a_long_payload(cli, redis_url):
+    with DelayQueue("reminders", url=redis_url, codec="text") as queue:
+        queue.send_delay_msg('"' + "ü" * 50_000 + '"', "1h", id="a")
+    (message,) = cli("list", "reminders", "--json").json["messages"]
+    assert (message["truncated"], message["encoding"], message["size"]) == (True, "text", 100_002)
+    assert message["payload"] == '"' + "ü" * ((4096 - 1) // 2)
+    (_, row) = cli("list", "reminders").out.splitlines()
+    assert row.endswith("ü…")
+    assert len(row) < 300
+    assert cli("show", "reminders", "a", "--json").json["payload"] == "ü" * 50_000
+
+
+def test_bytes_are_listed_as_such(cli, redis_url):
+    with DelayQueue("reminders", url=redis_url, codec="bytes") as queue:
+        queue.send_delay_msg(b"\x00\xff" * 20, "1h", id="a")
+    assert "40 bytes: 00 ff 00 ff" in cli("list", "reminders").out
+
+
+# What a message says cannot act on the terminal
+
+
+@pytest.fixture
+def evil(redis_url):
+    with DelayQueue("reminders", url=redis_url, codec="text", default_retries=0) as queue:
+        queue.send_delay_msg(EVIL, id="d", headers={EVIL: EVIL})
+        with queue.lease() as message:
+            message.reject(EVIL)
+        queue.send_delay_msg(EVIL, id="b", retries=1)
+        with queue.lease() as message:
+            message.nack(delay=3600, error=EVIL)
+        queue.send_delay_msg(EVIL, "1h", id="p")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", "reminders"],
+        ["list", "reminders", "--state", "backoff"],
+        ["list", "reminders", "--state", "dead"],
+        ["dead", "list", "reminders"],
+        ["show", "reminders", "p"],
+        ["show", "reminders", "b"],
+        ["show", "reminders", "d"],
+    ],
+)
+def test_escapes_are_stripped_for_people(cli, evil, arguments):
+    out = cli(*arguments).out
+    assert HARMLESS in out
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
+
+
+@pytest.mark.parametrize("arguments", [["list", "reminders"], ["show", "reminders", "p"], ["show", "reminders", "d"]])
+def test_machines_get_them_exactly_yet_escaped(cli, evil, arguments):
+    ended = cli(*arguments, "--json")
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", ended.out)
+    found = ended.json
+    message = found["messages"][0] if "messages" in found else found
+    assert message["payload"] == EVIL
+
+
+# What is not there
+
+
+def test_an_unknown_message_is_not_found(cli, populated):
+    ended = cli("show", "reminders", "nobody")
+    assert (ended.code, ended.out, ended.line) == (3, "", "no message 'nobody' in reminders")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stats"],
+        ["list"],
+        ["show", "a"],
+        ["cancel", "a"],
+        ["reschedule", "a", "--delay=1h"],
+        ["purge", "--yes"],
+        ["dead", "list"],
+        ["dead", "redrive", "--all", "--yes"],
+        ["dead", "purge", "--all", "--yes"],
+    ],
+)
+def test_an_unknown_queue_is_not_found_and_not_made(cli, queue, redis_client, arguments):
+    queue.send_delay_msg(1, "1h")
+    before = {key: redis_client.type(key) for key in redis_client.scan_iter()}
+    verb = arguments[:2] if arguments[0] == "dead" else arguments[:1]
+    ended = cli(*verb, "remindrs", *arguments[len(verb) :])
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.line == "no queue named 'remindrs', did you mean 'reminders'?"
+    assert {key: redis_client.type(key) for key in redis_client.scan_iter()} == before
+
+
+def test_looking_writes_nothing(cli, redis_client, populated):
+    before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
+    redis_client.config_resetstat()
+    for arguments in (["queues"], ["stats", "reminders"], ["list", "reminders"], ["show", "reminders", "p"]):
+        assert cli(*arguments).code == 0
+    assert {key: redis_client.dump(key) for key in redis_client.scan_iter()} == before
+    assert "cmdstat_sadd" not in redis_client.info("commandstats")

@@ -1,0 +1,174 @@
+"""`delayq send`: one message, or one a line."""
+
+import io
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from delayq import DelayQueue, State
+from delayq.producer import SLICE
+
+
+def stored(redis_url, **options):
+    with DelayQueue("reminders", url=redis_url, **options) as queue:
+        return queue.list(State.PENDING, limit=1000).messages
+
+
+def test_sends_json_at_once_and_prints_the_id(cli, queue):
+    ended = cli("send", "reminders", '{"user": 42}')
+    assert ended.code == 0
+    message = queue.get(ended.out.strip())
+    assert (message.payload, message.retries_left) == ({"user": 42}, 3)
+    assert ended.err == "sent to reminders, due at once\n"
+
+
+def test_tells_machines_id_and_status(cli):
+    options = ("send", "reminders", "1", "--id", "a", "--json")
+    assert cli(*options).json == {"queue": "reminders", "id": "a", "status": "new"}
+    again = cli(*options)
+    assert (again.code, again.json) == (0, {"queue": "reminders", "id": "a", "status": "exists"})
+
+
+def test_sends_with_everything(cli, queue):
+    cli("send", "reminders", "1", "--id=a", "--delay=1h30m", "--retries=7", "--header=a=b=c", "--header", "d=")
+    message = queue.get("a")
+    assert timedelta(minutes=89) < message.due - datetime.now(UTC) < timedelta(minutes=91)
+    assert (message.retries_left, dict(message.headers)) == (7, {"a": "b=c", "d": ""})
+
+
+def test_a_number_is_seconds(cli, queue):
+    assert cli("send", "reminders", "1", "--id=a", "--delay", "90.5").code == 0
+    assert timedelta(seconds=80) < queue.get("a").due - datetime.now(UTC) < timedelta(seconds=91)
+
+
+def test_sends_at_a_time_of_some_zone(cli, queue):
+    ended = cli("send", "reminders", "1", "--id=a", "--at", "2090-01-31T09:00+01:00")
+    assert queue.get("a").due == datetime(2090, 1, 31, 8, tzinfo=UTC)
+    assert "2090-01-31 08:00:00 UTC" in ended.err
+
+
+def test_replaces_a_message_that_waits(cli, queue):
+    cli("send", "reminders", "1", "--id=a", "--delay=1h")
+    ended = cli("send", "reminders", "2", "--id=a", "--replace", "--json")
+    assert (ended.code, ended.json["status"], queue.get("a").payload) == (0, "replaced", 2)
+
+
+def test_fails_to_replace_one_that_is_processed(cli, queue):
+    cli("send", "reminders", "1", "--id=a")
+    with queue.lease("30s"):
+        ended = cli("send", "reminders", "2", "--id=a", "--replace")
+        assert (ended.code, queue.get("a").payload) == (1, 1)
+        assert ended.err == "not replaced in reminders: a message of this id is being processed\n"
+
+
+def test_leaves_one_that_exists_and_says_so(cli):
+    cli("send", "reminders", "1", "--id=a")
+    ended = cli("send", "reminders", "2", "--id=a")
+    assert (ended.code, ended.out) == (0, "a\n")
+    assert "--replace" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "payload", "expected"),
+    [(["--text"], "ünï", "ünï"), (["--codec", "text"], "{", "{"), (["--codec", "bytes"], "ü", "ü".encode())],
+)
+def test_sends_text_and_bytes(cli, redis_url, options, payload, expected):
+    cli("send", "reminders", payload, *options)
+    codec = "text" if isinstance(expected, str) else "bytes"
+    assert [message.payload for message in stored(redis_url, codec=codec)] == [expected]
+
+
+def test_sends_a_message_a_line_from_stdin(cli, redis_url):
+    ended = cli("send", "reminders", "-", stdin=b'{"n": 1}\r\n\n2\n"last"')
+    assert (ended.code, ended.out) == (0, "sent 3 messages to reminders, due at once\n")
+    assert ended.err == ""
+    assert [message.payload for message in stored(redis_url)] == [{"n": 1}, 2, "last"]
+
+
+def test_a_blank_line_of_text_is_a_message(cli, redis_url):
+    cli("send", "reminders", "-", "--text", stdin=b"a\n\nb\n")
+    assert [message.payload for message in stored(redis_url, codec="text")] == ["a", "", "b"]
+
+
+def test_sends_a_file_in_slices_with_the_same_options(cli, redis_url, tmp_path):
+    lines = tmp_path / "lines.ndjson"
+    lines.write_text("".join(f"{n}\n" for n in range(2 * SLICE + 1)))
+    ended = cli("send", "reminders", "--file", str(lines), "--delay=1h", "--retries=1", "--json")
+    assert len(ended.out.splitlines()) == 2 * SLICE + 1
+    assert {message.retries_left for message in stored(redis_url)} == {1}
+
+
+def test_says_how_far_it_came_when_a_line_is_wrong(cli, redis_url):
+    lines = "".join(f"{n}\n" for n in range(SLICE)) + "1\nnonsense\n"
+    ended = cli("send", "reminders", "-", stdin=lines.encode())
+    assert ended.code == 2
+    assert f"line {SLICE + 2} is not JSON" in ended.line
+    assert f"{SLICE} messages had been sent before" in ended.line
+    assert len(stored(redis_url)) == SLICE
+
+
+def test_shows_its_progress_on_a_terminal(monkeypatch):
+    from delayq.cli import send
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with send._progress(1000) as advance:
+        advance(500, 1234)
+    assert "1,234 sent" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reminders"], "give either a PAYLOAD or --file"),
+        (["reminders", "1", "--file", "-"], "give either a PAYLOAD or --file"),
+        (["reminders", "nonsense"], "PAYLOAD is not JSON"),
+        (["reminders", "[" * 100_000], "PAYLOAD is not JSON"),
+        (["reminders", "\udcff", "--text"], "PAYLOAD is not UTF-8"),
+        (["reminders", '"\udc80"'], "PAYLOAD is not"),
+        (["reminders", "1", "--delay", "1h", "--at", "2090-01-01T00:00Z"], "either --delay or --at"),
+        (["reminders", "1", "--delay", "soon"], "--delay must look like '1h30m'"),
+        (["reminders", "1", "--delay", "-5"], "--delay"),
+        (["reminders", "1", "--delay", "1e9d"], "--delay"),
+        (["reminders", "1", "--delay", "99999999d"], "--delay must be between"),
+        (["reminders", "1", "--at", "2090-01-01T00:00"], "--at needs a time zone"),
+        (["reminders", "1", "--at", "tomorrow"], "--at must look like"),
+        (["reminders", "1", "--at", "9999-01-01T00:00Z"], "--at must lie between"),
+        (["reminders", "1", "--retries", "-1"], "--retries"),
+        (["reminders", "1", "--retries", "many"], "--retries"),
+        (["reminders", "1", "--retries", "9" * 20], "retries must be a whole number"),
+        (["reminders", "1", "--id", "a b"], "id must be 1 to 128"),
+        (["reminders", "1", "--id", ""], "id must be 1 to 128"),
+        (["reminders", "1", "--header", "novalue"], "is not NAME=VALUE"),
+        (["reminders", "1", "--header", "=x"], "is not NAME=VALUE"),
+        (["reminders", "1", "--header", "x=" + "y" * 20_000], "headers take"),
+        (["a b", "1"], "queue name must be 1 to 128"),
+        (["reminders", "-", "--id", "a"], "--id is for one message"),
+        (["reminders", "--file", "/nowhere/at/all"], "No such file"),
+        (["reminders", '"' + "x" * (1 << 20) + '"'], "max_payload"),
+        (["reminders", "1", "--codec", "pickle"], "'pickle' is not one of"),
+    ],
+)
+def test_refuses_bad_input_in_one_line_and_stores_nothing(cli, redis_client, arguments, said):
+    ended = cli("send", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.line
+    assert redis_client.keys() == []
+
+
+def test_refuses_a_line_without_end(cli, monkeypatch):
+    monkeypatch.setattr("delayq.cli.send.LONGEST_LINE", 100)
+    ended = cli("send", "reminders", "-", stdin=b'"' + b"x" * 200 + b'"')
+    assert (ended.code, ended.line) == (2, "line 1 is longer than 100 bytes. See 'delayq send --help'.")
+
+
+def test_tells_that_a_queue_is_full(cli, start_redis):
+    server = start_redis("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
+    ended = cli("--url", server.url, "send", "reminders", "1")
+    assert (ended.code, ended.out) == (1, "")
+    assert "out of memory" in ended.line

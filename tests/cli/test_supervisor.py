@@ -1,0 +1,189 @@
+"""`delayq worker --processes N`: children that are started, replaced, stopped, and never left behind."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from delayq import DelayQueue
+from tests.cli.conftest import PATIENCE, Program, Start
+from tests.support.waiting import wait_until
+
+APP = """
+import os, time
+from pathlib import Path
+from delayq import DelayQueue
+
+queue = DelayQueue("jobs", tick=0.2, lease=1, prefetch=0)
+# Without prefetch, so that no process holds a message back that another one could process.
+
+@queue.callback
+def work(message):
+    payload = message.payload
+    with open("done", "a") as done:
+        done.write(f"{payload['n']} {os.getpid()}\\n")
+    if payload.get("die") and message.attempt == 1:
+        os.kill(os.getpid(), 9)
+    while payload.get("wait") and not Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def done(tmp_path):
+    """The module `app` in the test's folder; returns what its callbacks have noted: number and process."""
+    (tmp_path / "app.py").write_text(APP)
+    path = tmp_path / "done"
+
+    def noted() -> list[tuple[int, int]]:
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    return noted
+
+
+@pytest.fixture
+def jobs(redis_url):
+    """The queue that `app` serves."""
+    with DelayQueue("jobs", url=redis_url) as queue:
+        yield queue
+
+
+def consuming(program: Program) -> list[int]:
+    """Return the processes that have reported that they consume, in that order."""
+    return [int(number) for number in re.findall(r" (\d+) delayq.worker: consuming jobs", program.err)]
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def three(start: Start, done) -> Program:
+    """A worker of three processes, all of them consuming."""
+    program: Program = start("worker", "app:queue", "--processes", "3")
+    program.says("consuming jobs", 3)
+    return program
+
+
+def test_processes_share_the_work_and_are_drained(three, jobs, done, tmp_path):
+    jobs.send_many({"n": n, "wait": True} for n in range(3))
+    three.until(lambda: len(done()) == 3, "three callbacks at a time")
+    assert {pid for _, pid in done()} == set(consuming(three))
+    three.signal()
+    three.says("finishing what runs", 3)
+    (tmp_path / "go").touch()
+    assert three.ends() == 0
+    assert jobs.counts().living == 0
+    assert not any(map(lives, consuming(three)))
+
+
+def test_one_that_is_killed_is_replaced(three, jobs, done):
+    first = consuming(three)
+    os.kill(first[1], signal.SIGKILL)
+    three.says("was killed by SIGKILL; starting another in 1 s")
+    three.says("consuming jobs", 4)
+    assert len(set(consuming(three))) == 4
+    jobs.send_many({"n": n} for n in range(50))
+    three.until(lambda: len(done()) == 50, "all callbacks")
+    three.signal(signal.SIGINT)
+    assert three.ends() == 0
+
+
+def test_a_message_that_kills_its_process_is_delivered_again(start: Start, jobs, done):
+    jobs.send_delay_msg({"n": 1, "die": True})
+    program: Program = start("worker", "app:queue", "--processes", "2")
+    program.until(lambda: len(done()) == 2, "two deliveries")
+    assert len({pid for _, pid in done()}) == 2
+    program.says("was killed by SIGKILL")
+    program.signal()
+    assert program.ends() == 0
+
+
+def test_a_second_signal_cuts_off_all(three, jobs, done):
+    jobs.send_many({"n": n, "wait": True} for n in range(3))
+    three.until(lambda: len(done()) == 3, "three callbacks at a time")
+    three.signal()
+    three.says("finishing what runs", 3)
+    three.signal()
+    assert three.ends() == 1
+    assert jobs.counts().backoff == 3
+    assert not any(map(lives, consuming(three)))
+
+
+def test_a_third_signal_kills_at_once(three, jobs, done):
+    for pid in consuming(three):
+        os.kill(pid, signal.SIGSTOP)
+    for number in range(1, 4):
+        three.signal()
+        three.says("SIGTERM: stopping 3 workers", number)
+    assert three.ends() == 1
+    assert not any(map(lives, consuming(three)))
+
+
+def test_children_end_when_their_parent_is_gone(three):
+    three.signal(signal.SIGKILL)
+    three.ends()
+    wait_until(lambda: not any(map(lives, consuming(three))), PATIENCE, "the end of the children", every=0.02)
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_children_once(three, jobs, done, tmp_path):
+    # A terminal signals the whole group of the program; its children are in groups of their own.
+    group = os.getpgid(three.process.pid)
+    assert all(os.getpgid(pid) != group for pid in consuming(three))
+
+
+def test_a_burst_ends_when_all_have_drained(start: Start, jobs, done):
+    jobs.send_many({"n": n} for n in range(30))
+    ended = start("worker", "app:queue", "--processes", "2", "--burst").ended()
+    assert ended.code == 0
+    assert sorted(n for n, _ in done()) == list(range(30))
+    assert ended.err.count("finished jobs") == 2
+
+
+def test_what_is_wrong_with_all_is_told_once(start: Start, done):
+    ended = start("worker", "nothing:queue", "--processes", "3").ended()
+    assert ended.code == 2
+    assert "no module 'nothing'" in ended.line
+
+
+def test_no_redis_at_the_start_is_told_once(start: Start, done):
+    ended = start("--timeout", "200ms", "worker", "app:queue", "--processes", "3", url="redis://127.0.0.1:1").ended()
+    assert ended.code == 69
+    assert "127.0.0.1:1" in ended.line
+
+
+def test_one_of_them_warns_of_an_unsafe_redis(three):
+    assert three.err.count("Redis keeps no append-only file") == 1
+
+
+def test_children_are_started_with_the_options_of_their_parent(start: Start, redis_url, jobs, done):
+    environment = {"DELAYQ_WORKER_PROCESSES": "2", "DELAYQ_WORKER_LOG_JSON": "1", "DELAYQ_WORKER_GRACE": "7s"}
+    options = ("--url", redis_url, "--timeout", "9s", "worker", "app:queue", "--concurrency", "5")
+    program: Program = start(*options, env=environment, url="unix:///nowhere")
+    program.says("consuming jobs, 5 at a time", 2)
+    program.signal()
+    assert program.ends() == 0
+    assert program.err.count("for up to 7s") == 2
+    assert all(line.startswith("{") for line in program.err.splitlines())
+
+
+@pytest.mark.faults
+def test_all_go_on_after_a_loss_of_redis(start: Start, start_redis, done):
+    server = start_redis("--appendonly", "yes", "--appendfsync", "always")
+    program: Program = start("worker", "app:queue", "--processes", "2", url=server.url)
+    program.says("consuming jobs", 2)
+    server.kill()
+    program.says("Redis does not answer", 2)
+    server.start()
+    with DelayQueue("jobs", url=server.url) as jobs:
+        jobs.send_many({"n": n} for n in range(10))
+        program.until(lambda: len(done()) == 10, "all callbacks")
+    assert len(consuming(program)) == 2
+    program.signal()
+    assert program.ends() == 0

@@ -1,0 +1,125 @@
+"""`delayq demo` from the outside: on a server of its own, on one it is given, embedded, interrupted, incomplete."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from delayq.cli import main
+from tests.support.redis_server import find_program
+from tests.support.waiting import wait_until
+
+COUNTRIES = "AR,AT,BD,BR,CO,DE,EG,ES,FR,GR,HU,IN,IT,JP,KR,LB,PL,PT,TH,US"
+YEAR = ["--seconds", "4", "--countries", COUNTRIES]
+
+
+@pytest.fixture
+def folder():
+    # Not pytest's: a unix socket's path may have about a hundred characters.
+    folder = Path(tempfile.mkdtemp(prefix="dq-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def start(folder, *args, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "delayq", *args],
+        env=os.environ | {"TMPDIR": str(folder)} | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def processes_of(folder):
+    """The processes that were started under this TMPDIR."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if f"TMPDIR={folder}\0".encode() in environment:
+            found.append((process / "cmdline").read_bytes())
+    return found
+
+
+def check(account):
+    assert account["adds_up"], account["problems"]
+    assert account["sent"] == account["acked"] + account["dead"] + account["discarded"]
+    assert (account["early"], account["lost"], account["left"]) == (0, 0, 0)
+    assert account["dead"] >= 1
+    assert account["discarded"] >= 1
+    assert account["retried"] >= 1
+    assert account["duplicates"] == account["explained"]
+    assert account["killed"] == 1
+    assert account["countries"] == 20
+
+
+@pytest.mark.skipif(not find_program(), reason="needs a redis-server on PATH")
+def test_a_year_on_a_server_of_its_own_adds_up_and_leaves_nothing_behind(folder):
+    with start(folder, "demo", "--json", *YEAR) as demo:
+        out, err = demo.communicate(timeout=50)
+    assert (demo.returncode, err) == (0, "")
+    account = json.loads(out)
+    check(account)
+    assert "throwaway" in account["server"]
+    assert list(folder.iterdir()) == []
+    assert processes_of(folder) == []
+
+
+def test_without_a_redis_it_runs_embedded_and_says_so(folder):
+    with start(folder, "demo", "--json", "--countries", COUNTRIES, "--seconds", "3", PATH="") as demo:
+        out, err = demo.communicate(timeout=50)
+    assert demo.returncode == 0
+    assert err.splitlines() == ["delayq: the demo runs on memory://, embedded in this process: no redis-server on PATH"]
+    check(json.loads(out))
+
+
+def test_ctrl_c_stops_it_with_the_account_so_far_and_a_clean_server(folder, redis_url, redis_client):
+    with start(folder, "demo", "--seconds", "60", "--countries", COUNTRIES, DELAYQ_URL=redis_url) as demo:
+        assert demo.stdout
+        lines = [demo.stdout.readline() for _ in range(6)]
+        demo.send_signal(signal.SIGINT)
+        out, err = demo.communicate(timeout=30)
+    assert (demo.returncode, err) == (130, "")
+    assert "\x1b" not in "".join(lines) + out
+    assert any("+" in line and "ms" in line for line in lines)
+    assert out.splitlines()[-1].startswith("It adds up: ")
+    assert " left" in out.splitlines()[-1]
+    assert redis_client.keys() == []
+    wait_until(lambda: processes_of(folder) == [])
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setattr("delayq.cli.demo.find_spec", lambda name: None)
+    result = CliRunner().invoke(main, ["demo"])
+    assert result.exit_code == 1
+    assert result.stderr == "delayq: the demo needs the package holidays: pip install 'delayq[demo]'\n"
+
+
+def test_an_unknown_country_is_a_usage_error():
+    result = CliRunner().invoke(main, ["--url", "memory://", "demo", "--countries", "PT,XY"])
+    assert result.exit_code == 2
+    assert "XY" in result.stderr.splitlines()[-1]
+
+
+def test_a_redis_out_of_reach_is_one_line_and_69():
+    result = CliRunner().invoke(main, ["--url", "unix:///nowhere.sock", "--timeout", "0.2s", "demo"])
+    assert result.exit_code == 69
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_importing_delayq_loads_nothing_of_the_demo():
+    code = "import sys, delayq; print([name for name in ('rich', 'holidays', 'delayq.demo') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,131 @@
+"""Claims over many calls: fairness, tokens, long runs of stale entries, and claims whose answer was lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.answers import Claimed
+from delayq.calls import Calls, Failure, Receipt
+from tests.lua.cases.ready_to_unack import claim, waiting
+from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant
+
+
+def ids(claimed: Claimed) -> str:
+    return "".join(one.id for one in claimed.deliveries)
+
+
+def many(ready: int, retry: int) -> World:
+    fresh, old = [f"a{n}" for n in range(ready)], [f"r{n}" for n in range(retry)]
+    return World(
+        ready=fresh,
+        retry=old,
+        retries=dict.fromkeys(fresh + old, 3),
+        messages=dict.fromkeys(fresh + old, "m"),
+        deliveries=dict.fromkeys(fresh, "ready -5 0 0 0 -") | dict.fromkeys(old, "retry -5 1 T-9 T-9 w"),
+    )
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 4, 5, 7, 30])
+def test_while_both_lists_hold_ids_a_quarter_of_what_is_claimed_are_retries(executor, wanted):
+    plant(executor, many(60, 20))
+    seen: list[str] = []
+    while len(seen) + wanted <= 60:
+        seen += [one.id for one in executor.call(claim(wanted)).deliveries]
+        retries = [id for id in seen if id.startswith("r")]
+        assert len(retries) == len(seen) // 4
+    assert retries == [f"r{n}" for n in range(len(retries))]
+    assert [id for id in seen if id.startswith("a")] == [f"a{n}" for n in range(len(seen) - len(retries))]
+
+
+def test_a_retry_gets_its_turn_behind_stale_entries(executor):
+    world = waiting("a", "u", meta={"delivered": 3, "stale_retry": 2})
+    plant(executor, world.but(retry=["x", "y", "u"]))
+    assert ids(executor.call(claim(1))) == "u"
+    assert observe(executor).meta == {"token": "T+0", "delivered": 4}
+
+
+def test_tokens_rise_over_claims_a_clock_that_goes_back_and_a_purge(executor):
+    drawn: list[int] = []
+    for offset in (0, 0, -60_000, 1, -60_000, 2):
+        plant(executor, waiting("ab"))
+        call = at(offset).ready_to_unack(2, lease=1000, holder="w")
+        drawn += [one.token for one in executor.call(call).deliveries]
+        executor.call(calls.purge())
+    assert len(drawn) == 12
+    assert drawn == sorted(set(drawn))
+    assert drawn[:2] == [T, T + 1]
+    assert drawn[6:8] == [T + 1000, T + 1001]
+
+
+def test_a_claim_gives_up_after_a_thousand_stale_entries_and_says_that_there_is_more(executor):
+    world = waiting("a")
+    plant(executor, world.but(ready=[f"x{n}" for n in range(1500)] + ["a"], meta={"stale_ready": 1500}))
+    first = executor.call(claim(1))
+    assert (ids(first), first.left) == ("", 500)
+    after = observe(executor)
+    assert (len(after.ready), after.meta, after.wake) == (500, {"stale_ready": 499}, 1)
+    second = executor.call(claim(1))
+    assert (ids(second), second.left) == ("a", 0)
+    assert observe(executor).meta == {"token": "T+0", "delivered": 1}
+
+
+def test_a_claim_run_again_returns_what_is_still_held_and_renews_only_that(executor):
+    plant(executor, waiting("abcdefgh") + World(pending={"z": 0}, headers={"h": "hh"}))
+    call = claim(8)
+    first = deliver(executor, call).deliveries
+    receipts = {one.id: Receipt(one.id, one.token) for one in first}
+    executor.call(calls.ack([receipts["a"]]))
+    executor.call(calls.nack([Failure(*receipts["b"], 90_000, "boom")]))
+    executor.call(calls.release([receipts["c"]]))
+    executor.call(calls.extend([receipts["d"]], lease=99_000))
+    executor.call(calls.release([receipts["e"]]))
+    second = executor.call(at(5).ready_to_unack(1, lease=70_000, holder="other")).deliveries
+    executor.client.zadd(KEYS.unack, {"f": NOW - 1})
+    executor.call(calls.unack_to_retry())
+    assert [one.id for one in second] == ["e"]  # the last one released is the first of ready
+    before = observe(executor)
+
+    again = deliver(executor, at(10).ready_to_unack(8, lease=30_000, holder="me"))
+    assert again.deliveries == [one for one in first if one.id in "dgh"]
+    assert (again.now, again.deadline, again.left) == (NOW + 10, NOW + 30_010, 2)
+    assert observe(executor) == before.but(unack=before.unack | dict.fromkeys("dgh", 30_010))
+
+
+def test_a_claim_run_again_after_a_purge_brings_nothing_of_a_new_life(executor):
+    plant(executor, waiting("a"))
+    assert ids(deliver(executor, claim(1))) == "a"
+    executor.call(calls.purge())
+    plant(executor, waiting("a"))
+    assert ids(executor.call(claim(1))) == "a"
+    before = observe(executor)
+    assert deliver(executor, claim(1)).deliveries == []
+    assert observe(executor) == before
+
+
+def test_an_empty_claim_run_again_stays_empty(executor):
+    assert deliver(executor, claim(1)).deliveries == []
+    plant(executor, waiting("a"))
+    again = deliver(executor, claim(1))
+    assert (again.deliveries, again.left) == ([], 1)
+    assert observe(executor) == waiting("a")
+
+
+def test_claims_of_several_slots_share_the_list(executor):
+    plant(executor, waiting("abc"))
+    brought = [ids(deliver(executor, claim(1), slot=slot)) for slot in ("one", "two", "three", "one", "two")]
+    assert brought == ["a", "b", "c", "a", "b"]
+
+
+def test_without_an_override_the_servers_clock_gives_lease_and_token(executor):
+    plant(executor, waiting("a"))
+    before = microseconds(executor)
+    claimed = executor.call(Calls(KEYS).ready_to_unack(1, lease=1000, holder="me"))
+    after = microseconds(executor)
+    assert before <= claimed.deliveries[0].token <= after
+    assert before // 1000 <= claimed.now <= after // 1000
+    assert claimed.deadline == claimed.now + 1000
+
+
+def microseconds(executor) -> int:
+    seconds, rest = executor.client.time()
+    return int(seconds) * 1_000_000 + int(rest)

@@ -1,0 +1,66 @@
+"""Garbage collection over many calls, and the call slots it prunes."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.answers import Collected
+from delayq.calls import Call
+from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, observe_replies, plant
+
+
+def collect(*, limit: int = 1000, slot_ttl: int = 1000) -> Call[Collected]:
+    return calls.collect_garbage(limit=limit, dead_max=1000, dead_ttl=1000, slot_ttl=slot_ttl)
+
+
+def test_no_more_than_the_limit_are_collected_and_each_once(executor):
+    plant(
+        executor,
+        World(
+            garbage=set("abcde"),
+            messages={id: id.upper() for id in "abcde"},
+            retries=dict.fromkeys("abcde", 0),
+            deliveries=dict.fromkeys("abcde", "garbage -5 1 T-9 T-9 w"),
+        ),
+    )
+    answers = [executor.call(collect(limit=2)) for _ in range(4)]
+    assert answers == [(2, 0, 3), (2, 0, 1), (1, 0, 0), (0, 0, 0)]
+    after = observe(executor)
+    assert after.dead.keys() == {f"{id}:T-9" for id in "abcde"}
+    assert {entry[0]: dead.payload for entry, dead in after.dead_messages.items()} == {id: id.upper() for id in "abcde"}
+    assert after.but(dead={}, dead_messages={}, dead_ids={}) == World(meta={"dead": 5})
+
+
+def test_slots_silent_for_longer_than_their_time_are_forgotten(executor):
+    executor.client.hset(
+        KEYS.replies,
+        mapping={
+            "silent": f"7 {NOW - 1001} 1",
+            "not yet": f"8 {NOW - 1000} 0 1 2",
+            "busy": f"9 {NOW} ",
+            "me": f"1 {NOW - 5000} 1",
+        },
+    )
+    assert deliver(executor, collect(), slot="me", sequence=2) == (0, 0, 0)
+    assert observe_replies(executor) == {
+        b"not yet": f"8 {NOW - 1000} 0 1 2".encode(),
+        b"busy": f"9 {NOW} ".encode(),
+        b"me": f"2 {NOW} 0 0 0".encode(),
+    }
+    assert observe(executor) == World()
+
+
+@pytest.mark.parametrize("slots", [300, 3000])
+def test_many_slots_are_looked_at_in_turns(executor, slots):
+    executor.client.hset(
+        KEYS.replies,
+        mapping={f"slot-{n}": f"1 {NOW - 2000 * (n % 2)} 1" for n in range(slots)},
+    )
+    calls_made = 0
+    while "slot_cursor" in observe(executor).meta or not calls_made:
+        deliver(executor, collect(), slot="me", sequence=calls_made)
+        calls_made += 1
+        assert calls_made <= slots / 50
+    left = observe_replies(executor).keys() - {b"me"}
+    assert left == {f"slot-{n}".encode() for n in range(0, slots, 2)}
+    assert observe(executor) == World()

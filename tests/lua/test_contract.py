@@ -1,0 +1,208 @@
+"""Header and body of every script say the same, and both agree with the Python that calls them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+
+import pytest
+
+from delayq.calls import Calls
+from delayq.keys import Keys
+from delayq.script import script as load
+from delayq.states import TRANSITIONS
+from tests.lua.tables import LUA, MUTATING, SCRIPTS
+
+PARTS = [part.name for part in fields(Keys)]
+TYPES = dict(re.findall(r'^    (\w+): str\n    """(zset|list|set|hash): ', inspect.getsource(Keys), re.MULTILINE))
+LABELS = ["KEYS", "ARGV", "Returns", "Re-run", "Uses"]
+BOUND_AS = {"now": "override", "retries": "budget"}
+"""Arguments that go by another name in a body, where that of the header is taken by a key or by what is made of it."""
+
+
+def source(name: str) -> str:
+    return (LUA / f"{name}.lua").read_text()
+
+
+def header(name: str) -> dict[str, str]:
+    """Return the paragraphs of a header by their labels; what comes before the first is the purpose."""
+    lines = []
+    for line in source(name).splitlines():
+        if not line.startswith("--"):
+            break
+        lines.append(line.removeprefix("--").strip())
+    labels = "|".join(LABELS)
+    purpose, *rest = re.split(rf"\s*\b({labels}): ", " ".join(lines))
+    return {"purpose": purpose} | dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def body(name: str) -> str:
+    """Return the code of a script: its lines without comments."""
+    return "\n".join(re.sub(r"(^|\s)--.*", "", line) for line in source(name).splitlines())
+
+
+def declared_keys(name: str) -> list[tuple[str, str]]:
+    return [(part, kind) for part, kind in (entry.split(" ") for entry in header(name)["KEYS"].split(", "))]
+
+
+def declared_arguments(name: str) -> tuple[list[str], bool]:
+    """Return the names of the leading arguments, and whether more of them follow."""
+    text = re.sub(r" ?\([^()]*\)", "", header(name)["ARGV"])
+    leading, then, _ = text.partition("then ")
+    return [entry.strip() for entry in leading.split(",") if entry.strip()], bool(then)
+
+
+def bound(name: str, array: str) -> dict[int, str]:
+    """Return the names that a body gives to the elements of KEYS or ARGV, by position."""
+    found: dict[int, str] = {}
+    for names, values in re.findall(
+        r"^local ([\w, ]+?)\s*=\s*(.+)$",
+        re.sub(r",\s*\n\s*", ", ", re.sub(r"=\s*\n\s*", "= ", body(name))),
+        re.MULTILINE,
+    ):
+        targets = names.split(", ")
+        if values == f"unpack({array})":
+            found |= dict(enumerate(targets, 1))
+        elif match := re.fullmatch(rf"unpack\({array}, 1, (\d+)\)", values):
+            assert int(match[1]) == len(targets)
+            found |= dict(enumerate(targets, 1))
+        else:
+            places = re.findall(rf"^(?:tonumber\()?{array}\[(\d+)\]\)?$", values.replace(", ", "\n"), re.MULTILINE)
+            if len(places) == len(targets):
+                found |= {int(place): target for place, target in zip(places, targets, strict=True)}
+    return found
+
+
+def functions(fragment: str) -> set[str]:
+    return set(re.findall(r"^local function (\w+)", (LUA / "lib" / f"{fragment}.lua").read_text(), re.MULTILINE))
+
+
+FRAGMENTS = {path.stem: functions(path.stem) for path in (LUA / "lib").glob("*.lua")}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_header_tells_everything_in_order(name):
+    told = header(name)
+    assert re.fullmatch(r"[A-Z][^.]*\.( .*\.)?", told["purpose"])
+    labels = [label for label in told if label != "purpose"]
+    assert labels == [label for label in LABELS if label in labels]
+    assert {*LABELS[:4]} <= set(labels)
+    assert all(told.values())
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_keys_are_parts_of_a_queue_with_their_types_in_the_order_of_the_body(name):
+    declared = declared_keys(name)
+    assert [part for part, _ in declared] == list(load(name).parts)
+    assert [(part, TYPES[part]) for part, _ in declared] == declared
+    assert len({part for part, _ in declared}) == len(declared)
+    names = bound(name, "KEYS")
+    if name == "purge":  # which deletes most of its keys without a word about them
+        assert "unpack(KEYS, 1, 11)" in body(name)
+        assert [names[12], names[13]] == [part for part, _ in declared[11:]]
+        assert declared[6][0] == "messages"
+        assert set(re.findall(r"KEYS\[(\d+)\]", body(name))) == {"7", "12", "13"}
+    else:
+        assert list(names.values()) == [part for part, _ in declared]
+        assert body(name).count("KEYS") == 1
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_arguments_are_bound_in_the_order_of_the_header(name):
+    declared, more = declared_arguments(name)
+    names = bound(name, "ARGV")
+    if name == "counts":
+        assert declared == ["now"]
+        assert "clock(ARGV[1])" in body(name)
+        return
+    assert sorted(names) == list(range(1, len(declared) + 1))
+    for place, told in enumerate(declared, 1):
+        assert names[place] in {told, BOUND_AS.get(told)}
+    if name in MUTATING:
+        assert declared[:3] == ["slot", "sequence", "now"]
+        assert re.search(r"^local past = answered\(replies, slot, sequence\)$", body(name), re.MULTILINE)
+    assert more is ("#ARGV" in body(name))
+    if more:
+        starts = set(re.findall(r"for i = (\d+), #ARGV", body(name)))
+        assert starts == {str(len(declared) + 1)}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_uses_exactly_the_fragments_it_names(name):
+    own = set(re.findall(r"local function (\w+)", body(name)))
+    called = set(re.findall(r"(?<![.\w])(\w+)\(", body(name))) - own
+    used = {fragment for fragment, offered in FRAGMENTS.items() if offered & called}
+    named = header(name).get("Uses", "").split(", ") if "Uses" in header(name) else []
+    assert sorted(named) == sorted(used)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_a_rerun_does_is_told(name):
+    told = header(name)["Re-run"]
+    if name not in MUTATING:
+        assert told == "reads only."
+    elif name == "ready_to_unack":
+        assert told == "returns what is still leased under the remembered tokens, with its lease renewed."
+    else:
+        again = name in ("pending_to_ready", "unack_to_retry")
+        looks = "; a call that moved nothing has nothing to remember and looks again" if again else ""
+        assert told == f"answers what it answered{looks}."
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_commands_touch_only_declared_keys(name):
+    text = body(name)
+    keys = {part for part, _ in declared_keys(name)}
+    # A loop over keys, a table of keys and a parameter that is given keys count as what they stand for.
+    for variable, values in re.findall(r"for _, (\w+) in ipairs\(\{([^}]*)\}\)", text):
+        assert set(values.split(", ")) <= keys
+        keys.add(variable)
+    for variable, values in re.findall(r"^local (\w+) = \{(\w+ = \w+(?:, \w+ = \w+)*)\}", text, re.MULTILINE):
+        if {value.split(" = ")[1] for value in values.split(", ")} <= keys:
+            keys.add(f"{variable}[state]")
+    for function, parameter in re.findall(r"local function (\w+)\((\w+)", text):
+        given = set(re.findall(rf"(?<!function )\b{function}\((\w+),", text))
+        if given and given <= keys:
+            keys.add(parameter)
+    touched = set(re.findall(r"redis\.call\('\w+', ([\w\[\]]+)", text))
+    unpacked = set(re.findall(r"redis\.call\('\w+', (unpack\([^)]*\))", text))
+    assert text.count("redis.call(") == len(re.findall(r"redis\.call\('[A-Z]+'", text))
+    assert touched - keys <= ({"KEYS[7]", "unpack"} if name == "purge" else set())
+    assert unpacked <= ({"unpack(KEYS, 1, 11)"} if name == "purge" else set())
+
+
+@pytest.mark.parametrize("name", sorted(FRAGMENTS))
+def test_fragments_touch_only_what_they_are_given(name):
+    text = (LUA / "lib" / f"{name}.lua").read_text()
+    parameters = {
+        parameter for given in re.findall(r"local function \w+\(([^)]*)\)", text) for parameter in given.split(", ")
+    }
+    assert set(re.findall(r"redis\.call\('\w+', (\w+)", text)) <= parameters
+    assert "KEYS" not in text
+    assert "ARGV" not in text
+
+
+@pytest.mark.parametrize("path", sorted(LUA.rglob("*.lua")), ids=lambda path: path.stem)
+def test_no_key_is_built_and_no_script_is_long(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 100
+    assert "redis.pcall" not in text
+    code = re.sub(r"(?m)(^|\s)--.*", "", text)
+    assert not re.search(r"KEYS[^\n]*\.\.|\.\.[^\n]*KEYS", code)
+    for part in PARTS:
+        assert not re.search(rf"(?<![.\w]){part}\s*\.\.|\.\.\s*{part}(?![\w.])", code)
+
+
+def test_fragments_are_all_in_use():
+    assert {name for script in SCRIPTS for name in header(script).get("Uses", "").split(", ")} - {""} == set(FRAGMENTS)
+
+
+def test_every_transition_is_a_script():
+    assert {transition.script for transition in TRANSITIONS} <= set(MUTATING)
+
+
+def test_every_call_is_the_script_of_its_name():
+    text = inspect.getsource(Calls)
+    called = re.findall(r'^    def (\w+)\((?:(?!    def ).)*?self\._call\(\s*"(\w+)"', text, re.MULTILINE | re.DOTALL)
+    assert sorted(called) == [(name, name) for name in SCRIPTS]

@@ -1,0 +1,168 @@
+"""A thousand ids, the most one call may carry, are no trouble for any script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
+from delayq.calls import Failure, Outgoing, Receipt, Rejection
+from delayq.ids import new_id
+from delayq.script import MOST_IDS
+from tests.lua.tables import MUTATING
+from tests.support.scripts import NOW, Case, Dead, T, World, calls, deliver, observe, plant
+
+IDS = sorted(new_id() for _ in range(MOST_IDS))
+ENTRIES = [f"{id}:{T - 7}" for id in IDS]
+RECEIPTS = [Receipt(id, T - 7) for id in IDS]
+
+
+def each(value: Any) -> dict[str, Any]:
+    return dict.fromkeys(IDS, value)
+
+
+def sent(**places: Any) -> World:
+    return World(messages=each("m"), retries=each(2), headers=each("h")).but(**places)
+
+
+def delivered(state: str, **places: Any) -> World:
+    return sent(deliveries=each(f"{state} -5 1 T-7 T-7 w"), errors=each("e")).but(**places)
+
+
+PENDING = sent(pending=each(-5))
+READY = delivered("ready", ready=IDS)
+LEASED = delivered("leased", unack=each(-5))
+BACKOFF = delivered("backoff", unack=each(-5), meta={"backoffs": MOST_IDS})
+RETRY = delivered("retry", retry=IDS)
+GARBAGE = delivered("garbage", garbage=set(IDS), retries=each(0))
+
+
+def dead(died: int, reason: str, retries: int, error: str = "e") -> World:
+    return World(
+        dead={f"{id}:T-7": died for id in IDS},
+        dead_messages={f"{id}:T-7": Dead(1, retries, -5, died, reason, error, "h", "m") for id in IDS},
+        dead_ids=each("T-7"),
+    )
+
+
+def claimed(retrying: bool) -> tuple[Claimed, World]:
+    deliveries = [Delivery(id, T + n, b"m", 2, NOW - 5, 2, b"h") for n, id in enumerate(IDS)]
+    after = delivered(
+        "leased",
+        unack=each(100),
+        deliveries={id: f"leased -5 2 T-7 T+{n} me" for n, id in enumerate(IDS)},
+        meta={"token": f"T+{MOST_IDS - 1}", "delivered": MOST_IDS},
+    )
+    return Claimed(NOW, NOW + 100, 0, deliveries), after
+
+
+def digits(digit: int) -> str:
+    return str(digit) * MOST_IDS
+
+
+OUT = [Outgoing(id, 50, 2, b"m", b"h") for id in IDS]
+FAILURES = [Failure(*receipt, 50, "boom") for receipt in RECEIPTS]
+REJECTIONS = [Rejection(*receipt, "no", "") for receipt in RECEIPTS]
+NEW = sent(pending=each(50))
+AGAIN = delivered("pending", pending=each(50), deliveries=each("pending 50 1 T-7 T-7 w"))
+FAILED = delivered("backoff", unack=each(50), retries=each(1), errors=each("boom"))
+EXPIRED = {"errors": each("lease expired"), "meta": {"expired": MOST_IDS}}
+CLAIM = calls.ready_to_unack(MOST_IDS, lease=100, holder="me")
+COLLECT = calls.collect_garbage(limit=MOST_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50)
+COLLECT_NAMED = calls.collect_garbage(limit=MOST_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50, ids=IDS)
+TRIM = calls.collect_garbage(limit=MOST_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
+SENT = {"meta": {"sent": MOST_IDS}, "wake": 1}
+BURIED = {"meta": {"dead": MOST_IDS}}
+
+CASES = [
+    Case("new", World(), calls.send(OUT, replace=False, max_length=MOST_IDS), digits(1), NEW.but(**SENT)),
+    Case("replaced", BACKOFF, calls.send(OUT, replace=True, max_length=None), digits(2), NEW.but(wake=1)),
+    Case(
+        "fresh",
+        PENDING,
+        calls.pending_to_ready(),
+        Promoted(MOST_IDS, -1, -1, MOST_IDS, 0, NOW),
+        sent(ready=IDS, deliveries=each("ready -5 0 0 0 -")),
+    ),
+    Case("from ready", READY, CLAIM, *claimed(False)),
+    Case("from retry", RETRY, CLAIM, *claimed(True)),
+    Case("leases", LEASED, calls.unack_to_retry(), Expired(MOST_IDS, 0, -1), RETRY.but(retries=each(1), **EXPIRED)),
+    Case(
+        "last leases",
+        LEASED.but(retries=each(0)),
+        calls.unack_to_retry(),
+        Expired(0, MOST_IDS, -1),
+        GARBAGE.but(**EXPIRED),
+    ),
+    Case("delays", BACKOFF, calls.unack_to_retry(), Expired(MOST_IDS, 0, -1), RETRY),
+    Case("leased", LEASED, calls.ack(RECEIPTS), digits(1), World(meta={"acked": MOST_IDS})),
+    Case(
+        "failed",
+        LEASED,
+        calls.nack(FAILURES),
+        digits(1),
+        FAILED.but(meta={"backoffs": MOST_IDS, "nacked": MOST_IDS}, wake=1),
+    ),
+    Case(
+        "spent",
+        LEASED.but(retries=each(0)),
+        calls.nack(FAILURES),
+        digits(2),
+        GARBAGE.but(errors=each("boom"), meta={"nacked": MOST_IDS}),
+    ),
+    Case(
+        "released",
+        LEASED,
+        calls.release(RECEIPTS),
+        digits(1),
+        READY.but(deliveries=each("ready -5 0 T-7 T-7 w"), meta={"released": MOST_IDS}, wake=1),
+    ),
+    Case("extended", LEASED, calls.extend(RECEIPTS, lease=100), digits(1), LEASED.but(unack=each(100))),
+    Case("rejected", LEASED, calls.reject(REJECTIONS), digits(1), dead(0, "no", 2).but(**BURIED)),
+    Case("cancelled", BACKOFF, calls.cancel(IDS), digits(1), World(meta={"cancelled": MOST_IDS})),
+    Case(
+        "rescheduled",
+        BACKOFF,
+        calls.reschedule([(id, 50) for id in IDS]),
+        digits(1),
+        AGAIN.but(meta={"rescheduled": MOST_IDS}, wake=1),
+    ),
+    Case("collected", GARBAGE, COLLECT, Collected(MOST_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
+    Case("named", GARBAGE, COLLECT_NAMED, Collected(MOST_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
+    Case(
+        "trimmed at once",
+        GARBAGE,
+        TRIM,
+        Collected(MOST_IDS, MOST_IDS, 0),
+        World(meta={"dead": MOST_IDS, "trimmed": MOST_IDS}),
+    ),
+    Case(
+        "redriven",
+        dead(-5, "no", 2),
+        calls.redrive(ENTRIES, retries=None),
+        digits(1),
+        sent(pending=each(0), meta={"redriven": MOST_IDS}, wake=1),
+    ),
+    Case(
+        "purged dead",
+        dead(-5, "no", 2),
+        calls.dead_purge(ENTRIES),
+        digits(1),
+        World(meta={"purged": MOST_IDS}),
+    ),
+    Case("purged", BACKOFF, calls.purge(), MOST_IDS, World(meta={"purged": MOST_IDS})),
+]
+
+
+def test_no_script_is_left_out():
+    assert {case.call.script.name for case in CASES} == set(MUTATING)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
+def test_a_thousand_ids_in_one_call(executor, case: Case):
+    plant(executor, case.before)
+    assert deliver(executor, case.call) == case.answer
+    assert observe(executor) == case.after
+    assert deliver(executor, case.call) == case.answer
+    assert observe(executor) == case.after

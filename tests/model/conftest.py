@@ -1,0 +1,5 @@
+"""Failures of the model's helpers show what was compared."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.model.machine", "tests.model.model", "tests.model.scan")

@@ -1,0 +1,60 @@
+"""The state machine bites: scripts with one mistake each are found out within a few thousand steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from delayq import script
+from delayq.errors import ServerError
+from tests.model.running import connected, run
+
+pytestmark = pytest.mark.timeout(300)
+
+STEPS = 20_000
+"""Hypothesis ends at the first failure, mostly within some hundred steps."""
+
+
+class Mutant(NamedTuple):
+    """A mistake: in this file, this text is replaced by that."""
+
+    name: str
+    file: str
+    text: str
+    instead: str
+
+
+MUTANTS = [
+    Mutant("nack does not look at the token", "nack.lua", "and token == ARGV[at + 1] ", ""),
+    Mutant("ack does not look at the life", "ack.lua", "tonumber(first) <= token and ", ""),
+    Mutant("ack takes what is to be collected", "ack.lua", "and state ~= 'garbage' ", ""),
+    Mutant("a message is promoted early", "pending_to_ready.lua", "'-inf', now,", "'-inf', now + 1,"),
+    Mutant("a claim trusts every entry", "ready_to_unack.lua", "is ~= state or seen[id]", "not is or seen[id]"),
+    Mutant("tokens follow the clock back", "ready_to_unack.lua", "math.max((counters[1] or 0) + 1, time)", "time"),
+    Mutant("a replayed claim returns what was lost", "ready_to_unack.lua", "and last == token and", "and"),
+    Mutant("a release is charged", "release.lua", "attempts - 1", "attempts"),
+    Mutant("a backoff is charged twice", "unack_to_retry.lua", "if state == 'backoff' then", "if state == 'none' then"),
+    Mutant(
+        *("a stale entry is not counted", "lib/leave.lua"),
+        *("redis.call('HINCRBY', meta, 'stale_retry', #leaving.retry)", "local _"),
+    ),
+    Mutant("a re-run executes again", "lib/once.lua", "if sequence == number then return answer end", ""),
+    Mutant("a redrive onto a living id", "redrive.lua", "redis.call('HEXISTS', messages, id) == 1", "false"),
+    Mutant("nobody is woken", "send.lua", "tonumber(earliest) < tonumber(first)", "false"),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mistake_is_found(mutant, redis_url, monkeypatch):
+    read = script._read
+    source = read(mutant.file)
+    assert source.count(mutant.text) == 1, "the script has changed: change this mutant with it"
+    changed = {mutant.file: source.replace(mutant.text, mutant.instead)}
+    monkeypatch.setattr(script, "_read", lambda path: changed.get(path) or read(path))
+    script.script.cache_clear()
+    try:
+        with connected(redis_url) as executor, pytest.raises((AssertionError, ServerError)):
+            run(executor, STEPS, shrink=False)
+    finally:
+        script.script.cache_clear()

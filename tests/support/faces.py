@@ -1,0 +1,197 @@
+"""Both faces of a queue under one blocking interface, so that one test body is run against either.
+
+`Blocking` opens a `DelayQueue` as it is. `Asyncio` opens an `AsyncDelayQueue` that lives in an event loop of its own
+thread, and answers with a stand-in whose methods wait for the coroutines. A callback is a plain function here as there:
+it runs in a thread, and what it calls is carried out by the very task in which the asyncio face called it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from delayq import AsyncConsuming, AsyncDeadLetter, AsyncDelayQueue, AsyncLease, AsyncMessage, DelayQueue
+
+Errand = tuple[Callable[[], Any], "Future[Any]"]
+
+
+class Blocking:
+    """The blocking face."""
+
+    def open(self, name: str, **options: Any) -> Any:
+        """Open a queue."""
+        return DelayQueue(name, **options)
+
+    def client(self, url: str, **options: Any) -> Any:
+        """Return a client such as a user may pass to a queue."""
+        return redis.Redis.from_url(url, **options)
+
+    def do(self, make: Callable[[], Any]) -> Any:
+        """Call something of a client."""
+        return make()
+
+    def close(self) -> None:
+        """Nothing needs to be ended."""
+
+
+class Asyncio:
+    """The asyncio face, with an event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._threads = ThreadPoolExecutor(64, thread_name_prefix="callback")
+        self._here = threading.local()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True)
+        self._thread.start()
+
+    def open(self, name: str, *, callback: Any = None, **options: Any) -> Any:
+        """Open the asyncio face of a queue, under the interface of the blocking one."""
+        queue = self.do(lambda: AsyncDelayQueue(name, **options))
+        if callback is not None:
+            queue.callback(callback)
+        return queue
+
+    def client(self, url: str, **options: Any) -> Any:
+        """Return a client such as a user may pass to a queue."""
+        return redis.asyncio.Redis.from_url(url, **options)
+
+    def do(self, make: Callable[[], Any]) -> Any:
+        """Call in the loop, await what can be awaited, and return the result; from a callback, within its task."""
+        errand: Errand = (make, Future())
+        desk: _Desk | None = getattr(self._here, "desk", None)
+        if desk is not None:
+            self._loop.call_soon_threadsafe(desk.leave, errand)
+        else:
+            asyncio.run_coroutine_threadsafe(self._carry_out(errand), self._loop)
+        return self._stand(errand[1].result())
+
+    def adapt(self, callback: Callable[[Any], Any]) -> Callable[[AsyncMessage[Any]], Awaitable[Any]]:
+        """Return a coroutine function that runs a plain callback in a thread and does its errands meanwhile."""
+
+        async def adapted(message: AsyncMessage[Any]) -> Any:
+            desk = _Desk()
+            ending: Future[Any] = Future()
+            self._threads.submit(self._call, callback, Stand(message, self), desk, ending)
+            try:
+                while (errand := await desk.errands.get()) is not None:
+                    await self._carry_out(errand)
+            finally:
+                desk.close()
+            result, error = ending.result()
+            if error is not None:
+                raise error
+            return result
+
+        return adapted
+
+    def close(self) -> None:
+        """End the loop, its tasks and its thread."""
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._threads.shutdown(wait=False)
+
+    def _call(
+        self,
+        callback: Callable[[Any], Any],
+        message: Any,
+        desk: _Desk,
+        ending: Future[tuple[Any, BaseException | None]],
+    ) -> None:
+        self._here.desk = desk
+        try:
+            ending.set_result((callback(message), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the task
+            ending.set_result((None, error))
+        finally:
+            del self._here.desk
+            self._loop.call_soon_threadsafe(desk.errands.put_nowait, None)
+
+    async def _carry_out(self, errand: Errand) -> None:
+        make, future = errand
+        try:
+            result = make()
+            if isinstance(result, Awaitable):
+                result = await result
+        except BaseException as error:
+            future.set_exception(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            future.set_result(result)
+
+    def _stand(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._stand(one) for one in result]
+        return Stand(result, self) if isinstance(result, _ASYNC) else result
+
+
+class Stand:
+    """Stands for an object of the asyncio face: what is called is carried out in the loop, and waited for."""
+
+    def __init__(self, subject: Any, loop: Asyncio) -> None:
+        self._subject = subject
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._subject, name)
+        if not callable(found):
+            return self._loop._stand(found)
+        return lambda *args, **options: self._loop.do(lambda: found(*args, **options))
+
+    def callback(self, function: Any) -> Any:
+        self._subject.callback(self._loop.adapt(function))
+        return function
+
+    def __enter__(self) -> Any:
+        entered = self._loop.do(lambda: self._subject.__aenter__())
+        return self if entered is self._subject else entered
+
+    def __exit__(self, *raised: object) -> Any:
+        return self._loop.do(lambda: self._subject.__aexit__(*raised))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loop._stand(list(self._subject)))
+
+    def __len__(self) -> int:
+        return len(self._subject)
+
+    def __repr__(self) -> str:
+        return repr(self._subject)
+
+
+class _Desk:
+    """Where a callback's thread leaves what its task is to do; used in the loop only."""
+
+    def __init__(self) -> None:
+        self.errands: asyncio.Queue[Errand | None] = asyncio.Queue()
+        self._closed = False
+
+    def leave(self, errand: Errand) -> None:
+        if self._closed:
+            errand[1].set_exception(asyncio.CancelledError())
+        else:
+            self.errands.put_nowait(errand)
+
+    def close(self) -> None:
+        self._closed = True
+        while not self.errands.empty():
+            if errand := self.errands.get_nowait():
+                errand[1].set_exception(asyncio.CancelledError())
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_ASYNC = (AsyncDelayQueue, AsyncMessage, AsyncLease, AsyncConsuming, AsyncDeadLetter)

@@ -1,0 +1,187 @@
+"""The options of a queue are validated once, when it is made."""
+
+import ast
+import inspect
+import math
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, config
+from delayq.config import MOST_CONCURRENCY, MOST_PREFETCH, MOST_RETRIES, Settings, find_url, nack_wait, read_settings
+
+DURATIONS = {
+    "tick": (10, 3_600_000),
+    "lease": (100, None),
+    "max_consume_duration": (10, None),
+    "nack_delay": (0, None),
+    "grace": (0, None),
+    "dead_ttl": (0, None),
+    "deadline": (1, None),
+    "socket_timeout": (10, None),
+}
+"""Each with its least and its most in milliseconds."""
+
+NUMBERS = {
+    "concurrency": (1, MOST_CONCURRENCY),
+    "prefetch": (0, MOST_PREFETCH),
+    "fetch_limit": (1, 1_000_000),
+    "default_retries": (0, MOST_RETRIES),
+    "max_payload": (1, 512 << 20),
+    "max_length": (1, 1 << 40),
+    "dead_max": (0, 1 << 40),
+}
+OPTIONAL = {"prefetch", "fetch_limit", "max_length"}
+ELSEWHERE = {"url", "redis", "prefix", "codec", "strict"}
+
+
+def test_every_option_is_covered_here():
+    assert set(QueueOptions.__annotations__) == set(DURATIONS) | set(NUMBERS) | ELSEWHERE
+
+
+def test_every_option_is_documented():
+    (declared,) = (
+        node
+        for node in ast.parse(inspect.getsource(config)).body
+        if isinstance(node, ast.ClassDef) and node.name == "QueueOptions"
+    )
+    documented = {
+        option.target.id
+        for option, after in zip(declared.body, declared.body[1:], strict=False)
+        if isinstance(option, ast.AnnAssign) and isinstance(after, ast.Expr) and len(after.value.value) > 20
+    }
+    assert documented == set(QueueOptions.__annotations__)
+
+
+def test_the_defaults_are_those_of_the_design():
+    assert read_settings({}) == Settings(
+        tick=1000,
+        lease=30_000,
+        max_consume_duration=600_000,
+        concurrency=1,
+        prefetch=None,
+        fetch_limit=None,
+        default_retries=3,
+        backoff=Backoff.constant(0),
+        grace=30_000,
+        max_payload=1 << 20,
+        max_length=None,
+        dead_max=10_000,
+        dead_ttl=30 * 86_400_000,
+        deadline=30_000,
+        socket_timeout=5000,
+        strict=False,
+    )
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+@pytest.mark.parametrize(
+    "value",
+    [math.inf, math.nan, -1, -0.001, True, False, 10**18, 10**5000, None, "", "1y", "-1s", [], object()],
+    ids=type,
+)
+def test_a_duration_out_of_range_is_refused_by_name(name, value):
+    with pytest.raises(ConfigurationError, match="delay" if name == "nack_delay" else name):
+        read_settings({name: value})
+
+
+@pytest.mark.parametrize(("name", "bounds"), DURATIONS.items())
+def test_a_duration_may_be_as_short_as_its_bound(name, bounds):
+    least, most = bounds
+    read_settings({name: timedelta(milliseconds=least)})
+    if least:
+        with pytest.raises(ConfigurationError):
+            read_settings({name: timedelta(milliseconds=least - 1)})
+    if most:
+        read_settings({name: timedelta(milliseconds=most)})
+        with pytest.raises(ConfigurationError):
+            read_settings({name: timedelta(milliseconds=most + 1)})
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", -1, 10**18, 10**5000, math.inf, math.nan, [], "1s"], ids=type)
+def test_a_number_out_of_range_is_refused_by_name(name, value):
+    with pytest.raises(ConfigurationError, match=f"{name} must be a whole number from"):
+        read_settings({name: value})
+
+
+@pytest.mark.parametrize(("name", "bounds"), NUMBERS.items())
+def test_a_number_may_lie_on_its_bounds(name, bounds):
+    least, most = bounds
+    for value in (least, most):
+        assert getattr(read_settings({name: value}), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(ConfigurationError):
+            read_settings({name: value})
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_only_what_has_a_default_of_none_can_be_none(name):
+    if name in OPTIONAL:
+        assert getattr(read_settings({name: None}), name) is None
+    else:
+        with pytest.raises(ConfigurationError):
+            read_settings({name: None})
+
+
+@pytest.mark.parametrize("value", [1, 0, "yes", "false", None, []], ids=repr)
+def test_strict_is_a_bool(value):
+    with pytest.raises(ConfigurationError, match="strict must be True or False"):
+        read_settings({"strict": value})
+    assert read_settings({"strict": True}).strict
+
+
+def test_a_nack_delay_may_be_a_backoff():
+    backoff = Backoff.exponential(1)
+    assert read_settings({"nack_delay": backoff}).backoff is backoff
+    assert read_settings({"nack_delay": "1m"}).backoff == Backoff.constant(60)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("concurency", "concurrency"),
+        ("max_retries", "default_retries"),
+        ("retries", "default_retries"),
+        ("Lease", "lease"),
+        ("ticks", "tick"),
+        ("nackdelay", "nack_delay"),
+        ("dead_tll", "dead_ttl"),
+        ("socket_time_out", "socket_timeout"),
+    ],
+)
+def test_an_unknown_option_names_the_one_that_was_meant(wrong, right):
+    with pytest.raises(ConfigurationError, match=f"unknown option '{wrong}'") as caught:
+        read_settings({wrong: 1})
+    if wrong != "max_retries":
+        assert f"did you mean '{right}'?" in str(caught.value)
+
+
+def test_an_option_like_no_other_is_just_unknown():
+    with pytest.raises(ConfigurationError, match=r"unknown option 'zzzzzz'$"):
+        read_settings({"zzzzzz": 1})
+
+
+def test_a_configuration_error_is_also_a_value_error():
+    assert issubclass(ConfigurationError, ValueError)
+    assert issubclass(ConfigurationError, DelayqError)
+
+
+@pytest.mark.parametrize(
+    ("delay", "wait"), [(0, 50), (0.05, 50), (0.051, 51), ("1s", 1000), (timedelta(microseconds=1), 50)]
+)
+def test_a_nack_waits_50_ms_at_least(delay, wait):
+    assert nack_wait(delay) == wait
+
+
+def test_the_url_is_the_option_else_the_environment_else_the_local_redis(monkeypatch):
+    assert find_url({}) == "redis://localhost:6379/0"
+    monkeypatch.setenv("DELAYQ_URL", "redis://from-environment")
+    assert find_url({}) == "redis://from-environment"
+    assert find_url({"url": "redis://from-option"}) == "redis://from-option"
+
+
+def test_settings_have_no_option_that_users_cannot_give():
+    renamed = {"backoff": "nack_delay"}
+    assert {renamed.get(field.name, field.name) for field in fields(Settings)} <= set(QueueOptions.__annotations__)

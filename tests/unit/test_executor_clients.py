@@ -1,0 +1,241 @@
+"""The clients that executors make or are given."""
+
+import asyncio
+
+import pytest
+import redis
+import redis.asyncio
+
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError
+from delayq.calls import Outgoing
+from delayq.executor import AsyncExecutor, Executor
+from tests.support.executors import Asyncio, Blocking
+
+SECRET = "canary-5ca1ab1e"
+
+
+def sending(calls, *ids, payload=b"1"):
+    return calls.send([Outgoing(id, 0, 3, payload, b"") for id in ids], replace=False, max_length=None)
+
+
+@pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost",
+        "localhost:6379",
+        "redis:localhost",
+        "redis//localhost",
+        "REDIS://localhost",
+        "sentinel://localhost",
+        "://",
+        " ",
+        f"{SECRET}@localhost",
+        f"user:{SECRET}@localhost:6379",
+        f"redis://:{SECRET}/x@localhost:6379/0",
+        f"redis://:{SECRET}#x@localhost:6379/0",
+        f"redis://user:{SECRET}?x@localhost",
+        f"redis://user:{SECRET}@localhost:port",
+        f"redis://user:{SECRET}@localhost:99999",
+        f"redis://user:{SECRET}@[::1",
+        f"redis://user:{SECRET}@localhost?nonsense=1",
+        f"redis://user:{SECRET}@localhost?socket_timeout=soon",
+        f"redis://user:{SECRET}@localhost?decode_responses=True",
+        f"unix://user:{SECRET}@/tmp/redis.sock?db=first",
+        5,
+        b"redis://localhost",
+        ["redis://localhost"],
+    ],
+    ids=lambda url: str(url).replace(SECRET, "…"),
+)
+def test_a_malformed_url_is_refused_without_showing_any_of_it(face, url):
+    with pytest.raises(ConfigurationError) as caught:
+        face("reminders", url=url)
+    error = caught.value
+    while error is not None:
+        assert SECRET not in str(error)
+        error = None if error.__suppress_context__ else error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost",
+        "redis://localhost:6380/5",
+        "redis://user:p%40ss%2Fword@host.example:6379/0",
+        "redis://host?socket_timeout=1.5&health_check_interval=10",
+        "redis://[::1]:6379/0",
+        "rediss://host.example:6380/0",
+        "unix:///tmp/redis.sock?db=1",
+        "memory://",
+        "memory://reminders",
+    ],
+)
+def test_a_well_formed_url_is_not_connected_to_before_it_is_used(face, url):
+    face("reminders", url=url)
+
+
+@pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
+def test_no_repr_and_no_str_shows_the_password(face):
+    queue = face("reminders", url=f"redis://user:{SECRET}@localhost:1/0", deadline="10ms")
+    for thing in (queue, queue._executor, queue._executor.client, queue.dead, queue.settings, queue._tools):
+        assert SECRET not in repr(thing)
+        assert SECRET not in str(thing)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
+def test_no_error_of_a_queue_shows_the_password(face, caplog):
+    queue = face("reminders", url=f"redis://user:{SECRET}@127.0.0.1:1/0", deadline="10ms")
+    count = queue.counts if face is DelayQueue else lambda: asyncio.run(queue.counts())
+    with pytest.raises(UnavailableError, match="cannot be reached") as caught:
+        count()
+    error = caught.value
+    while error is not None:
+        assert SECRET not in f"{error} {error!r}"
+        error = error.__cause__ or error.__context__
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("face", "client"),
+    [
+        (DelayQueue, redis.asyncio.Redis()),
+        (AsyncDelayQueue, redis.Redis()),
+        (DelayQueue, redis.ConnectionPool()),
+        (DelayQueue, redis.Redis),
+        (DelayQueue, "redis://localhost"),
+        (DelayQueue, object()),
+        (DelayQueue, 0),
+        (DelayQueue, False),
+    ],
+    ids=lambda one: getattr(one, "__name__", type(one).__name__),
+)
+def test_a_client_of_another_kind_is_refused(face, client):
+    with pytest.raises(ConfigurationError, match=r"redis must be a redis\..*Redis, not"):
+        face("reminders", redis=client)
+
+
+@pytest.mark.parametrize(
+    ("face", "kind"), [(DelayQueue, redis.Redis), (AsyncDelayQueue, redis.asyncio.Redis)], ids=["blocking", "asyncio"]
+)
+def test_a_client_that_decodes_is_refused_with_the_reason(face, kind):
+    with pytest.raises(ConfigurationError, match="decode_responses=True, and payloads are bytes"):
+        face("reminders", redis=kind(decode_responses=True))
+
+
+PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
+
+
+@PROTOCOLS
+def test_a_client_may_speak_either_protocol(redis_url, calls, protocol):
+    with redis.Redis.from_url(redis_url, protocol=protocol) as client:
+        _exercise(Blocking({"redis": client}), calls)
+
+
+@PROTOCOLS
+def test_an_asyncio_client_may_speak_either_protocol(redis_url, calls, protocol):
+    client = redis.asyncio.Redis.from_url(redis_url, protocol=protocol)
+    executor = Asyncio({"redis": client})
+    try:
+        _exercise(executor, calls)
+    finally:
+        executor.runner.run(client.aclose())
+        executor.close()
+
+
+def test_a_client_without_hiredis_does(redis_url, calls):
+    from redis._parsers import _RESP2Parser
+
+    with redis.Redis.from_url(redis_url, protocol=2) as client:
+        client.connection_pool.connection_kwargs["parser_class"] = _RESP2Parser
+        _exercise(Blocking({"redis": client}), calls)
+
+
+def test_a_pool_of_one_connection_that_the_application_uses_too_does(redis_url, calls):
+    pool = redis.BlockingConnectionPool.from_url(redis_url, max_connections=1, timeout=5)
+    with redis.Redis(connection_pool=pool) as client:
+        executor = Blocking({"redis": client})
+        client.set("mine", "1")
+        _exercise(executor, calls)
+        assert client.get("mine") == b"1"
+    pool.disconnect()
+
+
+def _exercise(executor, calls):
+    payload = bytes(range(256))
+    assert executor.call(sending(calls, "a", payload=payload)) == "1"
+    promoted, claimed = executor.run([calls.pending_to_ready(), calls.ready_to_unack(5, lease=1000, holder="me")])
+    assert promoted.moved == 1
+    (delivery,) = claimed.deliveries
+    assert (delivery.id, delivery.payload, delivery.headers) == ("a", payload, b"")
+    assert executor.call(calls.get("a")).payload == payload
+    assert executor.call(calls.get("b")) is None
+    assert executor.call(calls.counts()).active == 1
+    assert executor.call(calls.await_wake(0.01)) in (True, False)
+    assert executor.call(calls.purge()) == 1
+
+
+def test_closing_closes_what_delayq_made(redis_url, redis_client, calls):
+    before = redis_client.info("clients")["connected_clients"]
+    executor = Blocking({"url": redis_url})
+    executor.run_together(*([calls.counts()] for _ in range(5)))
+    assert redis_client.info("clients")["connected_clients"] > before
+    executor.close()
+    assert redis_client.info("clients")["connected_clients"] == before
+
+
+def test_closing_closes_what_the_asyncio_face_made(redis_url, redis_client, calls):
+    before = redis_client.info("clients")["connected_clients"]
+    executor = Asyncio({"url": redis_url})
+    executor.run_together(*([calls.counts()] for _ in range(5)))
+    assert redis_client.info("clients")["connected_clients"] > before
+    executor.close()
+    assert redis_client.info("clients")["connected_clients"] == before
+
+
+def test_closing_leaves_a_given_client_alone(redis_url, calls):
+    with redis.Redis.from_url(redis_url) as client:
+        executor = Blocking({"redis": client})
+        executor.call(calls.counts())
+        open_now = client.info("clients")["connected_clients"]
+        executor.close()
+        assert client.info("clients")["connected_clients"] == open_now
+
+
+def test_a_closed_executor_can_be_used_again(redis_url, calls):
+    executor = Blocking({"url": redis_url})
+    executor.call(calls.counts())
+    executor.close()
+    assert executor.call(calls.counts()).messages == 0
+    executor.close()
+
+
+def test_the_embedded_server_is_shared_by_name_within_the_process():
+    with DelayQueue("q", url="memory://clients-a") as one, DelayQueue("q", url="memory://clients-a") as same:
+        one.send_delay_msg(1)
+        assert same.counts().living == 1
+        with DelayQueue("q", url="memory://clients-b") as other:
+            assert other.counts().living == 0
+
+    async def scene():
+        async with AsyncDelayQueue("q", url="memory://clients-a") as face:
+            return (await face.counts()).living
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_without_the_extra_the_embedded_mode_says_what_to_install(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "fakeredis", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'delayq\[embedded\]'"):
+        DelayQueue("q", url="memory://clients-c")
+
+
+@pytest.mark.parametrize("kind", [Executor, AsyncExecutor])
+def test_a_blocking_wait_ends_well_within_the_time_out_of_the_socket(kind):
+    module = redis if kind is Executor else redis.asyncio
+    for timeout, longest in [(5, 2.5), (0.2, 0.1), (None, 60.0)]:
+        assert kind(module.Redis(socket_timeout=timeout), deadline=1, owned=False).longest_block == longest

@@ -1,0 +1,181 @@
+"""A Redis that does not answer: how long it is tried, and what is said about the outcome."""
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from delayq.calls import Outgoing
+from delayq.errors import OutcomeUnknown, ServerError, UnavailableError
+from tests.support.executors import Asyncio
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+
+
+def sending(calls, *ids):
+    return calls.send([Outgoing(id, 0, 3, b"1", b"") for id in ids], replace=False, max_length=None)
+
+
+@pytest.fixture
+def nobody():
+    """An address at which nobody listens."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"redis://127.0.0.1:{bound.getsockname()[1]}/0"
+
+
+def test_what_was_never_sent_is_said_not_to_have_been_carried_out(open_executor, nobody, calls):
+    executor = open_executor(nobody, deadline="200ms")
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match="send was not carried out: Redis cannot be reached") as caught:
+        executor.call(sending(calls, "a"))
+    assert 0.2 <= time.monotonic() - began < 1.3
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_what_was_sent_without_an_answer_is_said_to_be_unknown(open_executor, proxy, calls):
+    executor = open_executor(proxy.url, deadline="300ms", socket_timeout="100ms")
+    executor.call(sending(calls, "a"))
+    proxy.darken()
+    began = time.monotonic()
+    with pytest.raises(OutcomeUnknown, match="send: Redis stopped answering; it may or may not") as caught:
+        executor.call(sending(calls, "b"))
+    assert 0.3 <= time.monotonic() - began < 1.5
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_a_read_without_an_answer_is_just_unavailable(open_executor, proxy, calls):
+    executor = open_executor(proxy.url, deadline="200ms", socket_timeout="100ms")
+    executor.call(sending(calls, "a"))
+    proxy.darken()
+    with pytest.raises(UnavailableError, match="counts was not carried out"):
+        executor.call(calls.counts())
+
+
+def test_a_silent_server_that_was_never_reached_is_unavailable(open_executor, proxy, calls):
+    proxy.darken()
+    executor = open_executor(proxy.url, deadline="200ms", socket_timeout="100ms")
+    with pytest.raises(UnavailableError, match="was not carried out"):
+        executor.call(sending(calls, "a"))
+
+
+def test_each_call_of_a_round_trip_gets_its_own_error(open_executor, nobody, calls):
+    executor = open_executor(nobody, deadline="100ms")
+    errors = executor.run([sending(calls, "a"), calls.counts(), calls.await_wake(0.1)])
+    assert [type(error) for error in errors] == [UnavailableError] * 3
+    assert [str(error).split()[0] for error in errors] == ["send", "counts", "BLPOP"]
+
+
+def test_without_patience_there_is_one_attempt(open_executor, nobody, calls):
+    executor = open_executor(nobody, deadline="1h")
+    asked = []
+    began = time.monotonic()
+    (error,) = executor.run([sending(calls, "a")], patience=lambda: asked.append(1))
+    assert isinstance(error, UnavailableError)
+    assert len(asked) == 1
+    assert time.monotonic() - began < 1
+
+
+def test_with_patience_the_deadline_does_not_count_and_silence_is_logged_once(open_executor, nobody, calls, caplog):
+    executor = open_executor(nobody, deadline="1ms")
+    tries = iter(range(4))
+    (error,) = executor.run([sending(calls, "a")], patience=lambda: next(tries, None) is not None)
+    assert isinstance(error, UnavailableError)
+    assert next(tries, "all used") == "all used"
+    assert [record.message[:21] for record in caplog.records] == ["Redis does not answer"]
+
+
+def test_a_server_that_was_killed_and_comes_back_is_found_again(open_executor, start_redis, calls):
+    server = start_redis(tcp=True)
+    executor = open_executor(server.url)
+    executor.call(sending(calls, "a"))
+    server.kill()
+    failed = []
+
+    def patience():
+        if not failed:
+            failed.append(True)
+            server.start()
+        return True
+
+    assert executor.run([sending(calls, "b")], patience=patience) == ["1"]
+    assert failed
+
+
+def test_a_frozen_server_is_unknown_and_executes_once_when_it_thaws(open_executor, start_redis, calls):
+    server = start_redis()
+    executor = open_executor(server.url, deadline="200ms", socket_timeout="100ms")
+    executor.call(sending(calls, "a"))
+    server.pause()
+    try:
+        with pytest.raises(OutcomeUnknown):
+            executor.call(sending(calls, "b"))
+    finally:
+        server.resume()
+    assert executor.call(sending(calls, "b")) in ("0", "1")
+    with server.client() as client:
+        assert client.hlen(calls.keys.messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("userinfo", "says"),
+    [("", "HELLO must|NOAUTH"), (":wrong-5ca1ab1e@", "invalid|WRONGPASS"), ("me:wrong-5ca1ab1e@", "invalid|WRONGPASS")],
+)
+def test_a_refused_login_is_told_at_once_without_the_password(open_executor, start_redis, calls, userinfo, says):
+    server = start_redis(tcp=True)
+    with server.client() as client:
+        client.config_set("requirepass", "right-5ca1ab1e")
+        executor = open_executor(server.url.replace("redis://", f"redis://{userinfo}"))
+        began = time.monotonic()
+        with pytest.raises(ServerError, match=says) as caught:
+            executor.call(sending(calls, "a"))
+        assert time.monotonic() - began < 5
+        error = caught.value
+        while error is not None:
+            assert "5ca1ab1e" not in str(error)
+            error = error.__cause__ or error.__context__
+        client.config_set("requirepass", "")
+
+
+def test_a_cancelled_call_does_not_mix_up_the_answers_of_the_next(redis_url, redis_client, calls):
+    executor = Asyncio({"url": redis_url})
+    try:
+
+        async def scene():
+            core = executor.core
+            waiting = asyncio.create_task(core.call(calls.await_wake(5)))
+            await asyncio.to_thread(wait_until, lambda: redis_client.info("clients")["blocked_clients"])
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert await core.call(sending(calls, "a")) == "1"
+            assert (await core.call(calls.counts())).messages == 1
+
+        executor.runner.run(scene())
+    finally:
+        executor.close()
+
+
+def test_a_cancelled_call_keeps_its_slot_from_being_used_for_another(redis_url, redis_client, calls, proxy):
+    """Its request may still arrive; a later call under the same number would be taken for its repetition."""
+    executor = Asyncio({"url": proxy.url})
+    try:
+
+        async def scene():
+            core = executor.core
+            assert await core.call(sending(calls, "a")) == "1"
+            proxy.darken()
+            waiting = asyncio.create_task(core.call(sending(calls, "b")))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            proxy.lighten()
+            assert await core.call(sending(calls, "c")) == "1"
+
+        executor.runner.run(scene())
+        wait_until(lambda: redis_client.hlen(calls.keys.messages) == 3)
+    finally:
+        executor.close()

@@ -1,0 +1,83 @@
+"""Message ids."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from delayq.ids import new_id
+from delayq.keys import check_id
+
+
+def test_an_id_has_22_characters_of_a_message_id():
+    for _ in range(1000):
+        id = new_id()
+        assert re.fullmatch(r"[0-9A-Za-z]{22}", id)
+        check_id(id)
+
+
+def test_ids_sort_as_text_in_the_order_they_were_made():
+    ids = [new_id() for _ in range(20_000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_ids_say_when_they_were_made():
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    before = time.time_ns() // 1_000_000
+    number = 0
+    for character in new_id():
+        number = number * 62 + digits.index(character)
+    after = time.time_ns() // 1_000_000
+    assert before <= number >> 80 <= after
+    assert (number >> 76) & 15 == 7  # the version of a UUID
+    assert (number >> 62) & 3 == 2  # its variant
+
+
+def test_ids_are_unique_over_threads(monkeypatch):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    made = [[] for _ in range(8)]
+    ready = threading.Barrier(8)
+
+    def make(ids):
+        ready.wait()
+        ids.extend(new_id() for _ in range(5000))
+
+    try:
+        threads = [threading.Thread(target=make, args=[ids]) for ids in made]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len({id for ids in made for id in ids}) == 40_000
+    assert all(re.fullmatch(r"[0-9A-Za-z]{22}", id) for ids in made for id in ids)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_ids_are_unique_over_forks():
+    program = """
+import os, sys
+from delayq.ids import new_id
+new_id()
+children = []
+for _ in range(4):
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        os.write(write, "".join(new_id() for _ in range(1000)).encode())
+        os._exit(0)
+    os.close(write)
+    children.append(read)
+mine = [new_id() for _ in range(1000)]
+texts = [b"".join(iter(lambda: os.read(read, 1 << 16), b"")).decode() for read in children]
+ids = mine + [text[at:at + 22] for text in texts for at in range(0, len(text), 22)]
+assert len(ids) == 5000
+assert len(set(ids)) == 5000
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)

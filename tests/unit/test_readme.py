@@ -1,0 +1,373 @@
+"""README and handbook are true: their code runs, the drawing is that of the states, and what they name exists."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+import redis
+from click.testing import CliRunner
+
+import delayq
+from delayq import ConfigurationError, DelayQueue, QueueOptions, State
+from delayq.cli import main as cli
+from delayq.clock import HORIZON, milliseconds
+from delayq.config import read_settings
+from delayq.keys import Keys
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+HANDBOOK = sorted((ROOT / "delayq" / "docs").glob("*.md"))
+PAGES = [README, *HANDBOOK]
+TOPICS = {page.stem for page in HANDBOOK}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+class Block(NamedTuple):
+    """A fenced block of code, the line of the page that its first line is on, and why it is not run, if it is not."""
+
+    text: str
+    line: int
+    excuse: str
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    """Return the blocks of a language. Why one is not run stands in a comment above it."""
+    text = page.read_text()
+    found = re.finditer(r"(?:<!-- not run: (.+) -->\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [
+        Block(match[3], text.count("\n", 0, match.start(3)), match[1] or "") for match in found if match[2] == language
+    ]
+
+
+def inline(page: Path) -> list[str]:
+    """Return what a page has in inline code."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"`([^`\n]+)`", prose)
+
+
+def rows(page: Path, heading: str) -> Iterator[list[str]]:
+    """Yield the rows of every table with a heading, by their first cells' names."""
+    for table in re.findall(rf"^\| {heading} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE):
+        for row in table.splitlines():
+            yield [cell.strip() for cell in row.strip("|").split(" | ")]
+
+
+# What is to be run runs
+
+
+@pytest.fixture
+def workplace(redis_url, tmp_path, monkeypatch):
+    """A folder for the files of a page, and an empty Redis at DELAYQ_URL."""
+    monkeypatch.setenv("DELAYQ_URL", redis_url)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    terminated = signal.getsignal(signal.SIGTERM)
+    yield tmp_path
+    signal.signal(signal.SIGTERM, terminated)
+
+
+@every_page
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, workplace, capsys):
+    names: dict[str, Any] = {"__name__": "page"}
+    try:
+        for block in blocks(page, "python"):
+            titled = re.match(r"# (\w+\.py)\n", block.text)
+            if titled:
+                (workplace / titled[1]).write_text(block.text)
+            if block.excuse or (titled and titled[1].startswith(("test_", "conftest"))):
+                continue
+            # Blank lines before it make a traceback show the line of the page.
+            code = compile("\n" * block.line + block.text, page.name, "exec")
+            if ".run()" in block.text:
+                threading.Thread(target=stop_when_idle, args=(names,), daemon=True).start()
+            exec(code, names)
+    finally:
+        for queue in list(names.values()):
+            if isinstance(queue, DelayQueue):
+                queue.close()
+    if list(workplace.glob("test_*.py")):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "."]
+        done = subprocess.run(command, cwd=workplace, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    if page == README:
+        assert "remember {'user': 42}\n" in capsys.readouterr().out
+
+
+@every_page
+def test_the_commands_of_a_page_run_from_top_to_bottom(page, workplace, monkeypatch):
+    for block in blocks(page, "python"):
+        if titled := re.match(r"# (\w+\.py)\n", block.text):
+            (workplace / titled[1]).write_text(block.text)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    for block in blocks(page, "sh"):
+        # What installs delayq, or runs these tests, is not run from within.
+        if not block.excuse and not block.text.startswith(("make ", "pip ")):
+            for line in block.text.splitlines():
+                code, output = run_line(line)
+                assert code == 0, f"{line}\n{output}"
+
+
+def run_line(line: str) -> tuple[int, str]:
+    """Run a line of shell; in this process where it is a command of ours that leaves the process as it was."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "delayq" and words[1] != "worker" and not {"|", ">"} & set(words):
+        result = CliRunner().invoke(cli, words[1:])
+        return result.exit_code, result.output
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def stop_when_idle(names: dict[str, Any]) -> None:
+    """Do what somebody would who has seen enough of `queue.run()`: wait until nothing is due soon, and stop it."""
+
+    def running() -> list[DelayQueue[Any]]:
+        queues = [queue for queue in list(names.values()) if isinstance(queue, DelayQueue)]
+        return [queue for queue in queues if queue._consuming is not None and queue._consuming.running]
+
+    def idle(queue: DelayQueue[Any]) -> bool:
+        stats = queue.stats()
+        soon = stats.next_due is not None and stats.next_due - stats.at < timedelta(seconds=5)
+        return not soon and stats.counts.living == stats.counts.pending
+
+    wait_until(running)
+    for queue in running():
+        wait_until(lambda queue=queue: idle(queue), every=0.05)
+        queue.stop_consume()
+
+
+# The drawing
+
+
+@pytest.fixture(scope="module")
+def diagram():
+    spec = importlib.util.spec_from_file_location("diagram", ROOT / "scripts" / "diagram.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_drawing_is_that_of_the_states(diagram):
+    assert diagram.outdated() == [], "run scripts/diagram.py"
+
+
+def test_the_drawing_shows_another_when_the_states_differ(diagram, monkeypatch):
+    monkeypatch.setattr(diagram, "TRANSITIONS", diagram.TRANSITIONS[1:])
+    assert diagram.outdated() == [README, ROOT / "delayq" / "docs" / "life-of-a-message.md"]
+
+
+# What is named exists
+
+
+OBJECTS = {
+    "queue": (delayq.DelayQueue, delayq.AsyncDelayQueue),
+    "message": (delayq.Message, delayq.MessageInfo),
+    "consuming": (delayq.Consuming, delayq.AsyncConsuming),
+    "stats": (delayq.Stats,),
+    "counts": (delayq.Counts,),
+    "page": (delayq.Page,),
+    "Backoff": (delayq.Backoff,),
+}
+
+
+@every_page
+def test_attributes_exist(page):
+    for code in inline(page):
+        for owner, name in re.findall(r"\b(\w+)\.([a-z_]\w*)\b", code):
+            if owner in OBJECTS and name != "py":
+                assert any(name in dir(kind) for kind in OBJECTS[owner]), code
+
+
+@every_page
+def test_classes_exist(page):
+    for code in inline(page):
+        if page.stem != "from-go" and re.fullmatch(r"([A-Z][a-z]+){2,}(\(.*\))?", code):
+            name = code.partition("(")[0]
+            assert hasattr(delayq, name), code
+
+
+def commands(page: Path) -> list[str]:
+    """Return the lines of the blocks for a shell, and what a page has in inline code."""
+    return [line for block in blocks(page, "sh") for line in block.text.splitlines()] + inline(page)
+
+
+@every_page
+def test_make_targets_exist(page):
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for line in commands(page):
+        if named := re.match(r"make (\w+)", line):
+            assert named[1] in targets, line
+
+
+def every_command(group: click.Group = cli) -> Iterator[click.Command]:
+    """Yield a command and all that are below it."""
+    yield group
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        yield from every_command(command) if isinstance(command, click.Group) else [command]
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Return the options that a command takes."""
+    return {"--help"}.union(*(param.opts for param in command.params))
+
+
+@every_page
+def test_commands_and_their_options_exist(page):
+    for line in commands(page):
+        words = line.partition("#")[0].partition("|")[0].split()
+        if words[:1] != ["delayq"]:
+            continue
+        command: click.Command = cli
+        for word in words[1:]:
+            if isinstance(command, click.Group) and re.fullmatch("[a-z]+", word):
+                found = command.get_command(click.Context(command), word)
+                assert found is not None, line
+                command = found
+            elif word.startswith("--"):
+                assert word in options_of(command), line
+
+
+@every_page
+def test_options_of_the_command_line_exist(page):
+    known = set().union(*map(options_of, every_command()))
+    for code in inline(page):
+        if re.match(r"--\w", code):
+            assert code.split()[0] in known, code
+
+
+def test_every_command_is_explained():
+    (page,) = (page for page in HANDBOOK if page.stem == "command-line")
+    explained = " ".join(commands(page))
+    for name in cli.list_commands(click.Context(cli)):
+        assert re.search(rf"delayq {name}\b", explained), name
+
+
+@every_page
+def test_extras_exist(page):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"delayq\[(\w+)\]", page.read_text())) <= set(extras)
+
+
+@every_page
+def test_links_lead_to_files(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).is_file(), target
+
+
+# The README
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 200
+
+
+def test_the_readme_leads_to_every_topic():
+    linked = re.findall(r"\[([\w-]+)\]\(delayq/docs/([\w-]+)\.md\)", README.read_text())
+    assert {topic for topic, _ in linked} == TOPICS
+    assert all(topic == name for topic, name in linked)
+
+
+# The handbook
+
+
+@pytest.mark.parametrize("page", HANDBOOK, ids=lambda page: page.stem)
+def test_a_topic_begins_with_its_title_and_a_sentence(page):
+    title, summary, _ = page.read_text().split("\n\n", 2)
+    assert re.fullmatch(r"# \w[^\n]+", title)
+    assert re.fullmatch(r"[^.\n]+\.", summary)
+
+
+def options() -> dict[str, list[str]]:
+    """Return the rows of the tables of options in the handbook."""
+    (page,) = (page for page in HANDBOOK if page.stem == "options")
+    return {row[0].strip("`"): row for row in rows(page, "option")}
+
+
+def test_every_option_is_explained_and_no_other():
+    assert set(options()) == set(QueueOptions.__annotations__)
+
+
+SETTINGS = [name for name in options() if name not in {"url", "redis", "prefix", "codec"}]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_default_of_an_option_is_the_one_given(name):
+    default = ast.literal_eval(options()[name][1].strip("`"))
+    assert read_settings({name: default}) == read_settings({})
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "strict"])
+def test_the_range_of_an_option_is_the_one_given(name):
+    least, most = re.match(r"`([^`]+)` to (`[^`]+`|100 years)", options()[name][2]).groups()
+    ends = [ast.literal_eval(least), HORIZON // 1000 if most == "100 years" else ast.literal_eval(most.strip("`"))]
+    for end, beyond in zip(ends, (-1, 1), strict=True):
+        read_settings({name: end})
+        if "int" not in str(QueueOptions.__annotations__[name]):
+            beyond_it: object = timedelta(milliseconds=milliseconds(end) + beyond)
+        else:
+            beyond_it = end + beyond
+        with pytest.raises(ConfigurationError):
+            read_settings({name: beyond_it})
+
+
+def test_the_readme_gives_the_same_defaults():
+    known = options()
+    for names, defaults, _ in rows(README, "option"):
+        if names != "`url`":
+            for name, default in zip(names.split(", "), defaults.split(", "), strict=True):
+                assert default == known[name.strip("`")][1]
+
+
+def test_every_structure_script_and_state_is_explained():
+    (page,) = (page for page in HANDBOOK if page.stem == "life-of-a-message")
+    parts = {row[0].strip("`") for row in rows(page, "part")}
+    scripts = {row[0].strip("`") for row in rows(page, "script")}
+    states = set(re.findall(r"^- \*\*(\w+)\*\*", page.read_text(), re.MULTILINE))
+    assert parts == set(Keys.__dataclass_fields__)
+    assert scripts == {file.stem for file in (ROOT / "delayq" / "lua").glob("*.lua")}
+    assert states == set(State)
+
+
+def production(language: str) -> list[str]:
+    """Return the lines of the one block of a language in the chapter on production."""
+    (page,) = (page for page in HANDBOOK if page.stem == "production")
+    (block,) = blocks(page, language)
+    return block.text.splitlines()
+
+
+def test_redis_takes_the_configuration(start_redis):
+    start_redis(*(word for line in production("conf") for word in shlex.split(f"--{line}")))
+
+
+def test_the_access_rights_suffice(start_redis, workplace, monkeypatch):
+    server = start_redis(tcp=True)
+    with redis.Redis.from_url(server.url) as admin:
+        (rule,) = production("text")
+        admin.execute_command(*shlex.split(rule))
+        port = admin.connection_pool.connection_kwargs["port"]
+        (page,) = (page for page in HANDBOOK if page.stem == "life-of-a-message")
+        names: dict[str, Any] = {}
+        monkeypatch.setenv("DELAYQ_URL", f"redis://delayq:secret@127.0.0.1:{port}/0")
+        for block in blocks(page, "python"):
+            exec(block.text, names)
+        names["queue"].purge()
+        names["queue"].close()
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            redis.Redis(port=port, username="delayq", password="secret").keys("*")

@@ -1,0 +1,60 @@
+"""The table of states and transitions, from which the drawing is made."""
+
+from importlib.resources import files
+
+import pytest
+
+from delayq.script import script
+from delayq.states import TRANSITIONS, State
+
+NAMES = {path.name.removesuffix(".lua") for path in files("delayq").joinpath("lua").iterdir() if path.is_file()}
+READING = {"counts", "get", "page"}
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
+def test_a_transition_is_made_by_a_script(transition):
+    assert transition.script in NAMES
+    assert script(transition.script).executes_once
+    assert transition.cause
+
+
+def test_no_transition_is_listed_twice():
+    assert len(set(TRANSITIONS)) == len(TRANSITIONS)
+
+
+def test_every_script_that_moves_messages_is_in_the_table():
+    elsewhere = {"extend", "purge", "wake"}
+    assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere
+
+
+def test_every_state_can_be_reached_and_left_for_good():
+    def reachable(start, step):
+        seen, todo = set(), [start]
+        while todo:
+            at = todo.pop()
+            if at not in seen:
+                seen.add(at)
+                todo += step(at)
+        return seen
+
+    forth = reachable(None, lambda at: [one.target for one in TRANSITIONS if one.source == at])
+    back = reachable(None, lambda at: [one.source for one in TRANSITIONS if one.target == at])
+    assert forth == {None, *State}
+    assert back == {None, *State}
+
+
+def test_only_a_claim_makes_a_message_active():
+    assert {one.script for one in TRANSITIONS if one.target is State.ACTIVE} == {"ready_to_unack"}
+
+
+def test_the_dead_are_left_only_by_redrive_purge_and_trimming():
+    leaving = {(one.script, one.target) for one in TRANSITIONS if one.source is State.DEAD}
+    assert leaving == {("redrive", State.PENDING), ("dead_purge", None), ("collect_garbage", None)}
+
+
+def test_what_waits_can_be_cancelled_rescheduled_replaced_and_acknowledged_late():
+    waiting = {State.PENDING, State.READY, State.RETRY, State.BACKOFF}
+    for name in ("cancel", "reschedule"):
+        assert {one.source for one in TRANSITIONS if one.script == name} == waiting
+    assert {one.source for one in TRANSITIONS if one.script == "send"} == {None, *waiting}
+    assert {one.source for one in TRANSITIONS if one.script == "ack"} == {State.ACTIVE, *waiting}

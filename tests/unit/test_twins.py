@@ -1,0 +1,130 @@
+"""What is blocking and what is awaited have the same names, the same arguments and the same words."""
+
+import inspect
+import re
+from typing import get_overloads
+
+import pytest
+
+from delayq import (
+    AsyncConsuming,
+    AsyncDeadLetter,
+    AsyncDelayQueue,
+    AsyncLease,
+    AsyncMessage,
+    Consuming,
+    DeadLetter,
+    DelayQueue,
+    Lease,
+    Message,
+)
+from delayq.executor import AsyncExecutor, Executor
+
+TWINS = [
+    (DelayQueue, AsyncDelayQueue),
+    (Message, AsyncMessage),
+    (DeadLetter, AsyncDeadLetter),
+    (Lease, AsyncLease),
+    (Consuming, AsyncConsuming),
+    (Executor, AsyncExecutor),
+]
+
+NOT_AWAITED = {
+    "callback": "registers a function and touches nothing",
+    "lease": "gives an object that is awaited or entered",
+    "converse": "is one generator for both executors",
+    "stop": "asks for a stop and returns at once; `wait` waits",
+}
+"""Methods of the asyncio faces that are none of coroutines, and why."""
+
+
+def public(kind):
+    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+def methods():
+    return [
+        pytest.param(blocking, asynchronous, name, id=f"{blocking.__name__}.{name}")
+        for blocking, asynchronous in TWINS
+        for name, member in public(blocking).items()
+        if inspect.isfunction(member)
+    ]
+
+
+def arguments(function):
+    """A signature as text, without what tells the twins apart."""
+    text = "; ".join(
+        f"{one.kind.name} {one.name}: {one.annotation} = {one.default!r}"
+        for one in inspect.signature(function).parameters.values()
+    )
+    return _blocking(text)
+
+
+def _blocking(text):
+    return re.sub(r"Awaitable\[object\] \| object", "object", str(text)).replace("Async", "")
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), TWINS, ids=lambda kind: kind.__name__)
+def test_twins_have_the_same_public_names(blocking, asynchronous):
+    assert set(public(blocking)) == set(public(asynchronous))
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), TWINS, ids=lambda kind: kind.__name__)
+def test_what_is_a_property_here_is_one_there(blocking, asynchronous):
+    for name, member in public(blocking).items():
+        assert isinstance(member, property) == isinstance(public(asynchronous)[name], property), name
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+def test_twins_take_the_same_arguments(blocking, asynchronous, name):
+    assert arguments(getattr(blocking, name)) == arguments(getattr(asynchronous, name))
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+def test_twins_give_the_same(blocking, asynchronous, name):
+    one, other = (inspect.signature(getattr(kind, name)).return_annotation for kind in (blocking, asynchronous))
+    assert _blocking(one) == _blocking(other)
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+def test_twins_are_described_in_the_same_words(blocking, asynchronous, name):
+    ours, theirs = inspect.getdoc(getattr(blocking, name)), inspect.getdoc(getattr(asynchronous, name))
+    assert ours
+    if blocking is Executor:
+        assert theirs
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+def test_twins_have_the_same_overloads(blocking, asynchronous, name):
+    one, other = (get_overloads(getattr(kind, name)) for kind in (blocking, asynchronous))
+    assert [arguments(overload) for overload in one] == [arguments(overload) for overload in other]
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+def test_the_asyncio_twin_is_awaited(blocking, asynchronous, name):
+    assert not inspect.iscoroutinefunction(getattr(blocking, name))
+    assert inspect.iscoroutinefunction(getattr(asynchronous, name)) is (name not in NOT_AWAITED)
+
+
+def test_every_exception_is_one():
+    assert set(NOT_AWAITED) <= {case.values[2] for case in methods()}
+
+
+def test_the_queues_are_made_with_the_same_options():
+    assert arguments(DelayQueue.__init__) == arguments(AsyncDelayQueue.__init__)
+    one, other = get_overloads(DelayQueue.__init__), get_overloads(AsyncDelayQueue.__init__)
+    assert [arguments(overload) for overload in one] == [arguments(overload) for overload in other]
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asynchronous"), [(DelayQueue, AsyncDelayQueue), (Lease, AsyncLease)], ids=lambda kind: kind.__name__
+)
+def test_what_is_entered_here_is_entered_there(blocking, asynchronous):
+    for name in ("enter", "exit"):
+        assert not inspect.iscoroutinefunction(getattr(blocking, f"__{name}__"))
+        assert inspect.iscoroutinefunction(getattr(asynchronous, f"__a{name}__"))
+        assert arguments(getattr(blocking, f"__{name}__")) == arguments(getattr(asynchronous, f"__a{name}__"))
+        assert not hasattr(asynchronous, f"__{name}__")
+        assert not hasattr(blocking, f"__a{name}__")
