@@ -171,8 +171,8 @@ class Consumer(_Registers, BlockingFace[T]):
         try:
             consuming.wait()
         except KeyboardInterrupt:
-            consuming.stop()
             try:
+                consuming.stop()
                 consuming.wait()
             except KeyboardInterrupt:
                 consuming.stop(0)

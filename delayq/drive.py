@@ -60,10 +60,14 @@ class ThreadDriver:
         self._completions: deque[Completion] = deque()
         self._workers: list[threading.Thread] = []
         self._made = 0
+        self._recalled: list[Holding] = []
+        self._recalling = threading.RLock()  # a signal's handler may stop while its own thread is doing so
 
     def stop(self, grace: float) -> None:
         """Stop within `grace` seconds; harmless when stopped already, and from inside a callback."""
         self._stopping.within(grace)
+        with self._recalling:
+            self._recall()  # at once: the flow may be busy, and none of these is to start meanwhile
         self._ring()
 
     def is_worker(self, thread: threading.Thread) -> bool:
@@ -86,7 +90,9 @@ class ThreadDriver:
                     listener.listen(on=step.listen)
                     self._wait(step.seconds)
                 elif isinstance(step, Recall):
-                    event.recalled = self._recall()
+                    with self._recalling:
+                        self._recall()
+                        event.recalled, self._recalled = self._recalled, []
                 event.now = monotonic()
                 event.completions = self._take()
                 if self._signalled:  # not swapped: the listener's thread may set it meanwhile
@@ -135,15 +141,16 @@ class ThreadDriver:
             taken.append(self._completions.popleft())
         return taken
 
-    def _recall(self) -> list[Holding]:
-        recalled: list[Holding] = []
+    def _recall(self) -> None:
         while True:
             try:
                 holding = self._backlog.get_nowait()
             except Empty:
-                return recalled
-            if holding is not None:
-                recalled.append(holding)
+                return
+            if holding is None:  # the end, which is for a worker
+                self._backlog.put(None)
+                return
+            self._recalled.append(holding)
 
     def _work(self) -> None:
         while (holding := self._backlog.get()) is not None:
@@ -194,10 +201,12 @@ class AsyncDriver:
         self._completions: list[Completion] = []
         self._workers: list[asyncio.Task[None]] = []
         self._made = 0
+        self._recalled: list[Holding] = []
 
     def stop(self, grace: float) -> None:
         """Stop within `grace` seconds; harmless when stopped already, and from inside a callback."""
         self._stopping.within(grace)
+        self._recall()  # at once: the flow may be busy, and none of these is to start meanwhile
         self._bell.set()
 
     def is_worker(self, task: asyncio.Task[Any] | None) -> bool:
@@ -220,7 +229,8 @@ class AsyncDriver:
                     listener.listen(on=step.listen)
                     await self._wait(step.seconds)
                 elif isinstance(step, Recall):
-                    event.recalled = self._recall()
+                    self._recall()
+                    event.recalled, self._recalled = self._recalled, []
                 elif isinstance(step, Abandon):
                     self._cancel()
                 event.now = monotonic()
@@ -259,11 +269,9 @@ class AsyncDriver:
         self._signalled = True
         self._bell.set()
 
-    def _recall(self) -> list[Holding]:
-        recalled: list[Holding] = []
+    def _recall(self) -> None:
         while not self._backlog.empty():
-            recalled.append(self._backlog.get_nowait())
-        return recalled
+            self._recalled.append(self._backlog.get_nowait())
 
     def _cancel(self) -> None:
         workers, self._workers = self._workers, []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from delayq.answers import Delivery
-from delayq.calls import Calls, Failure, Receipt, Rejection
+from delayq.calls import Call, Calls, Failure, Receipt, Rejection
 from delayq.clock import Duration, milliseconds, moment, monotonic
 from delayq.config import Settings, nack_wait
 from delayq.errors import ConfigurationError, UndecodableError, shown
@@ -155,22 +155,28 @@ class _Delivered(Generic[T]):
         """Whether the lease has run out or was taken over: somebody else may be at work on the message."""
         return self._holding.lost or monotonic() > self._holding.deadline
 
-    def _settle(self) -> Receipt:
+    def _settle(self, call: Call[str]) -> Operation[str]:
+        """Settle by hand. Where the call fails, it is left to what the callback returns."""
         self._holding.settled = True
-        return self._holding.receipt
+        try:
+            (answer,) = yield [call]
+        except BaseException:
+            self._holding.settled = False
+            raise
+        return str(answer)
 
     def _ack(self) -> Operation[bool]:
-        (answer,) = yield [self._tools.calls.ack([self._settle()])]
-        return bool(answer == "1")
+        answer = yield from self._settle(self._tools.calls.ack([self._holding.receipt]))
+        return answer == "1"
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
         wait = self._tools.settings.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
         text = kept(error)
-        failure = Failure(*self._settle(), nack_wait(wait / 1000), text)
-        (answer,) = yield [self._tools.calls.nack([failure])]
+        failure = Failure(*self._holding.receipt, nack_wait(wait / 1000), text)
+        answer = yield from self._settle(self._tools.calls.nack([failure]))
         if answer == "2":
             yield [self._tools.collect((self.id,))]
-        return bool(answer != "0")
+        return answer != "0"
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._tools.settings.lease if duration is None else milliseconds(duration, "lease", least=100)
@@ -183,14 +189,14 @@ class _Delivered(Generic[T]):
         return bool(answer == "1")
 
     def _release(self) -> Operation[bool]:
-        (answer,) = yield [self._tools.calls.release([self._settle()])]
-        return bool(answer == "1")
+        answer = yield from self._settle(self._tools.calls.release([self._holding.receipt]))
+        return answer == "1"
 
     def _reject(self, reason: str) -> Operation[bool]:
         text = kept(reason, "reason")
-        rejection = Rejection(*self._settle(), text, "")
-        (answer,) = yield [self._tools.calls.reject([rejection])]
-        return bool(answer == "1")
+        rejection = Rejection(*self._holding.receipt, text, "")
+        answer = yield from self._settle(self._tools.calls.reject([rejection]))
+        return answer == "1"
 
 
 class Message(_Delivered[T]):

@@ -179,7 +179,7 @@ class Producer:
                 known = dict(zip(places, later, strict=True))
                 digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
         except OutcomeUnknown as error:
-            error.ids = tuple(ids[len(digits) :])
+            error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", _SPENT))
             raise
         return SentMany(ids, digits)
 

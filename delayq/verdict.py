@@ -53,7 +53,7 @@ def judge(
             text = "message %s failed at attempt %d after it was settled"
             log.error(text, id, attempt, exc_info=error, extra={"id": id, "attempt": attempt})
         return Verdict.NOTHING, "", None
-    if isinstance(result, _NOT_RUN):
+    if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which nothing runs: {_ADVICE}")
         if isinstance(result, CoroutineType):
             result.close()

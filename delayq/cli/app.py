@@ -47,7 +47,8 @@ EPILOG = """\
 Every option can be set in the environment (--prefix is DELAYQ_PREFIX, --grace of worker is DELAYQ_WORKER_GRACE) and
 in pyproject.toml ([tool.delayq] prefix = …, [tool.delayq.worker] grace = …).
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 unsafe Redis, 69 Redis out of reach.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 unsafe Redis, 69 Redis out of reach,
+130 interrupted.
 
 Completion, for bash (or zsh, fish): eval "$(_DELAYQ_COMPLETE=bash_source delayq)"
 """

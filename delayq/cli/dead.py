@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from delayq.cli.failure import Exit
-from delayq.cli.messages import MOST_ROWS, pages_from, print_pages
+from delayq.cli.messages import pages_from, print_pages
 from delayq.cli.options import confirm, dry_run_option, json_option, page_options, queue_argument, yes_option
 from delayq.cli.output import put, put_json, say
 from delayq.cli.session import Session
 from delayq.cli.text import counted
-from delayq.inspector import MessageInfo, Page
+from delayq.inspector import MOST_ROWS, MessageInfo, Page
 from delayq.queue import DelayQueue
 from delayq.states import State
 

@@ -25,8 +25,6 @@ def config_option(function: Any) -> Any:
 
 
 def _load(ctx: click.Context, _: click.Parameter, given: Path | None) -> None:
-    if ctx.resilient_parsing and given is None:
-        return
     path = given or FILE
     if not path.is_file():
         if given is not None:

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 
+import click
+
 from delayq.cli.failure import redact
-from delayq.cli.output import console, to_json
+from delayq.cli.output import to_json
 from delayq.cli.text import clean, iso
 
 LEVELS = ("debug", "info", "warning", "error")
 
+_COLOURS = {"INFO": "blue", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _STANDARD = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
 
 
 def configure_logging(level: str, *, as_json: bool) -> None:
-    """Send the log of the whole process to stderr: as JSON, in colours on a terminal, else as plain lines."""
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    """Send the log of the whole process to stderr: as JSON, short and coloured on a terminal, else as plain lines."""
+    handler = logging.StreamHandler(sys.stderr)
     if as_json:
         handler.setFormatter(_JsonLines())
     elif sys.stderr.isatty():
-        from rich.logging import RichHandler
-
-        handler = RichHandler(console=console(stderr=True), show_path=False, highlighter=None, log_time_format="[%X]")
-        handler.setFormatter(_CleanLines("%(name)s: %(message)s"))
+        handler.setFormatter(_TerminalLines("%(name)s: %(message)s"))
     else:
         handler.setFormatter(_CleanLines("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"))
     root = logging.getLogger()
@@ -37,6 +38,16 @@ class _CleanLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(clean(super().format(record), lines=True))
+
+
+class _TerminalLines(_CleanLines):
+    """Lines that begin with the time of day and a coloured level. Nothing is wrapped: tracebacks keep their shape."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level, clock = f"{record.levelname:<7}", f"{datetime.fromtimestamp(record.created):%H:%M:%S}"  # noqa: DTZ006
+        if not os.environ.get("NO_COLOR"):
+            level, clock = click.style(level, fg=_COLOURS.get(record.levelname)), click.style(clock, dim=True)
+        return f"{clock} {level} {super().format(record)}"
 
 
 class _JsonLines(logging.Formatter):

@@ -15,11 +15,11 @@ from delayq.cli.options import ID, json_option, page_options, queue_argument
 from delayq.cli.output import Column, put_json, say, show, table
 from delayq.cli.session import Session
 from delayq.cli.text import clean, counted, cut, exactly, iso, preview, when
-from delayq.inspector import MessageInfo, Page
+from delayq.inspector import MOST_ROWS, MessageInfo, Page
 from delayq.states import State
 
-MOST_ROWS = 1000
 LONGEST_REASON = 30
+"""Characters of a reason in a table, which also shows the error."""
 
 Cell = Callable[[MessageInfo, datetime], str]
 

@@ -49,13 +49,13 @@ class _QueueName(_Checked):
         from delayq.errors import DelayqError
 
         found = ctx.find_root().params
-        session = Session(found.get("url"), found.get("prefix") or "delayq", timedelta(seconds=1))
         try:
-            return [CompletionItem(name) for name in session.names() if name.startswith(incomplete)]
-        except (DelayqError, click.ClickException):
-            return []
-        finally:
+            session = Session(found.get("url"), found.get("prefix") or "delayq", timedelta(seconds=1))
+            names = session.names()
             session.close()
+        except DelayqError:
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _duration(value: Any, name: str, least: int = 0) -> timedelta:

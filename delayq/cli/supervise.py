@@ -24,9 +24,9 @@ from delayq.cli.failure import Exit
 log = logging.getLogger("delayq.worker")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a dead child is replaced: doubled while its successors die before they have lived that long."""
+"""Seconds before a dead child is replaced: doubled each time, until one has lived long enough to count as healthy."""
 SETTLED = 10.0
-"""Seconds after which a child counts as healthy."""
+"""Seconds a child must live for that, or its pause if that was longer."""
 KILLED_AFTER = 10.0
 """Seconds a child may take to end once it was told to cut off what runs."""
 LOOK = 1.0
@@ -65,7 +65,7 @@ class _Child:
         self.channel: socket.socket | None = None
         self.started = False
         self.since = 0.0
-        self.pause = FIRST_PAUSE
+        self.pause = 0.0
         self.again_at = 0.0
         self.code: int | None = None
 
@@ -171,9 +171,10 @@ class Supervisor:
             child.code = _exit_code(code, child, stopping=self._stops > 0)
             return
         lived = time.monotonic() - child.since
-        child.pause = FIRST_PAUSE if lived > max(SETTLED, child.pause) else min(2 * child.pause, LONGEST_PAUSE)
+        healthy = lived > max(SETTLED, child.pause)
+        child.pause = FIRST_PAUSE if healthy or not child.pause else min(2 * child.pause, LONGEST_PAUSE)
         child.again_at = time.monotonic() + child.pause
-        log.error("worker %d %s; starting another in %s", child.number, _how(code), f"{child.pause:g} s")
+        log.error("worker %d %s; starting another in %g s", child.number, _how(code), child.pause)
 
     def _given_up(self) -> bool:
         return not self._proven and self._children[0].code is not None

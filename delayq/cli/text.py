@@ -32,6 +32,8 @@ def iso(at: datetime | None) -> str | None:
 
 def span(seconds: float) -> str:
     """Return a duration in its two largest units."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
     step = 3600 if seconds >= 86_400 else 60 if seconds >= 3600 else 1  # noqa: PLR2004 - a day, an hour
     whole = int(seconds / step + 0.5) * step
     days, hours, minutes, rest = whole // 86_400, whole // 3600 % 24, whole // 60 % 60, whole % 60

@@ -113,9 +113,9 @@ class Consumption:
         self._stop_at = event.stop_at
         for completion in event.completions:
             holding = completion.holding
-            if completion.verdict is Verdict.NOTHING:
+            if completion.verdict is Verdict.NOTHING or holding.settled:
                 self.held.drop(holding.receipt)
-            elif not holding.settled:
+            else:
                 self.held.measure(completion.took)
                 self.owed.add(completion)
 

@@ -115,6 +115,13 @@ def test_a_certain_death_is_redriven_by_its_entry(queue):
     assert [message.reason for message in queue.dead.list().messages] == ["second"]
 
 
+def test_an_id_that_looks_like_an_entry_is_an_id_still(queue):
+    kill(queue, "order:42")
+
+    assert queue.dead.redrive("order:42").redriven == 1
+    assert queue.get("order:42").state == "pending"
+
+
 def test_messages_are_redriven_by_reason(queue):
     kill(queue, "a", reason="no such user")
     kill(queue, "b", reason="time-out")

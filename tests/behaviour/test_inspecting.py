@@ -71,7 +71,7 @@ def test_an_active_message_tells_who_holds_it_and_until_when(queue):
     assert timedelta(seconds=50) < message.deadline - queue.stats().at <= timedelta(seconds=60)
 
 
-@pytest.mark.parametrize("state", ["pending", "ready", "active", "dead"])
+@pytest.mark.parametrize("state", ["pending", "ready", "active", "backoff", "dead"])
 def test_a_listing_comes_in_pages(queue, state):
     when = datetime(2033 if state == "pending" else 2001, 9, 9, tzinfo=UTC)
     ids = [f"m{number}" for number in range(7)]
@@ -83,6 +83,8 @@ def test_a_listing_comes_in_pages(queue, state):
         for message in queue.lease("60s", n=7):
             if state == "dead":
                 message.reject("broken")
+            elif state == "backoff":
+                message.nack(delay=60)
 
     seen, cursor = [], None
     while True:

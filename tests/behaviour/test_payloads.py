@@ -57,6 +57,12 @@ def test_text_and_bytes_travel_as_they_are(open_queue, codec):
     assert roundtrip(open_queue(codec=codec), payload) == [payload]
 
 
+def test_a_mebibyte_fits(open_queue):
+    payload = bytes(1 << 20)
+
+    assert roundtrip(open_queue(codec="bytes"), payload) == [payload]
+
+
 def test_a_codec_is_anything_that_encodes_and_decodes(open_queue):
     class Deflated:
         def encode(self, payload):

@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from delayq import NewMessage
+from tests.support.faces import Blocking
 from tests.support.waiting import wait_until
 
 
@@ -183,21 +184,50 @@ def test_counts_tell_a_thousand_messages_from_pending_to_ready_to_active(open_qu
     assert (counts.pending, counts.ready, counts.active) == (0, 500, 500)
 
 
-def test_four_hundred_messages_of_slow_work_behind_a_short_lease_are_each_done_once(open_queue):
-    deliveries = Counter()
+def test_four_hundred_messages_of_slow_work_behind_a_short_lease_are_each_done_once(open_queue, face):
+    many, deliveries = 400 if isinstance(face, Blocking) else 100, Counter()
 
     def work(message):
         deliveries[message.payload] += 1
         time.sleep(0.05)
 
     queue = open_queue(callback=work, lease="1s", concurrency=1)
-    queue.send_many(range(400))
+    queue.send_many(range(many))
 
     queue.run(burst=True)
 
-    assert deliveries == dict.fromkeys(range(400), 1)
+    assert deliveries == dict.fromkeys(range(many), 1)
     totals = queue.stats().totals
-    assert (totals["acked"], totals["delivered"]) == (400, 400)
+    assert (totals["acked"], totals["delivered"]) == (many, many)
+
+
+def test_new_messages_do_not_keep_a_failed_one_waiting(open_queue):
+    seen = []
+
+    def work(message):
+        seen.append(message.payload)
+        time.sleep(0.001)
+        return message.payload != "flaky" or message.attempt == 2
+
+    queue = open_queue(callback=work)
+    queue.send_many(["flaky", *range(2_000)])
+
+    queue.run(burst=True)
+
+    assert [at for at, payload in enumerate(seen) if payload == "flaky"][1] < 1_000
+
+
+def test_an_idle_consumer_asks_for_next_to_nothing(open_queue, redis_client):
+    consumer = open_queue(callback=lambda message: None)
+    consuming = consumer.start_consume()
+    consumer.send_delay_msg("hello")
+    wait_until(lambda: consumer.counts().living == 0)
+
+    redis_client.config_resetstat()
+    consuming.wait(3)
+
+    asked = {name: figures["calls"] for name, figures in redis_client.info("commandstats").items()}
+    assert asked["cmdstat_evalsha"] + asked["cmdstat_blpop"] <= 3 * 3
 
 
 def test_several_producers_and_consumers_lose_and_double_nothing(open_queue):

@@ -97,8 +97,16 @@ class Program:
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for what the program is to bring about; its last words are told if it does not."""
+
+        def reached() -> bool:
+            ended = self.process.poll() is not None
+            if condition():
+                return True
+            assert not ended, f"ended without: {what}"
+            return False
+
         try:
-            wait_until(condition, PATIENCE, what, every=0.01)
+            wait_until(reached, PATIENCE, what, every=0.01)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.err[-4000:]}") from None
 

@@ -1,5 +1,6 @@
 """What all commands share: help, settings, errors, exit codes, and what becomes of the output."""
 
+import os
 import subprocess
 import sys
 
@@ -73,14 +74,21 @@ def test_the_shell_completes_commands_queues_and_topics(queue, redis_url, words,
     assert completion(env | {"DELAYQ_URL": redis_url}) == [f"plain,{completed}"]
 
 
+def test_the_shell_completes_with_the_settings_of_the_folder(redis_url, settings):
+    with DelayQueue("reminders", url=redis_url, prefix="shop") as queue:
+        queue.send_delay_msg(1, "1h")
+    settings(f"[tool.delayq]\nprefix = 'shop'\nurl = '{redis_url}'\n")
+    assert completion({"_DELAYQ_COMPLETE": "bash_complete", "COMP_WORDS": "delayq list ", "COMP_CWORD": "2"}) == [
+        "plain,reminders"
+    ]
+
+
 def test_the_shell_completes_nothing_without_redis():
     env = {"_DELAYQ_COMPLETE": "bash_complete", "COMP_WORDS": "delayq list r", "COMP_CWORD": "2"}
     assert completion(env | {"DELAYQ_URL": "unix:///nowhere"}) == []
 
 
 def completion(env):
-    import os
-
     command = [sys.executable, "-m", "delayq"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | env)
     assert done.stderr == ""
@@ -264,8 +272,6 @@ def test_an_unexpected_error_is_one_line_and_told_in_full_on_demand(cli, monkeyp
 def test_a_reader_that_has_seen_enough_is_no_error(queue, redis_url, arguments):
     for _ in range(3):
         queue.send_many(({"text": "x" * 100} for _ in range(1000)), delay="1h")
-    import os
-
     with subprocess.Popen(
         [sys.executable, "-m", "delayq", *arguments],
         stdout=subprocess.PIPE,

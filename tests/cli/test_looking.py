@@ -5,6 +5,7 @@ import json
 import re
 import signal
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,6 +109,23 @@ def test_watches_in_plain_text_where_there_is_no_terminal(start, queue):
     program.signal(signal.SIGINT)
     assert program.ends() == 0
     assert "\x1b" not in program.out
+
+
+def test_watches_in_place_on_a_terminal(cli, queue, monkeypatch):
+    queue.send_delay_msg(1, "1h")
+    looks = []
+
+    def pause(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("delayq.cli.queues.time", SimpleNamespace(sleep=pause))
+    env = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
+    ended = cli("stats", "reminders", "--watch", "--every", "2s", env=env)
+    assert (ended.code, looks) == (0, [2, 2, 2])
+    assert "\x1b[1A" in ended.out  # back up to the first line
+    assert "next due in 1h" in ended.out
 
 
 def test_watching_ends_when_redis_does(start, start_redis):

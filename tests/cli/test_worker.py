@@ -1,6 +1,8 @@
 """`delayq worker` in one process: draining, signals, a Redis that goes away, and what is wrong with a target."""
 
+import io
 import json
+import logging
 import re
 import signal
 import sys
@@ -8,8 +10,11 @@ import sys
 import pytest
 
 from delayq import AsyncDelayQueue, DelayQueue, State
+from delayq.cli.logs import configure_logging
 from delayq.cli.target import find_queue
 from tests.cli.conftest import Program, Start
+
+pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
 
 APP = """
 import asyncio, os, sys, time
@@ -214,6 +219,22 @@ def test_the_log_cannot_act_on_the_terminal(start: Start, jobs, app):
     assert re.search(r"^\S+ \S+ ERROR +\d+ delayq.consumer: message \S+ failed at attempt 1$", err, re.MULTILINE)
     assert "Traceback" in err
     assert "ValueError: evil red\n" in err
+
+
+@pytest.mark.parametrize(("no_color", "level"), [("", "\x1b[31mERROR  \x1b[0m"), ("1", "ERROR  ")])
+def test_the_log_is_short_and_coloured_on_a_terminal(monkeypatch, no_color, level):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setenv("NO_COLOR", no_color)
+    configure_logging("info", as_json=False)
+    logging.getLogger("delayq.test").error("evil \x1b[2J%s", "words")
+    assert re.search(rf"\d\d:\d\d:\d\d\S* {re.escape(level)} delayq.test: evil words\n", sys.stderr.getvalue())
 
 
 def test_the_log_warns_of_a_redis_that_may_lose_messages(start: Start, jobs, app, start_redis):

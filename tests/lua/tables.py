@@ -1,4 +1,4 @@
-"""The tables of all mutating scripts."""
+"""The tables of all mutating scripts: those that execute once, which is all but `wake`."""
 
 from __future__ import annotations
 

@@ -117,7 +117,8 @@ def lose_replies(executor: Any, monkeypatch: pytest.MonkeyPatch, number: int) ->
 
     class Lossy(pool.connection_class):  # type: ignore[misc, name-defined]
         def send_packed_command(self, command, *args, **options):
-            self.asked = b"EVALSHA" in b"".join(command)
+            command = list(command)
+            self.asked = any(b"EVALSHA" in chunk for chunk in command)
             return super().send_packed_command(command, *args, **options)
 
         def read_response(self, *args, **options):

@@ -1,105 +1,43 @@
-"""Plays random calls against a Redis and the model at once, and compares each answer and all that is stored."""
+"""The rules of the game: what producers, consumers, a keeper and the clock do to a queue, each checked by the model."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace as changed
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import note
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from delayq.answers import Claimed
-from delayq.calls import Call, Calls, Command, Failure, Outgoing, Receipt, Rejection
+from delayq.calls import Call, Command, Failure, Outgoing, Receipt, Rejection
 from delayq.errors import QueueFullError
-from delayq.executor import Executor
-from delayq.keys import Keys
 from delayq.script import MOST_IDS
-from tests.model.model import FullError, Model
-from tests.model.scan import check, read
-from tests.support.scripts import deliver
-
-# Few values, so that ids collide and times coincide. Ids hold what also stands between the parts of stored texts.
-IDS = ("a", "b", "b:1", "c:2:3", "d", "e")
-START = 1_700_000_000_000
-DAY = 86_400_000
-CONSUMERS = ("one", "two")
-
-# An id, or whichever is first in a state, if there is one.
-which = st.sampled_from((*IDS, "pending", "ready", "ready", "backoff", "backoff", "retry", "retry", "garbage"))
-several = st.one_of(which.map(lambda one: [one]), st.lists(which, min_size=2, max_size=3))
-delays = st.sampled_from((0, 1, 10, 50, 50))
-moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
-budgets = st.sampled_from((0, 1, 2, 3, 3))
-tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
-outgoing = st.tuples(which, moments, budgets, tops)
-consumers = st.sampled_from(CONSUMERS)
-leases = st.sampled_from((5, 20, 100, 1000))
-limits = st.sampled_from((1, 1, 2, MOST_IDS))
-errors = st.sampled_from(("", "boom", "ähem\nbang"))
-reruns = st.sampled_from((0, 0, 1, 2))
-# Receipts that a consumer holds, that were used or forgotten, whose lease is over, or whose message has died since and
-# lives and was delivered again; each counted from the newest.
-picks = st.tuples(
-    st.sampled_from(("held", "held", "held", "old", "late", "late", "outlived")), st.sampled_from(range(6))
+from tests.model.draws import (
+    DAY,
+    consumers,
+    dead_picks,
+    delays,
+    errors,
+    leases,
+    limits,
+    moments,
+    outgoing,
+    picks,
+    reruns,
+    several,
+    several_picks,
 )
-several_picks = st.one_of(st.lists(picks, min_size=1, max_size=3, unique=True), picks.map(lambda pick: [pick, pick]))
-dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
+from tests.model.model import FullError
+from tests.model.player import Player
+from tests.support.scripts import deliver
 
 has_receipts = precondition(lambda self: self.held or self.old)
 has_died = precondition(lambda self: self.entries)
-serials = itertools.count(1)
-
-OPTIONAL = (
-    *("send_one", "cancel", "reschedule", "ack", "nack", "extend", "release", "reject"),
-    *("crash", "redrive", "dead_purge", "purge", "wait"),
-)
 
 
-class AllBut:
-    """Which rules an example uses, in the place of Hypothesis's own choice.
-
-    That one often leaves out most rules, and then hardly a message is delivered.
-    """
-
-    def __init__(self, left_out: Collection[str]) -> None:
-        self.left_out = left_out
-
-    def is_enabled(self, name: str) -> bool:
-        return name not in self.left_out
-
-
-rules_used = st.shared(st.sets(st.sampled_from(OPTIONAL), max_size=5).map(AllBut), key="rules used")
-
-
-class QueueMachine(RuleBasedStateMachine):
-    """A queue with producers, two consumers that lose replies and memory, a keeper, and a clock that jumps."""
-
-    def __init__(self, executor: Executor, reached: Counter[str]) -> None:
-        super().__init__()
-        self._rules_strategy.enabled_rules_strategy = rules_used
-        self.executor, self.reached = executor, reached
-        self.calls = Calls(Keys.of("model", f"q{next(serials)}"), clock=lambda: self.now)
-        self.model = Model()
-        self.now = self.latest = START
-        self.sent = 0
-        self.held: list[Receipt] = []
-        self.old: list[Receipt] = []
-        self.entries: list[str] = []
-        self.sequences: Counter[str] = Counter()
-        self.claims: dict[str, list[Receipt]] = {}
-        """What the last claim of each consumer brought, while the server remembers it."""
-        self.claimed_at: dict[str, int] = {}
-        self.expects_wake = False
-        self.scan = read(executor, self.calls)
-        self.is_seen = True
-
-    def teardown(self) -> None:
-        keys = self.calls.keys
-        self.executor.client.delete(*(getattr(keys, part) for part in keys.__slots__))
+class QueueMachine(Player):
+    """Producers, two consumers that lose replies and memory, a keeper, and a clock that jumps."""
 
     # Producers.
 
@@ -311,8 +249,6 @@ class QueueMachine(RuleBasedStateMachine):
         self._reach("trimmed", "collect", collected.trimmed)
         self._reach("trimming limited", "collect", collected.trimmed == limit and len(self.model.dead) > dead_max)
         self._play(self.calls.collect_garbage(**options, slot_ttl=DAY), collected, reruns=reruns)
-        remembered = {field for field in read(self.executor, self.calls).replies if field.startswith("claims of ")}
-        assert remembered == {f"claims of {consumer}" for consumer in self.claims}
 
     @has_died
     @rule(picks=dead_picks, retries=st.sampled_from((None, None, 0, 2)), reruns=reruns)
@@ -354,104 +290,3 @@ class QueueMachine(RuleBasedStateMachine):
         coming = [at for at in (self.model.next_due(), self.model.next_deadline()) if at > self.now]
         if coming:
             self._go_to(max(min(coming) + offset, self.now))
-
-    def _go_to(self, now: int) -> None:
-        self.now, self.latest = now, max(self.latest, now)
-
-    # After every step.
-
-    @invariant()
-    def agrees(self):
-        if self.is_seen:
-            return
-        self.scan = read(self.executor, self.calls)
-        check(self.scan, self.model, self.now)
-        if self.expects_wake:
-            assert self.scan.wake, "nobody was woken for the message that has become the next"
-        self.entries += [entry for entry in self.scan.dead if entry not in self.entries]
-        self.is_seen, self.expects_wake = True, False
-
-    # How a call is made, and what it met.
-
-    def _play(self, call: Call[Any], expected: Any, situations: Sequence[str] = (), reruns: int = 0) -> None:
-        """Make a call, perhaps again as after a lost reply, and compare its answer."""
-        name = call.script.name
-        if not reruns:
-            answers = [self.executor.call(call)]
-        else:
-            self.sequences[name] += 1
-            # The server's clock goes on meanwhile; only a call that moved nothing looks at it again.
-            later = self.now if name in {"pending_to_ready", "unack_to_retry"} else self.now + 7
-            times = [self.now] + [later] * reruns
-            tries = [changed(call, args=[now, *call.args[1:]]) for now in times]
-            answers = [deliver(self.executor, one, slot=name, sequence=self.sequences[name]) for one in tries]
-            self.reached[f"{name}: run again"] += 1
-        note(f"    {name}{tuple(call.args)} → {answers[0]!r}")
-        assert answers == [expected] * len(answers)
-        for situation, answer in zip(situations, expected if situations else "", strict=True):
-            self.reached[f"{name}: {situation} → {answer}"] += 1
-        self._expect_wake(name, expected)
-        self.is_seen = False
-
-    def _expect_wake(self, name: str, answer: Any) -> None:
-        """A call that makes something due sooner than anything before wakes a consumer."""
-        counts, model = self.scan.counts, self.model
-        if name in {"send", "reschedule", "redrive"}:
-            self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
-        elif name == "nack":
-            self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
-        elif name == "release":
-            self.expects_wake |= "1" in answer
-
-    def _reach(self, what: str, name: str, happened: Any) -> None:
-        if happened:
-            self.reached[f"{name}: {what}"] += 1
-
-    def _due(self, moment: int | str) -> int | str:
-        return f"@{self.now + int(moment[1:])}" if isinstance(moment, str) else moment
-
-    def _id(self, one: str) -> str:
-        return one if one in IDS else next(iter(self.model.ids(one) or self.model.messages or IDS))
-
-    def _place(self, id: str) -> str:
-        message = self.model.messages.get(id)
-        if message:
-            return "pending again" if message.state == "pending" and message.promoted else message.state
-        return "dead" if id in self.scan.dead_ids else "gone"
-
-    def _use(self, picks: Iterable[tuple[str, int]], *, keep: bool = False) -> tuple[list[Receipt], list[str]]:
-        chosen, everything = [], self.old[-30:] + self.held
-        standings = {receipt: self._standing(receipt) for receipt in everything}
-        late = [receipt for receipt in everything if standings[receipt].startswith("late")]
-        outlived = [receipt for receipt in everything if standings[receipt] == "earlier life"]
-        pools = {"held": self.held, "old": self.old, "late": late, "outlived": outlived}
-        for pool, back in picks:
-            receipts = pools[pool] or everything
-            chosen.append(receipts[-1 - back % len(receipts)])
-        if not keep:
-            self.old += dict.fromkeys(receipt for receipt in chosen if receipt in self.held)
-            self.held = [receipt for receipt in self.held if receipt not in chosen]
-        situations = [
-            "named twice" if receipt in chosen[:n] else standings[receipt] for n, receipt in enumerate(chosen)
-        ]
-        return chosen, situations
-
-    def _standing(self, receipt: Receipt) -> str:
-        message = self.model.messages.get(receipt.id)
-        if not message:
-            return "gone"
-        if message.life != self.model.lives[receipt]:
-            return "earlier life" if message.first else "earlier life, not delivered again"
-        return "held" if self.model.held(receipt) else f"late, {message.state}"
-
-    def _dead(self, picks: Iterable[int]) -> tuple[list[str], list[str]]:
-        dead, living = self.model.dead, self.model.messages
-        # Those still there come last and are taken first, most of all those whose id lives.
-        known = sorted(
-            self.entries, key=lambda entry: (entry in dead, entry in dead and dead[entry].message.id in living)
-        )
-        entries = [known[-1 - pick % len(known)] for pick in picks]
-        return entries, [
-            "gone" if entry not in dead else "id lives" if dead[entry].message.id in living else "dead"
-            for entry in entries
-        ]

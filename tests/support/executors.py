@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
-from delayq.config import read_settings
-from delayq.executor import AsyncExecutor, Executor, open_async_executor, open_executor
+from delayq.config import QueueOptions, read_settings
+from delayq.executor import open_async_executor, open_executor
 
 
 class Blocking:
     """An `Executor`."""
 
     def __init__(self, options: Any, **settings: Any) -> None:
-        self.core: Executor | AsyncExecutor = open_executor(options, read_settings(settings))
+        self.core: Any = open_executor(options, read_settings(cast("QueueOptions", settings)))
 
     def call(self, request: Any) -> Any:
         return self.core.call(request)
@@ -24,13 +25,11 @@ class Blocking:
 
     def run_together(self, *batches: Sequence[Any]) -> list[Any]:
         """Run several batches at a time."""
-        from concurrent.futures import ThreadPoolExecutor
-
         with ThreadPoolExecutor(len(batches)) as threads:
             return list(threads.map(self.run, batches))
 
     def close(self) -> None:
-        self.core.close()  # type: ignore[unused-coroutine]
+        self.core.close()
 
 
 class Asyncio(Blocking):
@@ -38,7 +37,7 @@ class Asyncio(Blocking):
 
     def __init__(self, options: Any, **settings: Any) -> None:
         self.runner = asyncio.Runner()
-        self.core = open_async_executor(options, read_settings(settings))
+        self.core = open_async_executor(options, read_settings(cast("QueueOptions", settings)))
 
     def call(self, request: Any) -> Any:
         return self.runner.run(self.core.call(request))

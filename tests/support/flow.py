@@ -35,7 +35,7 @@ class Ask(NamedTuple):
     options: dict[str, Any]
 
 
-class _Calls:
+class Asking:
     """Stands for `Calls`: whatever is called, is written down."""
 
     def __getattr__(self, name: str) -> Any:
@@ -67,10 +67,11 @@ class Play:
 
     def __init__(self, *, burst: bool = False, drift: float = 0.0, **options: Any) -> None:
         self.now = LOCAL
+        self.frozen = False
         self.stop_at: float | None = None
         self.step: Step | None = None
         self.flow = Consumption(
-            Tools(_Calls(), read_settings(options), lambda data: data),  # type: ignore[arg-type]
+            Tools(Asking(), read_settings(options), lambda data: data),  # type: ignore[arg-type]
             holder="me",
             burst=burst,
         )
@@ -109,7 +110,9 @@ class Play:
         return [receipt.id for receipt in self.flow.held.holdings]
 
     def server(self, at: float) -> int:
-        """The server's time (ms) of a local time."""
+        """The server's time (ms) of a local time; it stands still where the clock is frozen."""
+        if self.frozen:
+            return SERVER
         return SERVER + round((at - LOCAL + self._drift) * 1000)
 
     def holding(self, id: str) -> Holding:

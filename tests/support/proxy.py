@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -128,7 +129,7 @@ class Proxy:
         server.connect(self._target.path)
         return server
 
-    def _pump(self, direction, link: _Link) -> None:
+    def _pump(self, direction: Callable[[_Link], None], link: _Link) -> None:
         with suppress(OSError):
             direction(link)
         link.close()

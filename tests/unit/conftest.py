@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.resources import files
 from typing import Any
 
 import pytest
+import redis
 
 from delayq import conversation
 from delayq.calls import Calls
 from delayq.keys import Keys
+from delayq.script import script
 from tests.support.executors import Asyncio, Blocking
 from tests.support.proxy import Proxy
 
@@ -25,11 +28,11 @@ def calls() -> Calls:
 
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
 def open_executor(request: pytest.FixtureRequest) -> Iterator[OpenExecutor]:
-    """`open_executor(url, **settings)` opens an executor of either face; `redis=` is given on as it is."""
+    """`open_executor(url, **settings)` opens an executor of either face."""
     with ExitStack() as opened:
 
-        def open_(url: str | None = None, *, redis: Any = None, **settings: Any) -> Blocking:
-            executor = request.param({"redis": redis} if url is None else {"url": url}, **settings)
+        def open_(url: str, **settings: Any) -> Blocking:
+            executor = request.param({"url": url}, **settings)
             opened.callback(executor.close)
             return executor
 
@@ -41,6 +44,14 @@ def proxy(redis_url: str) -> Iterator[Proxy]:
     """A proxy before an empty Redis."""
     with Proxy(redis_url) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def taught(redis_client: redis.Redis) -> None:
+    """Have the server know every script: one it must be taught first runs after the rest of its round trip."""
+    for path in files("delayq").joinpath("lua").iterdir():
+        if path.is_file():
+            redis_client.script_load(script(path.name.removesuffix(".lua")).text)
 
 
 @pytest.fixture

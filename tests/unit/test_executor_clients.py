@@ -11,6 +11,8 @@ from delayq.calls import Outgoing
 from delayq.executor import AsyncExecutor, Executor
 from tests.support.executors import Asyncio, Blocking
 
+pytestmark = pytest.mark.usefixtures("taught")
+
 SECRET = "canary-5ca1ab1e"
 
 

@@ -8,7 +8,7 @@ import pytest
 from delayq.calls import Failure, Outgoing, Receipt
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("no_pauses")]
+pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("no_pauses", "taught")]
 
 
 def sending(calls, *ids):

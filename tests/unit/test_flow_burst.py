@@ -114,6 +114,38 @@ def test_a_message_due_at_this_moment_is_not_left_behind():
     assert play.held == ["a"]
 
 
+def test_after_settling_it_looks_once_more():
+    play = begun()
+    play.answer(ready_to_unack=claimed("a"))
+    play.wake(after=0.1, done=[play.done("a")])
+    play.answer()
+    assert not play.ended
+    assert play.sleeps == 0
+    play.wake()
+    play.answer(pending_to_ready=promoted(waiting=1))
+    assert not play.ended
+
+
+def test_what_another_consumer_brought_back_between_its_calls_is_not_left_behind():
+    play = begun()
+    play.answer(ready_to_unack=claimed(left=1))
+    assert not play.ended
+
+
+def test_where_the_clock_stands_still_it_does_not_wait_for_what_cannot_come_back():
+    play = Play(burst=True, tick=1)
+    play.frozen = True
+    play.wake()
+    play.answer(ready_to_unack=claimed("a"))
+    play.wake(after=0.1, done=[play.done("a", Verdict.NACK, "boom")])
+    for _ in range(9):
+        play.answer(pending_to_ready=promoted(next_deadline=play.server(0) + 50))
+        if play.ended:
+            break
+        play.wake()
+    assert play.ended
+
+
 def test_an_error_is_no_end():
     play = begun()
     play.answer(pending_to_ready=ServerError("LOADING"))

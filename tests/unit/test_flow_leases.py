@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from delayq.errors import ServerError
+from delayq.flow import Start
 from delayq.verdict import Verdict
 from tests.support.flow import Play, claimed, promoted
 
@@ -77,6 +78,56 @@ def test_with_only_overdue_callbacks_nothing_is_renewed_and_nothing_spins():
     assert "extend" not in play.asked
     play.answer()
     assert play.sleeps == 10
+
+
+def test_a_callback_that_takes_too_long_is_given_up_with_one_warning(caplog):
+    play = holding("a", max_consume_duration=1)
+    play.begin("a")
+    for _ in range(3):
+        play.wake()
+        play.answer()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.id == "a"
+
+
+def test_another_message_is_claimed_in_place_of_one_that_was_given_up():
+    play = holding("a", max_consume_duration=1, prefetch=0)
+    play.begin("a")
+    play.wake(signalled=True)
+    assert play.ask("ready_to_unack").what == 1
+    assert play.answer(ready_to_unack=claimed("b")) == ["b"]
+    assert play.flow.held.given_up == 1
+
+
+def test_a_worker_is_replaced_even_if_there_is_nothing_to_start():
+    play = holding("a", max_consume_duration=1)
+    play.begin("a")
+    play.wake()
+    play.tell(answers=[play._answer(ask, None) for ask in play._turn.calls])
+    assert play.step == Start([])
+
+
+def test_a_callback_that_ended_just_before_it_was_given_up_has_ended():
+    play = holding("a", max_consume_duration=1)
+    play.begin("a")
+    assert play.holding("a").conclude()  # by its worker; the completion is on its way
+    play.wake()
+    assert play.ask("extend").what == play.receipts("a")
+    play.answer(done=[play.done("a")])
+    play.wake()
+    assert play.ask("ack").what == play.receipts("a")
+
+
+def test_what_was_given_up_and_ends_after_all_is_held_no_longer():
+    play = holding("a", max_consume_duration=1, prefetch=0)
+    play.begin("a")
+    play.wake()
+    play.answer()
+    assert play.held == ["a"]
+    play.wake(after=1, done=[play.done("a", Verdict.NOTHING)])
+    assert play.held == []
+    assert play.flow.held.room() == 1
 
 
 def test_a_lost_lease_is_flagged_and_logged_once(caplog):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from delayq.errors import ServerError
 from delayq.verdict import Verdict
 from tests.support.flow import Play, claimed, promoted
 
@@ -205,6 +206,15 @@ def test_claimed_messages_are_started_in_their_order_with_their_lateness():
     assert play.answer(ready_to_unack=claimed("c", "a", "b", late=1500)) == ["c", "a", "b"]
     assert [play.holding(id).lateness for id in "cab"] == [1.5, 1.5, 1.5]
     assert play.held == ["c", "a", "b"]
+
+
+def test_nothing_is_started_twice():
+    play = Play(concurrency=2)
+    play.hold("a", "b")
+    play.wake()
+    assert play.answer() == []
+    play.wake(signalled=True)
+    assert play.answer(ready_to_unack=ServerError("refused")) == []
 
 
 def test_a_completion_that_comes_while_others_are_started_is_taken_in():

@@ -178,6 +178,7 @@ def test_a_verdict_on_a_message_that_was_settled_by_hand_meanwhile_changes_nothi
     play.holding("a").settled = True
     play.wake(after=0.1, done=[verdict])
     assert "nack" not in play.asked
+    assert play.held == []
 
 
 def test_a_message_whose_lease_was_lost_before_it_started_is_held_no_longer():

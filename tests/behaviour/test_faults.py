@@ -1,0 +1,396 @@
+"""Faults: servers that die, connections that break, workers that are killed, processes that fork."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from delayq import NewMessage, OutcomeUnknown, UnavailableError
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+
+ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
+SOURCE = str(Path(__file__).parents[2])
+
+
+def insist(send):
+    """Repeat a call until its answer is known."""
+    while True:
+        try:
+            return send()
+        except (OutcomeUnknown, UnavailableError):
+            continue
+
+
+# The server
+
+
+def test_nothing_is_lost_when_the_server_is_killed_and_comes_back(open_queue, start_redis):
+    server = start_redis(*ALWAYS)
+    deliveries, sent, done = Counter(), [], threading.Event()
+    consumer = open_queue(
+        url=server.url, callback=lambda message: deliveries.update([message.payload]), concurrency=4, deadline="500ms"
+    )
+    producer = open_queue(url=server.url, deadline="500ms")
+
+    def produce():
+        number = 0
+        while not done.is_set():
+            insist(lambda number=number: producer.send_delay_msg(number, number % 3 * 0.1, id=f"m{number}"))
+            sent.append(number)
+            number += 1
+
+    consumer.start_consume()
+    producing = threading.Thread(target=produce)
+    producing.start()
+    for _ in range(3):
+        so_far = len(sent)
+        wait_until(lambda so_far=so_far: len(sent) > so_far + 50)
+        server.kill()
+        server.start()
+    done.set()
+    producing.join(20)
+
+    wait_until(lambda: set(deliveries) == set(sent), 20)
+    wait_until(lambda: consumer.counts().living == 0)
+    assert consumer.counts().dead == 0
+    assert sum(deliveries.values()) <= len(sent) + 3 * (4 + 500)  # duplicates: what was held at each kill
+    assert consumer.stats().totals["acked"] == len(sent)
+
+
+def test_a_settlement_that_could_not_be_sent_is_kept_and_sent_again(open_queue, start_redis, gate):
+    server, attempts, ended = start_redis(*ALWAYS), [], []
+
+    def work(message):
+        attempts.append(message.attempt)
+        gate.wait(30)
+        ended.append(message.id)
+
+    queue = open_queue(url=server.url, callback=work, deadline="500ms")
+    queue.send_delay_msg("hello", id="m")
+    queue.start_consume()
+    wait_until(lambda: attempts)
+
+    server.kill()
+    gate.set()
+    wait_until(lambda: ended)
+    server.start()
+
+    wait_until(lambda: queue.get("m") is None)
+    assert attempts == [1]
+    assert queue.stats().totals["acked"] == 1
+
+
+@pytest.mark.parametrize("act", ["ack", "nack"])
+def test_settling_by_hand_can_be_left_to_the_queue_where_it_failed(open_queue, start_redis, gate, act):
+    server, failures = start_redis(*ALWAYS), []
+
+    def work(message):
+        gate.wait(30)
+        if message.attempt == 1:
+            try:
+                getattr(message, act)()
+            except (OutcomeUnknown, UnavailableError) as error:
+                failures.append(error)
+
+    queue = open_queue(url=server.url, callback=work, deadline="200ms")
+    queue.send_delay_msg("hello", id="m")
+    queue.start_consume()
+    wait_until(lambda: queue.counts().active)
+
+    server.kill()
+    gate.set()
+    wait_until(lambda: failures)
+    server.start()
+
+    wait_until(lambda: queue.get("m") is None, 20)  # long before its lease runs out
+    assert queue.stats().totals["delivered"] == 1
+
+
+def test_a_send_to_a_dead_server_says_that_nothing_was_sent(open_queue, start_redis):
+    server = start_redis(*ALWAYS)
+    queue = open_queue(url=server.url, deadline="200ms")
+    queue.counts()
+    server.kill()
+
+    with pytest.raises((UnavailableError, OutcomeUnknown)):
+        queue.send_delay_msg("hello", id="m")
+
+    server.start()
+    assert queue.send_delay_msg("hello", id="m").new
+
+
+def test_a_frozen_server_is_waited_for(open_queue, start_redis):
+    server, seen = start_redis(), []
+    queue = open_queue(url=server.url, callback=lambda message: seen.append(message.payload), socket_timeout="300ms")
+    queue.start_consume()
+    queue.send_delay_msg("before")
+    wait_until(lambda: seen == ["before"])
+
+    server.pause()
+    sending = threading.Thread(target=lambda: queue.send_delay_msg("meanwhile"))
+    sending.start()
+    assert not sending.join(1)
+    server.resume()
+
+    sending.join(10)
+    wait_until(lambda: seen == ["before", "meanwhile"])
+    assert queue.stats().totals["sent"] == 2
+
+
+def test_a_frozen_server_makes_the_outcome_unknown_and_sending_again_is_safe(open_queue, start_redis):
+    server = start_redis()
+    queue = open_queue(url=server.url, socket_timeout="100ms", deadline="300ms")
+    queue.send_delay_msg("first", 60)
+
+    server.pause()
+    with pytest.raises(OutcomeUnknown):
+        queue.send_delay_msg("hello", 60, id="m")
+    server.resume()
+
+    insist(lambda: queue.send_delay_msg("hello", 60, id="m"))
+    assert queue.counts().pending == 2
+
+
+def test_cut_connections_lose_and_double_nothing(open_queue, redis_client):
+    deliveries, done = Counter(), threading.Event()
+    queue = open_queue(callback=lambda message: deliveries.update([message.payload]), concurrency=4)
+
+    def cut():
+        while not done.is_set():
+            redis_client.client_kill_filter(_type="normal", skipme=True)
+            time.sleep(0.01)
+
+    cutting = threading.Thread(target=cut)
+    queue.start_consume()
+    cutting.start()
+    for number in range(300):
+        insist(lambda number=number: queue.send_delay_msg(number, id=f"m{number}"))
+    done.set()
+    cutting.join()
+
+    wait_until(lambda: queue.counts().living == 0, 20)
+    assert deliveries == dict.fromkeys(range(300), 1)
+    assert queue.stats().totals["acked"] == 300
+
+
+def test_flushed_scripts_are_loaded_again(open_queue, redis_client):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    queue.start_consume()
+
+    for number in range(5):
+        redis_client.script_flush()
+        queue.send_delay_msg(number)
+        wait_until(lambda number=number: seen == [*range(number + 1)])
+
+
+def test_a_consumer_outlives_a_flushed_server(open_queue, redis_client, gate):
+    seen = []
+
+    def work(message):
+        seen.append(message.payload)
+        gate.wait(10)
+
+    queue = open_queue(callback=work)
+    queue.start_consume()
+    queue.send_delay_msg("lost")
+    wait_until(lambda: seen == ["lost"])
+
+    redis_client.flushall()
+    gate.set()
+    queue.send_delay_msg("after")
+
+    wait_until(lambda: seen == ["lost", "after"])
+    wait_until(lambda: queue.counts().living == 0)
+
+
+def test_a_key_of_another_type_is_reported_and_the_consumer_goes_on_when_it_is_mended(open_queue, redis_client, caplog):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload), tick="100ms")
+    queue.start_consume()
+    queue.send_delay_msg("first")
+    wait_until(lambda: seen == ["first"])
+
+    redis_client.set("delayq:{reminders}:ready", "broken")
+    wait_until(lambda: "WRONGTYPE" in caplog.text)
+    redis_client.delete("delayq:{reminders}:ready")
+
+    queue.send_delay_msg("second")
+    wait_until(lambda: seen == ["first", "second"])
+
+
+def test_a_stop_does_not_wait_for_a_server_that_is_gone(open_queue, start_redis, gate):
+    server = start_redis(*ALWAYS)
+    queue = open_queue(url=server.url, callback=lambda message: gate.wait(30))
+    queue.send_delay_msg("hello")
+    queue.start_consume()
+    wait_until(lambda: queue.counts().active)
+    server.kill()
+    began = time.monotonic()
+
+    assert queue.stop_consume(grace="300ms")
+
+    assert time.monotonic() - began < 5
+
+
+# The worker
+
+WORKER = """
+import logging, sys, time
+from delayq import DelayQueue
+
+logging.getLogger("delayq.consumer").addHandler(logging.StreamHandler(sys.stdout))
+
+def work(message):
+    print("started", message.attempt, flush=True)
+    time.sleep(60)
+
+DelayQueue("reminders", url=sys.argv[1], lease="1s", callback=work).run()
+"""
+
+
+def start(script, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        env=os.environ | {"PYTHONPATH": SOURCE},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_what_a_killed_worker_held_is_delivered_again_when_its_lease_is_over(open_queue, url):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append((message.attempt, time.monotonic())))
+    queue.send_delay_msg("hello", retries=3)
+    with start(WORKER, url) as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        queue.start_consume()
+        worker.kill()
+        killed = time.monotonic()
+
+    wait_until(lambda: seen)
+    ((attempt, again),) = seen
+    assert attempt == 2
+    assert again - killed < 1 + 2  # the lease, and some leeway for a busy machine
+
+
+def test_a_worker_frozen_beyond_its_lease_cannot_settle_what_another_has_done(open_queue, url):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.attempt))
+    queue.send_delay_msg("hello", id="m")
+    with start(WORKER.replace("sleep(60)", "sleep(0.5)"), url) as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        worker.send_signal(signal.SIGSTOP)
+        queue.start_consume()
+        wait_until(lambda: queue.counts().living == 0)
+        worker.send_signal(signal.SIGCONT)
+        assert any("settled elsewhere before this ack" in line for line in worker.stdout)
+        worker.kill()
+
+    assert seen == [2]
+    assert queue.stats().totals["acked"] == 1
+
+
+def test_a_message_that_kills_its_workers_lies_in_the_dead_letter_in_the_end(open_queue, url):
+    queue = open_queue()
+    queue.send_delay_msg("poison", retries=1, id="m")
+    script = WORKER.replace("time.sleep(60)", "import os; os._exit(9)")
+    for attempt in (1, 2):
+        with start(script, url) as worker:
+            assert worker.stdout.readline() == f"started {attempt}\n"
+
+    with queue.lease(block="1500ms") as message:
+        assert message is None
+    message = queue.get("m")
+    assert (message.state, message.attempts, message.error) == ("dead", 2, "lease expired")
+
+
+def test_interrupting_run_drains_and_ends(open_queue, url):
+    queue = open_queue()
+    queue.send_many(["first", "second"])
+    script = WORKER.replace("sleep(60)", "sleep(0.3)").replace(".run()", ".run(); print('ended', flush=True)")
+    with start(script, url) as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        worker.send_signal(signal.SIGINT)
+        assert worker.stdout.readline() == "ended\n"
+
+    assert worker.returncode == 0
+    counts = queue.counts()
+    assert (counts.living, counts.ready) == (1, 1)
+    assert queue.stats().totals["acked"] == 1
+
+
+def test_interrupting_twice_cuts_off_what_runs(open_queue, url):
+    queue = open_queue(nack_delay=60)
+    queue.send_many([NewMessage("endless", retries=3, id="a"), NewMessage("waits behind it", id="b")])
+    with start(WORKER, url) as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        wait_until(lambda: queue.counts().active == 2)
+        worker.send_signal(signal.SIGINT)
+        wait_until(lambda: queue.counts().ready == 1)
+        worker.send_signal(signal.SIGINT)
+
+    assert worker.returncode == -signal.SIGINT
+    message = queue.get("a")
+    assert (message.state, message.retries_left, message.error) == ("backoff", 2, "cut off by a stop")
+
+
+FORKING = """
+import os, sys
+from delayq import DelayQueue
+
+seen = []
+queue = DelayQueue("reminders", url=sys.argv[1], callback=lambda message: seen.append(message.payload))
+queue.send_delay_msg("from the parent, before")
+child = os.fork()
+if child == 0:
+    queue.send_delay_msg("from the child")
+    queue.run(burst=True)
+    os._exit(0 if len(seen) == 2 else 1)
+_, status = os.waitpid(child, 0)
+queue.send_delay_msg("from the parent, after")
+queue.run(burst=True)
+assert seen == ["from the parent, after"], seen
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_queue_works_on_both_sides_of_a_fork(url, redis_client):
+    with start(FORKING, url) as process:
+        assert process.wait(30) == 0
+
+
+FORKING_WORKER = """
+import os, sys, time
+from delayq import DelayQueue
+
+queue = DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None)
+parent = queue.start_consume()
+child = os.fork()
+if child == 0:
+    assert not parent.running
+    consuming = queue.start_consume()
+    queue.send_delay_msg("hello")
+    while queue.counts().living:  # whichever of the two takes it
+        time.sleep(0.01)
+    os._exit(0 if consuming.running and queue.stop_consume() else 1)
+_, status = os.waitpid(child, 0)
+assert parent.running
+queue.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_of_a_consuming_process_consumes_for_itself(url, redis_client):
+    with start(FORKING_WORKER, url) as process:
+        assert process.wait(30) == 0

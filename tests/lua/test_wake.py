@@ -1,0 +1,24 @@
+"""`wake`: one wake-up waits at most, however often it is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ServerError
+from tests.support.scripts import KEYS, World, calls, observe
+
+
+def test_a_wake_up_waits_once_and_is_taken_once(executor):
+    for _ in range(3):
+        assert executor.call(calls.wake()) is True
+        assert observe(executor) == World(wake=1)
+    assert executor.call(calls.await_wake(0.001)) is True
+    assert observe(executor) == World()
+    assert executor.call(calls.await_wake(0.001)) is False
+
+
+def test_a_key_of_another_type_is_refused(executor):
+    executor.client.set(KEYS.wake, "a text")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        executor.call(calls.wake())
+    assert executor.client.get(KEYS.wake) == b"a text"
