@@ -38,14 +38,16 @@ class JsonCodec:
         self._convert = None if payload_type in (None, Any) else _checker(payload_type)
 
     def encode(self, payload: Any) -> bytes:
-        """Return compact JSON; with a payload type, what does not fit it is refused."""
+        """Return compact JSON; with a payload type, what would not come back as that type is refused."""
         try:
             if self._convert is not None:
                 self._convert(payload)
             encoded: bytes = self._encode(payload)
+            if self._convert is not None:
+                self._decode(encoded)  # a field of a wrong type would make the message undecodable when it is due
             if b"null" in encoded:  # what msgspec writes for nan and infinity too, which would come back as None
                 json.dumps(msgspec.to_builtins(payload), allow_nan=False)
-        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
             raise PayloadError(f"payload cannot be encoded as JSON: {error}") from error
         return encoded
 

@@ -2,7 +2,7 @@
 
 * `ConfigurationError`: an argument or option is wrong; correct the program.
 * `PayloadError` and its kinds: this payload cannot be a message; correct the payload.
-* `QueueFullError`: the queue or its Redis is full; send again later, nothing was stored.
+* `QueueFullError`: the queue or its Redis is full; send again later.
 * `UnavailableError`: Redis did not answer and nothing was changed; do it again.
 * `OutcomeUnknown`: Redis did not answer in time and the call may have been carried out; do it again with the same id.
 * `ServerError`: Redis refused a command; correct its set-up or the access rights.
@@ -33,7 +33,10 @@ class UndecodableError(PayloadError):
 
 
 class QueueFullError(DelayqError):
-    """Redis is out of memory or the queue has reached `max_length`; nothing was stored."""
+    """Redis is out of memory or the queue has reached `max_length`; what was refused was not stored."""
+
+    ids: tuple[str, ...] = ()
+    """The ids of a send that may not be stored: sent again under them, none is stored twice."""
 
 
 class UnavailableError(DelayqError, ConnectionError):

@@ -14,7 +14,7 @@ from delayq.calls import Call, Outgoing
 from delayq.clock import Duration, milliseconds, timestamp
 from delayq.codec import Codec
 from delayq.config import check_retries
-from delayq.errors import ConfigurationError, OutcomeUnknown, PayloadError, PayloadTooLargeError
+from delayq.errors import ConfigurationError, OutcomeUnknown, PayloadError, PayloadTooLargeError, QueueFullError
 from delayq.ids import new_id
 from delayq.keys import check_id
 from delayq.message import Tools
@@ -148,7 +148,7 @@ class Producer:
             (digit,) = yield [self._call([outgoing], replace=replace)]
             if digit == _SPENT:
                 digit = yield from self._again([outgoing], replace=replace)
-        except OutcomeUnknown as error:
+        except (OutcomeUnknown, QueueFullError) as error:
             error.ids = (outgoing.id,)
             raise
         return Sent(outgoing.id, _STATUS[digit])
@@ -178,7 +178,7 @@ class Producer:
                 later = yield from self._again([cast("Outgoing", ready[at]) for at in places], replace=replace)
                 known = dict(zip(places, later, strict=True))
                 digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
-        except OutcomeUnknown as error:
+        except (OutcomeUnknown, QueueFullError) as error:
             error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", _SPENT))
             raise
         return SentMany(ids, digits)

@@ -14,6 +14,18 @@ from tests.support.faces import Asyncio, Blocking
 Open = Callable[..., Any]
 
 
+class Busy:
+    """See the fixture `busy`."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        self.seen: list[Any] = []
+        self._gate = gate
+
+    def __call__(self, message: Any) -> None:
+        self.seen.append(message.payload)
+        self._gate.wait(30)
+
+
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
 def face(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
     """One face, then the other."""
@@ -34,6 +46,12 @@ def url(request: pytest.FixtureRequest) -> str:
 def gate() -> threading.Event:
     """What callbacks wait at until the test, or its end, lets them go on."""
     return threading.Event()
+
+
+@pytest.fixture
+def busy(gate: threading.Event) -> Busy:
+    """A callback that waits at the gate; `busy.seen` holds the payloads it has begun with."""
+    return Busy(gate)
 
 
 @pytest.fixture

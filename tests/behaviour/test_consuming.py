@@ -220,27 +220,27 @@ def test_prefetch_says_how_many_messages_wait_in_the_process(open_queue, gate):
 # Stopping
 
 
-def test_stopping_drains_what_runs(open_queue, gate):
-    ended = []
-    queue = open_queue(callback=lambda message: gate.wait(10) and ended.append(message.payload))
+def test_stopping_drains_what_runs(open_queue, busy, gate):
+    queue = open_queue(callback=busy)
     queue.send_delay_msg("hello")
     consuming = queue.start_consume()
-    wait_until(lambda: queue.counts().active == 1)
+    wait_until(lambda: busy.seen)
 
     consuming.stop()
     assert consuming.running
+    assert queue.counts().active == 1
     gate.set()
 
     assert queue.stop_consume()
-    assert ended == ["hello"]
     assert queue.counts().living == 0
+    assert queue.stats().totals["acked"] == 1
 
 
-def test_what_has_not_started_is_given_back_uncharged_at_the_head(open_queue, gate):
-    queue = open_queue(callback=lambda message: gate.wait(10), concurrency=1, prefetch=4)
+def test_what_has_not_started_is_given_back_uncharged_at_the_head(open_queue, busy, gate):
+    queue = open_queue(callback=busy, prefetch=4)
     ids = queue.send_many(range(7)).ids
     consuming = queue.start_consume()
-    wait_until(lambda: queue.counts().active == 5)
+    wait_until(lambda: busy.seen and queue.counts().active == 5)
 
     consuming.stop()
     wait_until(lambda: queue.counts().ready == 6)
@@ -253,11 +253,11 @@ def test_what_has_not_started_is_given_back_uncharged_at_the_head(open_queue, ga
     assert queue.counts().living == 6
 
 
-def test_a_stop_cuts_off_what_outlasts_its_grace_and_nacks_it(open_queue, gate):
-    queue = open_queue(callback=lambda message: gate.wait(10), nack_delay=60)
+def test_a_stop_cuts_off_what_outlasts_its_grace_and_nacks_it(open_queue, busy):
+    queue = open_queue(callback=busy, nack_delay=60)
     queue.send_delay_msg("endless", retries=3, id="m")
     queue.start_consume()
-    wait_until(lambda: queue.counts().active == 1)
+    wait_until(lambda: busy.seen)
 
     assert queue.stop_consume(grace="100ms")
 
@@ -266,45 +266,38 @@ def test_a_stop_cuts_off_what_outlasts_its_grace_and_nacks_it(open_queue, gate):
     assert message.error == "cut off by a stop"
 
 
-def test_the_grace_of_a_queue_is_an_option(open_queue, gate):
-    queue = open_queue(callback=lambda message: gate.wait(30), grace="100ms")
+def test_the_grace_of_a_queue_is_an_option(open_queue, busy):
+    queue = open_queue(callback=busy, grace="100ms")
     queue.send_delay_msg("endless")
     queue.start_consume()
-    wait_until(lambda: queue.counts().active == 1)
+    wait_until(lambda: busy.seen)
     began = time.monotonic()
 
     assert queue.stop_consume()
     assert time.monotonic() - began < 5
 
 
-def test_a_later_stop_shortens_the_grace_of_an_earlier_one(open_queue, gate):
-    queue = open_queue(callback=lambda message: gate.wait(30))
+def test_a_later_stop_shortens_the_grace_of_an_earlier_one(open_queue, busy):
+    queue = open_queue(callback=busy)
     queue.send_delay_msg("endless")
     consuming = queue.start_consume()
-    wait_until(lambda: queue.counts().active == 1)
+    wait_until(lambda: busy.seen)
 
     consuming.stop(1000)
     assert queue.stop_consume(grace=0)
 
 
-def test_a_stop_takes_no_new_messages(open_queue, gate):
-    seen = []
-    queue = open_queue()
-
-    @queue.callback
-    def work(message):
-        seen.append(message.payload)
-        gate.wait(10)
-
+def test_a_stop_takes_no_new_messages(open_queue, busy, gate):
+    queue = open_queue(callback=busy)
     queue.send_delay_msg("first")
     consuming = queue.start_consume()
-    wait_until(lambda: seen == ["first"])
+    wait_until(lambda: busy.seen)
     consuming.stop()
     queue.send_delay_msg("second")
     gate.set()
     consuming.wait()
 
-    assert seen == ["first"]
+    assert busy.seen == ["first"]
     assert queue.counts().living == 1
 
 
@@ -347,15 +340,14 @@ def test_a_queue_can_be_consumed_again_after_a_stop(open_queue):
         assert queue.stop_consume()
 
 
-def test_starting_twice_starts_once(open_queue, gate):
-    running = []
-    queue = open_queue(callback=lambda message: running.append(message.id) or gate.wait(10), concurrency=1, prefetch=0)
+def test_starting_twice_starts_once(open_queue, busy, gate):
+    queue = open_queue(callback=busy, concurrency=1, prefetch=0)
     queue.send_many(range(5))
 
     first, second = queue.start_consume(), queue.start_consume()
 
-    wait_until(lambda: running)
-    assert queue.counts().active == len(running) == 1
+    wait_until(lambda: busy.seen)
+    assert queue.counts().active == len(busy.seen) == 1
     first.stop()
     gate.set()
     assert second.wait()

@@ -92,9 +92,10 @@ def test_a_settlement_that_could_not_be_sent_is_kept_and_sent_again(open_queue, 
 
 @pytest.mark.parametrize("act", ["ack", "nack"])
 def test_settling_by_hand_can_be_left_to_the_queue_where_it_failed(open_queue, start_redis, gate, act):
-    server, failures = start_redis(*ALWAYS), []
+    server, began, failures = start_redis(*ALWAYS), threading.Event(), []
 
     def work(message):
+        began.set()
         gate.wait(30)
         if message.attempt == 1:
             try:
@@ -105,7 +106,7 @@ def test_settling_by_hand_can_be_left_to_the_queue_where_it_failed(open_queue, s
     queue = open_queue(url=server.url, callback=work, deadline="200ms")
     queue.send_delay_msg("hello", id="m")
     queue.start_consume()
-    wait_until(lambda: queue.counts().active)
+    began.wait(10)
 
     server.kill()
     gate.set()
@@ -229,12 +230,12 @@ def test_a_key_of_another_type_is_reported_and_the_consumer_goes_on_when_it_is_m
     wait_until(lambda: seen == ["first", "second"])
 
 
-def test_a_stop_does_not_wait_for_a_server_that_is_gone(open_queue, start_redis, gate):
+def test_a_stop_does_not_wait_for_a_server_that_is_gone(open_queue, start_redis, busy):
     server = start_redis(*ALWAYS)
-    queue = open_queue(url=server.url, callback=lambda message: gate.wait(30))
+    queue = open_queue(url=server.url, callback=busy)
     queue.send_delay_msg("hello")
     queue.start_consume()
-    wait_until(lambda: queue.counts().active)
+    wait_until(lambda: busy.seen)
     server.kill()
     began = time.monotonic()
 

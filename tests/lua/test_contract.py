@@ -91,6 +91,11 @@ def functions(fragment: str) -> set[str]:
     return set(re.findall(r"^local function (\w+)", (LUA / "lib" / f"{fragment}.lua").read_text(), re.MULTILINE))
 
 
+SIGNATURES = {
+    name: parameters.split(", ")
+    for path in (LUA / "lib").glob("*.lua")
+    for name, parameters in re.findall(r"^local function (\w+)\(([^)]*)\)", path.read_text(), re.MULTILINE)
+}
 FRAGMENTS = {path.stem: functions(path.stem) for path in (LUA / "lib").glob("*.lua")}
 
 
@@ -190,6 +195,16 @@ def test_commands_touch_only_declared_keys(name):
     assert text.count("redis.call(") == len(re.findall(r"redis\.call\('[A-Z]+'", text))
     assert touched - keys <= ({"KEYS[7]", "unpack"} if name == "purge" else set())
     assert unpacked <= ({"unpack(KEYS, 1, 11)"} if name == "purge" else set())
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_fragments_are_given_the_keys_they_ask_for(name):
+    declared = [part for part, _ in declared_keys(name)]
+    text = re.sub(r"KEYS\[(\d+)\]", lambda place: declared[int(place[1]) - 1], body(name))
+    for function, asked in SIGNATURES.items():
+        for given in re.findall(rf"(?<!function )\b{function}\(([^()]*)\)", text):
+            for parameter, argument in zip(asked, given.split(", "), strict=True):
+                assert parameter == argument or parameter not in PARTS, f"{function}({given})"
 
 
 @pytest.mark.parametrize("name", sorted(FRAGMENTS))

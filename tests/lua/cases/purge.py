@@ -10,6 +10,7 @@ _FULL = (BACKOFF + CROWD + DEAD).but(
     wake=1,
     ready=["q", "x", "x"],
     retry=["y", "s"],
+    retries=CROWD.retries | {"a": 2, "y": 1},
     meta=_TOTALS | {"backoffs": 1, "stale_ready": 2, "stale_retry": 1},
 )
 

@@ -239,6 +239,13 @@ def _limited() -> list[Case]:
             "1",
             two + LEFTOVERS + stored(b=5000) + World(meta={"token": "T-3", "sent": 1}),
         ),
+        Case(
+            "remains of a message are no message",
+            World(retries={"a": 9}, errors={"z": "e"}) + stored(y=1000),
+            send(out("a", 500)),
+            "1",
+            stored(y=1000, a=500).but(errors={"z": "e"}, meta={"sent": 1}, wake=1),
+        ),
         Case("a limit of one", World(), send(out("a"), out("b"), max_length=1), QueueFullError, World()),
         Case(
             "an id twice in a batch needs room once",
