@@ -173,7 +173,7 @@ def test_so_many_callbacks_run_at_a_time(open_queue, gate, concurrency):
     assert max(most) == concurrency
 
 
-def test_two_consumers_share_the_work(open_queue, gate):
+def test_two_consumers_share_the_work(open_queue):
     seen = {"a": [], "b": []}
 
     def worker(name):

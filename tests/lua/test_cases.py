@@ -76,25 +76,25 @@ def test_a_call_that_is_run_again_changes_nothing_and_answers_the_same(executor,
 
 
 @pytest.mark.parametrize("case", parameters())
-def test_a_call_that_a_later_one_of_its_slot_has_overtaken_answers_empty_and_changes_nothing(executor, case: Case):
-    plant(executor, case.before)
-    executor.client.hset(KEYS.replies, "a-slot", f"10 {NOW} 1")
+def test_a_call_that_a_later_one_of_its_slot_has_overtaken_answers_empty_and_changes_nothing(real_executor, case: Case):
+    plant(real_executor, case.before)
+    real_executor.client.hset(KEYS.replies, "a-slot", f"10 {NOW} 1")
     if case.call.script.name == "ready_to_unack":
-        assert deliver(executor, case.call, sequence=9).deliveries == []
+        assert deliver(real_executor, case.call, sequence=9).deliveries == []
     else:
         with pytest.raises(OutcomeUnknown, match="overtaken"):
-            deliver(executor, case.call, sequence=9)
-    assert observe(executor) == case.before
-    assert observe_replies(executor) == {b"a-slot": f"10 {NOW} 1".encode()}
+            deliver(real_executor, case.call, sequence=9)
+    assert observe(real_executor) == case.before
+    assert observe_replies(real_executor) == {b"a-slot": f"10 {NOW} 1".encode()}
 
 
 @pytest.mark.parametrize("case", parameters(refused=False))
-def test_the_next_call_of_a_slot_and_calls_of_other_slots_are_executed(executor, case: Case):
-    plant(executor, case.before)
-    executor.client.hset(KEYS.replies, mapping={"a-slot": f"9 {NOW} 1", "other": f"10 {NOW} 1"})
-    assert deliver(executor, case.call, sequence=10) == case.answer
-    assert observe(executor) == case.after
-    replies = observe_replies(executor)
+def test_the_next_call_of_a_slot_and_calls_of_other_slots_are_executed(real_executor, case: Case):
+    plant(real_executor, case.before)
+    real_executor.client.hset(KEYS.replies, mapping={"a-slot": f"9 {NOW} 1", "other": f"10 {NOW} 1"})
+    assert deliver(real_executor, case.call, sequence=10) == case.answer
+    assert observe(real_executor) == case.after
+    replies = observe_replies(real_executor)
     assert replies[b"other"] == f"10 {NOW} 1".encode()
     assert replies[b"a-slot"].startswith(b"9 " if looks_again(case) else b"10 ")
 

@@ -15,7 +15,19 @@ DAY = 86_400_000
 CONSUMERS = ("one", "two")
 
 # An id, or whichever stands in a place, if there is one.
-PLACES = ("pending", "pending again", "ready", "ready", "backoff", "backoff", "retry", "retry", "garbage", "dead")
+PLACES = (
+    "pending",
+    "pending again",
+    "ready",
+    "ready",
+    "backoff",
+    "backoff",
+    "retry",
+    "retry",
+    "garbage",
+    "dead",
+    "dead",
+)
 which = st.sampled_from((*IDS, *PLACES))
 several = st.one_of(which.map(lambda one: [one]), st.lists(which, min_size=2, max_size=3))
 delays = st.sampled_from((0, 1, 10, 50, 50))

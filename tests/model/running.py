@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,17 @@ from delayq.executor import Executor, open_executor
 from tests.model.machine import QueueMachine
 
 STEPS_PER_EXAMPLE = 100
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """Measuring coverage would double the time, and other tests show what is covered."""
+    trace = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(trace)
 
 
 @contextmanager
@@ -42,7 +54,7 @@ def run(executor: Executor, steps: int, reached: Counter[str] | None = None, *, 
         suppress_health_check=list(HealthCheck),
     )
     met = Counter() if reached is None else reached
-    with TemporaryDirectory() as folder:
+    with unmeasured(), TemporaryDirectory() as folder:
         set_hypothesis_home_dir(folder)  # Hypothesis keeps files even without a database
         try:
             run_state_machine_as_test(lambda: QueueMachine(executor, met), settings=settings)

@@ -10,7 +10,7 @@ from delayq import script
 from delayq.errors import ServerError
 from tests.model.running import connected, run
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.no_cover]  # it takes long enough without being measured
+pytestmark = pytest.mark.timeout(300)
 
 STEPS = 20_000
 """Hypothesis ends at the first failure, mostly within some hundred steps."""
