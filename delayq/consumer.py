@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delayq.clock import Duration, milliseconds
+from delayq.config import QueueOptions
 from delayq.drive import AsyncDriver, ThreadDriver
 from delayq.errors import ConfigurationError, NoCallbackError, shown
 from delayq.face import AsyncFace, BlockingFace
@@ -31,15 +32,23 @@ class Consuming:
     """A consumer running in the background, as `start_consume` returns it."""
 
     def __init__(
-        self, executor: Executor, tools: Tools, callback: Callable[[Message[Any]], object], name: str, *, burst: bool
+        self,
+        executor: Executor,
+        tools: Tools,
+        callback: Callable[[Message[Any]], object],
+        name: str,
+        *,
+        burst: bool,
+        known: Callable[[Consuming], None],
     ) -> None:
-        """Start consuming in a thread."""
+        """Start consuming in a thread; made `known` before, since a callback may ask for it at once."""
         flow = Consumption(tools, holder=executor.client_name, burst=burst)
         self._driver = ThreadDriver(flow, executor, tools, callback, name)
         self._grace = tools.settings.grace / 1000
         self._pid = os.getpid()
         self._ended = threading.Event()
         self._error: Exception | None = None
+        known(self)
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
@@ -143,6 +152,11 @@ class Consumer(_Registers, BlockingFace[T]):
 
     _consuming: Consuming | None = None
 
+    def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
+        """Consume nothing yet."""
+        super().__init__(name, payload_type, options)
+        self._starting = threading.Lock()
+
     def start_consume(self) -> Consuming:
         """Start to consume in the background; returns the running consumer if there is one already."""
         return self._start(burst=False)
@@ -182,10 +196,15 @@ class Consumer(_Registers, BlockingFace[T]):
     def _start(self, *, burst: bool) -> Consuming:
         callback = self._found_callback()
         self._open()
-        if self._consuming is None or not self._consuming.running:
-            name = f"delayq-{self.name}"
-            self._consuming = Consuming(self._executor, self._tools, callback, name, burst=burst)
-        return self._consuming
+        with self._starting:
+            consuming = self._consuming
+            if consuming is None or not consuming.running:
+                name = f"delayq-{self.name}"
+                consuming = Consuming(self._executor, self._tools, callback, name, burst=burst, known=self._known)
+            return consuming
+
+    def _known(self, consuming: Consuming) -> None:
+        self._consuming = consuming
 
 
 class AsyncConsumer(_Registers, AsyncFace[T]):

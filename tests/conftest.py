@@ -15,6 +15,8 @@ from tests.support.redis_server import RedisServer, find_program
 # Read before `no_settings_from_outside` hides it.
 OUTSIDE_URL = os.environ.get("DELAYQ_URL")
 
+COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
+
 StartRedis = Callable[..., RedisServer]
 
 
@@ -29,9 +31,9 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_from_outside() -> Iterator[None]:
-    """Hide the developer's own DELAYQ_… variables from the tests and the processes they start."""
+    """Hide the developer's own DELAYQ_… variables and taste in colours from the tests and what they start."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("DELAYQ_")]:
+        for name in [name for name in os.environ if name.startswith("DELAYQ_") or name in COLOURS]:
             patch.delenv(name)
         yield
 

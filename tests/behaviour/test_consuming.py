@@ -354,6 +354,21 @@ def test_starting_twice_starts_once(open_queue, busy, gate):
     assert not first.running
 
 
+def test_starting_from_many_threads_starts_once(open_queue, busy):
+    queue = open_queue(callback=busy, concurrency=1, prefetch=0)
+    queue.send_many(range(20))
+    starting = [threading.Thread(target=queue.start_consume) for _ in range(10)]
+    for thread in starting:
+        thread.start()
+    for thread in starting:
+        thread.join()
+
+    wait_until(lambda: busy.seen)
+    assert queue.stop_consume(grace=0)
+    assert queue.counts().active == 0
+    assert len(busy.seen) == 1
+
+
 def test_a_consumer_can_be_waited_for(open_queue):
     queue = open_queue(callback=lambda message: None)
     consuming = queue.start_consume()

@@ -89,13 +89,13 @@ def _plain() -> list[Case]:
         Case("none wanted, none there", World(), claim(0), claimed(), World()),
         Case(
             "headers come along with those that have some",
-            waiting("ab", headers={"b": "hb", "z": "hz"}),
+            waiting("ab", headers={"b": "hb"}),
             claim(2),
             claimed(given("a"), given("b", T + 1, headers=b"hb")),
             waiting("ab").but(
                 ready=[],
                 unack={"a": LEASE, "b": LEASE},
-                headers={"b": "hb", "z": "hz"},
+                headers={"b": "hb"},
                 deliveries={"a": "leased -5 1 T+0 T+0 me", "b": "leased -5 1 T+1 T+1 me"},
                 meta={"token": "T+1", "delivered": 2},
             ),
@@ -244,6 +244,8 @@ def _stale() -> list[Case]:
 
     again = waiting("a").but(ready=["a", "a"], meta={"stale_ready": 1})
     elsewhere = waiting("a").but(ready=["u", "a"], meta={"stale_ready": 1}) + waiting("", "u")
+    between = waiting("abcd").but(ready=[*"axbycd"], meta={"stale_ready": 2})
+    alone = World(ready=["g"], deliveries={"g": "ready -5 0 0 0 -"})
     ghost = waiting("a").but(
         ready=["g", "g", "a"],
         retry=["h"],
@@ -296,6 +298,25 @@ def _stale() -> list[Case]:
                 unack={"a": LEASE},
                 deliveries={"a": "leased -5 1 T+0 T+0 me"},
                 meta={"token": "T+0", "delivered": 1},
+            ),
+        ),
+        Case("nothing but a record without a message", alone, claim(1), claimed(), World()),
+        Case(
+            "as many as wanted, though stale entries stand between",
+            between,
+            claim(3),
+            claimed(given("a"), given("b", T + 1), given("c", T + 2), left=1),
+            between.but(
+                ready=["d"],
+                unack=dict.fromkeys("abc", LEASE),
+                deliveries={
+                    "a": "leased -5 1 T+0 T+0 me",
+                    "b": "leased -5 1 T+1 T+1 me",
+                    "c": "leased -5 1 T+2 T+2 me",
+                    "d": "ready -5 0 0 0 -",
+                },
+                meta={"token": "T+2", "delivered": 3},
+                wake=1,
             ),
         ),
         Case(

@@ -186,6 +186,13 @@ def _replacing() -> list[Case]:
             stored(a=6000, z=8000),
         ),
         Case(
+            "replacing the only message there is, and it is running",
+            STATES["leased"],
+            send(out("a"), replace=True),
+            "3",
+            STATES["leased"],
+        ),
+        Case(
             "new, replaced, running and spent in one batch",
             World(
                 unack={"r": 500},
