@@ -50,8 +50,8 @@ class _Idle:
         self._kept.append(connection)
 
 
-class Executor(Conversation):
-    """Carries calls out on a blocking client; safe to use from several threads."""
+class _Client(Conversation):
+    """A client and its connections."""
 
     def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
         """Use `client`; `owned` says that closing the executor closes it. `deadline` in seconds."""
@@ -61,6 +61,10 @@ class Executor(Conversation):
         self._get_connection = _getter(self._pool)
         self._owned = owned
         self._idle = _Idle(keeping=owned)
+
+
+class Executor(_Client):
+    """Carries calls out on a blocking client; safe to use from several threads."""
 
     def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
@@ -142,17 +146,8 @@ def _read(connection: Any) -> Any:
         return error
 
 
-class AsyncExecutor(Conversation):
+class AsyncExecutor(_Client):
     """Carries calls out on an asyncio client, for the tasks of one event loop."""
-
-    def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
-        """Use `client`; `owned` says that closing the executor closes it. `deadline` in seconds."""
-        super().__init__(deadline=deadline)
-        self.client = client
-        self._pool = client.connection_pool
-        self._get_connection = _getter(self._pool)
-        self._owned = owned
-        self._idle = _Idle(keeping=owned)
 
     async def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
