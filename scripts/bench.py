@@ -30,7 +30,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from delayq import DelayQueue
+from delayq import DelayQueue, NewMessage
 from delayq.calls import Call, Calls, Outgoing, Receipt
 from delayq.ids import new_id
 from delayq.keys import Keys
@@ -255,8 +255,6 @@ def _outgoing() -> Outgoing:
 
 
 def _spread(n: int, after: float, over: float) -> Iterator[Any]:
-    from delayq import NewMessage
-
     return (NewMessage(TEXT, delay=after + over * i / n) for i in range(n))
 
 
