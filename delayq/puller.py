@@ -67,6 +67,9 @@ class _Claim(Generic[M]):
         end = monotonic() + self._block
         while True:
             promoted, claimed = yield from self._look()
+            if promoted.waiting and not claimed.deliveries:
+                # The server knew the claim but not the promotion, which was loaded and run after it.
+                promoted, claimed = yield from self._look()
             if claimed.deliveries:
                 yield from self._hold(claimed)
                 if self.messages:

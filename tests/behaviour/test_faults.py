@@ -52,13 +52,15 @@ def test_nothing_is_lost_when_the_server_is_killed_and_comes_back(open_queue, st
     consumer.start_consume()
     producing = threading.Thread(target=produce)
     producing.start()
-    for _ in range(3):
-        so_far = len(sent)
-        wait_until(lambda so_far=so_far: len(sent) > so_far + 50)
-        server.kill()
-        server.start()
-    done.set()
-    producing.join(20)
+    try:
+        for _ in range(3):
+            so_far = len(sent)
+            wait_until(lambda so_far=so_far: len(sent) > so_far + 50)
+            server.kill()
+            server.start()
+    finally:
+        done.set()
+        producing.join(20)
 
     wait_until(lambda: set(deliveries) == set(sent), 20)
     wait_until(lambda: consumer.counts().living == 0)
@@ -174,10 +176,12 @@ def test_cut_connections_lose_and_double_nothing(open_queue, redis_client):
     cutting = threading.Thread(target=cut)
     queue.start_consume()
     cutting.start()
-    for number in range(300):
-        insist(lambda number=number: queue.send_delay_msg(number, id=f"m{number}"))
-    done.set()
-    cutting.join()
+    try:
+        for number in range(300):
+            insist(lambda number=number: queue.send_delay_msg(number, id=f"m{number}"))
+    finally:
+        done.set()
+        cutting.join()
 
     wait_until(lambda: queue.counts().living == 0, 20)
     assert deliveries == dict.fromkeys(range(300), 1)
