@@ -61,6 +61,7 @@ def test_many_slots_are_looked_at_in_turns(executor, slots):
         deliver(executor, collect(), slot="me", sequence=calls_made)
         calls_made += 1
         assert calls_made <= slots / 50
+    assert not executor.client.hexists(KEYS.meta, "slot_cursor")
     left = observe_replies(executor).keys() - {b"me"}
     assert left == {f"slot-{n}".encode() for n in range(0, slots, 2)}
     assert observe(executor) == World()
