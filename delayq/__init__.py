@@ -11,6 +11,7 @@ from delayq.dead_letter import AsyncDeadLetter, DeadLetter, Redriven
 from delayq.errors import (
     ConfigurationError,
     DelayqError,
+    EventsLostError,
     NoCallbackError,
     OutcomeUnknown,
     PayloadError,
@@ -21,12 +22,14 @@ from delayq.errors import (
     UndecodableError,
     UnsafeServerError,
 )
+from delayq.events import EventKind, MessageEvent
 from delayq.inspector import Counts, MessageInfo, Page, Stats
 from delayq.message import AsyncMessage, Message
 from delayq.outcomes import Discard, Reject, Retry
 from delayq.producer import NewMessage, SendStatus, Sent, SentMany
 from delayq.puller import AsyncLease, Lease
 from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.runs import RunInfo
 from delayq.states import State
 from delayq.steering import CancelOutcome, RescheduleOutcome
 
@@ -61,14 +64,18 @@ __all__ = [
     "AsyncDeadLetter",
     "Counts",
     "DeadLetter",
+    "EventKind",
+    "MessageEvent",
     "MessageInfo",
     "Page",
     "Redriven",
+    "RunInfo",
     "State",
     "Stats",
     # errors
     "ConfigurationError",
     "DelayqError",
+    "EventsLostError",
     "NoCallbackError",
     "OutcomeUnknown",
     "PayloadError",

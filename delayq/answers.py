@@ -76,6 +76,24 @@ class Listed(NamedTuple):
     rows: list[Row]
 
 
+class Living(NamedTuple):
+    """A page of living messages, column by column as stored; a column is empty if none of them has it."""
+
+    now: int
+    """The server's time (ms)."""
+    cursor: bytes
+    score: bytes
+    ids: list[bytes]
+    times: list[bytes]
+    """Due times of the pending, else deadlines (ms or nothing)."""
+    sizes: list[int]
+    retries: list[bytes | None]
+    records: list[bytes | None]
+    headers: list[bytes | None]
+    errors: list[bytes | None]
+    payloads: list[bytes | None]
+
+
 class Counted(NamedTuple):
     """The state counts of a queue as of one moment, with the fields of its meta hash; times in ms, -1 for none."""
 
@@ -92,6 +110,30 @@ class Counted(NamedTuple):
     dead: int
     messages: int
     meta: dict[str, str]
+
+
+class Entry(NamedTuple):
+    """An entry of the event log: what one call did to one message or to many; `at` in ms, columns as stored."""
+
+    offset: int
+    kind: str
+    at: int
+    columns: dict[str, bytes]
+
+
+class Run(NamedTuple):
+    """A record of the run ledger; times in ms, `ended` 0 and `epoch` -1 for none."""
+
+    state: str
+    started: int
+    ended: int
+    epoch: int
+    new: int
+    exists: int
+    replaced: int
+    running: int
+    settled: int
+    refused: int
 
 
 class Found(NamedTuple):
@@ -178,3 +220,48 @@ def read_listed(answer: list[Any]) -> Listed:
             for id, at, payload, size, left, record, headers, error in rows
         ],
     )
+
+
+LEAST_TIME = 10**15
+"""Offsets below count entries of a log without gaps; above, they hold a time in ms and a number of six digits."""
+
+
+def offset_of(id: bytes) -> int:
+    """Return the place of an entry in the event log as one number: dense ids count from 1."""
+    time, _, number = id.partition(b"-")
+    return int(number) if time == b"0" else int(time) * 1_000_000 + int(number)
+
+
+def id_of(offset: int) -> str:
+    """Return the id of the entry at an offset."""
+    return f"0-{offset}" if offset < LEAST_TIME else f"{offset // 1_000_000}-{offset % 1_000_000}"
+
+
+def read_entries(answer: list[Any]) -> list[Entry]:
+    """Return a range of the event log."""
+    return [_read_entry(id, fields) for id, fields in answer]
+
+
+def read_tail(answer: Any) -> list[Entry]:
+    """Return what was waited for at the end of the event log; nothing after a time-out."""
+    if not answer:
+        return []
+    ((_, entries),) = answer.items() if isinstance(answer, dict) else answer
+    return read_entries(entries)
+
+
+def _read_entry(id: bytes, fields: list[bytes]) -> Entry:
+    columns = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    return Entry(offset_of(id), columns.pop("kind", b"").decode(), int(columns.pop("at", 0)), columns)
+
+
+def read_run(answer: bytes) -> Run:
+    """Return a record of the run ledger."""
+    state, *numbers = digits(answer).split()
+    return Run(state, *map(int, numbers))
+
+
+def read_runs(answer: list[bytes] | dict[bytes, bytes]) -> dict[str, Run]:
+    """Return the run ledger."""
+    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+    return {run.decode(): read_run(record) for run, record in pairs}

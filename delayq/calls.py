@@ -13,19 +13,32 @@ from delayq.answers import (
     Claimed,
     Collected,
     Counted,
+    Entry,
     Expired,
     Found,
     Listed,
+    Living,
     Promoted,
+    Run,
     digits,
+    id_of,
     integers,
     read_claimed,
     read_counted,
+    read_entries,
     read_found,
     read_listed,
+    read_run,
+    read_runs,
+    read_tail,
 )
 from delayq.keys import Keys
 from delayq.script import MOST_IDS, Script, script
+
+MOST_RUNS = 1000
+"""Runs the ledger keeps."""
+MOST_DUE = (1 << 53) - 1
+"""Beyond every due time (ms): the last number that a score holds exactly."""
 
 T = TypeVar("T")
 Argument = str | bytes | int
@@ -66,6 +79,16 @@ class Outgoing(NamedTuple):
     headers: bytes
 
 
+class OutgoingTable(NamedTuple):
+    """Messages on their way in, a column for each field of `Outgoing`: many are sooner sent so than one by one."""
+
+    ids: Sequence[str]
+    dues: Sequence[str | int]
+    retries: Sequence[int]
+    payloads: Sequence[bytes]
+    headers: Sequence[bytes]
+
+
 class Failure(NamedTuple):
     """A delivery that failed, and how long the message waits."""
 
@@ -92,17 +115,19 @@ class Calls:
     clock: Callable[[], int] | None = None
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
-    def send(self, messages: Sequence[Outgoing], *, replace: bool, max_length: int | None) -> Call[str]:
-        """Store messages; answers a digit each: 1 new, 0 exists, 2 replaced, 3 running, 4 spent, to be collected."""
-        with_headers = any(message.headers for message in messages)
-        args: list[Argument] = [self._now, "1" if replace else "0", max_length or 0, 5 if with_headers else 4]
-        if with_headers:
-            for message in messages:
-                args += message
-        else:
-            for message in messages:
-                args += message[:4]
-        return self._call("send", args, digits)
+    def send(
+        self, messages: Sequence[Outgoing] | OutgoingTable, *, replace: bool, max_length: int | None, run: str = ""
+    ) -> Call[str]:
+        """Store messages; answers a digit each: 1 new, 0 exists, 2 replaced, 3 running, 4 to be collected, 5 settled.
+
+        What became of them is added up in the run ledger under `run`, if that is given.
+        """
+        table = messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
+        stride = 5 if any(table.headers) else 4
+        rows: list[Argument] = [0] * (stride * len(table.ids))
+        for at in range(stride):
+            rows[at::stride] = table[at]
+        return self._call("send", [self._now, "1" if replace else "0", max_length or 0, run, stride, *rows], digits)
 
     def pending_to_ready(self, limit: int = MOST_IDS) -> Call[Promoted]:
         """Move due messages to ready."""
@@ -175,6 +200,21 @@ class Calls:
         """Read one page of the messages in a state, with at most `preview` bytes of each payload."""
         return self._call("page", [state, limit, cursor, score, preview], read_listed)
 
+    def snapshot(
+        self,
+        states: str,
+        *,
+        limit: int,
+        cursor: str | bytes,
+        score: str | bytes = "",
+        low: int = 0,
+        high: int = MOST_DUE,
+        room: int = 0,
+    ) -> Call[Living]:
+        """Read a page of the pending (no `states`), or scan for records in these states; `room` is for payloads."""
+        args = [self._now, states, limit, cursor, score, low, high, room]
+        return self._call("snapshot", args, Living._make)
+
     def await_wake(self, timeout: float) -> Command[bool]:
         """Wait up to `timeout` seconds for a wake-up; answers whether one came."""
         return Command(("BLPOP", self.keys.wake, f"{timeout:.3f}"), lambda answer: answer is not None)
@@ -182,6 +222,54 @@ class Calls:
     def wake(self) -> Call[bool]:
         """Wake an idle consumer, in place of one that took a wake-up and cannot follow it."""
         return self._call("wake", [], bool)
+
+    def configure(self, *, events: int | None, dedupe_window: int | None, dedupe_max: int) -> Call[bool]:
+        """Switch the event log (entries; 0 off) and the dedupe window (ms; 0 off); None leaves them as they are."""
+        return self._call(
+            "configure",
+            ["" if events is None else events, "" if dedupe_window is None else dedupe_window, dedupe_max],
+            bool,
+        )
+
+    def default_dedupe_window(self, window: int, most: int) -> Command[bool]:
+        """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""
+        return Command(("HSETNX", self.keys.meta, "dedupe", f"{window} {most}"), bool)
+
+    def time(self) -> Command[int]:
+        """Read the server's clock, in milliseconds since 1970."""
+        return Command(("TIME",), lambda answer: int(answer[0]) * 1000 + int(answer[1]) // 1000)
+
+    def events(self, first: int, last: int | None = None, *, limit: int) -> Command[list[Entry]]:
+        """Read the event log from an offset on, up to another if given, both included."""
+        end = "+" if last is None else id_of(last)
+        return Command(("XRANGE", self.keys.events, id_of(first), end, "COUNT", limit), read_entries)
+
+    def last_event(self) -> Command[list[Entry]]:
+        """Read the last entry of the event log."""
+        return Command(("XREVRANGE", self.keys.events, "+", "-", "COUNT", 1), read_entries)
+
+    def await_events(self, after: int, *, limit: int, timeout: float) -> Command[list[Entry]]:
+        """Wait up to `timeout` seconds for entries of the event log behind an offset."""
+        block = max(1, int(timeout * 1000))
+        stream = ("STREAMS", self.keys.events, id_of(after))
+        return Command(("XREAD", "COUNT", limit, "BLOCK", block, *stream), read_tail)
+
+    def trim_events(self, first: int) -> Command[int]:
+        """Delete the entries of the event log before an offset; answers how many."""
+        return Command(("XTRIM", self.keys.events, "MINID", id_of(first)), int)
+
+    def end_run(self, run: str, *, state: str, epoch: int, refused: int, refusals: bytes) -> Call[Run]:
+        """End a run of bulk sends, or an epoch of one; an epoch that was ended before counts nothing again."""
+        args = [self._now, run, state, epoch, refused, refusals, MOST_RUNS]
+        return self._call("end_run", args, read_run)
+
+    def runs(self) -> Command[dict[str, Run]]:
+        """Read the run ledger."""
+        return Command(("HGETALL", self.keys.runs), read_runs)
+
+    def refusals(self, run: str) -> Command[bytes]:
+        """Read what was refused in a run."""
+        return Command(("HGET", self.keys.refusals, run), lambda answer: answer or b"")
 
     @property
     def _now(self) -> Argument:

@@ -61,7 +61,7 @@ def timestamp(at: datetime, name: str = "at") -> int:
         raise ConfigurationError(f"{name} must carry a time zone; {at.isoformat()} is naive")
     exact = (at - _EPOCH) // timedelta(microseconds=1)
     since = -(-exact // 1000)
-    if not 0 <= since <= _LAST:
+    if not 0 <= since <= LATEST:
         raise ConfigurationError(f"{name} must lie between 1970 and {_LAST_YEAR}, not at {at.isoformat()}")
     return since
 
@@ -80,4 +80,5 @@ def monotonic() -> float:
 
 
 _LAST_YEAR = 2199
-_LAST = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) - 1
+LATEST = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) - 1
+"""The last time that a message can be due at, in milliseconds since 1970."""

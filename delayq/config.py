@@ -58,6 +58,14 @@ class QueueOptions(TypedDict, total=False):
     """Entries the dead letter keeps; 10,000."""
     dead_ttl: Duration
     """How long the dead letter keeps an entry; 30 days."""
+    events: bool | None
+    """Switch the queue's event log on or off, for all processes; left as it is by default, which is off at first."""
+    events_max_len: int
+    """Entries the event log keeps, when it is switched on; 100,000."""
+    dedupe_window: Duration | None
+    """How long the ids of settled messages are refused, for all processes; 0 for not at all, as it is at first."""
+    dedupe_max: int
+    """Ids the dedupe window holds, when it is set; 1,000,000."""
     deadline: Duration
     """How long a call is tried while Redis does not answer; 30 s."""
     socket_timeout: Duration
@@ -81,6 +89,11 @@ class Settings:
     max_length: int | None
     dead_max: int
     dead_ttl: int
+    events: int | None
+    """Entries the event log keeps; 0 for off, None to leave it."""
+    dedupe_window: int | None
+    """Milliseconds; 0 for off, None to leave it."""
+    dedupe_max: int
     deadline: int
     socket_timeout: int
     strict: bool
@@ -96,6 +109,8 @@ def read_settings(options: QueueOptions) -> Settings:
             hint = f", did you mean {close[0]!r}?" if close else ""
             raise ConfigurationError(f"unknown option {shown(name)}{hint}")
     nack_delay = options.get("nack_delay", 0)
+    max_len = whole(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
+    events, window = options.get("events"), options.get("dedupe_window")
     return Settings(
         tick=milliseconds(options.get("tick", 1), "tick", least=10, most=3_600_000),
         lease=milliseconds(options.get("lease", 30), "lease", least=100),
@@ -110,6 +125,9 @@ def read_settings(options: QueueOptions) -> Settings:
         max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),
         dead_max=whole(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
         dead_ttl=milliseconds(options.get("dead_ttl", "30d"), "dead_ttl", most=HORIZON),
+        events=None if events is None else max_len * _switch(events, "events"),
+        dedupe_window=None if window is None else milliseconds(window, "dedupe_window", most=HORIZON),
+        dedupe_max=whole(options.get("dedupe_max", 1_000_000), "dedupe_max", 1, 1 << 40),
         deadline=milliseconds(options.get("deadline", 30), "deadline", least=1),
         socket_timeout=milliseconds(options.get("socket_timeout", 5), "socket_timeout", least=10),
         strict=_switch(options.get("strict", False), "strict"),

@@ -195,7 +195,7 @@ class Consumer(_Registers, BlockingFace[T]):
 
     def _start(self, *, burst: bool) -> Consuming:
         callback = self._found_callback()
-        self._open()
+        self.open()
         with self._starting:
             consuming = self._consuming
             if consuming is None or not consuming.running:
@@ -237,7 +237,7 @@ class AsyncConsumer(_Registers, AsyncFace[T]):
 
     async def _start(self, *, burst: bool) -> AsyncConsuming:
         callback = self._found_callback()
-        await self._open()
+        await self.open()
         if self._consuming is None or not self._consuming.running:
             name = f"delayq-{self.name}"
             self._consuming = AsyncConsuming(self._executor, self._tools, callback, name, burst=burst)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from typing import Any
 
 from delayq.calls import Command
@@ -13,6 +14,8 @@ log = logging.getLogger("delayq.doctor")
 
 SCHEMA = 1
 """The version of the structures that this delayq reads and writes."""
+OPENING = 4
+"""Answers the check reads."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
 LEAST_SERVER = (6, 2)
 
@@ -27,9 +30,15 @@ def opening(keys: Keys, prefix: str, name: str) -> list[Command[Any]]:
     ]
 
 
+def removal(keys: Keys, prefix: str, name: str) -> list[Command[Any]]:
+    """Return the commands that leave nothing of a queue: what a demo does with its own."""
+    every = tuple(getattr(keys, part.name) for part in fields(keys))
+    return [Command(("UNLINK", *every), int), Command(("SREM", registry(prefix), name), int)]
+
+
 def check(name: str, answers: list[Any], *, embedded: bool, strict: bool) -> None:
     """Warn of what could lose messages, and of a newer schema; refuse it if `strict`."""
-    info, _, schema, _ = answers
+    info, _, schema, _ = answers[:OPENING]
     dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
     if isinstance(schema, bytes) and schema not in _KNOWN:
         dangers.append(

@@ -6,6 +6,7 @@
 * `UnavailableError`: Redis did not answer and nothing was changed; do it again.
 * `OutcomeUnknown`: Redis did not answer in time and the call may have been carried out; do it again with the same id.
 * `ServerError`: Redis refused a command; correct its set-up or the access rights.
+* `EventsLostError`: entries of the event log are gone; go on without them, or keep more of them.
 * `UnsafeServerError`: a start-up check failed under `strict=True`.
 """
 
@@ -52,6 +53,10 @@ class OutcomeUnknown(DelayqError, TimeoutError):  # noqa: N818 - a state of know
 
 class ServerError(DelayqError):
     """Redis refused a command: a key of another type, missing access rights, a broken script."""
+
+
+class EventsLostError(DelayqError):
+    """Entries of the event log were deleted before they were read."""
 
 
 class UnsafeServerError(DelayqError):

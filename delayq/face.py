@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from delayq.calls import Calls
 from delayq.codec import Codec, find_codec
 from delayq.config import QueueOptions, find_url, read_settings
-from delayq.doctor import check, opening
-from delayq.errors import ServerError, UnavailableError
+from delayq.doctor import OPENING, check, opening
+from delayq.errors import DelayqError, ServerError, UnavailableError
 from delayq.keys import Keys, check_name
 from delayq.message import Tools
 from delayq.operation import Operation, begun
+from delayq.twins import twin
 
 if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor
@@ -38,12 +39,19 @@ class Face(Generic[T]):
         return f"<{type(self).__name__} {self.name}>"
 
     def _opening(self) -> list[Any]:
-        return list(opening(self._tools.calls.keys, self.prefix, self.name))
+        requests: list[Any] = list(opening(self._tools.calls.keys, self.prefix, self.name))
+        settings = self.settings
+        if settings.events is not None or settings.dedupe_window is not None:
+            window, most = settings.dedupe_window, settings.dedupe_max
+            requests.append(self._tools.calls.configure(events=settings.events, dedupe_window=window, dedupe_max=most))
+        return requests
 
     def _check(self, answers: list[Any]) -> None:
         for answer in answers:
             if isinstance(answer, UnavailableError) or (isinstance(answer, ServerError) and "NOAUTH" in str(answer)):
                 raise answer
+        if len(answers) > OPENING and isinstance(answers[OPENING], DelayqError):
+            raise answers[OPENING]
         embedded = "redis" not in self._options and find_url(self._options).startswith("memory://")
         check(self.name, answers, embedded=embedded, strict=self.settings.strict)
         self._opened = True
@@ -61,7 +69,11 @@ class BlockingFace(Face[T]):
         super().__init__(name, payload_type, options)
         self._executor = open_executor(options, self.settings)
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Connect, check the server, make the queue known and switch what its options switch for all processes.
+
+        The first call that writes does it by itself; done before, it is where trouble shows.
+        """
         if not self._opened:
             self._check(self._executor.run(self._opening()))
 
@@ -69,7 +81,7 @@ class BlockingFace(Face[T]):
         if not self._opened:
             operation, writes = begun(operation)
             if writes:  # who only reads makes no queue known
-                self._open()
+                self.open()
         return self._executor.perform(operation)
 
 
@@ -85,7 +97,8 @@ class AsyncFace(Face[T]):
         super().__init__(name, payload_type, options)
         self._executor = open_async_executor(options, self.settings)
 
-    async def _open(self) -> None:
+    @twin(BlockingFace.open)
+    async def open(self) -> None:
         if not self._opened:
             self._check(await self._executor.run(self._opening()))
 
@@ -93,5 +106,5 @@ class AsyncFace(Face[T]):
         if not self._opened:
             operation, writes = begun(operation)
             if writes:
-                await self._open()
+                await self.open()
         return await self._executor.perform(operation)

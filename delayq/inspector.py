@@ -138,7 +138,7 @@ class Inspector:
     def stats(self) -> Operation[Stats]:
         """Read counts, times and totals."""
         (counted,) = yield [self._tools.calls.counts()]
-        hidden = {"schema", "token", "stale_ready", "stale_retry", "backoffs", "slot_cursor"}
+        hidden = {"schema", "token", "stale_ready", "stale_retry", "backoffs", "slot_cursor", "events", "dedupe"}
         totals = {name: int(value) for name, value in sorted(counted.meta.items()) if name not in hidden}
         return Stats(
             counts=_counts(counted),

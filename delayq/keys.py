@@ -13,7 +13,9 @@ from typing import Self
 from delayq.errors import ConfigurationError, shown
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+ID = r"[A-Za-z0-9._:@/+=-]{1,128}"
+"""What a message id matches as a whole, in the syntax of `re` and of RE2."""
+_ID = re.compile(ID)
 
 
 def check_name(name: str, what: str = "queue name") -> str:
@@ -23,10 +25,10 @@ def check_name(name: str, what: str = "queue name") -> str:
     return name
 
 
-def check_id(id: str) -> str:
+def check_id(id: str, what: str = "id") -> str:
     """Return a valid message id; raise `ConfigurationError` for any other."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
-        raise ConfigurationError(f"id must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {shown(id)}")
+        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {shown(id)}")
     return id
 
 
@@ -67,6 +69,16 @@ class Keys:
     """hash: id:token → the dead message with its reason, error and counts."""
     dead_ids: str
     """hash: id → tokens of its entries in the dead letter."""
+    events: str
+    """stream: what happened to messages, an entry a call and kind; only where the event log is on."""
+    done: str
+    """zset: id → time it was settled (ms), for the dedupe window; only where that is on."""
+    runs: str
+    """hash: run → what became of the messages of a bulk send."""
+    refusals: str
+    """hash: run → what was refused before it could be sent; only of runs that met some."""
+    archives: str
+    """hash: archive of the event log → last offset it holds, and where it is."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

@@ -44,10 +44,19 @@ class SendStatus(StrEnum):
     """A message of this id waited; it has the new payload and due time, and its attempts start anew."""
     RUNNING = "running"
     """A message of this id is being processed and was not replaced."""
+    SETTLED = "settled"
+    """A message of this id was settled within the queue's `dedupe_window`; it is not sent again."""
 
 
-_STATUS = {"1": SendStatus.NEW, "0": SendStatus.EXISTS, "2": SendStatus.REPLACED, "3": SendStatus.RUNNING}
-_SPENT = "4"
+_STATUS = {
+    "1": SendStatus.NEW,
+    "0": SendStatus.EXISTS,
+    "2": SendStatus.REPLACED,
+    "3": SendStatus.RUNNING,
+    "5": SendStatus.SETTLED,
+}
+SPENT = "4"
+"""Answered for an id that is spent but not yet collected: see `send_again`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,22 +151,23 @@ class Producer:
             due,
             self._tools.settings.default_retries if retries is None else check_retries(retries),
             self._payload(payload),
-            b"" if headers is None else _headers(headers),
+            b"" if headers is None else encode_headers(headers),
         )
         try:
             (digit,) = yield [self._call([outgoing], replace=replace)]
-            if digit == _SPENT:
-                digit = yield from self._again([outgoing], replace=replace)
+            if digit == SPENT:
+                digit = yield from send_again(self._tools, [outgoing], replace=replace)
         except (OutcomeUnknown, QueueFullError) as error:
             error.ids = (outgoing.id,)
             raise
         return Sent(outgoing.id, _STATUS[digit])
 
     def send_many(
-        self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool
+        self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool, run: str | None
     ) -> Operation[SentMany]:
         """Send payloads and `NewMessage`s; everything is checked and encoded before anything is sent."""
         due = milliseconds(delay, "delay")
+        ledger = "" if run is None else check_id(run, "run")
         default = self._tools.settings.default_retries if retries is None else check_retries(retries)
         if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
             kind = type(messages).__name__
@@ -171,20 +181,21 @@ class Producer:
         try:
             for first in range(0, len(ready), ROUND):
                 part = ready[first : first + ROUND]
-                digits += "".join((yield self._calls(part, ids, due, default, replace=replace)))
-            spent = [at for at, digit in enumerate(digits) if digit == _SPENT]
+                digits += "".join((yield self._calls(part, ids, due, default, replace=replace, run=ledger)))
+            spent = [at for at, digit in enumerate(digits) if digit == SPENT]
             for first in range(0, len(spent), SLICE):
                 places = spent[first : first + SLICE]
-                later = yield from self._again([cast("Outgoing", ready[at]) for at in places], replace=replace)
+                again = [cast("Outgoing", ready[at]) for at in places]
+                later = yield from send_again(self._tools, again, replace=replace, run=ledger)
                 known = dict(zip(places, later, strict=True))
                 digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
         except (OutcomeUnknown, QueueFullError) as error:
-            error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", _SPENT))
+            error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", SPENT))
             raise
         return SentMany(ids, digits)
 
     def _calls(
-        self, ready: list[Outgoing | bytes], ids: list[str], due: int, retries: int, *, replace: bool
+        self, ready: list[Outgoing | bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str
     ) -> Iterator[Call[str]]:
         """Make the calls of one round, slice by slice, while the slices before are on their way; notes their ids."""
         part: list[Outgoing] = []
@@ -198,21 +209,13 @@ class Producer:
             ids.append(outgoing.id)
             size += len(outgoing.payload)
             if len(part) == SLICE or size >= SLICE_BYTES:
-                yield self._call(part, replace=replace)
+                yield self._call(part, replace=replace, run=run)
                 part, size = [], 0
         if part:
-            yield self._call(part, replace=replace)
+            yield self._call(part, replace=replace, run=run)
 
-    def _call(self, messages: list[Outgoing], *, replace: bool) -> Call[str]:
-        return self._tools.calls.send(messages, replace=replace, max_length=self._tools.settings.max_length)
-
-    def _again(self, messages: list[Outgoing], *, replace: bool) -> Operation[str]:
-        """Send messages whose ids are spent but not yet collected: collect those, and they are free."""
-        digits = _SPENT
-        while _SPENT in digits:
-            collect = self._tools.collect(tuple(message.id for message in messages))
-            _, digits = yield [collect, self._call(messages, replace=replace)]
-        return digits
+    def _call(self, messages: list[Outgoing], *, replace: bool, run: str = "") -> Call[str]:
+        return self._tools.calls.send(messages, replace=replace, max_length=self._tools.settings.max_length, run=run)
 
     def _outgoing(self, message: NewMessage[Any], due: int, retries: int) -> Outgoing:
         at: str | int = due
@@ -223,7 +226,7 @@ class Producer:
             at,
             retries if message.retries is None else check_retries(message.retries),
             self._payload(message.payload),
-            b"" if message.headers is None else _headers(message.headers),
+            b"" if message.headers is None else encode_headers(message.headers),
         )
 
     def _payload(self, payload: Any) -> bytes:
@@ -236,7 +239,8 @@ class Producer:
         return encoded
 
 
-def _headers(headers: Mapping[str, str]) -> bytes:
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Return headers as they are stored; `ConfigurationError` if they are no texts or too many."""
     if not isinstance(headers, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
     ):
@@ -250,3 +254,13 @@ def _headers(headers: Mapping[str, str]) -> bytes:
     if len(encoded) > MOST_HEADERS:
         raise ConfigurationError(f"headers take {len(encoded)} bytes as stored; at most {MOST_HEADERS} are allowed")
     return encoded
+
+
+def send_again(tools: Tools, messages: Sequence[Outgoing], *, replace: bool, run: str = "") -> Operation[str]:
+    """Send messages whose ids are spent but not yet collected: collect those, and they are free."""
+    ids = tuple(message.id for message in messages)
+    digits = SPENT
+    while SPENT in digits:
+        call = tools.calls.send(messages, replace=replace, max_length=tools.settings.max_length, run=run)
+        _, digits = yield [tools.collect(ids), call]
+    return digits

@@ -185,7 +185,7 @@ class Puller(BlockingFace[T]):
         an exception whatever was not settled by hand. Iterated over, it leaves settling to `message.ack()` and so on.
         """
         lease: Lease[T, Any] = Lease(self._tools, self._executor, Message, duration=duration, n=n, block=block)
-        self._open()
+        self.open()
         self._executor.perform(lease._take())  # noqa: SLF001 - the two halves of one thing
         return lease
 
@@ -205,4 +205,4 @@ class AsyncPuller(AsyncFace[T]):
     def lease(
         self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0
     ) -> AsyncLease[T, Any]:
-        return AsyncLease(self._open, self._tools, self._executor, AsyncMessage, duration=duration, n=n, block=block)
+        return AsyncLease(self.open, self._tools, self._executor, AsyncMessage, duration=duration, n=n, block=block)

@@ -11,12 +11,14 @@ from delayq.clock import Duration
 from delayq.config import QueueOptions
 from delayq.consumer import AsyncConsumer, Consumer
 from delayq.dead_letter import AsyncDeadLetter, DeadLetter
+from delayq.events import AsyncEventReader, EventReader
 from delayq.face import AsyncFace, BlockingFace
 from delayq.inspector import Counts, Inspector, MessageInfo, Page, Stats
 from delayq.message import AsyncMessage, Message
 from delayq.operation import single
 from delayq.producer import NewMessage, Producer, Sent, SentMany, due_text
 from delayq.puller import AsyncPuller, Puller
+from delayq.runs import AsyncLedger, Ledger
 from delayq.states import State
 from delayq.steering import CancelOutcome, RescheduleOutcome, cancel, reschedule
 from delayq.twins import twin
@@ -24,7 +26,7 @@ from delayq.twins import twin
 T = TypeVar("T")
 
 
-class DelayQueue(Consumer[T], Puller[T], BlockingFace[T]):
+class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], BlockingFace[T]):
     """A reliable delay queue: a message sent with a delay is delivered at its time, and again until it is settled.
 
     Delivery is at least once, never before the due time, and after `retries` redeliveries a message lies in the dead
@@ -105,13 +107,15 @@ class DelayQueue(Consumer[T], Puller[T], BlockingFace[T]):
         retries: int | None = None,
         *,
         replace: bool = False,
+        run: str | None = None,
     ) -> SentMany:
         """Send many messages in few round trips; says which ids were new.
 
         Takes payloads, and `NewMessage`s for those with a time, retries or id of their own. All are checked and
-        encoded before the first is sent; then they go in slices, each stored as a whole or not at all.
+        encoded before the first is sent; then they go in slices, each stored as a whole or not at all. What became of
+        them is added up under the name of a `run`, if one is given (see `runs`).
         """
-        return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace))
+        return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
     def cancel(self, id: str) -> CancelOutcome:
         """Withdraw a message that nobody is processing. `cancelled` is a promise: it is never delivered again."""
@@ -166,7 +170,7 @@ class DelayQueue(Consumer[T], Puller[T], BlockingFace[T]):
         self.close()
 
 
-class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
+class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncEventReader[T], AsyncLedger[T], AsyncFace[T]):
     """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or do not block.
 
     Belongs to the event loop in which it is first used.
@@ -244,8 +248,11 @@ class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
         retries: int | None = None,
         *,
         replace: bool = False,
+        run: str | None = None,
     ) -> SentMany:
-        return await self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace))
+        return await self._perform(
+            self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run)
+        )
 
     @twin(DelayQueue.cancel)
     async def cancel(self, id: str) -> CancelOutcome:

@@ -4,7 +4,8 @@
     make bench ARGS="--rounds 1 --only send"
 
 The raw limit of a rate is measured in the same round: the same scripts with the same arguments, packed beforehand and
-sent over a bare socket read by hiredis, with nothing around it. These machines are noisy, so judge by the ratio.
+sent over a bare socket read by hiredis, with nothing around it. What the event log costs is measured beside the same
+without it. These machines are noisy, so judge by the ratio.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CLAIM = 100
 
 
 class Figure(NamedTuple):
-    """One measurement over the rounds: what delayq did, the raw limit beside it, and what is to be reached."""
+    """One measurement over the rounds: what delayq did, the limit or peer beside it, and what is to be reached."""
 
     name: str
     values: list[float]
@@ -109,6 +110,7 @@ class Bench:
         self.scale = scale
         self.client = redis.Redis.from_url(self.url)
         self.raw = Raw(path)
+        self.logged_first = False
         self.calls = Calls(Keys.of("delayq", "bench"))
         for call in (
             self.calls.send([_outgoing()], replace=False, max_length=None),
@@ -134,32 +136,39 @@ class Bench:
             self.raw.pack(self.calls.send([_outgoing() for _ in range(BATCH)], replace=False, max_length=None))
             for _ in range(n // BATCH)
         ]
-        raw = _rate(n, lambda: [self.raw.exchange(batch, 1) for batch in batches])
+        raw = rate_of(n, lambda: [self.raw.exchange(batch, 1) for batch in batches])
+        return self._send_many(n), raw
+
+    def _send_many(self, n: int, *, logged: bool = False) -> float:
         self.empty()
-        with DelayQueue("bench", url=self.url) as queue:
+        with DelayQueue("bench", url=self.url, events=logged) as queue:
             queue.send_delay_msg(TEXT)
             payloads = [TEXT] * n
-            return _rate(n, lambda: queue.send_many(payloads, delay=60)), raw
+            return rate_of(n, lambda: queue.send_many(payloads, delay=60))
 
     def send_one(self) -> tuple[float, float]:
         """Messages a second one by one, beside bare round trips of the send script."""
         n = self.many(10_000)
         self.empty()
         sends = [self.raw.pack(self.calls.send([_outgoing()], replace=False, max_length=None)) for _ in range(n)]
-        raw = _rate(n, lambda: [self.raw.exchange(send, 1) for send in sends])
+        raw = rate_of(n, lambda: [self.raw.exchange(send, 1) for send in sends])
         self.empty()
         with DelayQueue("bench", url=self.url) as queue:
             queue.send_delay_msg(TEXT)
-            return _rate(n, lambda: [queue.send_delay_msg(TEXT, 60) for _ in range(n)]), raw
+            return rate_of(n, lambda: [queue.send_delay_msg(TEXT, 60) for _ in range(n)]), raw
 
     def consume(self) -> tuple[float, float]:
         """Messages a second through empty callbacks at concurrency 10, beside the raw claim + ack loop."""
         n = self.many(100_000)
         self.empty()
-        with DelayQueue("bench", url=self.url, concurrency=10) as queue:
+        with DelayQueue("bench", url=self.url) as queue:
             queue.send_many([TEXT] * n)
-            raw = _rate(n, lambda: self._claim_and_ack(n))
-            self.empty()
+        raw = rate_of(n, lambda: self._claim_and_ack(n))
+        return self._consume(n), raw
+
+    def _consume(self, n: int, *, logged: bool = False) -> float:
+        self.empty()
+        with DelayQueue("bench", url=self.url, concurrency=10, events=logged) as queue:
             queue.send_many([TEXT] * n)
             left = n
             done = threading.Event()
@@ -176,11 +185,20 @@ class Bench:
                 if not done.wait(120):
                     raise TimeoutError(f"{left} messages were not delivered")
 
-            rate = _rate(n, consume)
+            rate = rate_of(n, consume)
             queue.stop_consume()
             if queue.counts().living:
                 raise AssertionError(f"not all were settled: {queue.counts()}")
-            return rate, raw
+            return rate
+
+    def events(self) -> dict[str, tuple[float, float]]:
+        """Messages a second sent and consumed with the event log on, beside the same with it off; in turns first."""
+        n, self.logged_first = self.many(100_000), not self.logged_first
+        found = {}
+        for part, measured in (("send_many", self._send_many), ("consume", self._consume)):
+            rates = {logged: measured(n, logged=logged) for logged in (self.logged_first, not self.logged_first)}
+            found[f"{part}_logged"] = (rates[True], rates[False])
+        return found
 
     def _claim_and_ack(self, n: int) -> None:
         """Settle what was claimed before and claim the next, in one round trip, as a consumer's turn does."""
@@ -258,14 +276,16 @@ def _spread(n: int, after: float, over: float) -> Iterator[Any]:
     return (NewMessage(TEXT, delay=after + over * i / n) for i in range(n))
 
 
-def _rate(n: int, work: Callable[[], object]) -> float:
+def rate_of(n: int, work: Callable[[], object]) -> float:
+    """Return how many a second were done."""
     began = time.perf_counter()
     work()
     return n / (time.perf_counter() - began)
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def throwaway_server() -> Iterator[str]:
+    """Run a `redis-server` for the measurements; yields the path of its socket."""
     program = shutil.which("redis-server")
     if program is None:
         sys.exit("bench: needs a redis-server on PATH: it measures one of its own")
@@ -287,17 +307,19 @@ def _server() -> Iterator[str]:
 def measure(bench: Bench, rounds: int, only: str, say: Callable[[str], None]) -> list[Figure]:
     """Take every measurement `rounds` times, round by round, so that a slow minute hits them all."""
     figures = {
-        "send_many": Figure("send_many", [], [], "≥ 0.6 of raw", _at_least(0.6)),
-        "send": Figure("send one by one", [], [], "≥ 0.6 of raw", _at_least(0.6)),
-        "consume": Figure("consume, 10 threads", [], [], "≥ 0.35 of raw", _at_least(0.35)),
+        "send_many": Figure("send_many", [], [], "≥ 0.6 of raw", at_least(0.6)),
+        "send": Figure("send one by one", [], [], "≥ 0.6 of raw", at_least(0.6)),
+        "consume": Figure("consume, 10 threads", [], [], "≥ 0.35 of raw", at_least(0.35)),
+        "send_many_logged": Figure("send_many, events logged", [], [], "≥ 0.7 of unlogged", at_least(0.7)),
+        "consume_logged": Figure("consume, events logged", [], [], "≥ 0.7 of unlogged", at_least(0.7)),
         "p50": Figure("lateness p50, 1,000 due/s", [], [], "", lambda _: True, " ms"),
-        "p99": Figure("lateness p99, 1,000 due/s", [], [], "≤ 20 ms", _at_most(20), " ms"),
-        "early": Figure("delivered early", [], [], "0", _at_most(0), ""),
-        "idle": Figure("idle, client commands", [], [], "≤ 3/s", _at_most(3)),
-        "memory": Figure("memory beside the payload", [], [], "≤ 310 B", _at_most(310), " B"),
+        "p99": Figure("lateness p99, 1,000 due/s", [], [], "≤ 20 ms", at_most(20), " ms"),
+        "early": Figure("delivered early", [], [], "0", at_most(0), ""),
+        "idle": Figure("idle, client commands", [], [], "≤ 3/s", at_most(3)),
+        "memory": Figure("memory beside the payload", [], [], "≤ 310 B", at_most(310), " B"),
     }
     for turn in range(rounds):
-        for name in ("send_many", "send", "consume", "lateness", "idle", "memory"):
+        for name in ("send_many", "send", "consume", "events", "lateness", "idle", "memory"):
             if only not in name:
                 continue
             say(f"round {turn + 1} of {rounds}: {name}")
@@ -305,6 +327,10 @@ def measure(bench: Bench, rounds: int, only: str, say: Callable[[str], None]) ->
                 rate, raw = getattr(bench, "send_one" if name == "send" else name)()
                 figures[name].values.append(rate)
                 figures[name].raw.append(raw)
+            elif name == "events":
+                for part, (logged, unlogged) in bench.events().items():
+                    figures[part].values.append(logged)
+                    figures[part].raw.append(unlogged)
             elif name == "lateness":
                 late = bench.lateness()
                 for part in ("p50", "p99", "early"):
@@ -314,15 +340,18 @@ def measure(bench: Bench, rounds: int, only: str, say: Callable[[str], None]) ->
     return [figure for figure in figures.values() if figure.values]
 
 
-def _at_least(ratio: float) -> Callable[[Figure], bool]:
+def at_least(ratio: float) -> Callable[[Figure], bool]:
+    """Return whether a figure's ratio is met."""
     return lambda figure: figure.ratio is not None and figure.ratio >= ratio
 
 
-def _at_most(most: float) -> Callable[[Figure], bool]:
+def at_most(most: float) -> Callable[[Figure], bool]:
+    """Return whether a figure's median is met."""
     return lambda figure: figure.median <= most
 
 
-def _rows(figures: list[Figure]) -> dict[str, Any]:
+def figure_rows(figures: list[Figure]) -> dict[str, Any]:
+    """Return figures as JSON holds them."""
     return {
         figure.name: {
             "median": figure.median,
@@ -336,8 +365,9 @@ def _rows(figures: list[Figure]) -> dict[str, Any]:
     }
 
 
-def _table(figures: list[Figure], title: str) -> Table:
-    table = Table("figure", "median", "of raw", "goal", "", title=title)
+def figure_table(figures: list[Figure], title: str) -> Table:
+    """Return figures as a table."""
+    table = Table("figure", "median", "ratio", "goal", "", title=title)
     for figure in figures:
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
         mark = "met" if figure.met(figure) else "MISSED"
@@ -354,14 +384,18 @@ def main() -> int:
     parser.add_argument("--only", default="", help="measure only what has this in its name")
     parser.add_argument("--json", action="store_true", help="figures on stdout as JSON")
     options = parser.parse_args()
-    with _server() as path:
+    with throwaway_server() as path:
         bench = Bench(path, options.scale)
         figures = measure(bench, options.rounds, options.only, lambda text: print(text, file=sys.stderr))
         version = bench.client.info("server")["redis_version"]
     if options.json:
-        print(json.dumps({"redis": version, "python": platform.python_version(), "figures": _rows(figures)}, indent=2))
+        print(
+            json.dumps(
+                {"redis": version, "python": platform.python_version(), "figures": figure_rows(figures)}, indent=2
+            )
+        )
     else:
-        Console().print(_table(figures, f"Redis {version}, Python {platform.python_version()}"))
+        Console().print(figure_table(figures, f"Redis {version}, Python {platform.python_version()}"))
     return 0 if all(figure.met(figure) for figure in figures) else 1
 
 

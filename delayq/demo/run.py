@@ -8,12 +8,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import fields
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty
 
-from delayq.calls import Command
 from delayq.clock import moment
 from delayq.config import QueueOptions
 from delayq.demo.account import Account, Final, Kill, Ledger, settle
@@ -22,9 +20,10 @@ from delayq.demo.reminders import Reminder, TimeLapse, a_year_after, plan_year
 from delayq.demo.screen import Progress, Screen
 from delayq.demo.server import Server
 from delayq.demo.worker import LEASE, OPTIONS, Gone, Inbox, Ready, Report, server_clock
+from delayq.doctor import removal
 from delayq.executor import open_executor
 from delayq.inspector import MessageInfo, Page
-from delayq.keys import Keys, registry
+from delayq.keys import Keys
 from delayq.producer import NewMessage
 from delayq.queue import DelayQueue
 from delayq.states import State
@@ -272,9 +271,7 @@ class _Run:
 
     def _close(self) -> None:
         """Remove every trace of the run from the server."""
-        keys = Keys.of(OPTIONS["prefix"], self._name)
-        every = tuple(getattr(keys, part.name) for part in fields(keys))
-        listed = registry(OPTIONS["prefix"])
-        self._executor.run([Command(("UNLINK", *every), int), Command(("SREM", listed, self._name), int)])
+        prefix = OPTIONS["prefix"]
+        self._executor.run(removal(Keys.of(prefix, self._name), prefix, self._name))
         self._executor.close()
         self._queue.close()

@@ -1,11 +1,12 @@
 -- Settles messages as done: out of everything. The first receipt of this life to come wins, late or not.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
---   meta hash, replies hash
+--   events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then a receipt each: id, token
 -- Returns: a digit a receipt: 1 settled by it, 0 settled before, dead, or of an earlier life
 -- Re-run: answers what it answered.
--- Uses: clock, once, record, leave, erase
-local pending, unack, garbage, retries, messages, deliveries, headers, errors, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, leave, erase, log, done
+local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, meta, replies =
+  unpack(KEYS)
 local slot, sequence, override, counter = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -16,22 +17,25 @@ for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local records = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-for _, hash in ipairs({messages, retries, headers, errors, meta}) do redis.call('HLEN', hash) end
-local answers, done, seen = {}, {}, {}
+for _, hash in ipairs({messages, retries, headers, errors}) do redis.call('HLEN', hash) end
+local logged, window = switched(meta, events, done)
+local answers, ended, tokens, seen = {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local token = tonumber(ARGV[4 + 2 * n])
   local state, _, _, first, last = read(records[n] or '')
   answers[n] = '0'
   if state and state ~= 'garbage' and not seen[id]
     and first ~= '0' and tonumber(first) <= token and token <= tonumber(last) then
-    answers[n], seen[id], done[#done + 1] = '1', true, id
+    answers[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, ARGV[4 + 2 * n]
     leave(state, id)
   end
 end
 begin(replies, slot)
-if #done > 0 then
-  erase(messages, retries, deliveries, headers, errors, done)
+if #ended > 0 then
+  erase(messages, retries, deliveries, headers, errors, ended)
   depart(pending, unack, garbage, meta)
-  redis.call('HINCRBY', meta, counter, #done)
+  redis.call('HINCRBY', meta, counter, #ended)
+  log(events, logged, counter, now, 'ids', ended, 'tokens', tokens)
+  settle(done, window, now, ended)
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

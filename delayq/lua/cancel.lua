@@ -1,11 +1,12 @@
 -- Withdraws messages that nobody is processing.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
---   dead_ids hash, meta hash, replies hash
+--   dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a digit an id: 1 cancelled, 2 running, 3 dead, 0 gone
 -- Re-run: answers what it answered.
--- Uses: clock, once, record, leave, erase
-local pending, unack, garbage, retries, messages, deliveries, headers, errors, dead_ids, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, leave, erase, log, done
+local pending, unack, garbage, retries, messages, deliveries, headers, errors, dead_ids, events, done, meta, replies =
+  unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -13,7 +14,8 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-for _, hash in ipairs({retries, headers, errors, meta}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, headers, errors}) do redis.call('HLEN', hash) end
+local logged, window = switched(meta, events, done)
 local answers, cancelled, seen = {}, {}, {}
 for i = 4, #ARGV do
   local id = ARGV[i]
@@ -37,5 +39,7 @@ if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, errors, cancelled)
   depart(pending, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
+  log(events, logged, 'cancelled', now, 'ids', cancelled)
+  settle(done, window, now, cancelled)
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

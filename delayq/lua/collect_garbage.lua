@@ -1,12 +1,14 @@
--- Moves messages whose retries are spent into the dead letter, trims it to its limits, and prunes silent call slots.
+-- Moves messages whose retries are spent into the dead letter, trims it to its limits, and prunes silent call slots
+-- and ids out of the dedupe window.
 -- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
---   dead_messages hash, dead_ids hash, meta hash, replies hash
+--   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms), slot_ttl (ms), then ids
 --   (those to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
 -- Re-run: answers what it answered.
--- Uses: clock, once, record, erase, dead
-local garbage, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, erase, dead, log, done
+local garbage, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
+  unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -16,8 +18,9 @@ for _, hash in ipairs({retries, messages, deliveries, headers, errors, dead_mess
   redis.call('HLEN', hash)
 end
 redis.call('ZCARD', dead)
+local logged, window = switched(meta, events, done)
 local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
-local candidates, spent, found, buried = {}, {}, {}, 0
+local candidates, spent, found, buried = {}, {}, {}, {}
 if #ARGV > 7 then
   for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
 else
@@ -31,19 +34,19 @@ for _, id in ipairs(candidates) do
     found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
       reason = 'retries spent', error = redis.call('HGET', errors, id) or '',
       headers = redis.call('HGET', headers, id) or ''}
+    if found[id] then buried[#buried + 1] = id end
   end
 end
 begin(replies, slot)
 if #spent > 0 then
   redis.call('SREM', garbage, unpack(spent))
   erase(messages, retries, deliveries, headers, errors, spent)
-  for _, id in ipairs(spent) do
-    if found[id] then
-      bury(dead, dead_messages, dead_ids, now, id, found[id])
-      buried = buried + 1
-    end
-  end
-  redis.call('HINCRBY', meta, 'dead', buried)
+end
+if #buried > 0 then
+  bury(dead, dead_messages, dead_ids, now, buried, found)
+  redis.call('HINCRBY', meta, 'dead', #buried)
+  log_deaths(events, logged, now, buried, found)
+  settle(done, window, now, buried)
 end
 
 -- What is too old and what is too much are both taken from the oldest end, so the longer of the two covers both.
@@ -55,6 +58,7 @@ if #trimmed > 0 then
   redis.call('HINCRBY', meta, 'trimmed', #trimmed)
 end
 
+if window then forget(done, window, now, tonumber(limit)) end
 local scanned = redis.call('HSCAN', replies, cursor, 'COUNT', 100)
 for i = 1, #scanned[2], 2 do
   local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
@@ -66,4 +70,4 @@ else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
 return remember(replies, slot, sequence, now,
-  string.format('%d %d %d', buried, #trimmed, redis.call('SCARD', garbage)))
+  string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage)))

@@ -1,11 +1,12 @@
 -- Moves due ids from pending to the ready list, earliest first, and looks around for what comes next.
--- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, meta hash, replies hash
+-- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, events stream,
+--   meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "moved next_due next_deadline waiting garbage now": ids; ms or -1; ms or -1; live ids in ready and retry;
 --   ids; ms
 -- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
--- Uses: clock, once, record
-local pending, ready, unack, retry, garbage, deliveries, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, log
+local pending, ready, unack, retry, garbage, deliveries, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -18,9 +19,10 @@ local retrying = redis.call('LLEN', retry) - (stale[2] or 0)
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local spent = redis.call('SCARD', garbage)
 if moved > 0 then
-  local ids, records = {}, {}
-  for i = 1, moved do ids[i] = due[2 * i - 1] end
+  local ids, dues, records = {}, {}, {}
+  for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
   local known = redis.call('HMGET', deliveries, unpack(ids))
+  local logged = logging(meta, events)
   redis.call('LLEN', ready)
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
@@ -34,6 +36,7 @@ if moved > 0 then
   end
   redis.call('HSET', deliveries, unpack(records))
   redis.call('RPUSH', ready, unpack(ids))
+  log(events, logged, 'promoted', now, 'ids', ids, 'dues', dues)
 end
 
 local waiting = math.max(redis.call('LLEN', ready) - (stale[1] or 0) + retrying, 0)

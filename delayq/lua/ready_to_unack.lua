@@ -1,12 +1,12 @@
 -- Claims ids from ready and retry under a lease; each claim of a message draws a token higher than any before.
--- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, meta hash,
---   replies hash, wake list
+-- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, events stream,
+--   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass a wake-up on), lease (ms), holder
 -- Returns: now, deadline (ms), entries left in ready and retry, then arrays: ids, tokens, payloads, retries left, due
 --   (ms), attempts, headers (none at all if no message has some)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: clock, once, record, signal
-local ready, retry, unack, retries, messages, deliveries, headers, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, signal, log
+local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, holder = unpack(ARGV, 1, 6)
 local time = clock(override)
 local now, wanted = math.floor(time / 1000), tonumber(wanted)
@@ -48,6 +48,7 @@ local counters = redis.call('HMGET', meta, 'token', 'delivered')
 redis.call('ZCARD', unack)
 for _, hash in ipairs({retries, messages, deliveries}) do redis.call('HLEN', hash) end
 redis.call('LLEN', wake)
+local logged = logging(meta, events)
 begin(replies, slot)
 local token = math.max((counters[1] or 0) + 1, time)
 local budget, stale, seen, ghosts, pairs_held = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
@@ -84,13 +85,15 @@ if wanted > 0 and waiting > 0 then
   if stale.ready > 0 then redis.call('HINCRBY', meta, 'stale_ready', -stale.ready) end
   if stale.retry > 0 then redis.call('HINCRBY', meta, 'stale_retry', -stale.retry) end
   if #ghosts > 0 then redis.call('HDEL', deliveries, unpack(ghosts)) end
-  if #ids > 0 then
-    redis.call('HSET', meta, 'token', tokens[#tokens])
-    redis.call('HINCRBY', meta, 'delivered', #ids)
-  end
 end
 local claimed = answer()
 -- Whoever leaves work behind wakes the next consumer, so that a burst wakes as many as it needs.
 if claimed[3] > 0 then signal(wake) end
+if #ids > 0 then
+  redis.call('HSET', meta, 'token', tokens[#tokens])
+  redis.call('HINCRBY', meta, 'delivered', #ids)
+  log(events, logged, 'delivered', now, 'holder', holder, 'ids', ids, 'tokens', tokens, 'dues', dues,
+    'attempts', attempts, 'retries', claimed[7])
+end
 remember(replies, slot, sequence, now, table.concat(pairs_held, ' '))
 return claimed

@@ -1,17 +1,18 @@
 -- Sends dead messages again: due at once, with fresh retries, as new lives of their ids.
 -- KEYS: pending zset, retries hash, messages hash, headers hash, dead zset, dead_messages hash, dead_ids hash,
---   meta hash, replies hash, wake list
+--   events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), then entries (id:token)
 -- Returns: a digit an entry: 1 redriven, 2 its id lives, 0 gone
 -- Re-run: answers what it answered.
--- Uses: clock, once, dead, signal
-local pending, retries, messages, headers, dead, dead_messages, dead_ids, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, dead, signal, log
+local pending, retries, messages, headers, dead, dead_messages, dead_ids, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, budget = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({retries, headers, dead_ids, meta}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, headers, dead_ids}) do redis.call('HLEN', hash) end
+local logged = logging(meta, events)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
@@ -36,13 +37,16 @@ end
 begin(replies, slot)
 if #entries > 0 then
   exhume(dead, dead_messages, dead_ids, entries)
-  for _, life in ipairs(lives) do
+  local ids, dues, budgets = {}, {}, {}
+  for n, life in ipairs(lives) do
+    ids[n], dues[n], budgets[n] = life.id, string.format('%.0f', now), life.retries
     redis.call('ZADD', pending, now, life.id)
     redis.call('HSET', retries, life.id, life.retries)
     if life.headers ~= '' then redis.call('HSET', headers, life.id, life.headers) end
     redis.call('HSET', messages, life.id, life.payload)
   end
   redis.call('HINCRBY', meta, 'redriven', #entries)
+  log(events, logged, 'redriven', now, 'ids', ids, 'dues', dues, 'retries', budgets)
   signal(wake)
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

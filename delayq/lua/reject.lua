@@ -1,17 +1,19 @@
 -- Moves leased messages to the dead letter at once, whatever retries are left.
 -- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
---   dead_messages hash, dead_ids hash, meta hash, replies hash
+--   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then a rejection each: id, token, reason, error ('' for the last one)
 -- Returns: a digit a rejection: 1 dead, 0 not leased under this token
 -- Re-run: answers what it answered.
--- Uses: clock, once, record, erase, dead
-local unack, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, erase, dead, log, done
+local unack, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
+  unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({retries, messages, errors, dead_messages, dead_ids, meta}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, messages, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
+local logged, window = switched(meta, events, done)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
 local answers, ids, rejected = {}, {}, {}
@@ -31,7 +33,9 @@ begin(replies, slot)
 if #ids > 0 then
   erase(messages, retries, deliveries, headers, errors, ids)
   redis.call('ZREM', unack, unpack(ids))
-  for _, id in ipairs(ids) do bury(dead, dead_messages, dead_ids, now, id, rejected[id]) end
+  bury(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)
+  log_deaths(events, logged, now, ids, rejected)
+  settle(done, window, now, ids)
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

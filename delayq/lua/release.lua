@@ -1,10 +1,10 @@
 -- Gives leased messages whose processing has not started back to the head of ready; no retry is charged.
--- KEYS: ready list, unack zset, deliveries hash, meta hash, replies hash, wake list
+-- KEYS: ready list, unack zset, deliveries hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then a receipt each: id, token
 -- Returns: a digit a receipt: 1 released, 0 not leased under this token
 -- Re-run: answers what it answered.
--- Uses: clock, once, record, signal
-local ready, unack, deliveries, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, signal, log
+local ready, unack, deliveries, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -15,9 +15,9 @@ for i = 4, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
-redis.call('HLEN', meta)
+local logged = logging(meta, events)
 redis.call('LLEN', wake)
-local answers, seen, released, records = {}, {}, {}, {}
+local answers, seen, released, tokens, records = {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local state, due, attempts, first, token, holder = read(known[n] or '')
   answers[n] = '0'
@@ -25,6 +25,7 @@ for n, id in ipairs(ids) do
     answers[n], seen[id] = '1', true
     -- Pushed one after another at the head, the last one ends up first: turned round, they keep their order.
     table.insert(released, 1, id)
+    table.insert(tokens, 1, token)
     records[#records + 1] = id
     records[#records + 1] = write('ready', due, string.format('%d', attempts - 1), first, token, holder)
   end
@@ -35,6 +36,7 @@ if #released > 0 then
   redis.call('HSET', deliveries, unpack(records))
   redis.call('LPUSH', ready, unpack(released))
   redis.call('HINCRBY', meta, 'released', #released)
+  log(events, logged, 'released', now, 'ids', released, 'tokens', tokens)
   signal(wake)
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

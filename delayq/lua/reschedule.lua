@@ -1,11 +1,11 @@
 -- Gives messages that nobody is processing a new due time; their attempts and retries stay as they are.
--- KEYS: pending zset, unack zset, garbage set, messages hash, deliveries hash, dead_ids hash, meta hash, replies hash,
---   wake list
+-- KEYS: pending zset, unack zset, garbage set, messages hash, deliveries hash, dead_ids hash, events stream,
+--   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then a message each: id, due (ms from now, or @ms since 1970)
 -- Returns: a digit a message: 1 rescheduled, 2 running, 3 dead, 0 gone
 -- Re-run: answers what it answered.
--- Uses: clock, once, record, leave, signal
-local pending, unack, garbage, messages, deliveries, dead_ids, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, leave, signal, log
+local pending, unack, garbage, messages, deliveries, dead_ids, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -15,9 +15,9 @@ local time = clock(override) / 1000
 local now, at_once = math.ceil(time), math.floor(time)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-redis.call('HLEN', meta)
+local logged = logging(meta, events)
 redis.call('LLEN', wake)
-local answers, ids, dues, records, seen = {}, {}, {}, {}, {}
+local answers, ids, times, dues, records, seen = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 2 do
   local id, due = ARGV[i], ARGV[i + 1]
   local answer = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
@@ -31,7 +31,7 @@ for i = 4, #ARGV, 2 do
     else
       due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', due == '0' and at_once or now + due)
       answer, seen[id], ids[#ids + 1] = '1', true, id
-      dues[#dues + 1], dues[#dues + 2] = due, id
+      times[#ids], dues[#dues + 1], dues[#dues + 2] = due, due, id
       if state ~= 'pending' then leave(state, id) end
       if record then
         records[#records + 1], records[#records + 2] = id, write('pending', due, attempts, first, token, holder)
@@ -46,6 +46,7 @@ if #ids > 0 then
   redis.call('ZADD', pending, unpack(dues))
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
   redis.call('HINCRBY', meta, 'rescheduled', #ids)
+  log(events, logged, 'rescheduled', at_once, 'ids', ids, 'dues', times)
   signal_if_first(wake, pending, ids)
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

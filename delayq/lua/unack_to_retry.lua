@@ -1,25 +1,28 @@
 -- Moves ids past their time out of unack: an expired lease with one retry less, a backoff that is over as it is; to
 -- retry, or to garbage when no retry is left.
--- KEYS: unack zset, retry list, garbage set, retries hash, deliveries hash, errors hash, meta hash, replies hash
+-- KEYS: unack zset, retry list, garbage set, retries hash, deliveries hash, errors hash, events stream,
+--   meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1
 -- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
--- Uses: clock, once, record
-local unack, retry, garbage, retries, deliveries, errors, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, log
+local unack, retry, garbage, retries, deliveries, errors, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
-local again, spent, records, budgets, causes, expired, backoffs = {}, {}, {}, {}, {}, 0, 0
+local again, spent, records, budgets, causes, backoffs = {}, {}, {}, {}, {}, 0
+local expired = {ids = {}, tokens = {}, left = {}}
+local tokens = {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
   local budget = redis.call('HMGET', retries, unpack(ids))
   redis.call('LLEN', retry)
   redis.call('SCARD', garbage)
   redis.call('HLEN', errors)
-  redis.call('HLEN', meta)
+  local logged = logging(meta, events)
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   for i, id in ipairs(ids) do
@@ -28,24 +31,28 @@ if #ids > 0 then
     if state == 'backoff' then
       backoffs = backoffs + 1
     elseif state == 'leased' then
-      expired = expired + 1
+      local n = #expired.ids + 1
+      expired.ids[n], expired.tokens[n], expired.left[n] = id, token, left > 0 and left - 1
       causes[#causes + 1], causes[#causes + 2] = id, 'lease expired'
       if left == 0 then to = 'garbage' end
       budgets[#budgets + 1], budgets[#budgets + 2] = id, math.max(left - 1, 0)
     end
     if state then
       table.insert(to == 'retry' and again or spent, id)
+      if to == 'retry' then tokens[#again] = token end
       records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, holder)
     end
   end
   if #again > 0 then redis.call('RPUSH', retry, unpack(again)) end
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
-  if expired > 0 then
+  if #expired.ids > 0 then
     redis.call('HSET', retries, unpack(budgets))
     redis.call('HSET', errors, unpack(causes))
-    redis.call('HINCRBY', meta, 'expired', expired)
+    redis.call('HINCRBY', meta, 'expired', #expired.ids)
+    log(events, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)
   end
+  if #again > 0 then log(events, logged, 'retried', now, 'ids', again, 'tokens', tokens) end
   if backoffs > 0 then redis.call('HINCRBY', meta, 'backoffs', -backoffs) end
 end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1

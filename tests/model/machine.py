@@ -25,9 +25,12 @@ from tests.model.draws import (
     outgoing,
     picks,
     reruns,
+    runs,
     several,
     several_picks,
+    windows,
 )
+from tests.model.fold import Fold
 from tests.model.model import FullError
 from tests.model.player import Player
 from tests.support.scripts import deliver
@@ -41,8 +44,13 @@ class QueueMachine(Player):
 
     # Producers.
 
-    @initialize(messages=st.lists(outgoing, min_size=1, max_size=6))
-    def send_first(self, messages):
+    @initialize(messages=st.lists(outgoing, min_size=1, max_size=6), logged=st.booleans(), window=windows)
+    def send_first(self, messages, logged, window):
+        """Switch on what this example is to have, and begin."""
+        window_of, most = window or (None, 1)
+        self.executor.call(self.calls.configure(events=100_000 * logged, dedupe_window=window_of, dedupe_max=most))
+        self.fold, self.model.window = Fold() if logged else None, window
+        self._reach("on", "log", logged)
         self._send(messages)
 
     @rule(message=outgoing, replace=st.booleans(), reruns=reruns)
@@ -53,12 +61,13 @@ class QueueMachine(Player):
         messages=st.lists(outgoing, min_size=2, max_size=5),
         replace=st.booleans(),
         max_length=st.sampled_from((None, None, 3)),
+        run=runs,
         reruns=reruns,
     )
-    def send_many(self, messages, replace, max_length, reruns):
-        self._send(messages, replace=replace, max_length=max_length, reruns=reruns)
+    def send_many(self, messages, replace, max_length, run, reruns):
+        self._send(messages, replace=replace, max_length=max_length, run=run, reruns=reruns)
 
-    def _send(self, messages, *, replace=False, max_length=None, reruns=0):
+    def _send(self, messages, *, replace=False, max_length=None, run="", reruns=0):
         out, situations = [], []
         for one, moment, budget, headers in messages:
             id = self._id(one)
@@ -66,12 +75,16 @@ class QueueMachine(Player):
             situations.append("named twice" if any(id == earlier.id for earlier in out) else self._place(id))
             payload = b"\x00%d\n%s" % (self.sent, id.encode())
             out.append(Outgoing(id, self._due(moment), budget, payload, headers))
-        call = self.calls.send(out, replace=replace, max_length=max_length)
+        options: dict[str, Any] = {"replace": replace, "max_length": max_length, "run": run}
+        call = self.calls.send(out, **options)
         try:
-            expected = self.model.send(self.now, out, replace=replace, max_length=max_length)
+            expected = self.model.send(self.now, out, **options)
         except FullError:
             self._refused(call)
         else:
+            self._reach("in a run", "send", run)
+            known = [one.id in self.model.done for one in out]
+            self._reach("settled before the window", "send", (True, "1") in zip(known, expected, strict=True))
             self._play(call, expected, situations, reruns)
 
     def _refused(self, call: Call[str]) -> None:
@@ -86,7 +99,7 @@ class QueueMachine(Player):
     def cancel(self, which, reruns):
         ids = [self._id(one) for one in which]
         situations = [self._place(id) for id in ids]
-        self._play(self.calls.cancel(ids), self.model.cancel(ids), situations, reruns)
+        self._play(self.calls.cancel(ids), self.model.cancel(self.now, ids), situations, reruns)
 
     @rule(which=several, moment=moments, reruns=reruns)
     def reschedule(self, which, moment, reruns):
@@ -179,7 +192,7 @@ class QueueMachine(Player):
     @rule(picks=several_picks, discarded=st.booleans(), reruns=reruns)
     def ack(self, picks, discarded, reruns):
         receipts, situations = self._use(picks)
-        expected = self.model.ack(receipts, discarded=discarded)
+        expected = self.model.ack(self.now, receipts, discarded=discarded)
         self._play(self.calls.ack(receipts, discarded=discarded), expected, situations, reruns)
 
     @has_receipts

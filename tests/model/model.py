@@ -63,6 +63,12 @@ class Model:
         self.lives: dict[Receipt, int] = {}
         self.totals: Counter[str] = Counter()
         self.token = self.born = 0
+        self.window: tuple[int, int] | None = None
+        """The dedupe window in ms and the ids it may hold."""
+        self.done: dict[str, int] = {}
+        self.runs: dict[str, Counter[str]] = {}
+        self.begun: dict[str, int] = {}
+        """When the first call of a run was made."""
 
     def ids(self, state: str) -> list[str]:
         return [id for id, message in self.messages.items() if message.state == state]
@@ -85,11 +91,15 @@ class Model:
 
     # Producers.
 
-    def send(self, now: int, messages: Sequence[Outgoing], *, replace: bool, max_length: int | None) -> str:
+    def send(
+        self, now: int, messages: Sequence[Outgoing], *, replace: bool, max_length: int | None, run: str = ""
+    ) -> str:
         fates: dict[str, str] = {}
         answers = ""
         for new in messages:
-            answers += "0" if new.id in fates else fates.setdefault(new.id, self._fate(new.id, replace=replace))
+            again = new.id in fates
+            fate = fates.setdefault(new.id, self._fate(now, new.id, replace=replace))
+            answers += "0" if again and fate != "5" else fate
         fresh = answers.count("1")
         if fresh and max_length and len(self.messages) + fresh > max_length:
             raise FullError
@@ -99,23 +109,28 @@ class Model:
             if answer in "12":
                 self._begin_life(new.id, _when(now, new.due), new.retries, new.payload, new.headers)
         self.totals["sent"] += fresh
+        if run:
+            self.runs.setdefault(run, Counter()).update(answers)
+            self.begun.setdefault(run, now)
         return answers
 
-    def _fate(self, id: str, *, replace: bool) -> str:
+    def _fate(self, now: int, id: str, *, replace: bool) -> str:
         if id not in self.messages:
-            return "1"
+            return "5" if self.window and id in self.done and self.done[id] > now - self.window[0] else "1"
         state = self.messages[id].state
         if state == "garbage":
             return "4"
         return "0" if not replace else "3" if state == "leased" else "2"
 
-    def cancel(self, ids: Iterable[str]) -> str:
-        answers = ""
+    def cancel(self, now: int, ids: Iterable[str]) -> str:
+        answers, cancelled = "", []
         for id in ids:
             answers += self._whether_idle(id)
             if answers[-1] == "1":
                 self._remove(id)
-        self.totals["cancelled"] += answers.count("1")
+                cancelled.append(id)
+        self.totals["cancelled"] += len(cancelled)
+        self._settle(now, cancelled)
         return answers
 
     def reschedule(self, now: int, times: Iterable[tuple[str, str | int]]) -> str:
@@ -187,15 +202,17 @@ class Model:
         self.retry += again
         return Expired(len(again), len(late) - len(again), self.next_deadline())
 
-    def ack(self, receipts: Iterable[Receipt], *, discarded: bool) -> str:
-        answers = ""
+    def ack(self, now: int, receipts: Iterable[Receipt], *, discarded: bool) -> str:
+        answers, settled = "", []
         for receipt in receipts:
             message = self.messages.get(receipt.id)
             lives = message and message.life == self.lives[receipt] and message.state != "garbage"
             answers += "1" if lives else "0"
             if lives:
                 self._remove(receipt.id)
-        self.totals["discarded" if discarded else "acked"] += answers.count("1")
+                settled.append(receipt.id)
+        self.totals["discarded" if discarded else "acked"] += len(settled)
+        self._settle(now, settled)
         return answers
 
     def nack(self, now: int, failures: Iterable[Failure]) -> str:
@@ -229,12 +246,14 @@ class Model:
         return answers
 
     def reject(self, now: int, rejections: Iterable[Rejection]) -> str:
-        answers = ""
+        answers, dead = "", []
         for rejection in rejections:
             message = self.held(rejection)
             answers += "1" if message else "0"
             if message:
                 self._die(now, message, rejection.reason, rejection.error or message.error)
+                dead.append(message.id)
+        self._settle(now, dead)
         return answers
 
     # The keeper.
@@ -245,6 +264,8 @@ class Model:
         spent = [id for id in self.ids("garbage") if not ids or id in ids]
         for id in spent:
             self._die(now, self.messages[id], "retries spent", self.messages[id].error)
+        self._settle(now, spent)
+        self._forget(now, limit)
         oldest_first = sorted((death.at, entry) for entry, death in self.dead.items())
         too_old = sum(at <= now - dead_ttl for at, _ in oldest_first)
         trimmed = oldest_first[: min(max(too_old, len(oldest_first) - dead_max), limit)]
@@ -279,6 +300,20 @@ class Model:
     def _begin_life(self, id: str, due: int, retries: int, payload: bytes, headers: bytes) -> None:
         self.born += 1
         self.messages[id] = Message(self.born, id, due, retries, payload, headers, left=retries)
+
+    def _settle(self, now: int, ids: Sequence[str]) -> None:
+        """Remember ids for the dedupe window."""
+        if self.window and ids:
+            self.done |= dict.fromkeys(ids, now)
+            self._forget(now, 2 * len(ids))
+
+    def _forget(self, now: int, limit: int) -> None:
+        if self.window:
+            window, most = self.window
+            oldest_first = sorted(self.done, key=lambda id: (self.done[id], id))
+            too_old = sum(self.done[id] <= now - window for id in oldest_first)
+            for id in oldest_first[: min(max(too_old, len(oldest_first) - most), limit)]:
+                del self.done[id]
 
     def _charge(self, message: Message, otherwise: str) -> None:
         """Take one retry for a failed delivery; where none is left, the message waits for collection."""

@@ -15,8 +15,9 @@ from delayq.calls import Call, Calls, Receipt
 from delayq.executor import Executor
 from delayq.keys import Keys
 from tests.model import draws
+from tests.model.fold import Fold
 from tests.model.model import Model
-from tests.model.scan import check, read
+from tests.model.scan import check, check_log, read
 from tests.support.scripts import deliver
 
 serials = itertools.count(1)
@@ -31,6 +32,8 @@ class Player(RuleBasedStateMachine):
         self.executor, self.reached = executor, reached
         self.calls = Calls(Keys.of("model", f"q{next(serials)}"), clock=lambda: self.now)
         self.model = Model()
+        self.fold: Fold | None = None
+        """What the event log has told, if it is on."""
         self.now = self.latest = draws.START
         self.sent = 0
         self.held: list[Receipt] = []
@@ -57,8 +60,12 @@ class Player(RuleBasedStateMachine):
     def agrees(self):
         if self.is_seen:
             return
-        self.scan = read(self.executor, self.calls)
+        self.scan = read(self.executor, self.calls, after=self.fold.offset if self.fold else 0)
         check(self.scan, self.model, self.now)
+        if self.fold:
+            check_log(self.scan, self.fold, self.model, self.now)
+        else:
+            assert not self.scan.events
         remembered = {slot for slot in self.scan.replies if slot.startswith("claims of ")}
         assert remembered == {f"claims of {consumer}" for consumer in self.claims}
         if self.expects_wake:

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.answers import Counted
+from delayq.answers import Counted, Entry
 from delayq.calls import Calls, Command
+from delayq.events import expand
 from delayq.executor import Executor
+from tests.model.fold import Death, Fold, Life, first_line
 from tests.model.model import Dead, Message, Model
 
-_HASHES = ("messages", "retries", "deliveries", "headers", "errors", "dead_messages", "dead_ids", "replies")
-_ZSETS = ("pending", "unack", "dead")
+_HASHES = ("messages", "retries", "deliveries", "headers", "errors", "dead_messages", "dead_ids", "replies", "runs")
+_ZSETS = ("pending", "unack", "dead", "done")
 _LISTS = ("ready", "retry", "wake")
+_SETTINGS = ("events", "dedupe")
 _MARKS = ("token", "stale_ready", "stale_retry", "backoffs")
 
 
@@ -30,13 +33,17 @@ class Scan:
     dead_messages: dict[str, bytes]
     dead_ids: dict[str, bytes]
     replies: dict[str, bytes]
+    runs: dict[str, bytes]
     pending: dict[str, int]
     unack: dict[str, int]
     dead: dict[str, int]
+    done: dict[str, int]
     ready: list[str]
     retry: list[str]
     wake: list[str]
     garbage: set[str]
+    events: list[Entry]
+    """What has been logged since the last scan."""
 
     def offered(self, state: str) -> list[str]:
         """The living ids of a list, in the order in which a claim meets them first."""
@@ -45,13 +52,14 @@ class Scan:
         return [id for id in ids if id in self.messages and self.deliveries.get(id, b"").startswith(prefix)]
 
 
-def read(executor: Executor, calls: Calls) -> Scan:
+def read(executor: Executor, calls: Calls, *, after: int = 0) -> Scan:
     keys = calls.keys
     requests: list[Any] = [calls.counts()]
     requests += [Command(("HGETALL", getattr(keys, part)), _fields) for part in _HASHES]
     requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), _scores) for part in _ZSETS]
     requests += [Command(("LRANGE", getattr(keys, part), 0, -1), _texts) for part in _LISTS]
     requests += [Command(("SMEMBERS", keys.garbage), lambda answer: set(_texts(answer)))]
+    requests += [calls.events(after + 1, limit=1000)]
     return Scan(*executor.run(requests))
 
 
@@ -70,6 +78,8 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.dead == {entry: death.at for entry, death in dead.items()}
     assert scan.dead_messages == {entry: _tombstone(death) for entry, death in dead.items()}
     assert scan.dead_ids == _tokens_by_id(dead)
+    assert scan.done == model.done
+    assert scan.runs == {run: _record_of_run(model, run) for run in model.runs}
     _lists_keep_their_order(scan.ready, model.ready)
     _lists_keep_their_order(scan.retry, model.retry)
     assert len(scan.wake) <= 1
@@ -105,7 +115,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         messages=len(model.messages),
         meta={},
     )
-    totals = {name: int(number) for name, number in counts.meta.items()}
+    totals = {name: int(number) for name, number in counts.meta.items() if name not in _SETTINGS}
     marks = {name: totals.pop(name, 0) for name in _MARKS}
     assert marks == {
         "token": model.token,
@@ -114,6 +124,19 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         "backoffs": counts.backoff,
     }
     assert {name: number for name, number in totals.items() if number} == {**+model.totals}
+
+
+def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
+    """Compare what the event log tells with the model; it does not tell which of the dead were trimmed or purged."""
+    assert {entry.at for entry in scan.events} <= {now}
+    for entry in scan.events:
+        fold.take(expand(entry))
+    assert fold.lives == {m.id: Life(m.state, m.due, m.left, m.attempts, m.token) for m in model.messages.values()}
+    assert {entry: fold.dead[entry] for entry in model.dead} == {
+        entry: Death(death.at, m.due, m.attempts, first_line(death.reason), first_line(death.error))
+        for entry, death in model.dead.items()
+        for m in [death.message]
+    }
 
 
 def _record(m: Message) -> bytes:
@@ -131,6 +154,11 @@ def _tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
     for death in dead.values():
         tokens.setdefault(death.message.id, []).append(str(death.message.token))
     return {id: " ".join(numbers).encode() for id, numbers in tokens.items()}
+
+
+def _record_of_run(model: Model, run: str) -> bytes:
+    counts = " ".join(str(model.runs[run][digit]) for digit in "10235")
+    return f"writing {model.begun[run]} 0 -1 {counts} 0".encode()
 
 
 # Clients answer in RESP2 or RESP3: flat lists or dicts and pairs.

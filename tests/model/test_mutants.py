@@ -41,6 +41,14 @@ MUTANTS = [
     ),
     Mutant("a re-run executes again", "lib/once.lua", "if sequence == number then return answer end", ""),
     Mutant("a redrive onto a living id", "redrive.lua", "redis.call('HEXISTS', messages, id) == 1", "false"),
+    Mutant("a release is not logged", "release.lua", "logged, 'released'", "false, 'released'"),
+    Mutant("what was not cancelled is logged too", "cancel.lua", "'ids', cancelled)", "'ids', {unpack(ARGV, 4)})"),
+    Mutant("a death is logged without its attempts", "lib/log.lua", "death.attempts", "0"),
+    Mutant("the dead are not remembered", "reject.lua", "settle(done, window, now, ids)", ""),
+    Mutant("more is forgotten than twice what is settled", "lib/done.lua", "2 * #ids", "1000"),
+    Mutant(
+        "a run counts what exists as replaced", "lib/run.lua", "{'1', '0', '2', '3', '5'}", "{'1', '2', '0', '3', '5'}"
+    ),
     Mutant("nobody is woken", "send.lua", "tonumber(earliest) < tonumber(first)", "false"),
 ]
 

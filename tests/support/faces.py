@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -130,7 +130,20 @@ class Asyncio:
     def _stand(self, result: Any) -> Any:
         if isinstance(result, list):
             return [self._stand(one) for one in result]
+        if isinstance(result, AsyncGenerator):
+            return self._each(result)
         return Stand(result, self) if isinstance(result, _ASYNC) else result
+
+    def _each(self, items: AsyncGenerator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    item = self.do(items.__anext__)
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            self.do(items.aclose)
 
 
 class Stand:

@@ -1,7 +1,8 @@
 """The contents of all structures of a queue as one value: planted before a script runs, observed after it.
 
 Times in a `World` are milliseconds from `NOW`, tokens are written as their distance from `T`, the token that the first
-claim at `NOW` draws: `World(pending={"a": 500}, deliveries={"b": "leased -5 1 T-9 T-9 w"})`.
+claim at `NOW` draws: `World(pending={"a": 500}, deliveries={"b": "leased -5 1 T-9 T-9 w"})`. An entry of the event log
+is written as its kind, its time and its columns: `"acked 0; ids a b; tokens T-9 T-8"`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ T = NOW * 1000
 """The token of the first claim at `NOW`, if none was drawn before."""
 KEYS = Keys.of("delayq", "tables")
 PARTS = tuple(part.name for part in fields(Keys))
+LOG = {"events": "0-* 100000"}
+"""What `meta` holds while the event log is on."""
+SETTINGS = ("events", "dedupe")
+"""Fields of `meta` that are texts."""
 
 
 def at(offset: int) -> Calls:
@@ -50,8 +55,9 @@ class Dead(NamedTuple):
 class World:
     """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
 
-    A record in `deliveries` reads "state due attempts first-token token holder". A counter of `meta` that is 0 counts
-    as absent. `wake` is the length of that list.
+    A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
+    epoch new exists replaced running settled refused", where "-" stands for not ended. A counter of `meta` that is 0
+    counts as absent. `wake` is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
 
     pending: dict[str, int] = field(default_factory=dict)
@@ -67,6 +73,10 @@ class World:
     dead: dict[str, int] = field(default_factory=dict)
     dead_messages: dict[str, Dead] = field(default_factory=dict)
     dead_ids: dict[str, str] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    done: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
@@ -101,7 +111,7 @@ class Case:
 def plant(executor: Executor, world: World) -> None:
     """Put the contents of a world into an empty queue."""
     with executor.client.pipeline(transaction=False) as pipe:
-        for key, times in ((KEYS.pending, world.pending), (KEYS.unack, world.unack)):
+        for key, times in ((KEYS.pending, world.pending), (KEYS.unack, world.unack), (KEYS.done, world.done)):
             if times:
                 pipe.zadd(key, {id: NOW + time for id, time in times.items()})
         for key, ids in ((KEYS.ready, world.ready), (KEYS.retry, world.retry), (KEYS.wake, ["1"] * world.wake)):
@@ -119,11 +129,15 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.errors: dict(world.errors),
             KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
+            KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
+            KEYS.refusals: dict(world.refusals),
             KEYS.meta: {name: _token_out(str(value)) for name, value in world.meta.items()},
         }
         for key, mapping in hashes.items():
             if mapping:
                 pipe.hset(key, mapping=mapping)
+        for number, text in enumerate(world.events, 1):
+            pipe.execute_command("XADD", KEYS.events, f"0-{number}", *_event_out(text))
         pipe.execute()
 
 
@@ -137,12 +151,14 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
-            if part in ("pending", "unack", "dead"):
+            if part in ("pending", "unack", "dead", "done"):
                 pipe.zrange(key, 0, -1, withscores=True)
             elif part in ("ready", "retry", "wake"):
                 pipe.lrange(key, 0, -1)
             elif part == "garbage":
                 pipe.smembers(key)
+            elif part == "events":
+                pipe.xrange(key)
             else:
                 pipe.hgetall(key)
         for part, held in zip(parts, pipe.execute(), strict=True):
@@ -232,7 +248,46 @@ def _texts(mapping: dict[bytes, bytes]) -> dict[str, str]:
 def _meta_in(mapping: dict[bytes, bytes]) -> dict[str, int | str]:
     meta = _texts(mapping)
     token = {"token": _token_in(meta.pop("token"))} if "token" in meta else {}
-    return token | {name: int(value) for name, value in meta.items()}
+    return token | {name: value if name in SETTINGS else int(value) for name, value in meta.items()}
+
+
+def _run_out(record: str) -> str:
+    state, started, ended, *numbers = record.split()
+    return " ".join((state, str(NOW + int(started)), "0" if ended == "-" else str(NOW + int(ended)), *numbers))
+
+
+def _run_in(data: bytes) -> str:
+    state, started, ended, *numbers = data.decode().split(" ")
+    return " ".join((state, str(int(started) - NOW), "-" if ended == "0" else str(int(ended) - NOW), *numbers))
+
+
+def _event_out(text: str) -> list[str | bytes]:
+    head, *columns = text.split("; ")
+    kind, time = head.split(" ")
+    fields: list[str | bytes] = ["kind", kind, "at", str(NOW + int(time))]
+    for column in columns:
+        name, _, cells = column.partition(" ")
+        turn = _CELLS_OUT.get(name)
+        fields += [name, " ".join(map(turn, cells.split(" "))) if turn else _bytes(cells)]
+    return fields
+
+
+def _events_in(entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[str]:
+    assert [id.decode() for id, _ in entries] == [f"0-{number}" for number in range(1, len(entries) + 1)]
+    return [_event_in(held) for _, held in entries]
+
+
+def _event_in(held: dict[bytes, bytes]) -> str:
+    columns = {name.decode(): _text(cells) for name, cells in held.items()}
+    head = f"{columns.pop('kind')} {int(columns.pop('at')) - NOW}"
+    for name, cells in columns.items():
+        turn = _CELLS_IN.get(name)
+        head += f"; {name} " + (" ".join(map(turn, cells.split(" "))) if turn else cells)
+    return head
+
+
+_CELLS_OUT: dict[str, Any] = {"dues": lambda cell: str(NOW + int(cell)), "tokens": _token_out}
+_CELLS_IN: dict[str, Any] = {"dues": lambda cell: str(int(cell) - NOW), "tokens": _token_in}
 
 
 _READ: dict[str, Any] = {
@@ -251,6 +306,10 @@ _READ: dict[str, Any] = {
     "dead_ids": lambda held: {
         id.decode(): " ".join(map(_token_in, tokens.decode().split(" "))) for id, tokens in held.items()
     },
+    "events": _events_in,
+    "done": _times,
+    "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
+    "refusals": _texts,
     "meta": _meta_in,
     "wake": len,
 }

@@ -18,6 +18,7 @@ DURATIONS = {
     "nack_delay": (0, None),
     "grace": (0, None),
     "dead_ttl": (0, None),
+    "dedupe_window": (0, None),
     "deadline": (1, None),
     "socket_timeout": (10, None),
 }
@@ -31,13 +32,18 @@ NUMBERS = {
     "max_payload": (1, 512 << 20),
     "max_length": (1, 1 << 40),
     "dead_max": (0, 1 << 40),
+    "events_max_len": (1000, 1 << 40),
+    "dedupe_max": (1, 1 << 40),
 }
-OPTIONAL = {"prefetch", "fetch_limit", "max_length"}
-ELSEWHERE = {"url", "redis", "prefix", "codec", "strict"}
+OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events"}
+SWITCHES = ["strict", "events"]
+SETTING = {"events_max_len": "events"}
+"""What a setting is called, where it has not the name of its option."""
+ELSEWHERE = {"url", "redis", "prefix", "codec"}
 
 
 def test_every_option_is_covered_here():
-    assert set(QueueOptions.__annotations__) == set(DURATIONS) | set(NUMBERS) | ELSEWHERE
+    assert set(QueueOptions.__annotations__) == set(DURATIONS) | set(NUMBERS) | set(SWITCHES) | ELSEWHERE
 
 
 def test_every_option_is_documented():
@@ -69,6 +75,9 @@ def test_the_defaults_are_those_of_the_design():
         max_length=None,
         dead_max=10_000,
         dead_ttl=30 * 86_400_000,
+        events=None,
+        dedupe_window=None,
+        dedupe_max=1_000_000,
         deadline=30_000,
         socket_timeout=5000,
         strict=False,
@@ -78,7 +87,7 @@ def test_the_defaults_are_those_of_the_design():
 @pytest.mark.parametrize("name", DURATIONS)
 @pytest.mark.parametrize(
     "value",
-    [math.inf, math.nan, -1, -0.001, True, False, 10**18, 10**5000, None, "", "1y", "-1s", [], object()],
+    [math.inf, math.nan, -1, -0.001, True, False, 10**18, 10**5000, "", "1y", "-1s", [], object()],
     ids=type,
 )
 def test_a_duration_out_of_range_is_refused_by_name(name, value):
@@ -110,26 +119,45 @@ def test_a_number_out_of_range_is_refused_by_name(name, value):
 def test_a_number_may_lie_on_its_bounds(name, bounds):
     least, most = bounds
     for value in (least, most):
-        assert getattr(read_settings({name: value}), name) == value
+        assert getattr(read_settings({name: value, "events": True}), SETTING.get(name, name)) == value
     for value in (least - 1, most + 1):
         with pytest.raises(ConfigurationError):
             read_settings({name: value})
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", [*DURATIONS, *NUMBERS, *SWITCHES])
 def test_only_what_has_a_default_of_none_can_be_none(name):
     if name in OPTIONAL:
         assert getattr(read_settings({name: None}), name) is None
+        assert getattr(read_settings({}), name) is None
     else:
         with pytest.raises(ConfigurationError):
             read_settings({name: None})
 
 
-@pytest.mark.parametrize("value", [1, 0, "yes", "false", None, []], ids=repr)
-def test_strict_is_a_bool(value):
-    with pytest.raises(ConfigurationError, match="strict must be True or False"):
-        read_settings({"strict": value})
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", [1, 0, "yes", "false", []], ids=repr)
+def test_a_switch_is_a_bool(name, value):
+    with pytest.raises(ConfigurationError, match=f"{name} must be True or False"):
+        read_settings({name: value})
+
+
+def test_strict_is_off_unless_it_is_asked_for():
     assert read_settings({"strict": True}).strict
+    assert not read_settings({"strict": False}).strict
+
+
+def test_the_event_log_is_left_as_it_is_or_switched_on_to_a_length_or_off():
+    assert read_settings({"events_max_len": 5000}).events is None
+    assert read_settings({"events": True}).events == 100_000
+    assert read_settings({"events": True, "events_max_len": 5000}).events == 5000
+    assert read_settings({"events": False, "events_max_len": 5000}).events == 0
+
+
+def test_the_dedupe_window_is_left_as_it_is_or_set_or_switched_off():
+    assert read_settings({"dedupe_window": "1h"}).dedupe_window == 3_600_000
+    assert read_settings({"dedupe_window": 0}).dedupe_window == 0
+    assert read_settings({"dedupe_window": "1h", "dedupe_max": 7}).dedupe_max == 7
 
 
 def test_a_nack_delay_may_be_a_backoff():

@@ -55,7 +55,7 @@ def producer(tools):
 
 
 def many(producer, messages, **options):
-    return Talk(producer.send_many(messages, **{"delay": 0, "retries": None, "replace": False} | options))
+    return Talk(producer.send_many(messages, **{"delay": 0, "retries": None, "replace": False, "run": None} | options))
 
 
 def one(producer, **options):
@@ -106,7 +106,7 @@ def test_what_has_begun_is_told_of_failures():
 
 
 def test_an_operation_without_a_request_may_be_over_at_once(producer):
-    operation, writes = begun(producer.send_many([], delay=0, retries=None, replace=False))
+    operation, writes = begun(producer.send_many([], delay=0, retries=None, replace=False, run=None))
     assert not writes
     assert list(Talk(operation).result) == []
 
@@ -121,6 +121,7 @@ def test_an_operation_without_a_request_may_be_over_at_once(producer):
         ("0", SendStatus.EXISTS, False),
         ("2", SendStatus.REPLACED, False),
         ("3", SendStatus.RUNNING, False),
+        ("5", SendStatus.SETTLED, False),
     ],
 )
 def test_a_send_says_what_became_of_it(producer, digit, status, new):
@@ -131,7 +132,7 @@ def test_a_send_says_what_became_of_it(producer, digit, status, new):
 def test_a_send_carries_everything_in_one_call(producer):
     talk = one(producer, payload={"user": 42}, due=5000, retries=7, headers={"b": "c"}, replace=True)
     (send,) = talk.round
-    assert send.options == {"replace": True, "max_length": None}
+    assert send.options == {"replace": True, "max_length": None, "run": ""}
     assert send.what == [("a", 5000, 7, b'{"user":42}', b'{"b":"c"}')]
 
 
@@ -188,12 +189,24 @@ def test_everything_is_checked_before_the_first_is_sent(producer):
 
 
 def test_spent_ids_among_many_are_collected_and_sent_again_in_their_places(producer):
-    talk = many(producer, [NewMessage(n, id=f"m{n}") for n in range(6)]).answer("141401")
+    talk = many(producer, [NewMessage(n, id=f"m{n}") for n in range(6)], run="r").answer("141401")
     assert talk.round[0].options["ids"] == ("m1", "m3")
     assert [message.id for message in talk.round[1].what] == ["m1", "m3"]
+    assert talk.round[1].options["run"] == "r"
     sent = talk.answer(None, "12").result
     assert "".join(sent._digits) == "111201"
     assert sent.new == ["m0", "m1", "m2", "m5"]
+
+
+def test_every_call_of_a_run_names_it(producer):
+    talk = many(producer, range(SLICE + 1), run="nightly:2027-01-01")
+    assert [send.options["run"] for send in talk.round] == ["nightly:2027-01-01"] * 2
+
+
+@pytest.mark.parametrize("run", ["", "a b", "x" * 129, "é", 5, b"r"])
+def test_a_run_has_a_name_like_an_id(producer, run):
+    with pytest.raises(ConfigurationError, match="run must be 1 to 128 of"):
+        many(producer, [1], run=run)
 
 
 def test_many_in_doubt_name_the_ids_that_may_not_be_stored(producer):
@@ -214,6 +227,7 @@ def test_another_error_passes_through(producer):
 
 
 def test_what_became_of_many_is_a_sequence():
+    assert SentMany(["a"], "5")[0].status is SendStatus.SETTLED
     sent = SentMany(["a", "b", "c", "d"], "1023")
     assert len(sent) == 4
     assert [one.id for one in sent] == sent.ids == ["a", "b", "c", "d"]

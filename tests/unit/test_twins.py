@@ -30,6 +30,7 @@ TWINS = [
 ]
 
 NOT_AWAITED = {
+    "events": "gives an asynchronous iterator",
     "callback": "registers a function and touches nothing",
     "lease": "gives an object that is awaited or entered",
     "converse": "is one generator for both executors",

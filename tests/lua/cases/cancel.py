@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, STATES, logged, remembering
 from tests.support.scripts import Case, World, calls
 
 _OUT = World(meta={"token": "T-3", "cancelled": 1})
@@ -76,5 +76,27 @@ CASES = [
             deliveries={"i": "leased -5 1 T-4 T-4 w"},
             meta={"stale_ready": 3, "stale_retry": 2, "cancelled": 11},
         ),
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "gone": [],
+        "leased": [],
+        "garbage": [],
+        "dead": [],
+        "pending": ["cancelled 0; ids a"],
+        "not a message, but remains of one": [],
+        "twice in a batch is counted once": ["cancelled 0; ids a"],
+        "several": ["cancelled 0; ids a b c d e f g h"],
+    },
+)
+CASES += [
+    Case(
+        "remembered for the dedupe window",
+        PENDING + CROWD + remembering(1000, x=-2000),
+        calls.cancel(["r", "a", "a", "c", "t"]),
+        "21003",
+        CROWD + remembering(1000, a=0) + World(meta={"cancelled": 1}),
     ),
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from delayq.answers import Collected
 from delayq.calls import Call
-from tests.lua.cases.states import CROWD, GARBAGE, STATES
+from tests.lua.cases.states import CROWD, GARBAGE, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, World, calls
 
 
@@ -175,3 +175,48 @@ def _trimmed() -> list[Case]:
 
 
 CASES = [*_named(), *_trimmed()]
+CASES += logged(
+    CASES,
+    {
+        "nothing there": [],
+        "named, leased": [],
+        "named, garbage": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
+        ],
+        "named twice dies once": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
+        ],
+        "without an error and without headers": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors ",
+        ],
+        "spent, but not a message": [],
+        "spent, but without a record": [],
+        "none at all may stay": [],
+        "what dies now counts with the others": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
+        ],
+    },
+)
+CASES += [
+    Case(
+        "the dead are remembered for the dedupe window",
+        GARBAGE + CROWD.but(garbage=set()) + remembering(1000, x=-5),
+        collect(),
+        Collected(1, 0, 0),
+        _DEAD + CROWD.but(garbage=set()) + remembering(1000, x=-5, a=0),
+    ),
+    Case(
+        "ids out of the dedupe window are forgotten, no more than the limit",
+        remembering(1000, v=-3000, w=-2000, x=-1000, y=-999),
+        collect(limit=2),
+        Collected(0, 0, 0),
+        remembering(1000, x=-1000, y=-999),
+    ),
+    Case(
+        "ids above the cap of the dedupe window are forgotten",
+        remembering(1000, 1, w=-30, x=-20, y=-10),
+        collect(),
+        Collected(0, 0, 0),
+        remembering(1000, 1, y=-10),
+    ),
+]

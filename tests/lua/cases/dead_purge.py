@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.lua.cases.redrive import A, dead
-from tests.lua.cases.states import CROWD, DEAD, LEASED
+from tests.lua.cases.states import CROWD, DEAD, LEASED, logged
 from tests.support.scripts import Case, T, World, calls
 
 CASES = [
@@ -34,3 +34,5 @@ CASES = [
         dead([("b", -8)]).but(meta={"purged": 4}),
     ),
 ]
+# The log tells of lives, and that of a dead message is over.
+CASES += logged(CASES, {"dead": [], "several": []})

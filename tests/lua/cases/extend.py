@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.calls import Receipt
-from tests.lua.cases.states import CROWD, LEASED, STATES
+from tests.lua.cases.states import CROWD, LEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 
 _HELD = World(
@@ -46,3 +46,4 @@ CASES = [
         _HELD.but(unack={"a": 50, "b": 200, "c": 50}),
     ),
 ]
+CASES += logged(CASES, {"leased under this token": []})

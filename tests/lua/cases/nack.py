@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.calls import Call, Failure
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 
 
@@ -87,3 +87,18 @@ CASES = [
         ),
     ),
 ]
+CASES += logged(
+    CASES,
+    {
+        "gone": [],
+        "retry": [],
+        "leased under this token": ["nacked 0; ids a; tokens T-7; retries 1; errors boom"],
+        "leased under a later token": [],
+        "no error: the last one is kept": ["nacked 0; ids a; tokens T-7; retries 1; errors "],
+        "the last retry": ["nacked 0; ids a; tokens T-7; retries 0; errors boom"],
+        "spent": ["nacked 0; ids a; tokens T-7; retries -; errors boom"],
+        "spent, retries unknown": ["nacked 0; ids a; tokens T-7; retries -; errors boom"],
+        "twice in a batch is charged once": ["nacked 0; ids a; tokens T-7; retries 1; errors boom"],
+        "several": ["nacked 0; ids a b c; tokens T-9 T-8 T-7; retries 2 - 1; errors ea\n\nec"],
+    },
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.answers import Promoted
-from tests.lua.cases.states import CROWD
+from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 
 _DUE = World(
@@ -84,3 +84,13 @@ CASES = [
         World(pending={"a": 7, "b": 5}, unack={"c": -3, "d": 4}, garbage={"e", "f"}),
     ),
 ]
+CASES += logged(
+    CASES,
+    {
+        "nothing there": [],
+        "nothing due, but much to see": [],
+        "all that is due, earliest first, behind what is ready": ["promoted 0; ids b c a; dues -3 -2 -1"],
+        "no more than the limit, and when the next one is due": ["promoted 0; ids b c; dues -3 -2"],
+        "a rescheduled message keeps its attempts, tokens and holder": ["promoted 0; ids a b; dues -5 -4"],
+    },
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import BACKOFF, CROWD, DEAD
+from tests.lua.cases.states import BACKOFF, CROWD, DEAD, logged, remembering
 from tests.support.scripts import Case, World, calls
 
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
@@ -29,4 +29,14 @@ CASES = [
         ),
     ),
     Case("the dead stay", DEAD, calls.purge(), 0, DEAD),
+]
+CASES += logged(CASES, {"nothing there": [], "the dead stay": [], "everything there": ["purged 0; count 6"]})
+CASES += [
+    Case(
+        "settled ids are remembered still, purged ones are free",
+        BACKOFF + remembering(1000, b=-5),
+        calls.purge(),
+        1,
+        World(meta={"token": "T-3", "purged": 1}) + remembering(1000, b=-5),
+    ),
 ]

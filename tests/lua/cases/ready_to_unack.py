@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from delayq.answers import Claimed, Delivery
 from delayq.calls import Call
+from tests.lua.cases.states import logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
 LEASE = 30_000
@@ -330,3 +331,25 @@ def _stale() -> list[Case]:
 
 
 CASES = [*_plain(), *_lives(), *_fair(), *_stale()]
+CASES += logged(
+    CASES,
+    {
+        "nothing there": [],
+        "none wanted: the wake-up is passed on": [],
+        "one message": ["delivered 0; holder me; ids a; tokens T+0; dues -5; attempts 1; retries 3"],
+        "no retries left, and none known": [
+            "delivered 0; holder me; ids a b; tokens T+0 T+1; dues -5 -5; attempts 1 1; retries 0 -",
+        ],
+        "more wanted than there are": [
+            "delivered 0; holder me; ids u a; tokens T+0 T+1; dues -5 -5; attempts 2 1; retries 3 3",
+        ],
+        "a released message keeps the first token of its life, and its attempt is counted again": [
+            "delivered 0; holder me; ids a; tokens T+0; dues -7; attempts 1; retries 3",
+        ],
+        "a record without a message is dropped": [
+            "delivered 0; holder me; ids a; tokens T+0; dues -5; attempts 1; retries 3",
+        ],
+        "nothing but a record without a message": [],
+        "nothing but stale entries": [],
+    },
+)

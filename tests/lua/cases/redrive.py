@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.calls import Call
-from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
@@ -113,5 +113,28 @@ CASES = [
             meta={"redriven": 2},
             wake=1,
         ),
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "ready again": [],
+        "gone": [],
+        "dead: due at once, with headers and as many retries as it was sent with": [
+            "redriven 0; ids a; dues 0; retries 1",
+        ],
+        "with retries as given": ["redriven 0; ids a; dues 0; retries 9"],
+        "an entry twice in a batch": ["redriven 0; ids a; dues 0; retries 1"],
+        "two deaths of one id: one life": ["redriven 0; ids a; dues 0; retries 3"],
+        "several": ["redriven 0; ids a c; dues 0 0; retries 3 3"],
+    },
+)
+CASES += [
+    Case(
+        "an id in the dedupe window lives again",
+        DEAD + remembering(1000, a=-100),
+        redrive(A),
+        "1",
+        _ALIVE + remembering(1000, a=-100),
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.calls import Call, Rejection
-from tests.lua.cases.states import CROWD, LEASED, STATES
+from tests.lua.cases.states import CROWD, LEASED, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
@@ -82,5 +82,35 @@ CASES = [
             dead_ids={"a": "T-9", "b": "T-99 T-6"},
             meta={"dead": 8},
         ),
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "gone": [],
+        "backoff": [],
+        "leased under this token": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons no such user; errors boom",
+        ],
+        "leased under a later token": [],
+        "no error: the last one is kept": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons no such user; errors oops",
+        ],
+        "twice in a batch dies once": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons no such user; errors boom",
+        ],
+        "a lease without a message": [],
+        "several; a second death leaves the first alone": [
+            "dead 0; ids a b; tokens T-9 T-6; attempts 1 4; dues -5 -6; reasons ra\nr b; errors \nlast",
+        ],
+    },
+)
+CASES += [
+    Case(
+        "remembered for the dedupe window",
+        LEASED + remembering(1000, y=-3000, z=-2000),
+        reject(),
+        "1",
+        _DEAD + remembering(1000, a=0),
     ),
 ]

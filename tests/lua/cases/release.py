@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.calls import Receipt
-from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES
+from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 
 _BACK = RELEASED.but(deliveries={"a": "ready -5 1 T-9 T-7 w"}, meta={"token": "T-3", "released": 1}, wake=1)
@@ -63,3 +63,14 @@ CASES = [
         ),
     ),
 ]
+CASES += logged(
+    CASES,
+    {
+        "gone": [],
+        "backoff": [],
+        "leased under this token": ["released 0; ids a; tokens T-7"],
+        "leased under a later token": [],
+        "twice in a batch is released once": ["released 0; ids a; tokens T-7"],
+        "several keep their order, before those that wait": ["released 0; ids c b a; tokens T-6 T-8 T-9"],
+    },
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.calls import Call
-from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, RESCHEDULED, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, RESCHEDULED, STATES, logged
 from tests.support.scripts import NOW, Case, World, calls
 
 
@@ -132,3 +132,17 @@ CASES = [
         ),
     ),
 ]
+CASES += logged(
+    CASES,
+    {
+        "gone": [],
+        "leased": [],
+        "dead": [],
+        "backoff": ["rescheduled 0; ids a; dues 70000"],
+        "to an absolute time in the past": ["rescheduled 0; ids a; dues -7"],
+        "to now": ["rescheduled 0; ids a; dues 0"],
+        "not a message, but remains of one": [],
+        "twice in a batch: the first time counts": ["rescheduled 0; ids a; dues 10"],
+        "several": ["rescheduled 0; ids a b c d; dues 500 400 300 200"],
+    },
+)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from delayq.calls import Call, Outgoing
 from delayq.errors import QueueFullError
-from tests.lua.cases.states import CROWD, LEFTOVERS, STATES
+from tests.lua.cases.states import CROWD, LEASED, LEFTOVERS, STATES, logged, remembering
 from tests.support.scripts import NOW, Case, World, calls
 
 
-def send(*messages: Outgoing, replace: bool = False, max_length: int | None = None) -> Call[str]:
-    return calls.send(messages, replace=replace, max_length=max_length)
+def send(*messages: Outgoing, replace: bool = False, max_length: int | None = None, run: str = "") -> Call[str]:
+    return calls.send(messages, replace=replace, max_length=max_length, run=run)
 
 
 def out(id: str, due: int | str = 5000, retries: int = 3, payload: bytes = b"new", headers: bytes = b"") -> Outgoing:
@@ -264,6 +264,114 @@ def _limited() -> list[Case]:
     ]
 
 
+_MIXED = World(
+    unack={"r": 500},
+    garbage={"g"},
+    retries={"r": 1, "g": 0},
+    messages={"r": "R", "g": "G"},
+    deliveries={"r": "leased -5 1 T-9 T-9 w", "g": "garbage -5 1 T-8 T-8 w"},
+)
+"""One that is running and one that is spent; what is sent beside them is stored as `stored` says."""
+
+
+def _remembered() -> list[Case]:
+    """Send ids that were settled within the dedupe window."""
+    settled = remembering(1000, a=-999)
+    new = stored(a=5000).but(meta={"sent": 1}, wake=1)
+    return [
+        Case("settled", settled, send(out("a")), "5", settled),
+        Case("settled; replacing does not help", settled, send(out("a"), replace=True), "5", settled),
+        Case("settled, twice in a batch", settled, send(out("a"), out("a")), "55", settled),
+        Case(
+            "settled just before the window",
+            remembering(1000, a=-1000),
+            send(out("a")),
+            "1",
+            remembering(1000, a=-1000) + new,
+        ),
+        Case("settled, and no window any more", World(done={"a": -1}), send(out("a")), "1", new.but(done={"a": -1})),
+        Case(
+            "settled, but alive again",
+            settled + stored(a=5000, z=1000),
+            send(out("a", 6000), replace=True),
+            "2",
+            settled + stored(a=6000, z=1000),
+        ),
+        Case("settled, but running again", settled + LEASED, send(out("a")), "0", settled + LEASED),
+        Case(
+            "the settled need no room",
+            settled + stored(z=1000),
+            send(out("a"), out("b"), max_length=2),
+            "51",
+            settled + stored(z=1000, b=5000) + World(meta={"sent": 1}),
+        ),
+        Case(
+            "everything that can become of a message",
+            _MIXED + stored(e=100) + remembering(1000, s=-1),
+            send(out("n"), out("e"), out("r"), out("g"), out("s"), out("n")),
+            "100450",
+            _MIXED + stored(e=100, n=5000) + remembering(1000, s=-1) + World(meta={"sent": 1}),
+        ),
+        Case(
+            "everything that can become of a message, replacing",
+            _MIXED + stored(e=100, f=200) + remembering(1000, s=-1),
+            send(out("n"), out("e"), out("r"), out("g"), out("s"), out("f", 7000), out("m", 6000), replace=True),
+            "1234521",
+            _MIXED + stored(e=5000, f=7000, n=5000, m=6000) + remembering(1000, s=-1) + World(meta={"sent": 2}),
+        ),
+    ]
+
+
+def _in_a_run() -> list[Case]:
+    """Send under the name of a run, whose counts stand in the ledger."""
+    mixed = _MIXED + stored(e=100) + remembering(1000, s=-1)
+    everything = out("n"), out("e"), out("r"), out("g"), out("s"), out("n")
+    return [
+        Case(
+            "the first call of a run begins its record",
+            World(),
+            send(out("a"), out("b"), run="r"),
+            "11",
+            stored(a=5000, b=5000).but(meta={"sent": 2}, wake=1, runs={"r": "writing 0 - -1 2 0 0 0 0 0"}),
+        ),
+        Case(
+            "each answer is counted, but for those to be collected: they come again",
+            mixed.but(runs={"r": "writing -50 - -1 7 6 5 4 3 2", "other": "aborted -90 -80 3 1 1 1 1 1 1"}),
+            send(*everything, run="r"),
+            "100450",
+            mixed
+            + stored(n=5000)
+            + World(
+                meta={"sent": 1},
+                runs={"r": "writing -50 - -1 8 9 5 4 4 2", "other": "aborted -90 -80 3 1 1 1 1 1 1"},
+            ),
+        ),
+        Case(
+            "each answer is counted, replacing",
+            mixed.but(runs={"r": "writing -50 - -1 7 6 5 4 3 2"}),
+            send(*everything, replace=True, run="r"),
+            "123450",
+            mixed
+            + stored(e=5000, n=5000)
+            + World(meta={"sent": 1}, wake=0, runs={"r": "writing -50 - -1 8 7 6 5 4 2"}),
+        ),
+        Case(
+            "what is sent after the end of a run is counted still",
+            World(runs={"r": "committed -50 -40 7 1 0 0 0 0 0"}),
+            send(out("a"), run="r"),
+            "1",
+            stored(a=5000).but(meta={"sent": 1}, wake=1, runs={"r": "committed -50 -40 7 2 0 0 0 0 0"}),
+        ),
+        Case(
+            "what is refused for want of room is not counted",
+            stored(y=1000),
+            send(out("a"), max_length=1, run="r"),
+            QueueFullError,
+            stored(y=1000),
+        ),
+    ]
+
+
 CASES = [
     *_into_the_empty_queue(),
     *_beside_others(),
@@ -271,4 +379,37 @@ CASES = [
     *_replacing_every_state(),
     *_replacing(),
     *_limited(),
+    *_remembered(),
+    *_in_a_run(),
 ]
+CASES += logged(
+    CASES,
+    {
+        "one message": ["sent 0; ids a; dues 5000; retries 3"],
+        "due at once": ["sent 0; ids a; dues 0; retries 3"],
+        "due in the past": ["sent 0; ids a; dues -7; retries 3"],
+        "some with headers": ["sent 0; ids a b c; dues 5000 6000 7000; retries 3 4 5"],
+        "an id twice in a batch is sent once, as it came first": ["sent 0; ids a b; dues 5000 5000; retries 3 3"],
+        "pending before": [],
+        "dead before": ["sent 0; ids a; dues 5000; retries 3"],
+        "replacing, retry before": ["replaced 0; ids a; dues 5000; retries 3"],
+        "replacing, leased before": [],
+        "replacing, garbage before": [],
+        "replacing changes everything that was sent": ["replaced 0; ids a; dues 9000; retries 0"],
+        "an id twice in a batch is replaced once, as it came first": ["replaced 0; ids a; dues 6000; retries 3"],
+        "past the limit": [],
+        "an existing id needs no room": [],
+        "settled": [],
+        "everything that can become of a message": ["sent 0; ids n; dues 5000; retries 3"],
+        "everything that can become of a message, replacing": [
+            "replaced 0; ids e f; dues 5000 7000; retries 3 3",
+            "sent 0; ids n m; dues 5000 6000; retries 3 3",
+        ],
+        "the first call of a run begins its record": ["sent 0; run r; ids a b; dues 5000 5000; retries 3 3"],
+        "each answer is counted, replacing": [
+            "replaced 0; run r; ids e; dues 5000; retries 3",
+            "sent 0; run r; ids n; dues 5000; retries 3",
+        ],
+        "what is refused for want of room is not counted": [],
+    },
+)

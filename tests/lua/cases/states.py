@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from tests.support.scripts import Dead, World
+from tests.support.scripts import LOG, Case, Dead, World
 
 
 def _sent(**places: Any) -> World:
@@ -78,3 +79,23 @@ CROWD = World(
     dead_ids={"u": "T-60"},
 )
 """A message in every other place."""
+
+
+def logged(cases: Iterable[Case], told: dict[str, list[str]]) -> list[Case]:
+    """Return the named cases once more with the event log on, and with what it tells."""
+    named = {case.name: case for case in cases}
+    return [
+        Case(
+            f"logged: {name}",
+            named[name].before + World(meta=LOG),
+            named[name].call,
+            named[name].answer,
+            named[name].after + World(meta=LOG, events=events),
+        )
+        for name, events in told.items()
+    ]
+
+
+def remembering(window: int, most: int = 100, **done: int) -> World:
+    """Return a dedupe window, and ids with the times at which they were settled."""
+    return World(meta={"dedupe": f"{window} {most}"}, done=done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.answers import Expired
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY, logged
 from tests.support.scripts import NOW, Case, World, calls
 
 _LATE = LEASED.but(unack={"a": 0}) + CROWD
@@ -116,3 +116,23 @@ CASES = [
         World(retries={"x": 3}),
     ),
 ]
+CASES += logged(
+    CASES,
+    {
+        "nothing there": [],
+        "nothing late": [],
+        "a lease that ends this very millisecond costs a retry": [
+            "expired 0; ids a; tokens T-7; retries 1",
+            "retried 0; ids a; tokens T-7",
+        ],
+        "a lease that ends with no retry left": ["expired 0; ids a; tokens T-7; retries -"],
+        "a lease that ends with retries unknown": ["expired 0; ids a; tokens T-7; retries -"],
+        "a nack delay that is over costs nothing more and keeps the error": ["retried 0; ids a; tokens T-7"],
+        "several, in the order of their deadlines": [
+            "expired 0; ids b a d; tokens T-8 T-9 T-6; retries - 0 0",
+            "retried 0; ids c a d; tokens T-7 T-9 T-6",
+        ],
+        "no more than the limit": ["expired 0; ids b; tokens T-8; retries -", "retried 0; ids c; tokens T-7"],
+        "an id without a record is dropped": [],
+    },
+)

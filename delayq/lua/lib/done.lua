@@ -1,0 +1,34 @@
+-- Settled ids, remembered for the dedupe window so that sending them once more is refused. The setting reads
+-- "window max": ms; ids.
+
+-- Returns the settings of the event log and of the dedupe window, false each for what is off; see `logging`.
+local function switched(meta, events, done)
+  local settings = redis.call('HMGET', meta, 'events', 'dedupe')
+  if settings[1] then redis.call('XLEN', events) end
+  if settings[2] then redis.call('ZCARD', done) end
+  return settings[1], settings[2]
+end
+
+-- Returns for each id whether it was settled within the window.
+local function settled(done, setting, now, ids)
+  local since, found = now - string.match(setting, '^%d+'), {}
+  for n, at in ipairs(redis.call('ZMSCORE', done, unpack(ids))) do found[n] = at and tonumber(at) > since end
+  return found
+end
+
+-- Forgets the oldest ids, those out of the window or above the cap, at most so many.
+local function forget(done, setting, now, limit)
+  local window, most = string.match(setting, '^(%d+) (%d+)$')
+  local old = redis.call('ZCOUNT', done, '-inf', string.format('%.0f', now - window))
+  local much = math.min(math.max(old, redis.call('ZCARD', done) - most), limit)
+  if much > 0 then redis.call('ZREMRANGEBYRANK', done, 0, much - 1) end
+end
+
+-- Remembers ids, and forgets twice as many if there are so many to forget: the set shrinks as it is used.
+local function settle(done, setting, now, ids)
+  if not setting then return end
+  local times = {}
+  for n, id in ipairs(ids) do times[2 * n - 1], times[2 * n] = string.format('%.0f', now), id end
+  redis.call('ZADD', done, unpack(times))
+  forget(done, setting, now, 2 * #ids)
+end

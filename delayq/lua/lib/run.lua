@@ -1,0 +1,17 @@
+-- The run ledger: what became of the messages of a bulk send, added up by the calls that store them. A record reads
+-- "state started ended epoch new exists replaced running settled refused".
+local function run_of(runs, run, now)
+  local record, fields = redis.call('HGET', runs, run), {}
+  if not record then record = string.format('writing %.0f 0 -1 0 0 0 0 0 0', now) end
+  for field in string.gmatch(record, '%S+') do fields[#fields + 1] = field end
+  return fields
+end
+
+local function add_up(runs, run, now, answers)
+  local fields = run_of(runs, run, now)
+  for n, digit in ipairs({'1', '0', '2', '3', '5'}) do
+    local _, times = string.gsub(answers, digit, '')
+    fields[4 + n] = string.format('%.0f', fields[4 + n] + times)
+  end
+  redis.call('HSET', runs, run, table.concat(fields, ' '))
+end

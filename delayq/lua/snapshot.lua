@@ -1,0 +1,59 @@
+-- Reads a page of living messages, column by column: the pending in the order of their due times, or what has been
+-- promoted as a scan of the records finds it.
+-- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash
+-- ARGV: now (ms or ''), states (of the records to scan for; '' for the pending), limit (ids to look at), cursor (the id
+--   behind which the page begins, or that of the scan), score (of the id; '' at the start), low, high (bounds of the due
+--   times of records, ms, included), room (bytes of payloads that a page of pending may hold; 0 for no payloads)
+-- Returns: now (ms), cursor of the next page ('' at the end), its score, then columns: ids, due times of the pending or
+--   deadlines, payload sizes, retries left, records, headers, errors, payloads; an empty one for what none has
+-- Re-run: reads only.
+-- Uses: clock, record
+local pending, unack, retries, messages, deliveries, headers, errors = unpack(KEYS)
+local override, states, limit, cursor, score, low, high, room = unpack(ARGV)
+local ids, times, sizes, records, total, next_cursor, next_score = {}, {}, {}, {}, 0, '', ''
+low, high, room = tonumber(low), tonumber(high), tonumber(room)
+
+-- An id is a message only while it has a payload.
+local function add(id, at, record)
+  local size = redis.call('HSTRLEN', messages, id)
+  if size > 0 or redis.call('HEXISTS', messages, id) == 1 then
+    ids[#ids + 1], times[#times + 1], sizes[#sizes + 1], records[#records + 1] = id, at, size, record
+    total = total + size
+  end
+end
+
+if states == '' then
+  local same = score ~= '' and redis.call('ZSCORE', pending, cursor) == score
+  local start = same and redis.call('ZRANK', pending, cursor) + 1
+    or score ~= '' and redis.call('ZCOUNT', pending, '-inf', '(' .. score) or 0
+  local page = redis.call('ZRANGE', pending, start, start + limit - 1, 'WITHSCORES')
+  for i = 1, #page, 2 do
+    add(page[i], page[i + 1])
+    local full = room > 0 and total > room or #page == 2 * limit and i == #page - 1
+    if full then next_cursor, next_score = page[i], page[i + 1] break end
+  end
+else
+  local page = redis.call('HSCAN', deliveries, cursor, 'COUNT', limit)
+  if page[1] ~= '0' then next_cursor = page[1] end
+  for i = 1, #page[2], 2 do
+    local id, record = page[2][i], page[2][i + 1]
+    local state, due = read(record)
+    due = tonumber(due)
+    if state and string.find(states, state, 1, true) and due >= low and due <= high then
+      add(id, redis.call('ZSCORE', unack, id) or '', record)
+    end
+  end
+end
+
+local function column(hash, cells)
+  if redis.call('HLEN', hash) == 0 then return cells end
+  for first = 1, #ids, 1000 do
+    local found = redis.call('HMGET', hash, unpack(ids, first, math.min(first + 999, #ids)))
+    for n, cell in ipairs(found) do cells[first + n - 1] = cell end
+  end
+  return cells
+end
+
+return {math.floor(clock(override) / 1000), next_cursor, next_score, ids, times, sizes, column(retries, {}),
+  states == '' and column(deliveries, {}) or records, column(headers, {}), column(errors, {}),
+  room > 0 and column(messages, {}) or {}}

@@ -1,0 +1,128 @@
+"""The page of living messages that a snapshot is made of, on both kinds of Redis."""
+
+import pytest
+
+from delayq.answers import Living
+from tests.support.scripts import NOW, World, at, calls, plant
+
+WORLD = World(
+    pending={"a": 1000, "b": 1000, "c": 1000, "d": 2000, "ghost": 3000},
+    ready=["r", "d"],
+    unack={"l": 500, "w": 700},
+    retries=dict.fromkeys("abcdrlw", 3) | {"w": 2},
+    messages={id: id * 4 for id in "abcdrlw"},
+    deliveries={
+        "d": "pending 2000 1 T-9 T-9 w1",
+        "r": "ready -5 0 0 0 -",
+        "l": "leased -3 1 T-5 T-5 w1",
+        "w": "backoff -4 1 T-7 T-7 w2",
+        "g": "garbage -4 1 T-8 T-8 w2",
+    },
+    headers={"a": "h"},
+    errors={"w": "boom"},
+)
+EVERY = "ready leased backoff retry garbage"
+
+
+@pytest.fixture
+def read(executor):
+    plant(executor, WORLD)
+
+    def page(states, **options):
+        return executor.call(calls.snapshot(states, **{"limit": 100, "cursor": "" if not states else "0"} | options))
+
+    return page
+
+
+def ids(page):
+    return [id.decode() for id in page.ids]
+
+
+def test_the_pending_come_in_the_order_of_their_due_times_with_all_that_is_known(read):
+    page = read("")
+    assert page == Living(
+        now=NOW,
+        cursor=b"",
+        score=b"",
+        ids=[b"a", b"b", b"c", b"d"],
+        times=[b"%d" % (NOW + due) for due in (1000, 1000, 1000, 2000)],
+        sizes=[4, 4, 4, 4],
+        retries=[b"3"] * 4,
+        records=[None, None, None, page.records[3]],
+        headers=[b"h", None, None, None],
+        errors=[None] * 4,
+        payloads=[],
+    )
+    assert page.records[3].startswith(b"pending ")
+
+
+def test_what_has_been_promoted_is_found_by_its_record(read):
+    page = read(EVERY)
+    found = dict(zip(ids(page), zip(page.times, page.records, page.errors, page.sizes, strict=True), strict=True))
+    assert {id: (time, record.split()[0], error) for id, (time, record, error, _) in found.items()} == {
+        "r": (b"", b"ready", None),
+        "l": (b"%d" % (NOW + 500), b"leased", None),
+        "w": (b"%d" % (NOW + 700), b"backoff", b"boom"),
+    }
+    assert page.cursor == b""
+
+
+@pytest.mark.parametrize(
+    ("states", "found"), [("leased", "l"), ("ready backoff", "rw"), ("garbage", ""), ("pending", "d")]
+)
+def test_records_of_other_states_are_left_out(read, states, found):
+    assert sorted(ids(read(states))) == sorted(found)
+
+
+@pytest.mark.parametrize(("low", "high", "found"), [(-5, -5, "r"), (-4, -3, "lw"), (-3, 9, "l"), (0, 9, "")])
+def test_records_out_of_the_due_times_are_left_out(read, low, high, found):
+    assert sorted(ids(read(EVERY, low=NOW + low, high=NOW + high))) == sorted(found)
+
+
+def test_pages_go_on_behind_the_last_id(read):
+    pages, cursor, score = [], "", ""
+    while True:
+        page = read("", limit=2, cursor=cursor, score=score)
+        pages.append(ids(page))
+        cursor, score = page.cursor, page.score
+        if not cursor:
+            break
+    assert pages == [["a", "b"], ["c", "d"], []]
+
+
+def test_a_page_behind_an_id_that_is_gone_begins_with_its_due_time(read):
+    assert ids(read("", cursor="bb", score=NOW + 1000)) == ["a", "b", "c", "d"]
+    assert ids(read("", cursor="b", score=NOW + 2000)) == ["d"]
+    assert ids(read("", cursor="", score=NOW + 1001)) == ["d"]
+
+
+def test_payloads_are_read_as_far_as_there_is_room(read):
+    page = read("", room=1)
+    assert (ids(page), page.payloads, page.cursor, page.score) == (["a"], [b"aaaa"], b"a", b"%d" % (NOW + 1000))
+    page = read("", room=8)
+    assert page.payloads == [b"aaaa", b"bbbb", b"cccc"]
+    assert read("", room=100).payloads == [b"aaaa", b"bbbb", b"cccc", b"dddd"]
+    assert sorted(read(EVERY, room=1).payloads) == [b"llll", b"rrrr", b"wwww"]  # a scan cannot stop in the middle
+
+
+def test_the_time_is_that_of_the_server_unless_another_is_given(executor):
+    assert executor.call(at(5).snapshot("", limit=1, cursor="")).now == NOW + 5
+
+
+def test_a_thousand_records_and_more_are_no_trouble(executor):
+    many = [f"m{n}" for n in range(2500)]
+    plant(
+        executor,
+        World(
+            retries=dict.fromkeys(many, 3),
+            messages=dict.fromkeys(many, "x"),
+            deliveries=dict.fromkeys(many, "ready -5 0 0 0 -"),
+        ),
+    )
+    found, cursor = [], b"0"
+    while cursor:
+        page = executor.call(calls.snapshot(EVERY, limit=2000, cursor=cursor))
+        assert page.retries == [b"3"] * len(page.ids)
+        found += ids(page)
+        cursor = page.cursor
+    assert sorted(found) == sorted(many)

@@ -1,0 +1,116 @@
+"""Entries of the event log as they are read: what this delayq knows, and what a later one may have written."""
+
+import pytest
+
+from delayq import EventKind
+from delayq.answers import Entry, Run, read_entries, read_run, read_runs, read_tail
+from delayq.clock import moment
+from delayq.events import MessageEvent, expand
+from delayq.runs import RunInfo, read
+
+AT = 1_700_000_000_000
+
+
+def entry(kind="sent", **columns):
+    return Entry(7, kind, AT, {name: cells.encode() for name, cells in columns.items()})
+
+
+def test_every_column_goes_to_its_message():
+    first, second = expand(
+        entry(
+            "dead",
+            run="r",
+            holder="w",
+            ids="a b",
+            dues=f"{AT - 5} -",
+            tokens="8 9",
+            attempts="1 2",
+            retries="- 3",
+            reasons="no such user\n",
+            errors="\nboom",
+        )
+    )
+    assert first == MessageEvent(
+        offset=7,
+        index=0,
+        kind=EventKind.DEAD,
+        at=moment(AT),
+        id="a",
+        due=moment(AT - 5),
+        attempt=1,
+        token=8,
+        retries_left=None,
+        holder="w",
+        run="r",
+        reason="no such user",
+        error=None,
+    )
+    assert (second.index, second.id, second.due, second.attempt, second.token) == (1, "b", None, 2, 9)
+    assert (second.retries_left, second.reason, second.error) == (3, None, "boom")
+
+
+def test_what_a_kind_does_not_tell_is_none():
+    (event,) = expand(entry("cancelled", ids="a"))
+    told = {name: getattr(event, name) for name in MessageEvent.__slots__}
+    assert {name for name, value in told.items() if value is not None} == {"offset", "index", "kind", "at", "id"}
+
+
+def test_an_entry_that_names_no_message_is_one_event():
+    assert expand(entry("purged", count="6")) == [MessageEvent(7, 0, EventKind.PURGED, moment(AT), None)]
+
+
+def test_kinds_and_columns_of_a_later_delayq_are_borne():
+    (event,) = expand(entry("frozen", ids="a", degrees="-5"))
+    assert (event.kind, type(event.kind), event.id) == ("frozen", str, "a")
+
+
+def test_a_column_that_is_too_short_is_borne():
+    assert [event.token for event in expand(entry(ids="a b c", tokens="1 2"))] == [1, 2, None]
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_every_kind_is_known_by_its_name(kind):
+    (event,) = expand(entry(kind.value, ids="a"))
+    assert event.kind is kind
+
+
+FIELDS = [b"kind", b"acked", b"at", b"1700000000000", b"ids", b"a b"]
+READ = [Entry(3, "acked", AT, {"ids": b"a b"})]
+
+
+def test_a_range_and_a_tail_are_read_in_both_protocols():
+    assert read_entries([]) == []
+    assert read_entries([[b"0-3", FIELDS]]) == READ
+    assert read_tail(None) == []
+    assert read_tail({}) == []
+    assert read_tail([[b"the key", [[b"0-3", FIELDS]]]]) == READ
+    assert read_tail({b"the key": [[b"0-3", FIELDS]]}) == READ
+
+
+def test_an_entry_that_somebody_else_has_added_is_borne():
+    (stranger,) = read_entries([[b"0-4", [b"hello", b"world"]]])
+    assert expand(stranger) == [MessageEvent(4, 0, "", moment(0), None)]
+
+
+def test_the_ledger_is_read_in_both_protocols():
+    record = b"committed 1700000000000 1700000000005 3 1 2 3 4 5 6"
+    run = Run("committed", AT, AT + 5, 3, 1, 2, 3, 4, 5, 6)
+    assert read_run(record) == run
+    assert read_runs([]) == read_runs({}) == {}
+    assert read_runs([b"r", record]) == read_runs({b"r": record}) == {"r": run}
+
+
+def test_a_run_is_shown_with_times():
+    assert read("r", Run("writing", AT, 0, -1, 1, 2, 3, 4, 5, 6)) == RunInfo(
+        run="r",
+        state="writing",
+        started=moment(AT),
+        ended=None,
+        new=1,
+        exists=2,
+        replaced=3,
+        running=4,
+        settled=5,
+        refused=6,
+    )
+    assert read("r", Run("aborted", AT, AT + 5, -1, 0, 0, 0, 0, 0, 0)).ended == moment(AT + 5)
