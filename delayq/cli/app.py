@@ -29,12 +29,17 @@ COMMANDS = {
         "stats": ("delayq.cli.queues:stats", "Count the messages of a queue."),
         "list": ("delayq.cli.messages:list_", "List the messages in a state."),
         "show": ("delayq.cli.messages:show_", "Show one message."),
+        "events": ("delayq.cli.events:events", "Print or follow the event log of a queue."),
+        "runs": ("delayq.cli.events:runs", "List the bulk sends of a queue."),
     },
     "Steer": {
         "cancel": ("delayq.cli.steer:cancel", "Withdraw messages."),
         "reschedule": ("delayq.cli.steer:reschedule", "Give a message a new due time."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
         "purge": ("delayq.cli.steer:purge", "Delete every message of a queue."),
+    },
+    "Bulk data": {
+        "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
     "Learn": {
         "docs": ("delayq.cli.docs:docs", "Read the handbook."),

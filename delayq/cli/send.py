@@ -30,6 +30,7 @@ _SAID = {
     SendStatus.NEW: "sent to {}, due {}",
     SendStatus.REPLACED: "replaced in {}, due {}",
     SendStatus.EXISTS: "already in {}, and left as it is: a message of this id lives (--replace replaces it)",
+    SendStatus.SETTLED: "not sent to {}: a message of this id was settled within its dedupe window",
     SendStatus.RUNNING: "not replaced in {}: a message of this id is being processed",
 }
 
@@ -85,7 +86,7 @@ def send(
 
     With - as PAYLOAD, or --file, each line is a message. Exit code 1 if a running message was to be replaced.
 
-    JSON, a line a message: {"queue", "id", "status"}, status being new, exists, replaced or running.
+    JSON, a line a message: {"queue", "id", "status"}, status being new, exists, replaced, running or settled.
     """
     if delay is not None and at is not None:
         raise click.UsageError("give either --delay or --at, not both")

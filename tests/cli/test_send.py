@@ -53,6 +53,16 @@ def test_replaces_a_message_that_waits(cli, queue):
     assert (ended.code, ended.json["status"], queue.get("a").payload) == (0, "replaced", 2)
 
 
+def test_says_that_an_id_was_settled_before(cli, redis_url):
+    with DelayQueue("reminders", url=redis_url, dedupe_window="1h") as queue:
+        queue.send_delay_msg(1, 60, id="a")
+        queue.cancel("a")
+    ended = cli("send", "reminders", "2", "--id=a")
+    assert (ended.code, ended.out.strip()) == (0, "a")
+    assert ended.err == "not sent to reminders: a message of this id was settled within its dedupe window\n"
+    assert cli("send", "reminders", "2", "--id=a", "--json").json["status"] == "settled"
+
+
 def test_fails_to_replace_one_that_is_processed(cli, queue):
     cli("send", "reminders", "1", "--id=a")
     with queue.lease("30s"):

@@ -1,0 +1,114 @@
+"""`delayq events` and `delayq runs`: what happened, to people and to machines."""
+
+import json
+import signal
+
+from delayq import DelayQueue, NewMessage
+from tests.cli.conftest import PATIENCE
+from tests.support.waiting import wait_until
+
+EVENT_KEYS = {
+    "offset", "index", "kind", "at", "id", "due", "attempt", "token", "retries_left", "holder", "run",
+    "reason", "error",
+}  # fmt: skip
+
+
+def lines(ended):
+    return [json.loads(line) for line in ended.out.splitlines()]
+
+
+def test_switches_the_log_on_and_off_for_all(cli, queue):
+    queue.send_delay_msg(1, id="before")
+    ended = cli("events", "reminders", "--on")
+    assert (ended.code, ended.out, ended.err) == (0, "", "the event log of reminders is on\n")
+    queue.send_delay_msg(1, id="logged")
+    assert cli("events", "reminders", "--off").code == 0
+    queue.send_delay_msg(1, id="after")
+    assert [event["id"] for event in lines(cli("events", "reminders", "--json"))] == ["logged"]
+
+
+def test_tells_what_happened_a_line_each(cli, queue):
+    cli("events", "reminders", "--on")
+    queue.send_delay_msg(1, id="a", retries=1)
+    (message,) = queue.lease(n=1)
+    message.nack(error="smtp: refused\nat line 3")
+    out = cli("events", "reminders").out.splitlines()
+    assert [line.split()[2:4] for line in out] == [
+        ["sent", "a"],
+        ["promoted", "a"],
+        ["delivered", "a"],
+        ["nacked", "a"],
+    ]
+    assert "retries left 1" in out[0]
+    assert "attempt 1" in out[2]
+    assert out[3].endswith("smtp: refused")
+
+
+def test_has_every_field_as_json_and_chooses_by_id_kind_and_offset(cli, queue):
+    cli("events", "reminders", "--on")
+    for id in "ab":
+        queue.send_delay_msg(1, id=id)
+    queue.cancel("a")
+    every = lines(cli("events", "reminders", "--json"))
+    assert all(set(event) == EVENT_KEYS for event in every)
+    assert [(event["offset"], event["kind"], event["id"]) for event in every] == [
+        (1, "sent", "a"),
+        (2, "sent", "b"),
+        (3, "cancelled", "a"),
+    ]
+    assert lines(cli("events", "reminders", "--json", "--id", "a", "--id", "b")) == every
+    assert lines(cli("events", "reminders", "--json", "--kind", "cancelled")) == every[2:]
+    assert lines(cli("events", "reminders", "--json", "--after", "1")) == every[1:]
+
+
+def test_says_how_a_log_comes_to_be(cli, queue):
+    queue.send_delay_msg(1)
+    ended = cli("events", "reminders")
+    assert (ended.code, ended.out) == (0, "")
+    assert "delayq events reminders --on" in ended.err
+    assert cli("events", "reminders", "--json").err == ""
+
+
+def test_refuses_what_is_no_offset_no_kind_and_no_queue(cli, queue):
+    queue.send_delay_msg(1)
+    ended = cli("events", "reminders", "--after", "yesterday")
+    assert (ended.code, ended.line) == (2, "--after must be an offset of the event log or 'now', not 'yesterday'")
+    assert cli("events", "reminders", "--kind", "lost").code == 2
+    assert (cli("events", "remiders").code, cli("events", "remiders").line.endswith("did you mean 'reminders'?")) == (
+        3,
+        True,
+    )
+
+
+def test_follows_until_ctrl_c(start, queue):
+    with DelayQueue("reminders", redis=queue._executor.client, events=True) as logged:
+        logged.send_delay_msg(1, id="first")
+        program = start("events", "reminders", "--follow", "--json")
+        program.until(lambda: "first" in program.out, "the first event")
+        logged.send_delay_msg(1, id="second")
+        wait_until(lambda: "second" in program.out, PATIENCE, "the second event")
+        program.signal(signal.SIGINT)
+        assert program.ends() == 0
+
+
+def test_lists_runs_and_what_was_refused(cli, queue):
+    queue.send_many([NewMessage(1, id="a"), NewMessage(2, id="b")], delay="1h", run="nightly")
+    queue.send_many([NewMessage(1, id="a")], run="again")
+    queue.end_run("nightly", refusals=[("c", "payload too large")])
+    runs = {info["run"]: info for info in cli("runs", "reminders", "--json").json["runs"]}
+    again, nightly = runs["again"], runs["nightly"]
+    assert (again["state"], again["exists"], again["ended"]) == ("writing", 1, None)
+    assert (nightly["state"], nightly["new"], nightly["refused"]) == ("committed", 2, 1)
+    header, *rows = cli("runs", "reminders").out.splitlines()
+    assert header.split() == ["run", "state", "started", "new", "exists", "replaced", "running", "settled", "refused"]
+    assert sorted(row.split()[:2] for row in rows) == [["again", "writing"], ["nightly", "committed"]]
+    assert cli("runs", "reminders", "nightly", "--json").json == {
+        "refusals": [{"id": "c", "reason": "payload too large"}]
+    }
+    assert "payload too large" in cli("runs", "reminders", "nightly").out
+
+
+def test_says_that_there_are_no_runs(cli, queue):
+    queue.send_delay_msg(1)
+    assert cli("runs", "reminders").err.startswith("no runs in reminders")
+    assert cli("runs", "reminders", "--json").json == {"runs": []}
