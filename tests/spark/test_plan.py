@@ -1,0 +1,465 @@
+"""Plans: when reminders are due, what they carry, what has changed since the last plan, and what is refused."""
+
+import json
+import random
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from pyspark.sql import functions as F
+
+from delayq.errors import ConfigurationError
+from delayq.keys import check_id
+from delayq.spark import things as things_module
+from delayq.spark.ids import id_of
+from delayq.spark.plan import plan
+from delayq.spark.rules import Rule
+from delayq.spark.schemas import PLAN
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TWO_HOURS = Rule("two-hours", offset="-2h")
+NEW_YORK = "America/New_York"
+
+
+def at(text):
+    """Read an instant."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def micros(moment):
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def found(planned):
+    """Return the rows of a plan as (id, source, rule, occurrence, due, payload, revision, action), sorted."""
+    rows = planned.withColumn("due", F.unix_micros("due")).collect()
+    return sorted((*row[:4], EPOCH + timedelta(microseconds=row[4]), *row[5:]) for row in rows)
+
+
+def dues(planned):
+    """Return (source, rule) → what is due, in order of the occurrences."""
+    answer = {}
+    for _, source, rule, occurrence, due, *_ in sorted(found(planned), key=lambda row: row[3]):
+        told = answer.setdefault((source, rule), [])
+        assert occurrence == len(told)
+        told.append(due)
+    return answer
+
+
+@pytest.fixture
+def things(spark):
+    """Make a table of things out of rows."""
+    return lambda rows, schema="id STRING, time TIMESTAMP, zone STRING": spark.createDataFrame(rows, schema)
+
+
+@pytest.fixture
+def in_zone(spark):
+    """Change the time zone of the session."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_thing_gets_a_reminder_with_a_payload_and_an_id_of_its_own(things):
+    departs = at("2013-01-01T05:15:00-05:00")
+    schema = "flight INT, id STRING, zone STRING, `the carrier.x` STRING, seen TIMESTAMP, time TIMESTAMP"
+    rows = [(1545, "EWR-1545", NEW_YORK, 'U"A', departs, departs), (None, "LGA-1714", NEW_YORK, None, None, departs)]
+    planned = plan(things(rows, schema), TWO_HOURS)
+    assert planned.schema.simpleString() == things([], PLAN).schema.simpleString()
+    due = departs - timedelta(hours=2)
+    first, second = sorted(found(planned), key=lambda row: row[1])
+    assert first[1:5] == ("EWR-1545", "two-hours", 0, due)
+    assert first[6:] == (0, "new", 3)
+    assert [row[0] for row in (first, second)] == [
+        check_id(id_of(source, "two-hours", 0, due, 0)) for source in ("EWR-1545", "LGA-1714")
+    ]
+    assert first[5] == (
+        '{"source":"EWR-1545","rule":"two-hours","occurrence":0,"due":"2013-01-01T08:15:00.000000Z",'
+        '"flight":1545,"seen":"2013-01-01T10:15:00.000000Z","the carrier.x":"U\\"A"}'
+    )
+    told = json.loads(second[5])
+    assert (told["flight"], told["seen"], told["the carrier.x"]) == (None, None, None)
+
+
+def test_a_rule_says_what_its_payload_carries(things):
+    rows = [(7, date(2013, 1, 31), "Asia/Kathmandu", "KTM", 1.5)]
+    rules = [TWO_HOURS, Rule("bare", payload=[]), Rule("when", payload=["time", "zone", "dest", "time"])]
+    planned = plan(things(rows, "id BIGINT, time DATE, zone STRING, dest STRING, fare DOUBLE"), rules)
+    carried = {row[2]: json.loads(row[5]) for row in found(planned)}
+    common = {"source": "7", "occurrence": 0, "due": "2013-01-30T18:15:00.000000Z"}
+    assert carried == {
+        "two-hours": common | {"rule": "two-hours", "due": "2013-01-30T16:15:00.000000Z", "dest": "KTM", "fare": 1.5},
+        "bare": common | {"rule": "bare"},
+        "when": common | {"rule": "when", "time": "2013-01-31", "zone": "Asia/Kathmandu", "dest": "KTM"},
+    }
+
+
+# When: against zoneinfo, in zones that have tried everything
+
+
+ZONES = [
+    *("UTC", "Asia/Kathmandu", NEW_YORK, "Europe/Berlin", "Europe/Dublin", "Australia/Lord_Howe", "Pacific/Apia"),
+    *("America/Sao_Paulo", "America/St_Johns", "Asia/Tehran", "Antarctica/Troll", "Africa/Cairo", "Pacific/Kwajalein"),
+]
+RULES = [
+    TWO_HOURS,
+    Rule("after", offset="26h"),
+    Rule("day-before", offset="-1d"),
+    Rule("day-and-more", offset="-1d90m"),
+    Rule("morning", offset="-1d", at="09:00"),
+    Rule("night", offset="-2h", at="02:30"),
+    Rule("midnight", at="00:00", weekdays="mon-fri"),
+    Rule("weekday", offset="-2h", weekdays="mon-fri"),
+    Rule("sundays", offset="1d", at="01:30", weekdays="sun"),
+    Rule("daily", offset="-2d", repeats=4, every="1d"),
+    Rule("daily-at", offset="-3d", at="02:30", repeats=5, every="1d"),
+    Rule("working", offset="-5d", at="23:59:59", weekdays="mon-fri", repeats=6, every="1d"),
+    Rule("hourly", offset="-3h", repeats=7, every="1h"),
+    Rule("hourly-back", offset="-30h", weekdays="sat", repeats=9, every="5h"),
+    Rule("weekly", offset="-1w", repeats=2, every="1w30m"),
+]
+
+
+@cache
+def changes(zone):
+    """Return the instants, to the minute, at which a zone changed its clock in some years."""
+    info = ZoneInfo(zone)
+    answer = []
+    for first, years in ((1993, 1), (2011, 1), (2016, 1)):
+        low = datetime(first, 1, 1, tzinfo=UTC)
+        for day in range(366 * years):
+            before, after = low + timedelta(days=day), low + timedelta(days=day + 1)
+            if before.astimezone(info).utcoffset() == after.astimezone(info).utcoffset():
+                continue
+            while after - before > timedelta(minutes=1):
+                middle = before + (after - before) / 2
+                same = middle.astimezone(info).utcoffset() == before.astimezone(info).utcoffset()
+                before, after = (middle, after) if same else (before, middle)
+            answer.append(after.replace(second=0, microsecond=0))
+    return answer
+
+
+def moments(zone):
+    """Return instants around the changes of a zone's clock, days and hours before and after, and some others."""
+    yield from (at("2012-02-29T12:34:56.789012+00:00"), at("2013-12-31T23:59:59.999999+00:00"))
+    for change in changes(zone):
+        for days in (-1, 0, 2):
+            for minutes in (-90, -31, 0, 29, 60, 120, 600):
+                yield change + timedelta(days=days, minutes=minutes)
+
+
+def wall_clock(instant, zone):
+    return instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
+
+
+def instant_of(wall, zone):
+    return wall.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC)
+
+
+def moved(instant, zone, span):
+    if span.days:
+        instant = instant_of(wall_clock(instant, zone) + timedelta(days=span.days), zone)
+    return instant + timedelta(milliseconds=span.milliseconds)
+
+
+def expected(rule, instant, zone):
+    """Carry out a rule with zoneinfo."""
+    answer = set()
+    for number in range(rule.repeats):
+        due = moved(moved(instant, zone, rule.shift), zone, type(rule.step)(*(part * number for part in rule.step)))
+        wall = before = wall_clock(due, zone)
+        if rule.at is not None:
+            hour, minute, second = map(int, f"{rule.at}:00".split(":")[:3])
+            wall = wall.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        while wall.strftime("%a").lower() not in DAYS[rule.weekdays]:
+            wall -= timedelta(days=1)
+        answer.add(instant_of(wall, zone) if wall != before or rule.at is not None else due)
+    return sorted(answer)
+
+
+WEEK = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS = {None: WEEK, "mon-fri": WEEK[:5], "sat": ["sat"], "sun": ["sun"]}
+
+
+def test_reminders_are_due_when_zoneinfo_says(things, in_zone):
+    in_zone("Europe/Berlin")
+    cases = {f"{zone} {number}": (moment, zone) for zone in ZONES for number, moment in enumerate(moments(zone))}
+    assert len(cases) > 900
+    planned = dues(plan(things([(id, *case) for id, case in cases.items()]), RULES))
+    for id, (moment, zone) in cases.items():
+        for rule in RULES:
+            assert planned.pop((id, rule.name)) == expected(rule, moment, zone), (id, moment, rule)
+    assert not planned
+
+
+def test_what_was_promised_about_changes_of_the_clock(things):
+    rows = [
+        ("gap", at("2013-03-11T09:00:00-04:00"), NEW_YORK),
+        ("twice", at("2013-11-04T09:00:00-05:00"), NEW_YORK),
+        ("second", at("2013-11-03T01:30:00-05:00"), NEW_YORK),
+        ("skipped", at("2011-12-31T20:00:00+14:00"), "Pacific/Apia"),
+    ]
+    rules = [
+        Rule("half-past-two", offset="-1d", at="02:30"),
+        Rule("half-past-one", offset="-1d", at="01:30"),
+        Rule("day", offset="-1d"),
+        Rule("24-hours", offset="-24h"),
+        Rule("sundays", weekdays="sun"),
+    ]
+    planned = {key: due for key, (due,) in dues(plan(things(rows), rules)).items()}
+    assert planned["gap", "half-past-two"] == at("2013-03-10T03:30:00-04:00")
+    assert planned["gap", "day"] == at("2013-03-10T09:00:00-04:00")
+    assert planned["gap", "24-hours"] == at("2013-03-10T09:00:00-04:00")
+    assert planned["twice", "half-past-one"] == at("2013-11-03T01:30:00-04:00")
+    assert planned["twice", "day"] == at("2013-11-03T09:00:00-05:00")
+    assert planned["second", "sundays"] == at("2013-11-03T01:30:00-05:00")
+    assert planned["second", "24-hours"] == at("2013-11-02T02:30:00-04:00")
+    assert planned["skipped", "day"] == at("2011-12-31T20:00:00+14:00")
+
+
+def test_a_reminder_at_an_hour_stays_there_over_a_change_of_the_clock(things):
+    rule = Rule("daily", offset="-3d", at="09:00", repeats=4, every="1d")
+    ((_, planned),) = dues(plan(things([("a", at("2013-03-12T08:00:00-04:00"), NEW_YORK)]), rule)).items()
+    assert [wall_clock(due, NEW_YORK).isoformat() for due in planned] == [
+        f"2013-03-{day:02}T09:00:00" for day in (9, 10, 11, 12)
+    ]
+
+
+def test_what_falls_on_one_instant_is_one_reminder(things):
+    rule = Rule("working-days", at="09:00", weekdays="mon-fri", repeats=5, every="1d")
+    ((_, planned),) = dues(plan(things([("a", at("2013-01-03T12:00:00+01:00"), "Europe/Berlin")]), rule)).items()
+    assert [due.day for due in planned] == [3, 4, 7]
+
+
+def test_a_time_on_the_wall_clock_is_one_of_the_zone(things, in_zone):
+    in_zone(NEW_YORK)  # where 02:30 did not exist on that day
+    cases = [
+        ("Europe/Berlin", "2013-03-10 02:30:00.000001"),
+        (NEW_YORK, "2013-03-10 02:30"),
+        (NEW_YORK, "2013-11-03T01:30:00"),
+        ("Asia/Kathmandu", "1969-12-31 23:59:59.9"),
+        ("+05:45", "2013-01-31"),
+    ]
+    rows = [(str(number), text, zone) for number, (zone, text) in enumerate(cases)]
+    texts = things(rows, "id STRING, time STRING, zone STRING")
+    as_texts = dues(plan(texts, TWO_HOURS))
+    assert as_texts == dues(plan(texts.withColumn("time", F.col("time").cast("timestamp_ntz")), TWO_HOURS))
+    for number, (zone, text) in enumerate(cases):
+        wall = datetime.fromisoformat(text)
+        instant = wall.replace(tzinfo=UTC) - timedelta(hours=5.75) if zone == "+05:45" else instant_of(wall, zone)
+        assert as_texts[str(number), "two-hours"] == [instant - timedelta(hours=2)]
+
+
+# What has changed
+
+
+def test_planned_again_in_another_session_nothing_is_new(spark, things, in_zone, tmp_path):
+    rows = [(f"{zone} {n}", moment, zone, n) for zone in ZONES for n, moment in enumerate(list(moments(zone))[::40])]
+    schema = "id STRING, time TIMESTAMP, zone STRING, n INT"
+    first = plan(things(rows, schema), RULES)
+    first.write.parquet(str(tmp_path / "first"))
+    stored = spark.read.parquet(str(tmp_path / "first"))
+    in_zone(NEW_YORK)
+    shuffled = things(random.sample(rows, len(rows)), schema).repartition(5)
+    again = shuffled.select("n", "zone", "id", "time")
+    assert found(plan(again, RULES[::-1])) == found(stored)
+    kept = found(plan(again, RULES[::-1], previous=stored))
+    assert kept == [(*row[:7], "keep", row[8]) for row in found(stored)]
+
+
+def summary(planned):
+    """Return source → [(action, day due, what is carried, revision)]."""
+    answer = {}
+    for _, source, _, _, due, payload, revision, action, _ in found(planned):
+        answer.setdefault(source, []).append((action, due.day, json.loads(payload)["x"], revision))
+    return {source: sorted(rows) for source, rows in answer.items()}
+
+
+SCHEMA = "id STRING, time TIMESTAMP, zone STRING, x STRING"
+ON_TIME = Rule("on-time")
+
+
+def on(day, hour=12):
+    return datetime(2026, 3, day, hour, tzinfo=UTC)
+
+
+def test_a_plan_tells_what_is_new_kept_and_cancelled(spark, things):
+    same, moves, changes, goes = (("same", on(1)), ("moves", on(1)), ("changes", on(1)), ("goes", on(1)))
+    first = plan(things([(*row, "UTC", "x") for row in (same, moves, changes, goes)], SCHEMA), ON_TIME)
+    rows = [(*same, "UTC", "x"), ("moves", on(2), "UTC", "x"), (*changes, "UTC", "y"), ("comes", on(1), "UTC", "x")]
+    second = plan(things(rows, SCHEMA), ON_TIME, previous=spark.createDataFrame(first.collect(), PLAN))
+    assert summary(second) == {
+        "same": [("keep", 1, "x", 0)],
+        "moves": [("cancel", 1, "x", 0), ("new", 2, "x", 0)],
+        "changes": [("cancel", 1, "x", 0), ("new", 1, "y", 1)],
+        "goes": [("cancel", 1, "x", 0)],
+        "comes": [("new", 1, "x", 0)],
+    }
+    before = {row[0] for row in found(first)}
+    assert {row[0] for row in found(second) if row[7] != "new"} == before
+    assert not {row[0] for row in found(second) if row[7] == "new"} & before
+
+
+def test_cancels_are_kept_until_they_are_past(spark, things):
+    before = [
+        ("past", "a", "on-time", 0, on(1), "{}", 0, "cancel", 3),
+        ("gone", "b", "on-time", 0, on(1), "{}", 0, "new", 3),
+        ("due", "c", "on-time", 0, on(2), "{}", 0, "cancel", 3),
+        ("wanted", "d", "on-time", 0, on(3), "{}", 0, "keep", 3),
+    ]
+    none, previous = things([], SCHEMA), things(before, PLAN)
+    assert [row[0] for row in found(plan(none, ON_TIME, previous=previous))] == ["due", "gone", "past", "wanted"]
+    assert {row[7] for row in found(plan(none, ON_TIME, previous=previous))} == {"cancel"}
+    assert [row[0] for row in found(plan(none, ON_TIME, previous=previous, since=on(2)))] == ["due", "wanted"]
+    assert [row[0] for row in found(plan(none, ON_TIME, previous=previous, since=on(2, 13)))] == ["wanted"]
+
+
+class Queue:
+    """A queue as a plan must take it to be: an id that was cancelled is refused for ever."""
+
+    def __init__(self):
+        self.living = {}
+        self.settled = set()
+
+    def load(self, rows):
+        for id, source, rule, occurrence, due, payload, _, action, _ in rows:
+            if action == "cancel":
+                self.living.pop(id, None)
+                self.settled.add(id)
+            elif id not in self.living:
+                assert id not in self.settled, (id, source)
+                self.living[id] = (source, rule, occurrence, due, payload)
+
+
+@pytest.mark.parametrize("as_a_log", [False, True])
+def test_a_queue_that_loads_the_plans_has_what_is_wanted_whatever_happens(spark, things, as_a_log):
+    """Things come, go, move and change, at random and in parallel; some plans are never loaded."""
+    choice = random.Random(4).choice
+    rules = [ON_TIME, Rule("two-a-day", repeats=2, every="6h", payload=[])]
+    queue, previous, log = Queue(), None, []
+    for step in range(6):
+        rows = [(f"{n}", on(choice([1, 2])), "UTC", choice("xy")) for n in range(150) if choice([True, True, False])]
+        rows = found(plan(things(rows, SCHEMA), rules, previous=previous))
+        assert len({row[0] for row in rows if row[7] != "cancel"}) == sum(row[7] != "cancel" for row in rows)
+        log = [*log, *rows] if as_a_log else rows
+        previous = spark.createDataFrame(log, PLAN)
+        if step % 2:
+            queue.load(rows)
+            wanted = [row[1:6] for row in rows if row[7] != "cancel"]
+            assert sorted(queue.living.values()) == sorted(wanted)
+    assert {row[7] for row in rows} == {"new", "keep", "cancel"}
+    assert max(row[6] for row in rows) > 1
+
+
+def test_the_retries_of_a_rule_go_along(things):
+    rules = [Rule("patient", retries=9), Rule("other")]
+    planned = plan(things([("a", on(1), "UTC")]), rules)
+    assert {row["rule"]: row["retries"] for row in planned.collect()} == {"patient": 9, "other": 3}
+
+
+# What is refused
+
+
+MIDDAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("id STRING, zone STRING", "things has no column 'time'; it needs id, time and zone, and has id, zone"),
+        ("ID STRING, time TIMESTAMP, zone STRING", "things has no column 'id'; it needs id, time and zone"),
+        ("id DOUBLE, time TIMESTAMP, zone STRING", "the column 'id' of things must be a STRING or a whole number, not"),
+        (
+            "id INT, time BIGINT, zone STRING",
+            "the column 'time' of things must be a TIMESTAMP, a TIMESTAMP_NTZ, a DATE",
+        ),
+        ("id INT, time DATE, zone INT", "the column 'zone' of things must be a STRING, the IANA name of a time zone"),
+        (
+            "id INT, time DATE, zone STRING, Due INT",
+            "the column 'Due' of things is called like a part of every payload",
+        ),
+        (
+            "id INT, time DATE, zone STRING, citi INT",
+            "rule 'r': payload: things has no column 'city', did you mean 'cit",
+        ),
+        (
+            "id INT, time DATE, zone STRING, x INT",
+            "rule 'r': payload: things has no column 'city'; there are id, time,",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_planned_are_named(things, schema, told):
+    payload = ["city"] if "payload: " in told else None
+    with pytest.raises(ConfigurationError) as error:
+        plan(things([], schema), Rule("r", payload=payload))
+    assert str(error.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(None, MIDDAY, "UTC"), (None, MIDDAY, "UTC"), ("a", None, "X")], "2 of 3 things have no id"),
+        ([("a", MIDDAY, "UTC"), ("b", None, "UTC")], "1 of 2 things have no time; 'b' is one"),
+        ([("a", MIDDAY, None), ("b", MIDDAY, "UTC")], "1 of 2 things have no zone; 'a' is one"),
+        (
+            [("a", MIDDAY, "America/NewYork"), ("b", MIDDAY, "UTC")],
+            "the zone of 1 of 2 things is unknown, 'America/NewYork' of 'a' for one, did you mean 'America/New_York'?",
+        ),
+        ([("a", MIDDAY, "BST")], "the zone of 1 of 1 things is unknown, 'BST' of 'a' for one"),
+        ([("a", MIDDAY, "")], "the zone of 1 of 1 things is unknown, '' of 'a' for one"),
+        ([("a", MIDDAY, " UTC")], "the zone of 1 of 1 things is unknown, ' UTC' of 'a' for one"),
+        (
+            [(id, MIDDAY, "UTC") for id in "abcabda"],
+            "2 ids of things stand in more than one row, 'a' for one; a thing is told by its id, so make them unique",
+        ),
+    ],
+)
+def test_things_that_cannot_be_planned_are_counted_and_one_is_shown(things, rows, told):
+    with pytest.raises(ConfigurationError) as error:
+        plan(things(rows), TWO_HOURS)
+    assert str(error.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tomorrow", "2013-02-30 09:00", "2013-01-31T09:00:00Z", "2013-01-31 09:00+01:00", "2013-01-31 25:00", "9:00", ""],
+)
+def test_a_text_that_is_no_time_on_the_wall_clock_is_refused(things, text):
+    table = things([("a", "2013-01-31", "UTC"), ("b", text, "UTC")], "id STRING, time STRING, zone STRING")
+    with pytest.raises(ConfigurationError) as error:
+        plan(table, TWO_HOURS)
+    assert str(error.value).startswith(
+        f"the time of 1 of 2 things cannot be read, {text!r} of 'b' for one; a text must"
+    )
+
+
+def test_a_column_that_stands_there_twice_is_refused(things):
+    table = things([]).withColumn("x", F.lit(1))
+    with pytest.raises(ConfigurationError, match="things has a column 'x' more than once"):
+        plan(table.select("*", F.lit(2).alias("X")), TWO_HOURS)
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("id STRING", "previous must be a plan: its column 'source' is missing and must be string"),
+        (
+            PLAN.replace("due TIMESTAMP", "due STRING"),
+            "previous must be a plan: its column 'due' is string and must be",
+        ),
+    ],
+)
+def test_a_table_that_is_no_plan_is_refused_as_the_previous_one(things, schema, told):
+    with pytest.raises(ConfigurationError) as error:
+        plan(things([]), TWO_HOURS, previous=things([], schema))
+    assert str(error.value).startswith(told)
+
+
+def test_a_naive_time_is_refused(things):
+    with pytest.raises(ConfigurationError, match="since must carry a time zone"):
+        plan(things([]), TWO_HOURS, since=datetime(2026, 1, 1))  # noqa: DTZ001 - naive on purpose
+
+
+def test_the_abbreviations_that_are_refused_are_none_of_the_iana_names():
+    assert not set(things_module._NOT_IANA) & available_timezones()
