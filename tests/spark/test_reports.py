@@ -1,0 +1,443 @@
+"""The reports against an account kept in plain Python, over a log in which anything may follow anything."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pyarrow.parquet as pq
+import pytest
+
+from delayq import ConfigurationError
+from delayq.events import EventKind
+from delayq.spark.account import OUTCOMES
+from delayq.spark.lives import MOST_ROWS
+from delayq.spark.report import report
+from delayq.spark.reports import reports
+from delayq.spark.schemas import EVENTS
+from delayq.spark.tables import write_reports
+
+pytestmark = pytest.mark.spark
+
+NAMES = [part.split()[0] for part in EVENTS.split(", ")]
+T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
+ERRORS = [None, "", "ValueError: no", "  KeyError: 'a'\r\nTraceback", "日本: <script>", "x" * 300, "\nlater"]
+REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "rejected"]
+BIRTHS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
+
+
+def event(offset, kind, id="a", *, index=0, at=T0, **more):
+    """Make an event as a row of EVENTS."""
+    told = {"offset": offset, "index": index, "at": at, "kind": kind, "id": id} | more
+    return tuple(told.get(name) for name in NAMES)
+
+
+def anything(seed: int = 7) -> list[tuple]:
+    """Make a log of 90 messages in which anything happens in any order, with gaps where offsets pass 65,536."""
+    draw = random.Random(seed)
+    rows, tokens, offset, token = [], defaultdict(list), 65_300, 1000
+    for n in range(700):
+        offset += draw.choice([1] * 40 + [2, 30])
+        at = T0 + timedelta(milliseconds=n * 25_000 + draw.randrange(20_000))
+        for index in range(draw.choice([1, 1, 1, 2, 3])):
+            kind = str(draw.choice(list(EventKind)))
+            id = None if kind == "purged" else f"m-{draw.randrange(90)}"
+            more: dict = {}
+            if kind in ("delivered", *SETTLED, "nacked", "expired", "released", "dead"):
+                if kind == "delivered" or not tokens[id]:
+                    token += 1
+                    tokens[id].append(token)
+                more["token"] = draw.choice(tokens[id][-2:])
+            if kind == "delivered":
+                late = draw.choice([0, 1, 3, 3, 250, 4000, -5])
+                more |= {"token": token, "attempt": draw.randint(1, 3), "due": at - timedelta(milliseconds=late)}
+            if kind in ("nacked", "expired"):
+                more["retries_left"] = draw.choice([None, 0, 2])
+            if kind in ("nacked", "dead"):
+                more["error"] = draw.choice(ERRORS)
+            if kind == "dead":
+                more |= {"reason": draw.choice(REASONS), "attempt": draw.randint(1, 3)}
+            rows.append(event(offset, kind, id, index=index, at=at, **more))
+    return rows
+
+
+LOG = [dict(zip(NAMES, row, strict=True)) for row in anything()]
+
+
+def lives() -> dict[str, list[dict]]:
+    """The events of each message in their order."""
+    found = defaultdict(list)
+    for row in LOG:
+        if row["id"] is not None:
+            found[row["id"]].append(row)
+    return found
+
+
+def line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0].strip()[:200]
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered, place = sorted(values), share * (len(values) - 1)
+    low = int(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+@pytest.fixture(scope="module")
+def events(spark):
+    return spark.createDataFrame([tuple(row.values()) for row in LOG], EVENTS)
+
+
+@pytest.fixture(scope="module")
+def made(spark, events):
+    """The reports, made in a zone whose hours begin at half past."""
+    spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+    try:
+        made = reports(events)
+        kept = [shared.is_cached for shared in made._shared]
+        made.tables()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert kept == [True] * 3
+    return made
+
+
+@pytest.fixture(scope="module")
+def rows(made):
+    """Every report as a list of rows."""
+    return {name: table.to_pylist() for name, table in made.tables().items()}
+
+
+def late(some):
+    """Percentiles of the lateness of the first attempts among some events, as a row of the report."""
+    first = [row for row in some if row["kind"] == "delivered" and row["attempt"] == 1]
+    values = [(row["at"] - row["due"]) / timedelta(milliseconds=1) for row in first]
+    return {
+        "deliveries": len(values),
+        "early": sum(value < 0 for value in values),
+        "p50_ms": pytest.approx(percentile(values, 0.5)),
+        "p90_ms": pytest.approx(percentile(values, 0.9)),
+        "p99_ms": pytest.approx(percentile(values, 0.99)),
+        "max_ms": max(values),
+    }
+
+
+def test_lateness_is_that_of_first_attempts_by_utc_hour(rows):
+    hours = defaultdict(list)
+    for row in LOG:
+        if row["kind"] == "delivered" and row["attempt"] == 1:
+            hours[row["at"].replace(minute=0, second=0, microsecond=0)].append(row)
+    assert len(hours) > 4
+    assert rows["lateness"] == [{"hour": hour, **late(some)} for hour, some in sorted(hours.items())]
+
+
+def test_lateness_overall_has_the_percentiles_of_all(rows):
+    (overall,) = rows["lateness_overall"]
+    assert overall == late(LOG)
+    assert overall["early"] > 0
+
+
+def test_rates_count_each_kind_by_minute(rows):
+    minutes = defaultdict(Counter)
+    for row in LOG:
+        minutes[row["at"].replace(second=0, microsecond=0)][row["kind"]] += 1
+    kinds = [kind.value for kind in EventKind]
+    assert rows["rates"] == [
+        {"minute": minute, **{kind: counts[kind] for kind in kinds}} for minute, counts in sorted(minutes.items())
+    ]
+
+
+def test_totals_have_every_kind(rows):
+    for row, kind in zip(rows["totals"], EventKind, strict=True):
+        times = [one["at"] for one in LOG if one["kind"] == kind]
+        assert row == {"kind": kind, "events": len(times), "first": min(times), "last": max(times)}
+
+
+def test_the_log_knows_how_many_entries_are_missing(rows):
+    offsets = {row["offset"] for row in LOG}
+    relevant = {row["id"] for row in LOG if row["kind"] not in ("promoted", "retried", "rescheduled")} - {None}
+    assert rows["log"] == [
+        {
+            "events": len(LOG),
+            "messages": len(relevant),
+            "entries": len(offsets),
+            "missing": max(offsets) - min(offsets) + 1 - len(offsets),
+            "first": min(row["at"] for row in LOG),
+            "last": max(row["at"] for row in LOG),
+            "first_offset": min(offsets),
+            "last_offset": max(offsets),
+        }
+    ]
+
+
+def test_gaps_are_between_the_entries_that_are_there(rows):
+    offsets = sorted({row["offset"] for row in LOG})
+    gaps = [(low + 1, high - 1) for low, high in pairwise(offsets) if high > low + 1]
+    assert min(offsets) < 65_536 < max(offsets)
+    assert [(row["first"], row["last"]) for row in rows["gaps"]] == gaps
+    assert sum(row["missing"] for row in rows["gaps"]) == rows["log"][0]["missing"] > 0
+
+
+def test_the_funnel_tells_how_the_deliveries_of_each_attempt_ended(rows):
+    attempts = {}
+    for row in LOG:
+        if row["attempt"] is not None:
+            place = row["id"], row["token"]
+            attempts[place] = max(attempts.get(place, 0), row["attempt"])
+    counts = defaultdict(Counter)
+    for row in LOG:
+        attempt = attempts.get((row["id"], row["token"])) if row["token"] else None
+        if row["kind"] in ("delivered", "dead", *OUTCOMES):
+            counts[attempt][row["kind"]] += 1
+        if row["kind"] == "dead" and row["reason"] not in (None, "retries spent"):
+            counts[attempt]["rejected"] += 1
+    expected = []
+    for attempt in sorted(counts, key=lambda one: one or 99):
+        count = counts[attempt]
+        share = pytest.approx(count["acked"] / count["delivered"]) if count["delivered"] else None
+        numbers = {kind: count[kind] for kind in ("delivered", *OUTCOMES, "dead")}
+        expected.append({"attempt": attempt, **numbers, "share": share})
+    assert rows["funnel"] == expected
+    assert [row["attempt"] for row in expected] == [1, 2, 3, None]
+
+
+def test_errors_count_each_failed_delivery_once(rows):
+    said = defaultdict(list)
+    for row in LOG:
+        if row["kind"] == "nacked":
+            said[line(row["error"])].append(row["id"])
+        elif row["kind"] == "expired":
+            said["lease expired"].append(row["id"])
+        elif row["kind"] == "dead" and row["reason"] not in (None, "retries spent"):
+            said[line(row["reason"])].append(row["id"])
+    expected = [
+        {"error": text, "failures": len(ids), "messages": len(set(ids)), "example": min(ids)}
+        for text, ids in sorted(said.items(), key=lambda pair: (-len(pair[1]), pair[0].encode()))
+    ]
+    assert rows["errors"] == expected
+    assert {"", "KeyError: 'a'", "日本: <script>", "later", "no such customer"} < {row["error"] for row in expected}
+
+
+def test_the_dead_are_counted_by_reason(rows):
+    deaths = defaultdict(list)
+    for row in LOG:
+        if row["kind"] == "dead":
+            deaths[line(row["reason"])].append(row)
+    assert rows["dead"] == [
+        {
+            "reason": reason,
+            "deaths": len(some),
+            "messages": len({row["id"] for row in some}),
+            "first": min(row["at"] for row in some),
+            "last": max(row["at"] for row in some),
+        }
+        for reason, some in sorted(deaths.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    ]
+
+
+def test_deliveries_and_acks_beyond_the_first_are_explained_or_found(rows):
+    explained, found = Counter(), []
+    for story in lives().values():
+        before, settled = None, None
+        for row in story:
+            kind = row["kind"]
+            last = kind in ("nacked", "expired") and row["retries_left"] is None
+            if kind == "delivered":
+                if before in ("nacked", "expired", "released"):
+                    explained["delivered", before] += 1
+                elif before is not None and before not in BIRTHS:
+                    found.append((row["offset"], row["index"], row["id"], kind, before))
+            if kind in SETTLED and settled in SETTLED:
+                found.append((row["offset"], row["index"], row["id"], kind, settled))
+            if kind in (*BIRTHS, *SETTLED):
+                settled = kind
+            if kind == "dead" and row["reason"] not in (None, "retries spent"):
+                before = "rejected"
+            elif kind not in ("promoted", "retried", "rescheduled"):
+                before = f"{kind} for good" if last else kind
+    listed = [tuple(row[name] for name in ("offset", "index", "id", "kind", "after")) for row in rows["duplicates"]]
+    assert listed == sorted(found)
+    told = {(row["kind"], row["after"], row["explained"]): row["events"] for row in rows["redeliveries"]}
+    assert told == {(*pair, True): number for pair, number in explained.items()} | {
+        (*pair, False): number for pair, number in Counter(one[3:] for one in found).items()
+    }
+    assert set(explained) == {("delivered", "nacked"), ("delivered", "expired"), ("delivered", "released")}
+    after = {one[3:] for one in found}
+    assert {("delivered", "delivered"), ("delivered", "acked"), ("delivered", "rejected"), ("acked", "acked")} < after
+
+
+def told_of(spark, *stories: str):
+    """The duplicates in the stories of messages, as message, kind and what it came after."""
+    rows, offset = [], 0
+    for n, story in enumerate(stories):
+        for kind in story.split():
+            offset += 1
+            left = None if kind.endswith("!") else 1
+            rows.append(event(offset, kind.rstrip("!"), str(n), token=offset, attempt=1, retries_left=left))
+    with reports(spark.createDataFrame(rows, EVENTS)) as made:
+        return [(int(row.id), row.kind, row.after) for row in made["duplicates"].collect()]
+
+
+def test_what_is_as_it_should_be_is_no_duplicate(spark):
+    assert told_of(
+        spark,
+        "sent promoted delivered acked sent promoted delivered discarded",
+        "sent delivered nacked retried delivered expired retried delivered released delivered acked",
+        "sent delivered nacked replaced promoted delivered acked",
+        "sent delivered nacked rescheduled promoted delivered acked",
+        "sent delivered nacked! dead redriven promoted delivered acked",
+        "sent cancelled sent delivered dead sent delivered acked",
+        "delivered acked",  # the log begins in the middle of a life
+        "acked sent delivered acked",
+        "sent delivered expired retried acked",  # late
+    ) == []  # fmt: skip
+
+
+def test_what_nothing_explains_is_a_duplicate(spark):
+    assert told_of(
+        spark,
+        "sent delivered promoted delivered acked",
+        "sent delivered acked delivered acked",
+        "sent delivered acked acked",
+        "sent delivered nacked! delivered",
+        "sent cancelled delivered",
+        "sent delivered nacked delivered delivered nacked",
+    ) == [
+        (0, "delivered", "delivered"),
+        (1, "delivered", "acked"),
+        (1, "acked", "acked"),
+        (2, "acked", "acked"),
+        (3, "delivered", "nacked for good"),
+        (4, "delivered", "cancelled"),
+        (5, "delivered", "delivered"),
+    ]
+
+
+def test_the_zone_of_the_session_does_not_matter(spark, events, made):
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    try:
+        tables = reports(events).tables()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for name, table in made.tables().items():
+        assert tables[name].equals(table), name
+    assert str(tables["lateness"].schema.field("hour").type) == "timestamp[us, tz=UTC]"
+
+
+def test_nothing_stays_in_memory(made):
+    assert not any(shared.is_cached for shared in made._shared)
+    assert made["totals"].count() == len(EventKind)  # and can be read all the same
+
+
+def test_an_empty_log_has_empty_reports(spark):
+    tables = reports(spark.createDataFrame([], EVENTS)).tables()
+    full = {"log", "totals"}
+    assert {name for name, table in tables.items() if table.num_rows} == full
+    assert tables["log"].to_pylist()[0]["events"] == 0
+    assert {row["events"] for row in tables["totals"].to_pylist()} == {0}
+
+
+def test_entries_numbered_by_time_may_have_gaps(spark):
+    rows = [event(1_790_000_000_000_000_000 + n * 1000, "sent", str(n)) for n in range(3)]
+    with reports(spark.createDataFrame(rows, EVENTS)) as made:
+        assert made["log"].first().missing is None
+        assert made["gaps"].count() == 0
+
+
+def test_a_gap_may_be_longer_than_what_is_looked_at_together(spark):
+    rows = [event(offset, "sent", str(offset)) for offset in (5, 6, 70_000, 400_000, 400_002)]
+    with reports(spark.createDataFrame(rows, EVENTS)) as made:
+        gaps = made["gaps"].collect()
+    assert [tuple(gap) for gap in gaps] == [(7, 69_999, 69_993), (70_001, 399_999, 329_999), (400_001, 400_001, 1)]
+
+
+def test_an_event_of_a_kind_not_known_yet_is_counted(spark):
+    with reports(spark.createDataFrame([event(1, "sent"), event(2, "beamed")], EVENTS)) as made:
+        totals = made["totals"].where("events > 0").collect()
+    assert [(row.kind, row.events) for row in totals] == [("sent", 1), ("beamed", 1)]
+
+
+def test_lists_end(spark):
+    rows = [event(n, "nacked", str(n), error=f"E{n}") for n in range(1, MOST_ROWS + 50)]
+    assert reports(spark.createDataFrame(rows, EVENTS))["errors"].count() == MOST_ROWS
+
+
+def test_a_wrong_column_is_named(spark, events):
+    with pytest.raises(ConfigurationError, match=r"no column 'token'.*token BIGINT"):
+        reports(events.drop("token"))
+    with pytest.raises(ConfigurationError, match="column 'at' of the events must be timestamp, not string"):
+        reports(events.withColumn("at", events["at"].cast("string")))
+
+
+def test_a_stream_is_refused(spark):
+    with pytest.raises(ConfigurationError, match="not from a stream"):
+        reports(spark.readStream.format("rate").load())
+
+
+def test_other_columns_do_not_matter(events):
+    reports(events.selectExpr("'x' as part", "*").drop("holder", "run")).release()
+
+
+# Files
+
+
+def test_tables_are_written_as_one_file_each(made, rows, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "lateness.csv").write_text("old")
+    write_reports(made, tmp_path)
+    names = {f"{name}.{end}" for name in made for end in ("csv", "parquet")}
+    assert {file.name for file in tmp_path.iterdir()} == names | {"notes.txt"}
+    with (tmp_path / "lateness.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [row["hour"] for row in read] == [f"{row['hour']:%Y-%m-%dT%H:%M:%SZ}" for row in rows["lateness"]]
+    assert [float(row["p99_ms"]) for row in read] == pytest.approx([row["p99_ms"] for row in rows["lateness"]])
+    with (tmp_path / "errors.csv").open(newline="", encoding="utf-8") as file:
+        assert [row["error"] for row in csv.DictReader(file)] == [row["error"] for row in rows["errors"]]
+    with (tmp_path / "totals.csv").open() as file:
+        first = next(csv.DictReader(file))["first"]
+    assert datetime.fromisoformat(first) == rows["totals"][0]["first"]
+    assert pq.read_table(tmp_path / "rates.parquet").equals(made.tables()["rates"])
+
+
+def test_spark_reads_what_was_written(spark, made, rows, tmp_path):
+    write_reports(made, tmp_path, formats=["parquet"])
+    assert not list(tmp_path.glob("*.csv"))
+    back = spark.read.parquet(str(tmp_path / "lateness.parquet"))
+    assert back.dtypes == made["lateness"].dtypes
+    assert back.selectExpr("unix_seconds(hour) as hour").first().hour == rows["lateness"][0]["hour"].timestamp()
+
+
+def test_the_whole_report_is_written_or_nothing(events, tmp_path, monkeypatch):
+    done = []
+    made = report(events, tmp_path / "out", queue="orders", told=done.append)
+    assert done == list(made)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<h1>orders</h1>" in page
+    assert "日本: &lt;script&gt;" in page
+    before = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("delayq.spark.tables.csv.write_csv", full)
+    with pytest.raises(ConfigurationError, match="out: No space left on device"):
+        write_reports(made, tmp_path / "out")
+    assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_page_is_not_made_unless_wanted(events, made, tmp_path, monkeypatch):
+    monkeypatch.setattr("delayq.spark.reports.reports", lambda events: made)
+    report(events, tmp_path, html=False, formats="csv")
+    assert {file.suffix for file in tmp_path.iterdir()} == {".csv"}
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_computed(events, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"cannot be written to .*file"):
+        report(events, tmp_path / "file")
+    with pytest.raises(ConfigurationError, match="not 'cvs', did you mean 'csv'"):
+        report(events, tmp_path / "out", formats=["cvs"])
+    assert not (tmp_path / "out").exists()
