@@ -1,0 +1,136 @@
+"""`delayq spark …`: every pipeline as a command, and every failure as one line."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from delayq import DelayQueue
+from delayq.cli import main
+from delayq.keys import Keys
+
+THINGS = """\
+id,time,zone,patient
+visit-1,2030-01-31 09:00,Europe/Berlin,Ada
+visit-2,2030-03-28 14:30,America/New_York,Blaise
+"""
+RULES = """\
+[rules.day-before]
+offset = "-1d"
+at = "18:00"
+retries = 1
+"""
+
+
+@pytest.fixture
+def cli(redis_url, tmp_path, monkeypatch):
+    """Runs a command in this process; `@name` is a file of the test's folder, for the JVM has a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*given):
+        arguments = [re.sub("^@", f"{tmp_path}/", one) for one in given]
+        environment = {"DELAYQ_URL": redis_url, "COLUMNS": None}
+        ended = CliRunner().invoke(main, arguments, env=environment, prog_name="delayq")
+        assert isinstance(ended.exception, SystemExit | None), ended.exc_info
+        return ended
+
+    return run
+
+
+@pytest.fixture
+def visits(redis_url):
+    with DelayQueue("visits", url=redis_url, events=True) as queue:
+        queue.open()
+        yield queue
+
+
+@pytest.mark.spark
+def test_from_things_to_an_audit_by_commands_alone(spark, cli, visits, tmp_path, redis_url):
+    (tmp_path / "things.csv").write_text(THINGS)
+    (tmp_path / "rules.toml").write_text(RULES)
+
+    planned = cli("spark", "plan", "@things.csv", "@plan-1", "--rules", "@rules.toml", "--json")
+    assert json.loads(planned.stdout) == {"plan": f"{tmp_path}/plan-1", "new": 2, "keep": 0, "cancel": 0}
+
+    loaded = json.loads(cli("spark", "load", "@plan-1", "visits", "--until", "2030-02-15T00:00+00:00", "--json").stdout)
+    assert (loaded["state"], loaded["new"], loaded["later"]) == ("committed", 1, 1)
+    again = cli("spark", "load", "@plan-1", "visits", "--run", "second")
+    assert "run second: 1 new, 1 there already" in again.stderr
+    ids = {message.payload["source"]: message for message in visits.list("pending").messages}
+    assert ids["visit-1"].due.isoformat() == "2030-01-30T17:00:00+00:00"
+    assert ids["visit-1"].retries_left == 1
+
+    (tmp_path / "things.csv").write_text(THINGS.replace("2030-01-31 09:00", "2030-02-01 09:00"))
+    again = ("spark", "plan", "@things.csv", "@plan-2", "--rules", "@rules.toml", "--previous", "@plan-1", "--json")
+    assert json.loads(cli(*again).stdout) == {"plan": f"{tmp_path}/plan-2", "new": 1, "keep": 1, "cancel": 1}
+    loaded = json.loads(cli("spark", "load", "@plan-2", "visits", "--json").stdout)
+    assert (loaded["new"], loaded["exists"], loaded["cancelled"]) == (1, 1, 1)
+
+    audited = cli("spark", "audit", "@plan-2", "@archive", "visits", "--json", "--out", "@reminders")
+    told = json.loads(audited.stdout)
+    assert (audited.exit_code, told["adds_up"], told["findings"]) == (0, True, {})
+    assert told["statuses"] == {"scheduled": 2, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
+    assert spark.read.parquet(str(tmp_path / "reminders")).count() == 3
+
+    archived = cli("spark", "archive", "visits", "@archive", "--json")
+    assert json.loads(archived.stdout)["events"] == 0
+
+    reported = cli("spark", "report", "@archive", "@report", "--queue", "visits")
+    assert reported.exit_code == 0
+    assert "3 messages" in reported.stdout
+    assert (tmp_path / "report" / "report.html").exists()
+
+    keys = Keys.of("delayq", "visits")
+    with redis.Redis.from_url(redis_url) as client:
+        client.zrem(keys.pending, ids["visit-2"].id)
+        client.hdel(keys.messages, ids["visit-2"].id)
+    audited = cli("spark", "audit", "@plan-2", "@archive", "visits")
+    assert audited.exit_code == 1
+    assert "missing" in audited.stdout
+    assert ids["visit-2"].id in audited.stdout
+
+
+@pytest.mark.spark
+def test_what_spark_says_at_length_becomes_one_line(spark, cli, visits, tmp_path):
+    (tmp_path / "bad.csv").write_text("id,due,payload\na,yesterday,{}\n")
+    bad = [
+        (("load", "@nowhere", "visits"), "nowhere"),
+        (("load", "@bad.csv", "visits"), "due"),
+        (("load", "table:missing", "visits"), "missing"),
+        (("load", "@bad.csv", "visits", "--schema", "id BANANA"), "BANANA"),
+        (("report", "@nowhere", "out"), "nowhere"),
+    ]
+    for arguments, named in bad:
+        ended = cli("spark", *arguments)
+        (line,) = ended.stderr.splitlines()
+        assert ended.exit_code in (1, 2), arguments
+        assert line.startswith("delayq: "), arguments
+        assert named in line, arguments
+
+
+def test_wrong_usage_is_told_before_spark_is_started(cli, visits, tmp_path):
+    (tmp_path / "rules.toml").write_text('[rules.r]\noffsett = "1d"\n')
+    (tmp_path / "good.toml").write_text(RULES)
+    bad = [
+        (("audit", "plan", "archive", "nope"), 3, "no queue named 'nope'"),
+        (("archive", "nope", "archive"), 3, "no queue named 'nope'"),
+        (("load", "t", "visits", "--on-conflict", "explode"), 2, "explode"),
+        (("plan", "t", "p", "--rules", "missing.toml"), 2, "missing.toml"),
+        (("plan", "t", "p", "--rules", "rules.toml"), 2, "did you mean 'offset'"),
+        (("plan", "t", "p", "--rules", "good.toml", "--previous", "p"), 2, "write the new one elsewhere"),
+    ]
+    for arguments, code, text in bad:
+        ended = cli("spark", *arguments)
+        (line,) = ended.stderr.splitlines()
+        assert (ended.exit_code, text in line) == (code, True), ended.stderr
+
+
+def test_the_help_names_every_pipeline(cli):
+    shown = cli("spark", "--help").stdout
+    for command in ("plan", "load", "archive", "report", "audit", "demo"):
+        assert f"  {command} " in shown
+        assert "Usage" in cli("spark", command, "--help").stdout
