@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from delayq.cli.audit import audit, demo
+from delayq.cli.failure import Exit, Failure
 from delayq.cli.options import json_option, queue_argument
 from delayq.cli.output import put_json, say, show
 from delayq.cli.progress import progress
@@ -151,16 +152,22 @@ def _loaded(ledger: DelayQueue[Any], run: str) -> str:
 @queue_argument
 @click.argument("archive", metavar="ARCHIVE")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--trim", is_flag=True, help="Delete from the log what is archived.")
+@click.option("--trim", is_flag=True, help="Delete from the log what every archive of the queue has.")
+@click.option("--forget", is_flag=True, help="Keep the log no longer for ARCHIVE, which is given up; its files stay.")
 @json_option
 @click.pass_context
-def archive(ctx: click.Context, *, queue: str, archive: str, follow: bool, trim: bool, as_json: bool) -> None:
+def archive(
+    ctx: click.Context, *, queue: str, archive: str, follow: bool, trim: bool, forget: bool, as_json: bool
+) -> None:
     """Bring ARCHIVE, a folder of Parquet files, up to date with the event log of QUEUE: each event once.
 
     JSON: {"archive", "first", "last", "entries", "events", "trimmed"}.
     """
     session: Session = ctx.obj
     session.known(queue)
+    if forget:
+        _forget(session, queue, archive)
+        return
     spark = open_spark(ctx)
     from delayq.spark import archive as make_archive
 
@@ -179,6 +186,14 @@ def archive(ctx: click.Context, *, queue: str, archive: str, follow: bool, trim:
         put_json(result.facts())
     else:
         say(result.told())
+
+
+def _forget(session: Session, queue: str, archive: str) -> None:
+    from delayq.spark import forget_archive
+
+    if not forget_archive(queue, archive, **where(session)):
+        raise Failure(f"the log of {queue} is kept for no archive at {archive}", Exit.NOT_FOUND)
+    say(f"the log of {queue} is no longer kept for {archive}")
 
 
 @spark.command(short_help="Report on an archive: tables, a page with plots, a summary.")

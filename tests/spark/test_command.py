@@ -84,6 +84,10 @@ def test_from_things_to_an_audit_by_commands_alone(spark, cli, visits, tmp_path,
     assert "3 messages" in reported.stdout
     assert (tmp_path / "report" / "report.html").exists()
 
+    assert cli("spark", "archive", "visits", "@archive", "--forget").exit_code == 0
+    ended = cli("spark", "archive", "visits", "@archive", "--forget")
+    assert (ended.exit_code, "is kept for no archive at" in ended.stderr) == (3, True)
+
     keys = Keys.of("delayq", "visits")
     with redis.Redis.from_url(redis_url) as client:
         client.zrem(keys.pending, ids["visit-2"].id)
