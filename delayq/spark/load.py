@@ -92,7 +92,8 @@ def load(
     """Send the messages of a table that are due from `start` on and before `until`, and return what became of them.
 
     The table has the columns `schemas.MESSAGES`, or it is a plan (it has a column `action`): then what it wants is
-    sent, and after that what it no longer wants is cancelled, whenever that is due. A row without a time is due at
+    sent, and after that what it no longer wants is cancelled, whenever that is due; it is read twice, so store it
+    first. A row without a time is due at
     once, and is always sent.
 
     `start` and `until` are aware datetimes, such times as ISO text, or relative: `"now"`, `"+1d"`, `"-2h"`. They are
