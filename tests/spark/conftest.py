@@ -105,9 +105,12 @@ def no_coverage_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(COVERAGE, raising=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def browser() -> Iterator[Browser]:
-    """A Chromium: the one that Playwright has downloaded, else one on PATH."""
+    """A Chromium: the one that Playwright has downloaded, else one on PATH.
+
+    For one test each: as long as it is open, an event loop runs in this thread, and nothing else could start one.
+    """
     from playwright.sync_api import Error, sync_playwright
 
     with sync_playwright() as playwright:
