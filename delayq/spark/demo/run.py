@@ -88,7 +88,7 @@ class Course:
         if row is None or not row.number:
             raise SparkDemoError("there are no flights to plan for")
         first, last = moment(row.first // 1000), moment(row.last // 1000)
-        self.tell(f"planned {row.number:,} reminders, {first:%d %B} to {last:%d %B %Y}, two hours before departure")
+        self.tell(f"planned {row.number:,} reminders, {first:%d %B %Y} to {last:%d %B %Y}, two hours before departure")
         begin = _now(self.queue) + timedelta(seconds=5 + row.number / LOADED_PER_SECOND)
         factor = max((last - first).total_seconds(), 1) / seconds
         shrunk = ((micros - row.first) / factor).cast("bigint")
@@ -127,7 +127,7 @@ class Course:
         told = ", ".join(
             f"{totals.get(name, 0):,} {name}" for name in ("delivered", "acked", "nacked", "expired", "dead")
         )
-        self.tell(f"delivered by {WORKERS} workers of 8 threads: {told}")
+        self.tell(f"delivered by {WORKERS} workers of {OPTIONS['concurrency']} threads: {told}")
 
     def archive(self) -> None:
         """Bring the archive up to date with the event log."""

@@ -20,11 +20,11 @@ NAME = "DELAYQ_SPARK_DEMO_QUEUE"
 OPTIONS: QueueOptions = {
     "prefix": "delayq-spark-demo",
     "lease": 2,  # a killed worker's reminders are to come back within the run
-    "concurrency": 8,
+    "concurrency": 32,
     "nack_delay": "250ms",
 }
 
-WORK = 0.001
+WORK = 0.005
 """Seconds a callback takes."""
 
 queue: DelayQueue[Any] = DelayQueue(os.environ.get(NAME, "flights"), **OPTIONS)
