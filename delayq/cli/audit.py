@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from delayq.cli.failure import Exit, Failure
-from delayq.cli.options import TIME, json_option, queue_argument
+from delayq.cli.options import json_option, queue_argument
 from delayq.cli.output import Column, console, put_json, say, show, table
 from delayq.cli.progress import progress
 from delayq.cli.session import Session
 from delayq.cli.spark_session import open_spark, where
+from delayq.clock import moment, timestamp
 
 if TYPE_CHECKING:
     from delayq.spark.audit import Audit
@@ -26,8 +26,8 @@ _SHOWN_FINDINGS = 20
 @click.argument("plan", metavar="PLAN")
 @click.argument("archive", metavar="ARCHIVE")
 @queue_argument
-@click.option("--from", "start", type=TIME, metavar="TIME", help="Only what is due from then on.")
-@click.option("--until", type=TIME, metavar="TIME", help="Only what is due before then.")
+@click.option("--from", "start", metavar="WHEN", help="Only what is due from then on: a time with its zone, or -1d.")
+@click.option("--until", metavar="WHEN", help="Only what is due before then, such as the --until of the loads: +1d.")
 @click.option("--out", metavar="TABLE", help="Write what is known of each reminder there, as Parquet.")
 @json_option
 @click.pass_context
@@ -37,8 +37,8 @@ def audit(
     plan: str,
     archive: str,
     queue: str,
-    start: datetime | None,
-    until: datetime | None,
+    start: str | None,
+    until: str | None,
     out: str | None,
     as_json: bool,
 ) -> None:
@@ -56,8 +56,13 @@ def audit(
     from delayq.spark.archive import read_archive
     from delayq.spark.audit import audit as make_audit
     from delayq.spark.inputs import read_table
+    from delayq.spark.load import resolve
     from delayq.spark.snapshot import read_messages
 
+    first, last = (
+        None if when is None else moment(resolve(when, name, timestamp(session.now)))
+        for name, when in (("--from", start), ("--until", until))
+    )
     with progress(f"auditing {queue}"):
         places = read_messages(spark, queue, **where(session)).persist()
         places.count()
@@ -68,8 +73,8 @@ def audit(
             places,
             found.runs(),
             at=session.now,
-            start=start,
-            until=until,
+            start=first,
+            until=last,
         )
         if out is not None:
             result.reminders.write.mode("overwrite").parquet(out)

@@ -159,14 +159,15 @@ def _duration(value: Duration) -> str:
 def _horizon(target: Target, start: When | None, until: When | None) -> tuple[int | None, int | None]:
     """Return both ends in milliseconds since 1970; `ConfigurationError` if nothing can lie between them."""
     now = connect(target).call(calls_of(target).time())
-    first = None if start is None else _resolved(start, "start", now)
-    last = None if until is None else _resolved(until, "until", now if first is None else first)
+    first = None if start is None else resolve(start, "start", now)
+    last = None if until is None else resolve(until, "until", now if first is None else first)
     if first is not None and last is not None and first >= last:
         raise ConfigurationError(f"until {shown(until)} must be after start {shown(start)}")
     return first, last
 
 
-def _resolved(when: When, name: str, base: int) -> int:
+def resolve(when: When, name: str, base: int) -> int:
+    """Return a time in milliseconds since 1970; one that is relative counts from `base`."""
     if not isinstance(when, str):
         return timestamp(when, name)
     if when == "now":

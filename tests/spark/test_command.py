@@ -75,6 +75,8 @@ def test_from_things_to_an_audit_by_commands_alone(spark, cli, visits, tmp_path,
     assert (audited.exit_code, told["adds_up"], told["findings"]) == (0, True, {})
     assert told["statuses"] == {"scheduled": 2, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
     assert spark.read.parquet(str(tmp_path / "reminders")).count() == 3
+    told = json.loads(cli("spark", "audit", "@plan-2", "@archive", "visits", "--json", "--until", "+1d").stdout)
+    assert (told["adds_up"], sum(told["statuses"].values())) == (True, 0)
 
     archived = cli("spark", "archive", "visits", "@archive", "--json")
     assert json.loads(archived.stdout)["events"] == 0
