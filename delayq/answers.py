@@ -222,6 +222,11 @@ def read_listed(answer: list[Any]) -> Listed:
     )
 
 
+def pairs(answer: Any) -> dict[bytes, Any]:
+    """Return an answer in pairs, which by Redis' newer protocol is a mapping already."""
+    return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
+
+
 LEAST_TIME = 10**15
 """Offsets below count entries of a log without gaps; above, they hold a time in ms and a number of six digits."""
 
@@ -251,7 +256,7 @@ def read_tail(answer: Any) -> list[Entry]:
 
 
 def _read_entry(id: bytes, fields: list[bytes]) -> Entry:
-    columns = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    columns = {name.decode(): value for name, value in pairs(fields).items()}
     return Entry(offset_of(id), columns.pop("kind", b"").decode(), int(columns.pop("at", 0)), columns)
 
 
@@ -263,5 +268,4 @@ def read_run(answer: bytes) -> Run:
 
 def read_runs(answer: list[bytes] | dict[bytes, bytes]) -> dict[str, Run]:
     """Return the run ledger."""
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {run.decode(): read_run(record) for run, record in pairs}
+    return {run.decode(): read_run(record) for run, record in pairs(answer).items()}

@@ -376,14 +376,19 @@ def figure_table(figures: list[Figure], title: str) -> Table:
     return table
 
 
-def main() -> int:
-    """Measure, print, and return 1 if a goal was missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the message counts")
+def read_arguments(description: str | None, *, rounds: int) -> argparse.Namespace:
+    """Return the arguments of a benchmark that takes so many rounds by default."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the counts")
     parser.add_argument("--only", default="", help="measure only what has this in its name")
     parser.add_argument("--json", action="store_true", help="figures on stdout as JSON")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a goal was missed."""
+    options = read_arguments(__doc__, rounds=5)
     with throwaway_server() as path:
         bench = Bench(path, options.scale)
         figures = measure(bench, options.rounds, options.only, lambda text: print(text, file=sys.stderr))

@@ -9,8 +9,8 @@ sent over a bare socket. These machines are noisy, so judge by the ratio.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import json
 import shutil
 import statistics
 import sys
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from bench import Figure, Raw, at_least, at_most, figure_rows, figure_table, rate_of, throwaway_server
+from bench import Figure, Raw, at_least, at_most, figure_rows, figure_table, rate_of, read_arguments, throwaway_server
 from pyspark.sql import functions as F
 from rich.console import Console
 
@@ -288,20 +288,13 @@ def _least(number: float) -> Callable[[Figure], bool]:
 
 def main() -> int:
     """Measure, print, and return 1 if a goal was missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the counts")
-    parser.add_argument("--only", default="", help="measure only what has this in its name")
-    parser.add_argument("--json", action="store_true", help="figures on stdout as JSON")
-    options = parser.parse_args()
+    options = read_arguments(__doc__, rounds=3)
     with throwaway_server() as path, tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
         spark = session("delayq bench", master="local[2]", **{"spark.sql.shuffle.partitions": 4})
         bench = SparkBench(spark, path, options.scale, Path(folder))
         figures = measure(bench, options.rounds, options.only, lambda text: print(text, file=sys.stderr))
         spark.stop()
     if options.json:
-        import json
-
         print(json.dumps(figure_rows(figures), indent=2))
     else:
         Console().print(figure_table(figures, "Spark, local[2]"))

@@ -21,7 +21,7 @@ from delayq.runs import RunInfo
 @click.option("--after", metavar="OFFSET", help="Begin behind this offset; 'now' for only what comes.")
 @click.option("--id", type=ID, multiple=True, help="Only of this message; may be given more than once.")
 @click.option("--kind", type=click.Choice([kind.value for kind in EventKind]), multiple=True, help="Only of this kind.")
-@click.option("--on/--off", "switch", default=None, help="Switch the log on or off for all processes; prints nothing.")
+@click.option("--on/--off", "switch", default=None, help="Switch the log on or off for all processes, and end.")
 @json_option
 @click.pass_obj
 def events(

@@ -207,13 +207,14 @@ def report(ctx: click.Context, *, archive: str, out: Path, html: bool, queue: st
     spark = open_spark(ctx)
     from delayq.spark import read_archive
     from delayq.spark import report as make_report
+    from delayq.spark.report import PAGE
     from delayq.spark.summary import summary
 
     done: list[str] = []
     with progress(f"reporting on {archive}:", lambda: ", ".join(done[-1:])):
         made = make_report(read_archive(spark, archive), out, queue=queue, html=html, told=done.append)
     show(summary(made))
-    say(f"written to {out}" + (f"; look at {out / 'report.html'}" if html else ""))
+    say(f"written to {out}" + (f"; look at {out / PAGE}" if html else ""))
 
 
 spark.add_command(audit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from delayq.cli.failure import Failure
 from delayq.cli.progress import progress
 from delayq.cli.session import Session
-from delayq.errors import ConfigurationError, DelayqError
+from delayq.errors import DelayqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +34,6 @@ class SparkGroup(click.Group):
 
 def open_spark(ctx: click.Context) -> SparkSession:
     """Return the Spark session that a command works in."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise ConfigurationError("Spark is not installed: pip install 'delayq[spark]'")
     from delayq.spark import session
 
     with progress("starting Spark"):

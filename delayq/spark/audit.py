@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from delayq.answers import LEAST_TIME
 from delayq.runs import RunInfo
+from delayq.spark.lives import BIRTHS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -23,7 +24,6 @@ STATUSES = ("scheduled", "delivered", "dead", "cancelled", "missing")
 """Where a planned reminder may be."""
 
 _ENDS = {"acked": "delivered", "discarded": "delivered", "dead": "dead", "cancelled": "cancelled"}
-_BIRTHS = ("sent", "replaced", "redriven")
 _FAULTS = ("nacked", "expired", "released")
 """What explains another delivery within one life."""
 
@@ -125,10 +125,10 @@ def _histories(events: DataFrame) -> DataFrame:
             F.max_by("kind", place).alias("last"),
             F.max_by("at", place).alias("last_at"),
             F.max("offset").alias("last_offset"),
-            F.max_by("due", F.when(kind.isin(*_BIRTHS, "rescheduled"), F.col("offset"))).alias("sent_due"),
+            F.max_by("due", F.when(kind.isin(*BIRTHS, "rescheduled"), F.col("offset"))).alias("sent_due"),
             F.min(F.when(kind == "delivered", F.col("at"))).alias("delivered_at"),
             times("delivered").alias("deliveries"),
-            times(*_BIRTHS).alias("lives"),
+            times(*BIRTHS).alias("lives"),
             times(*_FAULTS).alias("faults"),
             times("acked", "discarded").alias("acks"),
             times("rescheduled").alias("rescheduled"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from delayq.answers import offset_of
+from delayq.answers import offset_of, pairs
 from delayq.calls import Command
 from delayq.keys import Keys, registry
 
@@ -66,13 +66,6 @@ def forget_archive(keys: Keys, archive: str) -> Command[bool]:
     return Command(("HDEL", keys.archives, archive), bool)
 
 
-# Redis answers in pairs or, by its newer protocol, in mappings.
-
-
-def _pairs(answer: Any) -> dict[bytes, Any]:
-    return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
-
-
 def _read_member(answer: list[Any]) -> tuple[int, bytes] | None:
     if not answer:
         return None
@@ -81,11 +74,11 @@ def _read_member(answer: list[Any]) -> tuple[int, bytes] | None:
 
 
 def _read_log(answer: Any) -> Log:
-    found = _pairs(answer)
+    found = pairs(answer)
     first = found[b"first-entry"]
     return Log(offset_of(first[0]) if first else 0, offset_of(found[b"last-generated-id"]))
 
 
 def _read_positions(answer: Any) -> dict[str, Position]:
-    found = {archive.decode(): position.decode().partition(" ") for archive, position in _pairs(answer).items()}
+    found = {archive.decode(): position.decode().partition(" ") for archive, position in pairs(answer).items()}
     return {archive: Position(int(offset), path) for archive, (offset, _, path) in found.items()}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from delayq.spark.reports import Reports
 
 FORMATS = ("parquet", "csv")
-PAGE = "report.html"
 
 _WHOLE_SECONDS = ("hour", "minute")
 

@@ -31,7 +31,7 @@ from delayq.spark.demo.flights import flights
 from delayq.spark.demo.worker import NAME, OPTIONS
 from delayq.spark.load import load
 from delayq.spark.plan import plan
-from delayq.spark.report import report
+from delayq.spark.report import PAGE, report
 from delayq.spark.rules import Rule
 from delayq.spark.snapshot import read_messages
 from delayq.spark.summary import summary
@@ -111,7 +111,7 @@ class Course:
         patient_until = moment(row.last // 1000) + PATIENCE
         with _workers(self.server.url, self.queue.name) as start:
             workers = [start() for _ in range(WORKERS)]
-            while living := self.queue.counts().living:
+            while living := (seen := self.queue.stats()).counts.living:
                 if len(workers) == WORKERS and living <= row.number * KILLED_AT:
                     workers[0].kill()
                     workers.append(start())
@@ -120,10 +120,10 @@ class Course:
                     )
                 if all(worker.poll() is not None for worker in workers):
                     raise SparkDemoError(f"the workers have ended, the last with exit code {workers[-1].returncode}")
-                if _now(self.queue) > patient_until:
+                if seen.at > patient_until:
                     raise SparkDemoError(f"{living} messages are still in the queue {PATIENCE} after the last was due")
                 time.sleep(LOOK)
-        totals = self.queue.stats().totals
+        totals = seen.totals
         told = ", ".join(
             f"{totals.get(name, 0):,} {name}" for name in ("delivered", "acked", "nacked", "expired", "dead")
         )
@@ -168,7 +168,7 @@ def run_demo(
         result = course.audit()
         made = report(course.events, folder / "report", queue=course.queue.name)
         tell(summary(made))
-        tell(f"report: {(folder / 'report' / 'report.html').absolute()}")
+        tell(f"report: {(folder / 'report' / PAGE).absolute()}")
     finally:
         _remove(course)
     return result
