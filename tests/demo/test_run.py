@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from delayq.cli import main
-from tests.support.redis_server import find_program
+from delayq.throwaway import find_program
 from tests.support.waiting import wait_until
 
 COUNTRIES = "AR,AT,BD,BR,CO,DE,EG,ES,FR,GR,HU,IN,IT,JP,KR,LB,PL,PT,TH,US"

@@ -14,8 +14,8 @@ from delayq import conversation
 from delayq.calls import Calls
 from delayq.keys import Keys
 from delayq.script import script
+from delayq.torture.proxy import Proxy
 from tests.support.executors import Asyncio, Blocking
-from tests.support.proxy import Proxy
 
 OpenExecutor = Callable[..., Blocking]
 

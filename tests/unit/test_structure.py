@@ -26,11 +26,11 @@ LEVELS = {
     # decisions and operations
     **dict.fromkeys(["message", "verdict", "flow", "flows", "doctor", "inspector", "producer", "steering"], 3),
     # what moves bytes and waits
-    **dict.fromkeys(["conversation", "executor", "wakeup", "drive"], 4),
+    **dict.fromkeys(["conversation", "executor", "wakeup", "drive", "throwaway"], 4),
     # faces; what is not named here is one
     "": 5,
     # outer rooms
-    **dict.fromkeys(["demo", "spark"], 6),
+    **dict.fromkeys(["demo", "spark", "torture"], 6),
     **dict.fromkeys(["cli", "__main__"], 7),
 }
 

@@ -8,7 +8,7 @@ from tests.support.waiting import wait_until
 
 
 def test_answers_on_a_socket_with_a_short_path(redis_server):
-    assert redis_server.url.startswith("unix:///tmp/dq-")
+    assert redis_server.url.startswith("unix:///tmp/delayq-")
     assert len(redis_server.url) < 100
     with redis_server.client() as client:
         assert client.ping()

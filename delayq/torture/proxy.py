@@ -1,4 +1,4 @@
-"""A TCP proxy between a client and a Redis, with which a test breaks the network at will.
+"""A TCP proxy between a client and a Redis, with which the network is broken at will.
 
 with Proxy(server.url) as proxy:
     client = redis.Redis.from_url(proxy.url)
@@ -43,7 +43,7 @@ class _Link:
 
 
 class Proxy:
-    """Listens on 127.0.0.1 and passes everything on to the Redis at `url`, but for what a test tells it."""
+    """Listens on 127.0.0.1 and passes everything on to the Redis at `url`, but for what it is told."""
 
     def __init__(self, url: str) -> None:
         self._target = urlsplit(url)
@@ -64,6 +64,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
+        """The address of the proxy, database 0."""
         return f"redis://127.0.0.1:{self._port}/0"
 
     def drop_replies(self, count: int) -> None:
