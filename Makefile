@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench torture spark-demo bench-spark clean
+.PHONY: help demo test check audit format bench torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -19,10 +19,15 @@ test: $(SPARK) ## run the tests, with coverage
 	@scripts/ensure-browser || true
 	@$(PYTHON) scripts/test.py $(ARGS)
 
-check: $(SPARK) ## lint, check the formatting and the types
+check: $(SPARK) ## lint, check the formatting, the types and what bandit knows
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m ruff format --check
 	$(PYTHON) -m mypy
+	$(PYTHON) -m bandit --quiet --configfile pyproject.toml --recursive delayq
+
+audit: $(READY) ## ask PyPI for known vulnerabilities of what uv.lock names (needs the network)
+	@.venv/bin/uv export --quiet --frozen --all-extras --all-groups --no-emit-project --no-hashes --output-file .venv/audited.txt
+	.venv/bin/uv tool run pip-audit --strict --disable-pip --no-deps --requirement .venv/audited.txt
 
 format: $(READY) ## format the code and fix what can be fixed
 	$(PYTHON) -m ruff check --fix-only
