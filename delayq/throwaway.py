@@ -44,7 +44,7 @@ class RedisServer:
     def __init__(self, *config: str, tcp: bool = False, env: Mapping[str, str] | None = None) -> None:
         """Choose folder and address; nothing is started yet."""
         # A unix socket's path may have about a hundred characters; a user's own folder for such files can be longer.
-        self.folder = Path(tempfile.mkdtemp(prefix="delayq-", dir="/tmp"))  # nosec B108  # a folder of its own
+        self.folder = Path(tempfile.mkdtemp(prefix="delayq-", dir="/tmp"))
         self.port = _free_port() if tcp else 0
         self._config = config
         self._env = dict(env or {})
