@@ -1,0 +1,115 @@
+"""The shim under a server: what it does to its clock and its disk, and what a power cut leaves."""
+
+import errno
+import time
+
+import pytest
+import redis
+
+from delayq.torture import shim
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def built(tmp_path):
+    try:
+        made = shim.build(tmp_path)
+    except shim.NoShimError as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server(built):
+    with RedisServer("--appendonly", "yes", "--appendfsync", "always", env=built.env) as started:
+        yield started
+
+
+@pytest.fixture
+def client(server):
+    with server.client() as made:
+        yield made
+
+
+@pytest.mark.parametrize("milliseconds", [-3_600_500, -1, 0, 1, 3_600_500])
+def test_the_clock_of_the_server_is_set(built, client, milliseconds):
+    built.shift(milliseconds)
+    before = time.time()
+    seconds, micros = client.time()
+    after = time.time()
+    assert before - 0.005 <= seconds + micros / 1e6 - milliseconds / 1000 <= after + 0.005
+
+
+def test_each_fsync_takes_longer(built, client):
+    built.slow(0.2)
+    began = time.monotonic()
+    client.set("a", 1)
+    assert time.monotonic() - began >= 0.2
+    built.slow(0)
+
+
+def test_a_power_cut_takes_what_had_not_reached_the_disk_and_no_more(built, server, client):
+    client.set("synced", 1)
+    client.config_set("appendfsync", "no")
+    before = time.monotonic_ns() // 1000
+    client.set("written", 1)
+    server.kill()
+    lost, since = built.cut_power(server.folder)
+    assert lost > 0
+    assert 0 < since < before
+    server.start()
+    assert client.keys("*") == [b"synced"]
+
+
+def test_a_power_cut_takes_nothing_that_was_answered_where_every_write_is_synced(built, server, client):
+    for number in range(100):
+        client.set(f"key-{number}", number)
+    server.kill()
+    assert built.cut_power(server.folder) == (0, 0)
+    server.start()
+    assert client.dbsize() == 100
+
+
+def test_a_full_disk_is_refused_and_accepted_again_when_it_has_room(built, server, client):
+    client.config_set("appendfsync", "everysec")
+    built.fail_writes(errno.ENOSPC)
+
+    def refused():
+        try:
+            client.set("a", 1)
+        except redis.ResponseError as error:
+            return "MISCONF" in str(error)
+        return False
+
+    wait_until(refused)
+    built.fail_writes(0)
+    wait_until(lambda: not refused())
+    server.restart()
+    assert client.get("a") == b"1"
+
+
+def test_after_a_failed_fsync_redis_refuses_until_it_is_started_again(built, server, client):
+    client.config_set("appendfsync", "everysec")
+    built.fail_syncs(errno.EIO)
+
+    def refused():
+        try:
+            client.set("a", 1)
+        except redis.ResponseError as error:
+            return "MISCONF" in str(error)
+        return False
+
+    wait_until(refused)
+    built.fail_syncs(0)
+    server.restart()
+    assert not refused()
+
+
+def test_it_says_why_there_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(shim.NoShimError, match=r"compiler|Linux"):
+        shim.build(tmp_path)
