@@ -1,0 +1,171 @@
+"""The verdict on a history: which of the twelve rules it breaks, and the least of it that shows so."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from delayq.torture.breach import RULES, Breach
+from delayq.torture.history import Fault, HistoryError, Line, read
+from delayq.torture.rules import EACH, repeated
+from delayq.torture.stories import Record, Step, gather
+from delayq.torture.whole import WHOLE
+
+TOLD = 3
+"""Violations of a rule that are told at length; the others are counted."""
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that was broken."""
+
+    rule: str
+    number: int
+    """Of the rule, from 1 to 12."""
+    id: str
+    """The message, '' for what concerns them all."""
+    text: str
+    history: list[str]
+    """The least of the history that shows it, a line each."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a history shows. Counts of messages, unless it says otherwise."""
+
+    right: bool
+    processes: int
+    lines: int
+    messages: int
+    deliveries: int
+    starts: int
+    settled: int
+    dead: int
+    in_doubt: int
+    """Calls that were never answered, or whose answer the server may have lost."""
+    faults: dict[str, int]
+    duplicates: int
+    """Starts that no failure asked for."""
+    explained: dict[str, int]
+    """Those of the duplicates that a fault explains, by its kind."""
+    broken: dict[str, int]
+    """Violations by rule."""
+    violations: list[Violation]
+    """The plainest of them."""
+    unchecked: list[str]
+    """What this history cannot show, a sentence each."""
+
+
+def find_files(places: Iterable[Path]) -> list[Path]:
+    """Return the files of histories: those named, and of a folder all that end in .jsonl."""
+    files: list[Path] = []
+    for place in places:
+        found = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
+        if not found or not all(file.is_file() for file in found):
+            raise HistoryError(f"{place}: no history there")
+        files += found
+    return files
+
+
+def check(places: Iterable[Path]) -> Verdict:
+    """Read histories and judge them; `HistoryError` if there is none."""
+    return judge(read(find_files(places)))
+
+
+def judge(lines: Iterable[tuple[str, Line]]) -> Verdict:
+    """Judge the lines of a history."""
+    record = gather(lines)
+    breaches: dict[str, list[Breach]] = defaultdict(list)
+    for breach in _find(record):
+        breaches[breach.rule].append(breach)
+    again = [found for story in record.stories.values() for found in repeated(record, story)]
+    steps = Counter(step.op for story in record.stories.values() for step in story.steps)
+    return Verdict(
+        right=not breaches,
+        processes=len(record.processes),
+        lines=record.lines,
+        messages=len(record.stories),
+        deliveries=steps["claim"],
+        starts=steps["start"],
+        settled=sum(any(step.op == "ack" and step.did for step in story.steps) for story in record.stories.values()),
+        dead=sum(len(story.dead) for story in record.stories.values()),
+        in_doubt=len(record.doubtful_claims) + _doubtful_calls(record),
+        faults=dict(Counter(fault.kind for fault in record.faults)),
+        duplicates=len(again),
+        explained=dict(Counter(why.kind for _, _, why in again if why)),
+        broken={rule: len(breaches[rule]) for rule in RULES if rule in breaches},
+        violations=[
+            Violation(
+                rule=rule,
+                number=RULES.index(rule) + 1,
+                id=breach.id,
+                text=breach.text,
+                history=list(_told(record, breach)),
+            )
+            for rule in RULES
+            for breach in sorted(breaches.get(rule, ()), key=lambda breach: len(breach.steps))[:TOLD]
+        ],
+        unchecked=_unchecked(record),
+    )
+
+
+def _find(record: Record) -> Iterator[Breach]:
+    for story in record.stories.values():
+        for rule in EACH:
+            yield from rule(record, story)
+    for whole in WHOLE:
+        yield from whole(record)
+
+
+def _doubtful_calls(record: Record) -> int:
+    doubtful = (step for story in record.stories.values() for step in story.steps if step.outcome == "unknown")
+    return len({(step.process, step.call) for step in doubtful})
+
+
+def _told(record: Record, breach: Breach) -> Iterator[str]:
+    """Yield the steps of a violation in order, with the faults that came between."""
+    if not breach.steps:
+        return
+    first, last = min(step.began for step in breach.steps), max(step.began for step in breach.steps)
+    lines: list[Step | Fault] = list(dict.fromkeys(breach.steps))
+    lines += [fault for fault in record.faults if fault.at <= last and fault.until >= first]
+    for line in sorted(lines, key=lambda line: line.began if isinstance(line, Step) else line.at):
+        if isinstance(line, Step):
+            yield str(line)
+        else:
+            whose = line.process or "server or network"
+            yield f"{line.at / 1e6:.6f} {(line.until - line.at) / 1000:+10.1f} ms  {whose:<12} fault: {line.kind}"
+
+
+def _unchecked(record: Record) -> list[str]:
+    found = []
+    if record.final is None:
+        found.append("no final scan: not checked are loss, the dead letter, counters, liveness and leftovers")
+    if record.rules is None:
+        found.append("no rules of the queue: liveness is not checked")
+    if record.rolled_back:
+        found.append("the server lost writes: not checked are counters and the order of attempts and leases")
+    return found
+
+
+def tell(verdict: Verdict) -> Iterator[str]:
+    """Yield a verdict as text, a line each."""
+    yield (
+        f"{verdict.messages:,} messages, {verdict.deliveries:,} deliveries and {verdict.starts:,} starts in "
+        f"{verdict.lines:,} lines of {verdict.processes} processes, {verdict.in_doubt:,} calls in doubt"
+    )
+    if verdict.faults:
+        yield "faults: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(verdict.faults.items()))
+    if verdict.duplicates:
+        why = ", ".join(f"{count:,} by {kind}" for kind, count in sorted(verdict.explained.items())) or "none explained"
+        yield f"duplicates: {verdict.duplicates:,} ({why})"
+    yield from verdict.unchecked
+    for violation in verdict.violations:
+        whose = f" of {violation.id}" if violation.id else ""
+        yield f"VIOLATION of rule {violation.number}, {violation.rule}{whose}: {violation.text}"
+        yield from (f"    {line}" for line in violation.history)
+    if verdict.broken:
+        yield "broken: " + ", ".join(f"{rule} {count:,}" for rule, count in verdict.broken.items())
+    else:
+        yield "right: all twelve rules hold" if not verdict.unchecked else "right, as far as it was checked"
