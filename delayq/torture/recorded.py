@@ -151,8 +151,10 @@ def _receipts(held: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _entries(entries: Sequence[str]) -> dict[str, list[Any]]:
-    ids, _, tokens = zip(*(entry.rpartition(":") for entry in entries), strict=True) if entries else ((), (), ())
-    return {"ids": list(ids), "tokens": list(map(int, tokens))}
+    """Return ids and tokens of entries of the dead letter, each `id:token` or an id alone."""
+    parts = [entry.rpartition(":") for entry in entries]
+    named = [(id, int(token)) if token.isdecimal() and id else (id + colon + token, 0) for id, colon, token in parts]
+    return {"ids": [id for id, _ in named], "tokens": [token for _, token in named]}
 
 
 def _time(due: str | int) -> int:

@@ -184,11 +184,11 @@ def dead_letter(record: Record, story: Story) -> Breaches:
 
 def doubt(record: Record, story: Story) -> Breaches:
     """A call in doubt was carried out or was not: no life begins while another lasts."""
-    if record.doubtful_claims or record.purges:  # it may have been delivered and have died unseen
+    if story.dead or record.purges or record.rolled_back:  # it may have ended in between
         return
     sends = [step for step in story.of("send") if step.did and step.digit == "1"]
     for before, after in pairwise(sends):
-        ends = story.of("ack", "cancel", "reject", "nack", "claim", "redrive", "dead_purge")
+        ends = story.of("ack", "cancel", "redrive", "dead_purge")
         if before.ended < after.began and not any(
             step.may and step.began < after.ended and step.ended > before.began for step in ends
         ):

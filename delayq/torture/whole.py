@@ -41,11 +41,11 @@ def whole_calls(record: Record) -> Breaches:
         sends = story.of("send")
         if len(sends) == 1 and sends[0].outcome == "unknown" and not sends[0].replaces:
             batches[sends[0].process, sends[0].call].append(story)
-    if record.final is None or record.rolled_back or record.purges:
+    if record.final is None or record.rolled_back or record.purges or record.final.counters.get("trimmed"):
         return
     for (process, call), stories in batches.items():
         there = [story for story in stories if story.living or story.dead or len(story.steps) > 1]
-        if there and len(there) < len(stories) and not record.doubtful_claims:
+        if there and len(there) < len(stories):
             gone = next(story for story in stories if story not in there)
             text = f"call {call} of {process} was carried out in part: {len(there)} of {len(stories)} messages"
             yield Breach("doubt", gone.id, text, (gone.steps[0], *there[0].steps))
