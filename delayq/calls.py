@@ -33,7 +33,7 @@ from delayq.answers import (
     read_tail,
 )
 from delayq.keys import Keys
-from delayq.script import MOST_IDS, Script, script
+from delayq.script import MOST_IDS, Script, names, script
 
 MOST_RUNS = 1000
 """Runs the ledger keeps."""
@@ -281,6 +281,11 @@ class Calls:
             found = script(name)
             known = self._known[name] = (found, tuple(getattr(self.keys, part) for part in found.parts))
         return Call(known[0], known[1], args, parse)
+
+
+def preload() -> list[Command[bool]]:
+    """Load every script ahead, for users that may not load what is missing."""
+    return [Command(("SCRIPT", "LOAD", script(name).text), bool) for name in names()]
 
 
 def _flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:

@@ -23,6 +23,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -47,6 +48,7 @@ Patience = Callable[[], bool]
 _PASSING = re.compile(r"\b(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|NOREPLICAS)\b|loading the dataset")
 _PASSING_TYPES = (ReadOnlyError, TryAgainError, ClusterDownError, MasterDownError)
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
+_FORBIDDEN = re.compile(r"can't run this command.*@user_script:(\d+)|@user_script:(\d+).*can't run this command")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
@@ -207,8 +209,15 @@ def _load(waiting: list[_Sent]) -> Generator[Exchange | Pause, list[Any] | Excep
     trouble: RedisError | None = next((reply for reply in loaded if isinstance(reply, RedisError)), None)
     for one in waiting:
         if trouble and isinstance(one.answer, NoScriptError) and not _may_pass(one, trouble):
-            one.answer, one.open = trouble, False
+            one.answer, one.open = _unknown(one, trouble), False
     return trouble
+
+
+def _unknown(sent: _Sent, trouble: RedisError) -> Exception:
+    """Return the error of a call whose script could not be loaded."""
+    if not isinstance(trouble, NoPermissionError):
+        return trouble
+    return ServerError(f"{sent.name}: Redis has not this script, and {trouble}: an admin loads all with delayq preload")
 
 
 def _may_pass(sent: _Sent, error: RedisError) -> bool:
@@ -246,8 +255,16 @@ def _result(sent: _Sent) -> Any:
             return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
         if _full(answer):
             return QueueFullError("Redis is out of memory (maxmemory); nothing was stored")
-        return ServerError(f"{sent.name}: {text[:200]}")
+        return ServerError(f"{sent.name}: {_told(sent.request, text)}")
     try:
         return sent.request.parse(answer)
     except DelayqError as error:
         return error
+
+
+def _told(request: Request, text: str) -> str:
+    """Return what the server said; of a command that a script may not run, Redis before 7.2 gives only the line."""
+    line = _FORBIDDEN.search(text)
+    if line is None or not isinstance(request, Call):
+        return text[:200]
+    return f"this user has no permissions to run the {request.script.commands_at(int(line[1] or line[2]))} command"

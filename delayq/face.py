@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from delayq.calls import Calls
+from delayq.calls import Calls, preload
 from delayq.codec import Codec, find_codec
 from delayq.config import QueueOptions, find_url, read_settings
 from delayq.doctor import OPENING, check, opening
 from delayq.errors import DelayqError, ServerError, UnavailableError
 from delayq.keys import Keys, check_name
 from delayq.message import Tools
-from delayq.operation import Operation, begun
+from delayq.operation import Operation, begun, together
 from delayq.twins import twin
 
 if TYPE_CHECKING:
@@ -77,6 +77,13 @@ class BlockingFace(Face[T]):
         if not self._opened:
             self._check(self._executor.run(self._opening()))
 
+    def preload(self) -> int:
+        """Load every script of delayq into Redis, for users whose rights do not include it; returns how many.
+
+        They serve all queues of the server, until it restarts. Harmless at any time.
+        """
+        return len(self._executor.perform(together(preload())))
+
     def _perform(self, operation: Operation[R]) -> R:
         if not self._opened:
             operation, writes = begun(operation)
@@ -101,6 +108,10 @@ class AsyncFace(Face[T]):
     async def open(self) -> None:
         if not self._opened:
             self._check(await self._executor.run(self._opening()))
+
+    @twin(BlockingFace.preload)
+    async def preload(self) -> int:
+        return len(await self._executor.perform(together(preload())))
 
     async def _perform(self, operation: Operation[R]) -> R:
         if not self._opened:

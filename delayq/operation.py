@@ -5,7 +5,7 @@ An executor carries an operation out with `perform`; so each is written once for
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from delayq.calls import Call, Command
@@ -61,3 +61,8 @@ def single(call: Call[T] | Command[T]) -> Operation[T]:
     """Return the operation of one call."""
     (answer,) = yield [call]
     return answer  # type: ignore[no-any-return]  # the answer of a Call[T] is a T
+
+
+def together(calls: Sequence[Call[T] | Command[T]]) -> Operation[list[T]]:
+    """Return the operation of several calls in one round trip."""
+    return (yield calls)

@@ -26,6 +26,18 @@ class Script:
     parts: tuple[str, ...]
     executes_once: bool
 
+    def commands_at(self, line: int) -> str:
+        """Return the commands on a line of the text, as the server's errors point to it: "'llen' or 'rpush'"."""
+        found = re.findall(r"redis\.p?call\('(\w+)'", self.text.decode().splitlines()[line - 1])
+        return " or ".join(f"'{name.lower()}'" for name in dict.fromkeys(found))
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of all scripts."""
+    folder = files("delayq").joinpath("lua").iterdir()
+    return tuple(sorted(path.name.removesuffix(".lua") for path in folder if path.name.endswith(".lua")))
+
 
 @cache
 def script(name: str) -> Script:

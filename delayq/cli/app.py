@@ -38,6 +38,10 @@ COMMANDS = {
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
         "purge": ("delayq.cli.steer:purge", "Delete every message of a queue."),
     },
+    "Guard": {
+        "acl": ("delayq.cli.acl:acl", "Print the rights in Redis that a role needs."),
+        "preload": ("delayq.cli.acl:preload", "Load the scripts into Redis, for users that may not."),
+    },
     "Bulk data": {
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },

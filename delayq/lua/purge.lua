@@ -12,8 +12,8 @@ if past then return past end
 
 local purged = redis.call('HLEN', KEYS[7])
 local logged, now = logging(meta, events), math.floor(clock(override) / 1000)
+redis.call('UNLINK', unpack(KEYS, 1, 11)) -- first, for it may be what access rights refuse
 begin(replies, slot)
-redis.call('UNLINK', unpack(KEYS, 1, 11))
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs')
 redis.call('HINCRBY', meta, 'purged', purged)
 if purged > 0 then log(events, logged, 'purged', now, 'count', purged) end

@@ -1,0 +1,425 @@
+"""Each role may do what the handbook's table says and nothing else; what is refused changes nothing."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+
+import delayq
+from delayq import DelayQueue, NewMessage, ServerError, State
+from delayq.acl.rules import Role, rules
+from delayq.config import read_settings
+from delayq.executor import Executor, open_executor
+from delayq.script import names, script
+from tests.lua.tables import TABLES
+from tests.support.faces import Asyncio, Blocking
+from tests.support.redis_server import RedisServer
+from tests.support.scripts import observe, observe_replies, plant
+from tests.support.waiting import wait_until
+
+SCRIPTS = {
+    Role.PRODUCER: {"send", "cancel", "reschedule", "end_run"},
+    Role.CONSUMER: {
+        *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
+        *("ack", "nack", "extend", "release", "reject"),
+        *("counts", "get", "page"),
+    },
+    Role.INSPECTOR: {"counts", "get", "page", "snapshot"},
+    Role.ADMIN: set(names()),
+}
+"""The scripts that each role is for."""
+PLAIN = {
+    Role.PRODUCER: {"hsetnx", "sadd", "sismember"},
+    Role.CONSUMER: {"hsetnx", "sadd", "blpop"},
+    Role.INSPECTOR: {"sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
+}
+"""What each role sends beside scripts, and beside what all need."""
+READ_PARTS = {
+    Role.PRODUCER: set(),
+    Role.CONSUMER: set(),
+    Role.INSPECTOR: {"events", "runs", "refusals", "archives"},
+}
+"""Parts that each role uses beside those of its scripts."""
+ALL_NEED = {"ping", "select", "client|setname", "evalsha", "info", "time"}
+BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend")}
+"""What the rights of a role cover though no method of delayq leads there: it has no message in its hands."""
+
+roles = pytest.mark.parametrize("role", Role)
+
+
+def url_of(server: RedisServer, user: str) -> str:
+    return server.url.replace("unix://", f"unix://{user}:secret@")
+
+
+def grant(admin: redis.Redis, user: str, *granted: Role, queue: str | None = None) -> None:
+    admin.acl_deluser(user)
+    admin.execute_command("ACL", "SETUSER", user, "on", ">secret", *rules(granted, prefix="delayq", queue=queue))
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RedisServer]:
+    """A server with a user of each role, named for it, and with the scripts loaded."""
+    with RedisServer() as server:
+        with server.client() as admin:
+            for role in Role:
+                grant(admin, role, role)
+        yield server
+
+
+@pytest.fixture
+def admin(guarded) -> Iterator[redis.Redis]:
+    """A client that may do everything, on the emptied server."""
+    with guarded.client() as client, DelayQueue("reminders", redis=client) as queue:
+        client.flushall()
+        queue.preload()
+        yield client
+
+
+# The files
+
+
+def commands_of(name: str) -> set[str]:
+    return {found.lower() for found in re.findall(r"redis\.p?call\('(\w+)'", script(name).text.decode())}
+
+
+def granted(role: Role, sign: str) -> list[str]:
+    text = files("delayq").joinpath("acl", f"{role}.acl").read_text()
+    return [line.removeprefix(sign) for line in text.splitlines() if line.startswith(sign)]
+
+
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER, Role.INSPECTOR])
+def test_a_role_has_the_commands_and_parts_of_its_scripts_and_no_other(role):
+    commands = set().union(*map(commands_of, SCRIPTS[role])) | PLAIN[role] | ALL_NEED
+    parts = {part for name in SCRIPTS[role] for part in script(name).parts} | READ_PARTS[role]
+    assert sorted(granted(role, "+")) == sorted(commands)
+    assert sorted(granted(role, "~")) == sorted(["PREFIX:queues", *(f"PREFIX:{{QUEUE}}:{part}" for part in parts)])
+
+
+def plain_commands() -> set[str]:
+    """Return every command that the package sends as such, but for what demo and torture do to their own servers."""
+    found = set()
+    for path in Path(delayq.__file__).parent.rglob("*.py"):
+        if {"demo", "torture"} & set(path.parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "Command"
+                and isinstance(node.args[0], ast.Tuple)
+            ):
+                words = node.args[0].elts
+                if words and isinstance(words[0], ast.Constant):
+                    found.add(words[0].value.lower())
+    return found
+
+
+def test_an_admin_has_every_command_that_delayq_uses():
+    used = plain_commands().union(*map(commands_of, names()))
+    assert {"blpop", "script", "xtrim", "hset"} <= used
+    assert used <= {command.partition("|")[0] for command in granted(Role.ADMIN, "+")}
+
+
+@roles
+def test_no_role_is_given_what_none_needs(role, guarded, admin):
+    with redis.Redis.from_url(url_of(guarded, role)) as client:
+        for line in (
+            *("KEYS *", "SCAN 0", "FLUSHALL", "FLUSHDB", "CONFIG GET *", "CONFIG SET maxmemory 1", "EVAL 'return 1' 0"),
+            *("SCRIPT FLUSH", "SCRIPT KILL", "ACL LIST", "ACL SETUSER x", "SHUTDOWN", "MONITOR"),
+            *("CLIENT LIST", "CLIENT KILL x", "SWAPDB 0 1", "PUBLISH a b", "GET foreign", "HGET foreign a", "SAVE"),
+            *("HSET delayq:foreign a b", "HGET other:{reminders}:messages a", "DEL delayq:{reminders}:messages"),
+        ):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*shlex.split(line))
+        if role is not Role.ADMIN:
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.script_load("return 1")
+
+
+# The scripts: allowed they do what their tables say, refused they do nothing
+
+
+@pytest.fixture(scope="module")
+def executors(guarded) -> Iterator[dict[Role, Executor]]:
+    made = {role: open_executor({"url": url_of(guarded, role)}, read_settings({})) for role in Role}
+    yield made
+    for executor in made.values():
+        executor.close()
+
+
+@roles
+@pytest.mark.parametrize("name", TABLES)
+def test_a_script_is_carried_out_or_refused_as_a_whole(role, name, admin, executors):
+    executor, observer = executors[role], Executor(admin, deadline=1, owned=False)
+    for case in TABLES[name]:
+        admin.delete(*admin.keys("*") or ["none"])
+        plant(observer, case.before)
+        if name in SCRIPTS[role] or (role, name) in BY_HAND:
+            if isinstance(case.answer, type):
+                with pytest.raises(case.answer):
+                    executor.call(case.call)
+            else:
+                assert executor.call(case.call) == case.answer, case.name
+            assert observe(observer) == case.after, case.name
+            continue
+        (answer,) = executor.run([case.call])
+        if case.before != case.after:
+            assert isinstance(answer, ServerError), case.name
+        if isinstance(answer, ServerError):
+            assert is_told(str(answer), name), str(answer)
+            assert not observe_replies(observer)
+        assert observe(observer) == case.before, case.name
+
+
+def is_told(text: str, name: str) -> bool:
+    """Tell whether an error says in one line which call lacks which right."""
+    keys = f"{name}: this user has no permissions to access one of the keys used as arguments"
+    commands = rf"{name}: this user has no permissions to run the ('\w+( or )?)+' command"
+    return text == keys or re.fullmatch(commands, text) is not None
+
+
+# The public operations
+
+
+class Operation(NamedTuple):
+    """One row of the table: what is called, to be true where it worked."""
+
+    call: Callable[[Any], Any]
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+def consumed(queue: Any) -> bool:
+    """Consume until the ready message has come."""
+    seen: list[Any] = []
+    queue.callback(lambda message: seen.append(message.id))
+    queue.run(burst=True)
+    return seen == ["ready"]
+
+
+def settled(queue: Any) -> bool:
+    """Settle by hand in every way; each brings the message back but the last."""
+    for settle in (
+        lambda message: message.extend("1m") and message.release(),
+        lambda message: message.nack(delay=0.05),
+        lambda message: message.reject("no such user"),
+    ):
+        with queue.lease(block=5) as message:
+            assert message.id == "ready"
+            assert settle(message)
+    return True
+
+
+def started(queue: Any) -> bool:
+    """Start in the background, wait for a wake-up, and stop; a consumer without the rights never gets there."""
+    seen: list[Any] = []
+    queue.callback(lambda message: seen.append(message.id))
+    queue.start_consume()
+    wait_until(lambda: seen, 5)
+    queue.stop_consume()
+    return True
+
+
+OPERATIONS = {
+    "send_delay_msg": Operation(lambda q: q.send_delay_msg(1, "1h", id="new", headers={"a": "b"}).new),
+    "send_schedule_msg": Operation(lambda q: q.send_schedule_msg(1, delayq.clock.moment(2**41), id="new").new),
+    "send_many": Operation(
+        lambda q: q.send_many([NewMessage(1, id="pending"), NewMessage(2, id="retry")], replace=True, run="nightly").ids
+    ),
+    "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
+    "reschedule": Operation(lambda q: q.reschedule("ready", "1h") == "rescheduled"),
+    "end_run": Operation(lambda q: q.end_run("nightly", refusals=[("x", "no such user")]).refused == 1),
+    "runs": Operation(lambda q: [info.run for info in q.runs()] == ["nightly"]),
+    "refusals": Operation(lambda q: q.refusals("nightly") == []),
+    "lease": Operation(settled),
+    "run": Operation(consumed),
+    "start_consume": Operation(started),
+    "get": Operation(lambda q: q.get("pending").id == "pending" and q.get("rejected").reason == "no such user"),
+    "counts": Operation(lambda q: q.counts().dead == 1),
+    "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
+    "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 1]),
+    "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
+    "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),
+    "dead.redrive": Operation(lambda q: q.dead.redrive("rejected").redriven == 1),
+    "dead.purge": Operation(lambda q: q.dead.purge(everything=True) == 1),
+    "purge": Operation(lambda q: q.purge() == 4),
+    "open": Operation(lambda q: q.open() is None),
+    "open with events or dedupe_window": Operation(
+        lambda q: q.open() is None, {"events": False, "dedupe_window": "1h"}
+    ),
+    "preload": Operation(lambda q: q.preload() == len(names())),
+}
+
+
+def handbook() -> dict[str, dict[Role, bool]]:
+    """Return the table of the handbook: operation, role, whether it is allowed."""
+    page = files("delayq").joinpath("docs", "security.md").read_text()
+    (head, rows) = re.findall(r"^\| operation (\|.*)\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)[0]
+    columns = [Role(cell.strip()) for cell in head.strip("|\n").split("|")]
+    table = {}
+    for row in rows.splitlines():
+        name, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        assert set(cells) <= {"yes", "no"}
+        table[name.replace("`", "")] = {role: cell == "yes" for role, cell in zip(columns, cells, strict=True)}
+    return table
+
+
+ALLOWED = handbook()
+
+
+def test_the_table_holds_every_public_operation():
+    assert set(ALLOWED) == set(OPERATIONS)
+    public = {name for name, member in inspect.getmembers(DelayQueue, inspect.isfunction) if not name.startswith("_")}
+    elsewhere = {"callback", "stop_consume", "close"}  # nothing is sent by the first; the others end what others began
+    assert {name.partition(" ")[0] for name in OPERATIONS if "." not in name} == public - elsewhere
+    dead = {name for name, _ in inspect.getmembers(delayq.DeadLetter, inspect.isfunction) if not name.startswith("_")}
+    assert {name.partition(".")[2] for name in OPERATIONS if "." in name} == dead
+
+
+@pytest.fixture
+def scene(admin) -> None:
+    """A queue with a message in each state, its event log on."""
+    with DelayQueue("reminders", redis=admin, events=True) as queue:
+        queue.send_many([NewMessage(id, id=id) for id in ("active", "rejected", "failed")], run="nightly", retries=1)
+        with queue.lease(n=3) as leased:
+            held = {message.id: message for message in leased}
+            held["rejected"].reject("no such user")
+            held["failed"].nack(delay="1h")
+            held["active"]._holding.settled = True  # it stays leased
+        queue.send_many([NewMessage("later", id="pending", delay="1h"), NewMessage("now", id="ready")])
+        with queue.lease() as message:
+            message.release()
+
+
+def contents(client: redis.Redis) -> dict[bytes, Any]:
+    """Return what is stored, but for what calls remember of themselves: one that found nothing to do is one too."""
+    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b":replies")}
+
+
+@pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
+def face(request) -> Iterator[Any]:
+    made = request.param()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def open_as(guarded, face) -> Callable[..., Any]:
+    """`open_as(role)` opens the queue as a user of that role."""
+    return lambda role, **options: face.open("reminders", url=url_of(guarded, role), **options)
+
+
+@roles
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.usefixtures("scene")
+def test_an_operation_is_allowed_or_refused_as_the_handbook_says(open_as, role, name, admin, caplog):
+    operation = OPERATIONS[name]
+    queue = open_as(role, **operation.options)
+    before = contents(admin)
+    try:
+        if ALLOWED[name][role]:
+            assert operation.call(queue)
+        elif name in ("run", "start_consume"):
+            queue.callback(lambda message: None)
+            queue.start_consume()
+            wait_until(lambda: "no permissions" in caplog.text)
+            queue.stop_consume()
+        else:
+            with pytest.raises(ServerError, match="this user has no permissions to ") as caught:
+                operation.call(queue)
+            assert len(str(caught.value).splitlines()) == 1
+            assert re.match(r"\w+: ", str(caught.value))
+        if not ALLOWED[name][role]:
+            assert contents(admin) == before
+    finally:
+        queue.close()
+
+
+# What the table does not tell
+
+
+def test_roles_add_up(guarded, admin):
+    grant(admin, "both", Role.PRODUCER, Role.CONSUMER)
+    done = []
+    with DelayQueue("reminders", url=url_of(guarded, "both")) as queue:
+
+        @queue.callback
+        def follow_up(message):
+            done.append(message.payload)
+            if message.payload == 1:
+                queue.send_delay_msg(2)
+
+        queue.send_delay_msg(1)
+        queue.run(burst=True)
+    assert done == [1, 2]
+
+
+def test_a_producer_wakes_a_consumer_that_waits(guarded, admin):
+    seen = []
+    with (
+        DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=seen.append, tick="1h") as consumer,
+        DelayQueue("reminders", url=url_of(guarded, Role.PRODUCER)) as producer,
+    ):
+        consumer.start_consume()
+        wait_until(lambda: admin.info("clients")["blocked_clients"] == 1)
+        producer.send_delay_msg(1)
+        wait_until(lambda: seen)
+
+
+def test_the_rights_end_at_the_queue(guarded, admin):
+    for role in Role:
+        grant(admin, "narrow", role, queue="reminders")
+        with DelayQueue("reminders2", url=url_of(guarded, "narrow")) as other, pytest.raises(ServerError):
+            other.counts() if role is Role.INSPECTOR else other.send_delay_msg(1) if role is not Role.CONSUMER else (
+                other.lease()
+            )
+        assert not [key for key in admin.keys("*") if b"{reminders2}" in key and b"meta" not in key]
+
+
+def test_an_id_that_is_spent_waits_for_a_consumer(guarded, admin):
+    with DelayQueue("reminders", redis=admin) as all_rights:
+        all_rights.send_delay_msg(1, id="bill-7", retries=0)
+        with all_rights.lease() as message:
+            call = all_rights._tools.calls.nack([delayq.calls.Failure(*message._holding.receipt, 50, "boom")])
+            assert all_rights._executor.call(call) == "2"  # spent, and not collected
+            message._holding.settled = True
+        before = contents(admin)
+        with DelayQueue("reminders", url=url_of(guarded, Role.PRODUCER)) as producer:
+            with pytest.raises(ServerError, match="collect_garbage: this user has no permissions"):
+                producer.send_delay_msg(2, id="bill-7")
+            assert contents(admin) == before
+            with DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=print) as consumer:
+                consumer.run(burst=True)
+            assert producer.send_delay_msg(2, id="bill-7").new
+
+
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER, Role.INSPECTOR])
+def test_a_missing_script_is_told_and_an_admin_loads_it(role, guarded, admin, face):
+    calls = {Role.PRODUCER: "send_delay_msg", Role.CONSUMER: "lease", Role.INSPECTOR: "counts"}
+    queue = face.open("reminders", url=url_of(guarded, role))
+    ask = {"send_delay_msg": lambda: queue.send_delay_msg(1), "lease": lambda: queue.lease(), "counts": queue.counts}
+    ask[calls[role]]()
+    admin.script_flush()
+    before = contents(admin)
+    with pytest.raises(ServerError, match=r"^\w+: Redis has not this script, and .*'script\|load'.* delayq preload$"):
+        ask[calls[role]]()
+    assert contents(admin) == before
+    with DelayQueue("any", url=url_of(guarded, Role.ADMIN)) as loader:
+        assert loader.preload() == len(names())
+    ask[calls[role]]()
+    assert b"delayq:{any}:meta" not in admin.keys("*")
+    queue.close()
+
+
+def test_scripts_are_preloaded_into_the_embedded_redis_too():
+    with DelayQueue("reminders", url="memory://preloaded") as queue:
+        assert queue.preload() == len(names())
+        assert queue.send_delay_msg(1).new
