@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.model.machine", "tests.model.model", "tests.model.player", "tests.model.scan")
+pytest.register_assert_rewrite(
+    "tests.model.laws", "tests.model.machine", "tests.model.model", "tests.model.player", "tests.model.scan"
+)

@@ -53,6 +53,11 @@ class Scan:
 
 
 def read(executor: Executor, calls: Calls, *, after: int = 0) -> Scan:
+    return Scan(*executor.run(reading(calls, after=after)))
+
+
+def reading(calls: Calls, *, after: int = 0) -> list[Any]:
+    """Return what is asked for a scan, in the order of its fields."""
     keys = calls.keys
     requests: list[Any] = [calls.counts()]
     requests += [Command(("HGETALL", getattr(keys, part)), _fields) for part in _HASHES]
@@ -60,7 +65,7 @@ def read(executor: Executor, calls: Calls, *, after: int = 0) -> Scan:
     requests += [Command(("LRANGE", getattr(keys, part), 0, -1), _texts) for part in _LISTS]
     requests += [Command(("SMEMBERS", keys.garbage), lambda answer: set(_texts(answer)))]
     requests += [calls.events(after + 1, limit=1000)]
-    return Scan(*executor.run(requests))
+    return requests
 
 
 def check(scan: Scan, model: Model, now: int) -> None:
@@ -69,15 +74,15 @@ def check(scan: Scan, model: Model, now: int) -> None:
     messages, dead = model.messages.values(), model.dead
     assert scan.messages == {m.id: m.payload for m in messages}
     assert scan.retries == {m.id: b"%d" % m.left for m in messages}
-    assert scan.deliveries == {m.id: _record(m) for m in messages if m.promoted}
+    assert scan.deliveries == {m.id: record(m) for m in messages if m.promoted}
     assert scan.headers == {m.id: m.headers for m in messages if m.headers}
     assert scan.errors == {m.id: m.error.encode() for m in messages if m.error}
     assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
     assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}
     assert scan.garbage == set(model.ids("garbage"))
     assert scan.dead == {entry: death.at for entry, death in dead.items()}
-    assert scan.dead_messages == {entry: _tombstone(death) for entry, death in dead.items()}
-    assert scan.dead_ids == _tokens_by_id(dead)
+    assert scan.dead_messages == {entry: tombstone(death) for entry, death in dead.items()}
+    assert scan.dead_ids == tokens_by_id(dead)
     assert scan.done == model.done
     assert scan.runs == {run: _record_of_run(model, run) for run in model.runs}
     _lists_keep_their_order(scan.ready, model.ready)
@@ -139,17 +144,17 @@ def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
     }
 
 
-def _record(m: Message) -> bytes:
+def record(m: Message) -> bytes:
     return f"{m.state} {m.due} {m.attempts} {m.first} {m.token} {m.holder}".encode()
 
 
-def _tombstone(death: Dead) -> bytes:
+def tombstone(death: Dead) -> bytes:
     m, reason, error = death.message, death.reason.encode(), death.error.encode()
     line = f"{m.attempts} {m.retries} {m.due} {death.at} {len(reason)} {len(error)} {len(m.headers)}\n"
     return line.encode() + reason + error + m.headers + m.payload
 
 
-def _tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
+def tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
     tokens: dict[str, list[str]] = {}
     for death in dead.values():
         tokens.setdefault(death.message.id, []).append(str(death.message.token))

@@ -1,0 +1,92 @@
+"""What must hold of every move, said without the model's knowledge of how each call works."""
+
+from __future__ import annotations
+
+from delayq.states import TRANSITIONS
+from tests.model.model import Message, Model
+from tests.model.world import NOW, Memory
+
+_NAMES = {"leased": "active"}
+_ALLOWED = {(one.script, one.source, one.target) for one in TRANSITIONS}
+ALIKE = ("life", "state", "due", "left", "attempts", "first", "token", "until", "payload", "error")
+
+
+def check(script: str, before: Model, after: Model, memory: Memory) -> None:
+    """Look at one move: what stood before it, what is stored after it (the model has been compared with that)."""
+    for id in before.messages.keys() | after.messages.keys():
+        _every_change_is_a_transition(script, id, before, after)
+    _what_has_ended_lies_in_the_dead_letter_or_was_settled(script, before, after)
+    _tokens_rise(before, after, memory)
+    _nothing_is_early(before, after)
+    _no_more_deliveries_than_retries_allow(after)
+
+
+def check_unchanged(before: Model, after: Model) -> None:
+    """Say that nothing is stored otherwise, as the server has found: the model must think so too."""
+    assert before.dead.keys() == after.dead.keys()
+    assert before.messages == after.messages
+    assert (before.token, before.done) == (after.token, after.done)
+
+
+def _state(message: Message | None) -> str | None:
+    return message and _NAMES.get(message.state, message.state)
+
+
+def _every_change_is_a_transition(script: str, id: str, before: Model, after: Model) -> None:
+    was, is_now = before.messages.get(id), after.messages.get(id)
+    if script == "purge":
+        assert is_now is None
+        return
+    if was == is_now:
+        return
+    if was and is_now and was.life == is_now.life and was.state == is_now.state:
+        assert script in {"extend", "ready_to_unack", "reschedule"}, f"{script} changes {id}, which is {was.state}"
+        return
+    if was and is_now and was.life != is_now.life:
+        assert script == "send", f"{script} begins a new life of {id}"
+    target = _state(is_now)
+    if was and not is_now and len(after.dead) > len(before.dead):
+        target = "dead"
+    source = _state(was)
+    if is_now and not was and script == "redrive":
+        source = "dead"
+    assert (script, source, target) in _ALLOWED, f"{script} moves {id} from {source} to {target}"
+
+
+def _what_has_ended_lies_in_the_dead_letter_or_was_settled(script: str, before: Model, after: Model) -> None:
+    ended = [one for id, one in before.messages.items() if id not in after.messages]
+    died = after.dead.keys() - before.dead.keys()
+    if script in {"reject", "collect_garbage"}:
+        assert {(after.dead[entry].message.id, after.dead[entry].message.payload) for entry in died} == {
+            (message.id, message.payload) for message in ended
+        }
+    else:
+        assert not died
+        assert not ended or script in {"ack", "cancel", "purge"}, f"{script} makes {ended} vanish"
+
+
+def _tokens_rise(before: Model, after: Model, memory: Memory) -> None:
+    known = [0, before.token, *(receipt.token for held in memory.receipts for receipt in held)]
+    drawn = [m.token for id, m in after.messages.items() if m.token and m.token != _token(before, id)]
+    assert len(set(drawn)) == len(drawn), "two deliveries have one token"
+    assert all(token > max(known) for token in drawn), "a token has been given out before"
+
+
+def _token(model: Model, id: str) -> int:
+    return model.messages[id].token if id in model.messages else 0
+
+
+def _nothing_is_early(before: Model, after: Model) -> None:
+    for id, message in after.messages.items():
+        was = before.messages.get(id)
+        if was and was.state == "pending" and message.state != "pending" and message.life == was.life:
+            assert was.due <= NOW, f"{id} is delivered early"
+
+
+def _no_more_deliveries_than_retries_allow(after: Model) -> None:
+    for message in after.messages.values():
+        charged = message.attempts - (message.state == "leased")
+        if message.state == "garbage":
+            assert (message.left, message.attempts) == (0, message.retries + 1)
+        else:
+            assert charged + message.left == message.retries, f"{message.id} has {message.left} retries left"

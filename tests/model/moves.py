@@ -1,0 +1,218 @@
+"""The moves of the walk: which are possible in a world, the call each makes, and what the model makes of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from delayq.answers import Claimed
+from delayq.calls import Call, Calls, Failure, Outgoing, Receipt, Rejection
+from delayq.keys import Keys
+from delayq.script import MOST_IDS
+from tests.model.model import Model
+from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
+
+Move = tuple[Any, ...]
+
+KEYS = Keys.of("model", "walk")
+CALLS = Calls(KEYS, clock=lambda: NOW)
+LEASE = 2 * STEP
+ELSEWHERE = "a call"
+"""The slot of calls whose answer is not remembered from one world to the next."""
+LOST = "lost"
+"""The slot of the call whose reply was lost."""
+UNSENT = 0
+"""The sequence of a claim before the remembered one, which has the number one."""
+SCRIPTS = {
+    "promote": "pending_to_ready",
+    "claim": "ready_to_unack",
+    "replay": "ready_to_unack",
+    "overtaken": "ready_to_unack",
+    "expire": "unack_to_retry",
+    "collect": "collect_garbage",
+}
+
+
+class Rules(NamedTuple):
+    """What a walk is to try."""
+
+    ids: str = "ab"
+    clients: int = 2
+    memory: int = 2
+    """Receipts that a client remembers."""
+    wanted: tuple[int, ...] = (1, 2)
+    """Messages asked for in a claim."""
+    backs: int = 1
+    """How often the clock is set back."""
+    replays: bool = False
+    """Whether claims are sent again, and arrive late."""
+    losses: bool = False
+    """Whether a reply is lost and the call sent again later."""
+    window: bool = False
+    """Whether the dedupe window is on."""
+    without: tuple[str, ...] = ()
+
+
+def moves(state: State, rules: Rules) -> list[Move]:
+    """Return every move that is possible in a world."""
+    found: list[Move] = []
+    for id in rules.ids:
+        found += [("send", id, due, replace) for due in (0, STEP) for replace in (False, True)]
+        found += [("cancel", id), ("reschedule", id, 0), ("reschedule", id, STEP)]
+    found += [("promote",), ("expire",), ("collect",), ("purge",)]
+    receipts: dict[tuple[str, int], None] = {}
+    for number, client in enumerate(state.clients):
+        if client not in state.clients[:number]:  # those who know the same are the same
+            found += [("claim", number, wanted) for wanted in rules.wanted]
+            if client.claim is not None:
+                found += [("replay", number), ("overtaken", number)]
+            if client.receipts:
+                found.append(("crash", number))
+        receipts |= {(known.id, known.token): None for known in client.receipts}
+    for receipt in receipts:
+        found += [(kind, *receipt) for kind in ("ack", "extend", "release", "reject")]
+        found += [("nack", *receipt, delay) for delay in (0, STEP)]
+    for death in state.dead:
+        found += [("redrive", death.id, death.token), ("dead_purge", death.id, death.token)]
+    if state.lost:
+        found.append(("rerun",))
+    found += [("wait", shift) for shift in _shifts(state, rules)]
+    return [move for move in found if move[0] not in rules.without]
+
+
+def _shifts(state: State, rules: Rules) -> list[int]:
+    """Return the steps of the clock: to the next due time or deadline, and back."""
+    times = [life.due if life.state == "pending" else life.until for life in state.lives.values()]
+    coming = [at for at in times if at > 0]
+    return ([min(coming)] if coming else []) + ([-STEP] if state.backs < rules.backs else [])
+
+
+class Play(NamedTuple):
+    """A call as it is made in one world, and where its answer is remembered."""
+
+    call: Call[Any]
+    slot: str
+    sequence: int
+    packed: list[Any]
+    """For the server: the script and its arguments."""
+
+
+def play(state: State, move: Move) -> Play | None:
+    """Return the call of a move; None if it makes none."""
+    kind = move[0]
+    if kind in {"crash", "wait"}:
+        return None
+    if kind == "rerun":
+        assert state.lost
+        return _play(_true(state, state.lost[0]), LOST, 1)
+    if kind in {"claim", "replay", "overtaken"}:
+        return _play(("claim", *move[1:2], *(move[2:] or (1,))), claims_of(move[1]), _SEQUENCES[kind])
+    return _play(_true(state, move), ELSEWHERE, 1)
+
+
+_SEQUENCES = {"claim": 2, "replay": 1, "overtaken": UNSENT}
+
+
+def _true(state: State, move: Move) -> Move:
+    """Return a move with the token in the place of its rank."""
+    return (*move[:2], token_at(state, move[2]), *move[3:]) if move[0] in BY_TOKEN else move
+
+
+@lru_cache(100_000)
+def _play(move: Move, slot: str, sequence: int) -> Play:
+    call = _CALLS[move[0]](*move[1:])
+    args = [slot, str(sequence), *(one.decode() if isinstance(one, bytes) else str(one) for one in call.args)]
+    return Play(call, slot, sequence, [call.script.name, args])
+
+
+def _outgoing(id: str, due: int) -> Outgoing:
+    return Outgoing(id, due, 1, b"%s due in %d" % (id.encode(), due), b"")
+
+
+_COLLECTING: dict[str, Any] = {"limit": 100, "dead_max": 1000, "dead_ttl": 10**9}
+_CALLS: dict[str, Any] = {
+    "send": lambda id, due, replace: CALLS.send([_outgoing(id, due)], replace=replace, max_length=None),
+    "cancel": lambda id: CALLS.cancel([id]),
+    "reschedule": lambda id, due: CALLS.reschedule([(id, due)]),
+    "promote": lambda: CALLS.pending_to_ready(),
+    "expire": lambda: CALLS.unack_to_retry(),
+    "collect": lambda: CALLS.collect_garbage(**_COLLECTING, slot_ttl=10**9),
+    "purge": lambda: CALLS.purge(),
+    "claim": lambda _, wanted: CALLS.ready_to_unack(wanted, lease=LEASE, holder="w"),
+    "ack": lambda *receipt: CALLS.ack([Receipt(*receipt)]),
+    "nack": lambda id, token, delay: CALLS.nack([Failure(id, token, delay, "")]),
+    "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
+    "release": lambda *receipt: CALLS.release([Receipt(*receipt)]),
+    "reject": lambda *receipt: CALLS.reject([Rejection(*receipt, "no", "")]),
+    "redrive": lambda id, token: CALLS.redrive([f"{id}:{token}"], retries=None),
+    "dead_purge": lambda id, token: CALLS.dead_purge([f"{id}:{token}"]),
+}
+CALLED = tuple(SCRIPTS.get(kind, kind) for kind in _CALLS)
+"""The scripts that the moves call."""
+_MODEL: dict[str, Any] = {
+    "send": lambda model, id, due, replace: model.send(NOW, [_outgoing(id, due)], replace=replace, max_length=None),
+    "cancel": lambda model, id: model.cancel(NOW, [id]),
+    "reschedule": lambda model, id, due: model.reschedule(NOW, [(id, due)]),
+    "promote": lambda model: model.pending_to_ready(NOW, MOST_IDS),
+    "expire": lambda model: model.unack_to_retry(NOW, MOST_IDS),
+    "collect": lambda model: model.collect_garbage(NOW, **_COLLECTING),
+    "purge": lambda model: model.purge(),
+    "ack": lambda model, *receipt: model.ack(NOW, [Receipt(*receipt)], discarded=False),
+    "nack": lambda model, id, token, delay: model.nack(NOW, [Failure(id, token, delay, "")]),
+    "extend": lambda model, *receipt: model.extend(NOW, [Receipt(*receipt)], lease=LEASE),
+    "release": lambda model, *receipt: model.release([Receipt(*receipt)]),
+    "reject": lambda model, *receipt: model.reject(NOW, [Rejection(*receipt, "no", "")]),
+    "redrive": lambda model, id, token: model.redrive(NOW, [f"{id}:{token}"], retries=None),
+    "dead_purge": lambda model, id, token: model.dead_purge([f"{id}:{token}"]),
+}
+
+
+def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
+    """Make a move in the model and in the memory of the clients; returns what the call must answer."""
+    kind = move[0]
+    if kind == "rerun":
+        assert state.lost
+        return state.lost[1]
+    if kind not in {"claim", "replay", "overtaken"}:
+        return _MODEL[kind](model, *_true(state, move)[1:])
+    deliveries, client = [], move[1]
+    if kind == "claim":
+        waiting = {name: offered(model, getattr(state, name), name) for name in ("ready", "retry")}
+        deliveries = model.ready_to_unack(NOW, move[2], LEASE, "w", **waiting)
+        memory.claims[client] = [Receipt(one.id, one.token) for one in deliveries]
+    elif kind == "replay":
+        deliveries = model.replay(NOW, memory.claims[client] or [], LEASE)
+    memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
+    return Claimed(NOW, NOW + LEASE, 0, deliveries)
+
+
+def quiet(state: State, move: Move, model: Model, rules: Rules) -> State:
+    """Return the world after a move that makes no call."""
+    memory = memory_of(state)
+    if move[0] == "crash":
+        memory.receipts[move[1]].clear()
+        memory.claims[move[1]] = None
+    return following(state, model, rules, memory=memory, shift=move[1] if move[0] == "wait" else 0)
+
+
+def heard(state: State, move: Move, model: Model, rules: Rules, *, memory: Memory, lists: tuple[str, str]) -> State:
+    """Return the world after a call whose answer was received; `lists` are ready and retry as they stand now."""
+    if not rules.replays:
+        memory.claims[:] = [None] * len(memory.claims)
+    return following(
+        state._replace(lost=None) if move[0] == "rerun" else state, model, rules, memory=memory, lists=lists
+    )
+
+
+def unheard(state: State, move: Move, model: Model, rules: Rules, *, lists: tuple[str, str], answer: str) -> State:
+    """Return the world after a call whose reply was lost: the client knows nothing of what it answered."""
+    return following(state._replace(lost=(move, answer)), model, rules, memory=memory_of(state), lists=lists)
+
+
+def following(
+    state: State, model: Model, rules: Rules, *, memory: Memory, lists: tuple[str, str] | None = None, shift: int = 0
+) -> State:
+    ready, retry = lists or (state.ready, state.retry)
+    lost = state.lost and (_true(state, state.lost[0]), state.lost[1])
+    backs, longest = state.backs + (shift < 0), rules.memory
+    return state_of(model, memory, ready, retry, shift=shift, backs=backs, lost=lost, longest=longest)

@@ -1,0 +1,114 @@
+"""Every world that can be reached in a few moves is in order, and a weakened script is found by a shortest path."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from delayq.script import script
+from tests.model.moves import Rules
+from tests.model.running import connected, unmeasured
+from tests.model.walk import Account, Violation, Walk
+
+pytestmark = pytest.mark.timeout(300)
+
+RULES = {
+    "late receipts": Rules(),
+    "many receipts": Rules(ids="a", memory=4, backs=2),
+    "claims sent again": Rules(replays=True, without=("purge",)),
+    "lost replies": Rules(losses=True, wanted=(2,), without=("purge",)),
+    "dedupe window": Rules(window=True, without=("purge",)),
+}
+"""What is tried: all of it at once would not come far."""
+
+
+@pytest.fixture
+def executor(redis_url):
+    with connected(redis_url) as opened:
+        yield opened
+
+
+def walk(executor, rules: Rules, least: int) -> Account:
+    with unmeasured():
+        return Walk(executor, rules).run(least=least)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_world_that_can_be_reached_is_in_order(executor, name):
+    account = walk(executor, RULES[name], least=3_000)
+    assert account.states >= 3_000
+    assert account.complete >= 4
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", RULES)
+def test_a_million_worlds_are_in_order(executor, name):
+    account = walk(executor, RULES[name], least=210_000)
+    print(f"{name}: {account.states} worlds, {account.calls} calls, complete to {account.complete} moves")
+    assert account.states >= 210_000
+    assert account.complete >= 6
+
+
+class Weakened(NamedTuple):
+    """A script with a piece replaced, and how many moves are needed to show what is wrong."""
+
+    name: str
+    script: str
+    text: str
+    instead: str
+    rules: Rules
+    moves: int
+
+
+ONE = Rules(ids="a")
+WEAKENED = [
+    Weakened(
+        "a nack of whatever was ever leased", "nack", "state == 'leased' and token == ARGV[at + 1]", "state", ONE, 5
+    ),
+    Weakened("an ack of an earlier life", "ack", "tonumber(first) <= token and ", "", ONE, 8),
+    Weakened(
+        "a claim that trusts every entry", "ready_to_unack", "is ~= state or seen[id]", "not is or seen[id]", ONE, 4
+    ),
+    Weakened("a release that looks at the state alone", "release", "and token == ARGV[3 + 2 * n]", "", ONE, 6),
+    Weakened("a promotion a moment early", "pending_to_ready", "'-inf', now,", "'-inf', now + 10,", ONE, 2),
+    Weakened(
+        "tokens that follow the clock back", "ready_to_unack", "math.max((counters[1] or 0) + 1, time)", "time", ONE, 5
+    ),
+    Weakened(
+        *("a replayed claim that returns what was lost", "ready_to_unack", "and last == token and", "and"),
+        *(Rules(ids="a", replays=True), 6),
+    ),
+]
+
+
+@pytest.mark.parametrize("weakened", WEAKENED, ids=lambda weakened: weakened.name)
+def test_a_weakened_script_is_found_by_a_shortest_path(executor, weakened):
+    text = script(weakened.script).text.decode()
+    assert text.count(weakened.text) == 1, "the script has changed: change this with it"
+    texts = {weakened.script: text.replace(weakened.text, weakened.instead)}
+    with unmeasured(), pytest.raises(Violation) as found:
+        Walk(executor, weakened.rules, texts).run(least=20_000)
+    print(found.value)
+    assert len(found.value.path) == weakened.moves
+
+
+NACK_ENDS = "causes[#causes + 1], causes[#causes + 2] = id, ARGV[at + 3] end\n"
+ANCESTORS = """
+  elseif {question} then
+    answers[n] = '1'
+    redis.call('ZADD', unack, now + ARGV[at + 2], id)
+"""
+
+
+@pytest.mark.parametrize("question", ["redis.call('ZRANK', unack, id) ~= nil", "true"], ids=["zrank", "unasked"])
+def test_the_ancestors_nack_brings_a_finished_message_back(executor, question):
+    """It asks whether the reply is nil, which it never is, or does not ask: what is missing is false."""
+    text = script("nack").text.decode()
+    assert text.count(NACK_ENDS) == 1, "the script has changed: change this with it"
+    texts = {"nack": text.replace(NACK_ENDS, NACK_ENDS + ANCESTORS.format(question=question))}
+    with unmeasured(), pytest.raises(Violation) as found:
+        Walk(executor, Rules(ids="a", without=("purge",)), texts).run(least=20_000)
+    print(found.value)
+    assert [move[0] for move in found.value.path] == ["send", "promote", "claim", "ack", "nack"]

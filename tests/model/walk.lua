@@ -1,0 +1,58 @@
+-- Plants worlds, makes calls in each, and tells what is stored after each of them: many in one round trip.
+-- KEYS: every key of the queue, then the index of the remembered answers within what is read
+-- ARGV: what to read, then worlds; packed
+-- Returns: for each call of each world its answer, what is stored then or nothing where that is as it was planted
+--   (remembered answers aside), and whether a re-run answered the same and changed nothing
+local reads, worlds = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
+local replies, scripts = tonumber(ARGV[3]), {}
+--SCRIPTS--
+
+local function run(call)
+  local known = scripts[call[1]]
+  return known.run(known.keys, call[2])
+end
+
+local function read()
+  local held = {}
+  for n, one in ipairs(reads) do
+    held[n] = scripts[one[1]] and run({one[1], one[2]}) or redis.call(unpack(one))
+  end
+  return held
+end
+
+-- What is stored, remembered answers aside, as one text.
+local function seal(held)
+  local remembered = held[replies]
+  held[replies] = false
+  local text = cmsgpack.pack(held)
+  held[replies] = remembered
+  return text
+end
+
+local told = {}
+for _, world in ipairs(worlds) do
+  local commands, answers, calls = unpack(world)
+  local planted, changed = nil, true
+  for _, call in ipairs(calls) do
+    if changed then
+      redis.call('DEL', unpack(KEYS))
+      for _, command in ipairs(commands) do redis.call(unpack(command)) end
+      planted = planted or seal(read())
+    else
+      redis.call('DEL', answers[2])
+    end
+    if answers[3] then redis.call(unpack(answers)) end
+    local whole, answer = pcall(run, call)
+    if whole then
+      local held = read()
+      changed = seal(held) ~= planted
+      local again = run(call)
+      local same = cmsgpack.pack(answer) == cmsgpack.pack(again) and cmsgpack.pack(held) == cmsgpack.pack(read())
+      told[#told + 1] = {answer, changed and held, held[replies], same and 1 or 0}
+    else
+      changed = true
+      told[#told + 1] = {type(answer) == 'table' and answer.err or tostring(answer)}
+    end
+  end
+end
+return told
