@@ -60,6 +60,8 @@ class Command(Generic[T]):
 
     args: tuple[Argument, ...]
     parse: Callable[[Any], T]
+    follows: bool = False
+    """Whether it is about what stands before it in its round trip, which is sent again as a whole if at all."""
 
 
 class Receipt(NamedTuple):

@@ -23,11 +23,11 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
+    MovedError,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TryAgainError,
 )
@@ -39,21 +39,26 @@ from delayq.operation import Pause
 
 log = logging.getLogger("delayq.executor")
 
-_pack: Callable[[Any], bytes] = pack_command
+pack: Callable[[Any], bytes] = pack_command
 
+Address = tuple[str, int]
+"""Host and port of a server."""
 Request = Call[Any] | Command[Any]
 Patience = Callable[[], bool]
 """Whether to go on trying while Redis does not answer."""
 
-_PASSING = re.compile(r"\b(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|NOREPLICAS)\b|loading the dataset")
+_PASSING = re.compile(
+    r"\b(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|NOREPLICAS|UNBLOCKED)\b|loading the dataset"
+)
 _PASSING_TYPES = (ReadOnlyError, TryAgainError, ClusterDownError, MasterDownError)
 _FULL = re.compile(r"\bOOM\b|used memory > 'maxmemory'")
 _FORBIDDEN = re.compile(r"can't run this command.*@user_script:(\d+)|@user_script:(\d+).*can't run this command")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+"""Seconds between two tries, less up to half of it: a server that is back is noticed within a second."""
 
 
 @dataclass(slots=True)
-class _Sent:
+class Transmission:
     """One request as it goes over the wire."""
 
     request: Request
@@ -63,10 +68,22 @@ class _Sent:
     open: bool = True
     doubtful: bool = False
     """Whether it was sent once without an answer, so that it may have been carried out."""
+    to: Address | None = None
+    """The node of a cluster it is meant for, whatever its key."""
+    met: Address | None = None
+    """The node of a cluster it was sent to last."""
 
     @property
     def name(self) -> str:
-        return self.request.script.name if isinstance(self.request, Call) else str(self.request.args[0])
+        """What it is called in errors."""
+        if isinstance(self.request, Call):
+            return self.request.script.name
+        return str(self.request.args[0]) if self.request.args else ""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is about those sent before it in the same round trip."""
+        return isinstance(self.request, Command) and self.request.follows
 
 
 class Exchange(NamedTuple):
@@ -74,8 +91,10 @@ class Exchange(NamedTuple):
 
     data: Iterable[bytes]
     """May be made while it is sent, so that the server is at work on the first when the last is packed."""
-    sent: list[_Sent]
+    sent: list[Transmission]
     """What has been sent so far, an answer each."""
+    to: Address | None = None
+    """The node of a cluster; None where there is one server."""
 
 
 Talk = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
@@ -106,17 +125,10 @@ class _Slots:
 class Conversation:
     """What both executors share: slots, packing, and the conversation with its retries."""
 
-    _pool: Any
-
     def __init__(self, *, deadline: float) -> None:
+        """Try for `deadline` seconds where Redis does not answer."""
         self.deadline = deadline
         self._slots = _Slots()
-
-    @property
-    def longest_block(self) -> float:
-        """The longest a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
-        timeout = self._pool.connection_kwargs.get("socket_timeout")
-        return 60.0 if timeout is None else float(timeout) / 2
 
     @property
     def client_name(self) -> str:
@@ -124,17 +136,17 @@ class Conversation:
         self._slots.free.append(self._slots.take())
         return self._slots.client
 
-    def _seal(self, request: Request) -> _Sent:
+    def _seal(self, request: Request) -> Transmission:
         if isinstance(request, Command):
-            return _Sent(request, _pack(request.args), None)
+            return Transmission(request, pack(request.args), None)
         script = request.script
         head = (b"EVALSHA", script.sha, len(request.keys), *request.keys)
         if not script.executes_once:
-            return _Sent(request, _pack((*head, *request.args)), None)
+            return Transmission(request, pack((*head, *request.args)), None)
         slot = self._slots.take()
-        return _Sent(request, _pack((*head, *slot, *request.args)), slot)
+        return Transmission(request, pack((*head, *slot, *request.args)), slot)
 
-    def _seal_all(self, requests: Iterable[Request], sent: list[_Sent]) -> Iterator[bytes]:
+    def _seal_all(self, requests: Iterable[Request], sent: list[Transmission]) -> Iterator[bytes]:
         for request in requests:
             sent.append(self._seal(request))
             yield sent[-1].packed
@@ -145,7 +157,7 @@ class Conversation:
         Requests may come from a generator that does not fail: each is packed and sent while the server is at work on
         those before.
         """
-        sent: list[_Sent] = []
+        sent: list[Transmission] = []
         sealing = self._seal_all(requests, sent)
         waiting, data = sent, sealing
         end = monotonic() + self.deadline
@@ -184,45 +196,66 @@ class NotConnectedError(Exception):
     """The connection could not be made, so nothing was sent."""
 
 
-def _hear(waiting: list[_Sent], replies: list[Any] | Exception | None) -> Exception | None:
+def _hear(waiting: list[Transmission], replies: list[Any] | Exception | None) -> Exception | None:
     """Take in the outcome of an exchange; returns what keeps some requests open, None if nothing does."""
     if isinstance(replies, Exception):
-        if not isinstance(replies, NotConnectedError | BusyLoadingError):
+        if _is_lost(replies):
             for one in waiting:
                 one.doubtful = True
         return replies
     for one, reply in zip(waiting, replies or (), strict=True):
         one.answer = reply
-        one.open = isinstance(reply, RedisError) and _may_pass(one, reply)
-    return next((one.answer for one in waiting if one.open), None)
+        one.open = isinstance(reply, Exception) and _may_pass(one, reply)
+    trouble: Exception | None = next((one.answer for one in waiting if one.open), None)
+    if trouble is not None:
+        _open_followed(waiting)
+    return trouble
 
 
-def _load(waiting: list[_Sent]) -> Generator[Exchange | Pause, list[Any] | Exception | None, Exception | None]:
+def _open_followed(waiting: list[Transmission]) -> None:
+    """Note what may have been carried out; and have what is followed sent again as a whole with what follows it."""
+    for one in waiting:
+        one.open = one.open or waiting[-1].follows
+        if one.open and (not isinstance(one.answer, Exception) or _is_lost(one.answer)):
+            one.doubtful = True
+
+
+def _is_lost(error: Exception) -> bool:
+    """Tell whether an error leaves open what became of the request: of a refusal it is known."""
+    return not isinstance(error, NotConnectedError | BusyLoadingError | ResponseError)
+
+
+def _load(waiting: list[Transmission]) -> Generator[Exchange | Pause, list[Any] | Exception | None, Exception | None]:
     """Load the scripts the server does not know; returns what went wrong, if anything."""
     missing = {
-        one.request.script for one in waiting if isinstance(one.request, Call) and isinstance(one.answer, NoScriptError)
+        (one.met, one.request.script)
+        for one in waiting
+        if isinstance(one.request, Call) and isinstance(one.answer, NoScriptError)
     }
-    loading = [_Sent(Command((), bool), _pack((b"SCRIPT", b"LOAD", script.text)), None) for script in missing]
+    loading = [
+        Transmission(Command((), bool), pack((b"SCRIPT", b"LOAD", script.text)), None, to=node)
+        for node, script in missing
+    ]
     loaded = yield Exchange([one.packed for one in loading], loading)
     if not isinstance(loaded, list):
         return loaded
-    trouble: RedisError | None = next((reply for reply in loaded if isinstance(reply, RedisError)), None)
+    trouble: Exception | None = next((reply for reply in loaded if isinstance(reply, Exception)), None)
     for one in waiting:
         if trouble and isinstance(one.answer, NoScriptError) and not _may_pass(one, trouble):
             one.answer, one.open = _unknown(one, trouble), False
     return trouble
 
 
-def _unknown(sent: _Sent, trouble: RedisError) -> Exception:
+def _unknown(sent: Transmission, trouble: Exception) -> Exception:
     """Return the error of a call whose script could not be loaded."""
     if not isinstance(trouble, NoPermissionError):
         return trouble
     return ServerError(f"{sent.name}: Redis has not this script, and {trouble}: an admin loads all with delayq preload")
 
 
-def _may_pass(sent: _Sent, error: RedisError) -> bool:
+def _may_pass(sent: Transmission, error: Exception) -> bool:
     """Tell whether an error is one of a passing state of the server, in which the same call is to be sent again."""
-    if isinstance(error, NoScriptError):
+    if isinstance(error, NoScriptError) or not isinstance(error, ResponseError):
         return True
     if _full(error):
         # Only what adds to the queue waits for room: to hold back a claim or a settlement would keep it full.
@@ -234,7 +267,7 @@ def _full(error: Exception) -> bool:
     return isinstance(error, OutOfMemoryError) or _FULL.search(str(error)) is not None
 
 
-def _given_up(sent: _Sent, trouble: Exception | None) -> Exception:
+def _given_up(sent: Transmission, trouble: Exception | None) -> Exception:
     if sent.doubtful and sent.slot:
         return OutcomeUnknown(
             f"{sent.name}: Redis stopped answering; it may or may not have been carried out ({trouble})"
@@ -245,7 +278,7 @@ def _given_up(sent: _Sent, trouble: Exception | None) -> Exception:
     return UnavailableError(f"{sent.name} was not carried out: Redis {state} ({trouble})")
 
 
-def _result(sent: _Sent) -> Any:
+def _result(sent: Transmission) -> Any:
     answer = sent.answer
     if isinstance(answer, DelayqError):
         return answer
@@ -255,6 +288,8 @@ def _result(sent: _Sent) -> Any:
             return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
         if _full(answer):
             return QueueFullError("Redis is out of memory (maxmemory); nothing was stored")
+        if isinstance(answer, MovedError) or text.startswith("MOVED "):
+            text = "Redis is a node of a cluster, and the queue is on another: begin the url with redis+cluster://"
         return ServerError(f"{sent.name}: {_told(sent.request, text)}")
     try:
         return sent.request.parse(answer)

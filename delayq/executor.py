@@ -1,70 +1,62 @@
-"""Carries calls out on a Redis: the only module that touches a client.
+"""Carries calls out on a Redis: a single server, the master that Sentinels name, or the nodes of a Cluster.
 
-What is said is decided by a `Conversation`; `Executor` and `AsyncExecutor` only move its bytes and make its pauses.
+What is said is decided by a `Conversation`, to which node of a Cluster by `routes`; `Executor` and `AsyncExecutor` only
+make its pauses and hand its bytes to the connections of `servers`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import os
 import time
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
-from redis.retry import Retry
-
 from delayq.calls import Call, Command
-from delayq.config import QueueOptions, Settings, find_url
-from delayq.conversation import Conversation, Exchange, NotConnectedError, Patience, Request
-from delayq.errors import ConfigurationError, DelayqError, ServerError
+from delayq.clients import ASYNCIO, BLOCKING, Cluster, find_client
+from delayq.config import QueueOptions, Settings
+from delayq.conversation import Conversation, Exchange, Patience, Request
+from delayq.errors import DelayqError
 from delayq.operation import Operation, Pause, single
+from delayq.routes import RoutedConversation
+from delayq.servers import AsyncServer, Nodes, Server
 
 T = TypeVar("T")
 
 
-class _Idle:
-    """Connections of our own kept between calls: a pool costs as much as a tenth of a round trip each time."""
+class _Client:
+    """A client, the servers it speaks to, and what is said to them."""
 
-    def __init__(self, *, keeping: bool) -> None:
-        self.keeping = keeping
-        self._kept: list[Any] = []
-        self._pid = os.getpid()
-
-    def take(self) -> Any:
-        """Return a connection, or None; a forked process has none of its parent's."""
-        if self._pid != os.getpid():
-            self._kept, self._pid = [], os.getpid()
-        try:
-            return self._kept.pop()
-        except IndexError:
-            return None
-
-    def keep(self, connection: Any) -> None:
-        """Keep a connection whose answers have all been read."""
-        self._kept.append(connection)
-
-
-class _Client(Conversation):
-    """A client and its connections."""
+    _kind: type[Server | AsyncServer]
 
     def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
         """Use `client`; `owned` says that closing the executor closes it. `deadline` in seconds."""
-        super().__init__(deadline=deadline)
         self.client = client
-        self._pool = client.connection_pool
-        self._get_connection = _getter(self._pool)
-        self._owned = owned
-        self._idle = _Idle(keeping=owned)
+        if isinstance(client, Cluster):
+            self.conversation: Conversation = RoutedConversation(client.routes, deadline=deadline)
+            nodes = Nodes(client.pool, self._kind, owned=owned)
+            self._servers: Iterable[Any] = nodes
+            self._exchange: Callable[[Exchange], Any] = nodes.exchange
+            options = client.connection_kwargs
+        else:
+            self.conversation = Conversation(deadline=deadline)
+            server = self._kind(client.connection_pool, owned=owned)
+            self._servers, self._exchange = [server], server.exchange
+            options = client.connection_pool.connection_kwargs
+        self._converse = self.conversation.converse
+        timeout = options.get("socket_timeout")
+        self.longest_block = 60.0 if timeout is None else float(timeout) / 2
+        """The longest a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
+
+    @property
+    def client_name(self) -> str:
+        """A name unique to this start of this process."""
+        return self.conversation.client_name
 
 
 class Executor(_Client):
     """Carries calls out on a blocking client; safe to use from several threads."""
+
+    _kind = Server
 
     def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
@@ -75,7 +67,7 @@ class Executor(_Client):
 
         Tries again while Redis does not answer, until the deadline or while `patience` says so.
         """
-        conversation = self.converse(requests, patience)
+        conversation = self._converse(requests, patience)
         step = next(conversation)
         try:
             while True:
@@ -102,52 +94,16 @@ class Executor(_Client):
         except StopIteration as end:
             return cast("T", end.value)
 
-    def _exchange(self, step: Exchange) -> list[Any] | Exception:
-        connection = self._idle.take()
-        if connection is None:
-            try:
-                connection = self._get_connection()
-            except (RedisError, OSError) as error:
-                return _refuse(error)
-        try:
-            connection.send_packed_command(step.data)
-            answers = [_read(connection) for _ in step.sent]
-        except BaseException as error:
-            connection.disconnect()
-            self._pool.release(connection)
-            if not isinstance(error, RedisError | OSError):
-                raise
-            # Where one has fallen silent, the others may have too: to try them in turn would cost a time-out each.
-            while idle := self._idle.take():
-                idle.disconnect()
-                self._pool.release(idle)
-            return error
-        if self._idle.keeping:
-            self._idle.keep(connection)
-            return answers
-        if self._owned:
-            connection.disconnect()
-        self._pool.release(connection)
-        return answers
-
     def close(self) -> None:
         """Close the connections that delayq made; one that still waits for an answer, when it has it."""
-        self._idle.keeping = False
-        if self._owned:
-            while connection := self._idle.take():
-                self._pool.release(connection)
-            self._pool.disconnect(inuse_connections=False)
-
-
-def _read(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
+        for server in self._servers:
+            server.close()
 
 
 class AsyncExecutor(_Client):
     """Carries calls out on an asyncio client, for the tasks of one event loop."""
+
+    _kind = AsyncServer
 
     async def call(self, request: Call[T] | Command[T]) -> T:
         """Carry out one call and return its answer; raises what went wrong."""
@@ -155,7 +111,7 @@ class AsyncExecutor(_Client):
 
     async def run(self, requests: Iterable[Request], *, patience: Patience | None = None) -> list[Any]:
         """Carry out calls in one round trip; see `Executor.run`."""
-        conversation = self.converse(requests, patience)
+        conversation = self._converse(requests, patience)
         step = next(conversation)
         try:
             while True:
@@ -182,59 +138,10 @@ class AsyncExecutor(_Client):
         except StopIteration as end:
             return cast("T", end.value)
 
-    async def _exchange(self, step: Exchange) -> list[Any] | Exception:
-        connection = self._idle.take()
-        if connection is None:
-            try:
-                connection = await self._get_connection()
-            except (RedisError, OSError) as error:
-                return _refuse(error)
-        try:
-            await connection.send_packed_command(step.data)
-            answers = [await _read_async(connection) for _ in step.sent]
-        except BaseException as error:
-            await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
-            if not isinstance(error, RedisError | OSError):
-                raise
-            while idle := self._idle.take():
-                await idle.disconnect(nowait=True)
-                await self._pool.release(idle)
-            return error
-        if self._idle.keeping:
-            self._idle.keep(connection)
-            return answers
-        if self._owned:
-            await connection.disconnect(nowait=True)
-        await self._pool.release(connection)
-        return answers
-
     async def close(self) -> None:
         """Close the connections that delayq made; one that still waits for an answer, when it has it."""
-        self._idle.keeping = False
-        if self._owned:
-            while connection := self._idle.take():
-                await self._pool.release(connection)
-            await self._pool.disconnect(inuse_connections=False)
-
-
-async def _read_async(connection: Any) -> Any:
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
-
-
-def _getter(pool: Any) -> Any:
-    """Return the pool's way to hand out a connection; before redis-py 5.3 it wanted the name of a command."""
-    named = inspect.signature(pool.get_connection).parameters.get("command_name")
-    return partial(pool.get_connection, "EVALSHA") if named and named.default is named.empty else pool.get_connection
-
-
-def _refuse(error: Exception) -> Exception:
-    if isinstance(error, ResponseError | redis.exceptions.AuthenticationError):
-        raise ServerError(f"Redis refused the connection: {error}") from error
-    return NotConnectedError(str(error))
+        for server in self._servers:
+            await server.close()
 
 
 def _trouble(answers: list[Any]) -> DelayqError | None:
@@ -243,70 +150,11 @@ def _trouble(answers: list[Any]) -> DelayqError | None:
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:
     """Return an executor on the client an option gives, or on one of its own for the URL."""
-    client = options.get("redis")
-    if client is not None:
-        return Executor(_given(client, redis.Redis), deadline=settings.deadline / 1000, owned=False)
-    url = find_url(options)
-    if name := _memory_name(url):
-        # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
-        return Executor(_embedded("FakeRedis", name), deadline=settings.deadline / 1000, owned=False)
-    made = _connected(redis.Redis, url, settings, retry=Retry(NoBackoff(), 0))
-    return Executor(made, deadline=settings.deadline / 1000, owned=True)
+    client, owned = find_client(BLOCKING, options, settings)
+    return Executor(client, deadline=settings.deadline / 1000, owned=owned)
 
 
 def open_async_executor(options: QueueOptions, settings: Settings) -> AsyncExecutor:
     """Return an asyncio executor on the client an option gives, or on one of its own for the URL."""
-    client = options.get("redis")
-    if client is not None:
-        return AsyncExecutor(_given(client, redis.asyncio.Redis), deadline=settings.deadline / 1000, owned=False)
-    url = find_url(options)
-    if name := _memory_name(url):
-        # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
-        return AsyncExecutor(_embedded("FakeAsyncRedis", name), deadline=settings.deadline / 1000, owned=False)
-    made = _connected(redis.asyncio.Redis, url, settings, retry=redis.asyncio.retry.Retry(NoBackoff(), 0))
-    return AsyncExecutor(made, deadline=settings.deadline / 1000, owned=True)
-
-
-def _given(client: Any, kind: Any) -> Any:
-    if not isinstance(client, kind):
-        raise ConfigurationError(f"redis must be a {kind.__module__}.{kind.__name__}, not {type(client).__name__}")
-    if client.connection_pool.connection_kwargs.get("decode_responses"):
-        raise ConfigurationError("the client has decode_responses=True, and payloads are bytes: make it without")
-    return client
-
-
-def _connected(kind: Any, url: str, settings: Settings, retry: Any) -> Any:
-    """Return a client of our own. What is wrong with a URL is not quoted: any part of it may be of a password."""
-    scheme, colon, _ = url.partition("://")
-    if not colon or scheme not in ("redis", "rediss", "unix"):
-        raise ConfigurationError("url must begin with redis://, rediss://, unix:// or memory://")
-    timeout = settings.socket_timeout / 1000
-    limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": retry}
-    if scheme != "unix":
-        limits["socket_keepalive"] = True
-    try:
-        client = kind.from_url(url, **limits)
-        pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
-    except (ValueError, TypeError):
-        text = "url is malformed: check its port and options, and percent-encode reserved characters of its password"
-        raise ConfigurationError(text) from None
-    return _given(client, kind)
-
-
-def _memory_name(url: str) -> str | None:
-    return (url.removeprefix("memory://") or "default") if url.startswith("memory://") else None
-
-
-_MEMORY: dict[str, Any] = {}
-"""The embedded servers of this process by name, shared between its queues."""
-
-
-def _embedded(kind: str, name: str) -> Any:
-    try:
-        import fakeredis
-        import lupa  # noqa: F401 - what fakeredis runs the scripts with
-    except ImportError as error:
-        raise ConfigurationError("memory:// needs the extra: pip install 'delayq[embedded]'") from error
-    server = _MEMORY.setdefault(name, fakeredis.FakeServer(version=(7,)))
-    return getattr(fakeredis, kind)(server=server)
+    client, owned = find_client(ASYNCIO, options, settings)
+    return AsyncExecutor(client, deadline=settings.deadline / 1000, owned=owned)

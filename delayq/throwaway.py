@@ -45,7 +45,7 @@ class RedisServer:
         """Choose folder and address; nothing is started yet."""
         # A unix socket's path may have about a hundred characters; a user's own folder for such files can be longer.
         self.folder = Path(tempfile.mkdtemp(prefix="delayq-", dir="/tmp"))
-        self.port = _free_port() if tcp else 0
+        self.port = free_port() if tcp else 0
         self._config = config
         self._env = dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,12 +74,9 @@ class RedisServer:
             raise FileNotFoundError("there is no redis-server on PATH")
         if self.is_running:
             raise RuntimeError("already running")
-        listen = ["--port", str(self.port)]
-        listen += ["--bind", "127.0.0.1"] if self.port else ["--unixsocket", str(self._socket)]
-        defaults = ["--dir", str(self.folder), "--save", "", "--appendonly", "no", "--daemonize", "no"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the program found on PATH
-                [program, *listen, *defaults, *self._config],
+                [program, *self._arguments()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -137,6 +134,12 @@ class RedisServer:
     ) -> None:
         self.close()
 
+    def _arguments(self) -> list[str]:
+        listen = ["--port", str(self.port)]
+        listen += ["--bind", "127.0.0.1"] if self.port else ["--unixsocket", str(self._socket)]
+        defaults = ["--dir", str(self.folder), "--save", "", "--appendonly", "no", "--daemonize", "no"]
+        return [*listen, *defaults, *self._config]
+
     @property
     def _socket(self) -> Path:
         return self.folder / "redis.sock"
@@ -171,7 +174,8 @@ class RedisServer:
             executor.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of 127.0.0.1 on which nobody listens."""
     # Below the ports that the system gives to outgoing connections: one of those could take the port while
     # the server is down, even a client's own attempt to reconnect. Not from `random` itself, which
     # pytest-randomly seeds alike in all processes.

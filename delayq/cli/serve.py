@@ -149,9 +149,9 @@ def _signals(queue: AnyQueue) -> Iterator[_Stopping]:
 @contextmanager
 def _impatient(queue: AnyQueue, patience: float) -> Iterator[None]:
     """Give up soon if Redis is not there at the start: whoever starts a worker wants to know."""
-    executor = queue._executor  # noqa: SLF001 - as above
-    usual, executor.deadline = executor.deadline, min(patience, executor.deadline)
+    conversation = queue._executor.conversation  # noqa: SLF001 - as above
+    usual, conversation.deadline = conversation.deadline, min(patience, conversation.deadline)
     try:
         yield
     finally:
-        executor.deadline = usual
+        conversation.deadline = usual

@@ -26,7 +26,7 @@ LEVELS = {
     # decisions and operations
     **dict.fromkeys(["message", "verdict", "flow", "flows", "doctor", "inspector", "producer", "steering"], 3),
     # what moves bytes and waits
-    **dict.fromkeys(["conversation", "executor", "wakeup", "drive", "throwaway"], 4),
+    **dict.fromkeys(["conversation", "clients", "routes", "servers", "executor", "wakeup", "drive", "throwaway"], 4),
     # faces; what is not named here is one
     "": 5,
     # outer rooms
@@ -128,15 +128,15 @@ def test_nothing_imports_in_a_circle():
 
 
 @EACH
-def test_only_the_executor_touches_a_redis_client(module):
-    touched = {where.split(".")[0] for where, _ in module.imports} & {"redis", "hiredis", "fakeredis", "lupa"}
-    if module.name == "conversation":  # packs bytes and knows the errors by name
-        assert {where for where, _ in module.imports if where.split(".")[0] in touched} == {
-            "hiredis",
-            "redis.exceptions",
-        }
-    elif module.name != "executor":
-        assert not touched
+def test_a_redis_client_is_made_and_touched_in_one_place_each(module):
+    allowed = {
+        "clients": ("redis", "fakeredis", "lupa"),
+        "servers": ("redis.exceptions",),  # moves bytes over the connections that clients makes
+        "conversation": ("redis.exceptions", "hiredis"),  # packs bytes and knows the errors by name
+        "routes": ("redis.exceptions", "redis.crc"),  # knows the slot of a key
+    }.get(module.name, ())
+    for where, _ in module.imports:
+        assert where.split(".")[0] not in {"redis", "hiredis", "fakeredis", "lupa"} or where.startswith(allowed)
 
 
 @EACH
