@@ -150,6 +150,8 @@ def _connected(kind: Kind, url: str, settings: Settings) -> Any:
     limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": kind.retry(NoBackoff(), 0)}
     if not url.startswith("unix"):
         limits["socket_keepalive"] = True
+    if scheme[1]:
+        limits["ssl_check_hostname"] = True  # which before redis-py 6 was not the default
     make = {"sentinel": _behind_sentinels, "cluster": _in_cluster}.get(scheme[2], _single)
     try:
         client, pool, addresses = make(kind, url, limits)

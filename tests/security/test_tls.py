@@ -1,0 +1,225 @@
+"""TLS on a real server with an authority of one's own: the right certificate works, any other ends it unsaid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+import trustme
+
+from delayq import AsyncDelayQueue, DelayQueue, UnavailableError
+from delayq.throwaway import free_port
+from tests.support.redis_server import RedisServer
+
+pytestmark = pytest.mark.faults
+
+PASSWORD = "s3cr3t"
+LONG_AGO = datetime.now(UTC) - timedelta(days=30)
+
+
+class Tls(NamedTuple):
+    """A server that listens for TLS, the address of which is told by what a client trusts and shows."""
+
+    server: RedisServer
+    port: int
+
+    def url(self, *, ca: Path | None = None, host: str = "localhost", client: tuple[Path, Path] | None = None) -> str:
+        options = [] if ca is None else [f"ssl_ca_certs={ca}"]
+        if client is not None:
+            options += [f"ssl_certfile={client[0]}", f"ssl_keyfile={client[1]}"]
+        return f"rediss://:{PASSWORD}@{host}:{self.port}/0?" + "&".join(options)
+
+    def heard(self) -> set[str]:
+        """Return the commands that came, but for our own."""
+        with redis.Redis.from_url(self.server.url, password=PASSWORD) as client:
+            return {name.removeprefix("cmdstat_") for name in client.info("commandstats")} - {
+                *("auth", "info", "config|resetstat", "hello", "client|setinfo", "ping")
+            }
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA(key_type=trustme.KeyType.ECDSA)
+
+
+@pytest.fixture(scope="module")
+def trusted(ca, tmp_path_factory) -> Path:
+    """The file that names our authority."""
+    path: Path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca.cert_pem.write_to_path(path)
+    return path
+
+
+@pytest.fixture
+def make(tmp_path_factory) -> Callable[[trustme.LeafCert], tuple[Path, Path]]:
+    """`make(certificate)` writes a certificate and its key to files."""
+    return lambda certificate: write(certificate, tmp_path_factory.mktemp("made"))
+
+
+def write(cert: trustme.LeafCert, folder: Path) -> tuple[Path, Path]:
+    """Write a certificate and its key."""
+    chain, key = folder / "cert.pem", folder / "key.pem"
+    chain.write_bytes(b"".join(pem.bytes() for pem in cert.cert_chain_pems))
+    cert.private_key_pem.write_to_path(key)
+    return chain, key
+
+
+Serve = Callable[..., Tls]
+
+
+@pytest.fixture
+def serve(trusted, make) -> Iterator[Serve]:
+    """`serve(certificate)` starts a server that shows it, and listens on no port without TLS."""
+    servers = []
+
+    def start(certificate: trustme.LeafCert, *, asks_clients: bool = False) -> Tls:
+        chain, key = make(certificate)
+        port = free_port()
+        server = RedisServer(
+            *("--tls-port", str(port), "--port", "0", "--bind", "127.0.0.1", "--requirepass", PASSWORD),
+            *("--tls-cert-file", str(chain), "--tls-key-file", str(key), "--tls-ca-cert-file", str(trusted)),
+            *("--tls-auth-clients", "yes" if asks_clients else "no"),
+        )
+        servers.append(server)
+        server.start()
+        with redis.Redis.from_url(server.url, password=PASSWORD) as client:
+            client.config_resetstat()
+        return Tls(server, port)
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def refused(face: Any, url: str) -> str:
+    """Try to send; returns what the error says, which comes within the deadline."""
+    queue = face.open("reminders", url=url, deadline="300ms")
+    began = time.monotonic()
+    with pytest.raises(UnavailableError) as caught:
+        queue.send_delay_msg({"user": 42})
+    assert time.monotonic() - began < 3
+    queue.close()
+    said = str(caught.value)
+    assert len(said.splitlines()) == 1
+    assert PASSWORD not in said
+    return said
+
+
+# What works
+
+
+def test_a_certificate_of_an_authority_that_is_trusted(serve, ca, trusted, face, cli):
+    tls = serve(ca.issue_cert("localhost", "127.0.0.1"))
+    for host in ("localhost", "127.0.0.1"):
+        seen: list[Any] = []
+        queue = face.open("reminders", url=tls.url(ca=trusted, host=host))
+        queue.callback(lambda message, seen=seen: seen.append(message.payload))
+        queue.send_delay_msg({"user": 42})
+        queue.run(burst=True)
+        queue.close()
+        assert seen == [{"user": 42}]
+    ended = cli(tls.url(ca=trusted), "queues")
+    assert (ended.code, ended.err) == (0, "")
+    assert "reminders" in ended.out
+
+
+def test_a_client_shows_the_certificate_of_the_url(serve, ca, trusted, face, make):
+    tls = serve(ca.issue_cert("localhost"), asks_clients=True)
+    mine = make(ca.issue_cert("billing@example.org"))
+    queue = face.open("reminders", url=tls.url(ca=trusted, client=mine))
+    assert queue.send_delay_msg({"user": 42}).new
+    queue.close()
+
+
+# What does not
+
+
+def test_a_client_without_a_certificate_where_one_is_asked_for(serve, ca, trusted, face):
+    tls = serve(ca.issue_cert("localhost"), asks_clients=True)
+    refused(face, tls.url(ca=trusted))
+    assert tls.heard() == set()
+
+
+def test_a_client_with_a_certificate_of_another_authority(serve, ca, trusted, face, make):
+    tls = serve(ca.issue_cert("localhost"), asks_clients=True)
+    other = make(trustme.CA().issue_cert("localhost"))
+    refused(face, tls.url(ca=trusted, client=other))
+    assert tls.heard() == set()
+
+
+WRONG = {
+    "another host": (lambda ca: ca.issue_cert("redis.example.org"), True, "Hostname mismatch"),
+    "another address": (lambda ca: ca.issue_cert("127.0.0.2"), True, "Hostname mismatch"),
+    "expired": (
+        lambda ca: ca.issue_cert("localhost", not_before=LONG_AGO, not_after=LONG_AGO + timedelta(1)),
+        True,
+        "expired",
+    ),
+    "of an unknown authority": (lambda ca: trustme.CA().issue_cert("localhost"), True, "certificate"),
+    "not trusted without options": (lambda ca: ca.issue_cert("localhost"), False, "certificate verify failed"),
+}
+
+
+@pytest.fixture(params=WRONG)
+def wrong(request, serve, ca, trusted) -> tuple[Tls, str, str]:
+    """A server whose certificate is wrong, the URL for it, and what is to be said of it."""
+    issue, with_authority, reason = WRONG[request.param]
+    tls = serve(issue(ca))
+    return tls, tls.url(ca=trusted if with_authority else None), reason
+
+
+def test_a_certificate_that_is_wrong(wrong, face, cli):
+    tls, url, reason = wrong
+    assert reason in refused(face, url)
+    ended = cli(url, "--timeout", "300ms", "queues")
+    assert (ended.code, ended.out) == (69, "")
+    assert len(ended.err.splitlines()) == 1
+    assert reason in ended.err
+    assert PASSWORD not in ended.err
+    assert tls.heard() == set()
+
+
+def test_a_certificate_that_signs_itself(serve, tmp_path, face):
+    alone = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    tls = serve(alone.issue_cert("localhost"))
+    assert "certificate" in refused(face, tls.url())
+    assert tls.heard() == set()
+
+
+def test_a_server_that_does_not_speak_tls(face):
+    with RedisServer(tcp=True) as server:
+        refused(face, f"rediss://:{PASSWORD}@localhost:{server.port}/0?socket_timeout=0.3&socket_connect_timeout=0.3")
+
+
+def test_a_client_that_does_not_speak_tls(serve, ca, face):
+    tls = serve(ca.issue_cert("localhost"))
+    queue = face.open("reminders", url=f"redis://:{PASSWORD}@localhost:{tls.port}/0", deadline="300ms")
+    with pytest.raises(ConnectionError):
+        queue.send_delay_msg(1)
+    queue.close()
+    assert tls.heard() == set()
+
+
+@pytest.mark.parametrize("kind", [DelayQueue, AsyncDelayQueue])
+def test_verification_is_on_unless_the_url_says_otherwise(kind):
+    options = kind("reminders", url="rediss://localhost")._executor.client.connection_pool.connection_kwargs
+    made = kind("reminders", url="rediss://localhost")._executor.client.connection_pool.connection_class(**options)
+    context = getattr(made, "ssl_context", made)
+    assert str(getattr(context, "cert_reqs", "required")) in {"required", "2", "VerifyMode.CERT_REQUIRED"}
+    assert context.check_hostname
+
+
+@pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster", "rediss+sentinel"])
+def test_the_host_name_is_checked_whatever_redis_py_does_by_default(scheme, monkeypatch):
+    seen: list[Any] = []
+    monkeypatch.setattr(redis.SSLConnection, "__init__", lambda self, **options: seen.append(options))
+    DelayQueue(
+        "reminders", url=f"{scheme}://localhost/?master=main" if "sentinel" in scheme else f"{scheme}://localhost"
+    )
+    assert [options["ssl_check_hostname"] for options in seen] == [True] * len(seen)
+    assert seen
