@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from delayq.errors import OutcomeUnknown
+from delayq.errors import NotReplicatedError, OutcomeUnknown
 
 
 class Delivery(NamedTuple):
@@ -155,6 +155,13 @@ def digits(answer: bytes) -> str:
     if not answer:
         raise OutcomeUnknown("a later call of the same slot has overtaken this one")
     return answer.decode()
+
+
+def acknowledged(have: int, asked: int) -> int:
+    """Return how many replicas have what was written; `NotReplicatedError` if that is fewer than were asked for."""
+    if have < asked:
+        raise NotReplicatedError(f"stored, but only {have} of {asked} replicas confirmed it in time")
+    return have
 
 
 def integers(answer: bytes) -> tuple[int, ...]:

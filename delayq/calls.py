@@ -20,6 +20,7 @@ from delayq.answers import (
     Living,
     Promoted,
     Run,
+    acknowledged,
     digits,
     id_of,
     integers,
@@ -272,6 +273,13 @@ class Calls:
     def refusals(self, run: str) -> Command[bytes]:
         """Read what was refused in a run."""
         return Command(("HGET", self.keys.refusals, run), lambda answer: answer or b"")
+
+    def confirm(self, replicas: int, *, timeout: int) -> list[Command[Any]]:
+        """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""
+        # WAIT is about what its connection has written. A call that is sent again after a lost answer writes nothing
+        # over the new one, so something is written that changes nothing.
+        write = Command(("HINCRBY", self.keys.meta, "sent", 0), int, follows=True)
+        return [write, Command(("WAIT", replicas, timeout), lambda have: acknowledged(have, replicas), follows=True)]
 
     @property
     def _now(self) -> Argument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from delayq.backoff import LEAST_DELAY, Backoff
 from delayq.clock import HORIZON, Duration, milliseconds
@@ -17,13 +17,15 @@ MOST_RETRIES = 1_000_000
 MOST_PREFETCH = 500
 """Messages a process may hold beyond those running: some tens of milliseconds of empty callbacks."""
 MOST_CONCURRENCY = 10_000
+MOST_REPLICAS = 1000
 
 
 class QueueOptions(TypedDict, total=False):
     """What a queue can be told, beside its name. Durations: seconds, a `timedelta` or a text such as `"1h30m"`."""
 
     url: str
-    """`redis://`, `rediss://`, `unix://` or `memory://NAME`; else `DELAYQ_URL`, else the local Redis."""
+    """`redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` or `memory://NAME`; else `DELAYQ_URL`, else the
+    local Redis. With TLS: `rediss` for `redis`."""
     redis: Any
     """A client to use instead of a URL, as it is configured; its `decode_responses` must be off."""
     prefix: str
@@ -66,6 +68,12 @@ class QueueOptions(TypedDict, total=False):
     """How long the ids of settled messages are refused, for all processes; 0 for not at all, as it is at first."""
     dedupe_max: int
     """Ids the dedupe window holds, when it is set; 1,000,000."""
+    durability: Literal["stored", "replicated"]
+    """When a send returns: `"stored"` in Redis, or `"replicated"` as well; `"stored"`."""
+    replicas: int
+    """Replicas that must have a send before it returns, with `durability="replicated"`; 1."""
+    replication_timeout: Duration
+    """How long a send waits for replicas, with `durability="replicated"`; 1 s, at most half the `socket_timeout`."""
     deadline: Duration
     """How long a call is tried while Redis does not answer; 30 s."""
     socket_timeout: Duration
@@ -94,6 +102,9 @@ class Settings:
     dedupe_window: int | None
     """Milliseconds; 0 for off, None to leave it."""
     dedupe_max: int
+    replicas: int
+    """Replicas that must have a send before it returns; 0 for not waiting."""
+    replication_timeout: int
     deadline: int
     socket_timeout: int
     strict: bool
@@ -111,6 +122,12 @@ def read_settings(options: QueueOptions) -> Settings:
     nack_delay = options.get("nack_delay", 0)
     max_len = whole(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window = options.get("events"), options.get("dedupe_window")
+    replicas = whole(options.get("replicas", 1), "replicas", 1, MOST_REPLICAS)
+    socket_timeout = milliseconds(options.get("socket_timeout", 5), "socket_timeout", least=10)
+    wait: Duration = options.get("replication_timeout", min(1, socket_timeout / 2000))
+    replication_timeout = milliseconds(wait, "replication_timeout", least=1)
+    if 2 * replication_timeout > socket_timeout:
+        raise ConfigurationError("replication_timeout must be at most half of socket_timeout")
     return Settings(
         tick=milliseconds(options.get("tick", 1), "tick", least=10, most=3_600_000),
         lease=milliseconds(options.get("lease", 30), "lease", least=100),
@@ -129,7 +146,9 @@ def read_settings(options: QueueOptions) -> Settings:
         dedupe_window=None if window is None else milliseconds(window, "dedupe_window", most=HORIZON),
         dedupe_max=whole(options.get("dedupe_max", 1_000_000), "dedupe_max", 1, 1 << 40),
         deadline=milliseconds(options.get("deadline", 30), "deadline", least=1),
-        socket_timeout=milliseconds(options.get("socket_timeout", 5), "socket_timeout", least=10),
+        replicas=replicas * _choice(options.get("durability", "stored"), "durability", ("stored", "replicated")),
+        replication_timeout=replication_timeout,
+        socket_timeout=socket_timeout,
         strict=_switch(options.get("strict", False), "strict"),
     )
 
@@ -163,6 +182,13 @@ def _switch(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} must be True or False, not {shown(value)}")
     return value
+
+
+def _choice(value: Any, name: str, choices: tuple[str, ...]) -> int:
+    """Return the place of a word among those allowed."""
+    if value not in choices:
+        raise ConfigurationError(f"{name} must be {' or '.join(map(repr, choices))}, not {shown(value)}")
+    return choices.index(value)
 
 
 def _optional(value: Any, name: str, least: int, most: int) -> int | None:

@@ -85,14 +85,14 @@ class _DeadLetter:
     def _each(self, which: _Which, call: Callable[[list[str]], Call[str]]) -> Operation[str]:
         """Run a call over the entries meant, a slice at a time; returns a digit for each."""
         if which.id is not None:
-            (digits,) = yield [call([which.id])]
+            digits, *_ = yield [call([which.id]), *self._tools.confirming]
             if digits != "0":
                 return str(digits)
             # Not an entry; then an id, of which the last death is meant.
             (found,) = yield [self._tools.calls.get(which.id)]
             if found is None or not found.entry:
                 return ""
-            (digits,) = yield [call([found.entry])]
+            digits, *_ = yield [call([found.entry]), *self._tools.confirming]
             return str(digits)
         done = []
         (counted,) = yield [self._tools.calls.counts()]
@@ -109,7 +109,7 @@ class _DeadLetter:
                 and which.fits(message)
             ]
             for part in _parts(meant):
-                (digits,) = yield [call(part)]
+                digits, *_ = yield [call(part), *self._tools.confirming]
                 done.append(digits)
             cursor = page.cursor
             if cursor is None:

@@ -5,6 +5,7 @@
 * `QueueFullError`: the queue or its Redis is full; send again later.
 * `UnavailableError`: Redis did not answer and nothing was changed; do it again.
 * `OutcomeUnknown`: Redis did not answer in time and the call may have been carried out; do it again with the same id.
+* `NotReplicatedError`: a send is stored, but on fewer replicas than were asked for; do it again with the same id.
 * `ServerError`: Redis refused a command; correct its set-up or the access rights.
 * `EventsLostError`: entries of the event log are gone; go on without them, or keep more of them.
 * `UnsafeServerError`: a start-up check failed under `strict=True`.
@@ -49,6 +50,13 @@ class OutcomeUnknown(DelayqError, TimeoutError):  # noqa: N818 - a state of know
 
     ids: tuple[str, ...] = ()
     """The ids of the messages a send is in doubt about: sent again under them, none is stored twice."""
+
+
+class NotReplicatedError(DelayqError):
+    """It was carried out, but fewer replicas have it than `durability="replicated"` asks: a failover may undo it."""
+
+    ids: tuple[str, ...] = ()
+    """The ids of the messages it is about: sent again under them, none is stored twice."""
 
 
 class ServerError(DelayqError):

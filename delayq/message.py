@@ -73,13 +73,16 @@ class Holding:
 class Tools:
     """What the messages of one queue need to settle themselves."""
 
-    __slots__ = ("calls", "decode", "settings")
+    __slots__ = ("calls", "confirming", "decode", "settings")
 
     def __init__(self, calls: Calls, settings: Settings, decode: Callable[[bytes], Any]) -> None:
         """Bundle the calls, the settings and the payload decoder of a queue."""
         self.calls = calls
         self.settings = settings
         self.decode = decode
+        wanted, timeout = settings.replicas, settings.replication_timeout
+        self.confirming = calls.confirm(wanted, timeout=timeout) if wanted else []
+        """What ends a round trip that must not be lost in a failover; nothing by default."""
 
     def collect(self, ids: tuple[str, ...] = ()) -> Any:
         """Return the call that moves spent messages (those named, or any) to the dead letter."""

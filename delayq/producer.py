@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
@@ -14,7 +15,14 @@ from delayq.calls import Call, Outgoing
 from delayq.clock import Duration, milliseconds, timestamp
 from delayq.codec import Codec
 from delayq.config import check_retries
-from delayq.errors import ConfigurationError, OutcomeUnknown, PayloadError, PayloadTooLargeError, QueueFullError
+from delayq.errors import (
+    ConfigurationError,
+    NotReplicatedError,
+    OutcomeUnknown,
+    PayloadError,
+    PayloadTooLargeError,
+    QueueFullError,
+)
 from delayq.ids import new_id
 from delayq.keys import check_id
 from delayq.message import Tools
@@ -154,10 +162,10 @@ class Producer:
             b"" if headers is None else encode_headers(headers),
         )
         try:
-            (digit,) = yield [self._call([outgoing], replace=replace)]
+            digit, *_ = yield [self._call([outgoing], replace=replace), *self._tools.confirming]
             if digit == SPENT:
                 digit = yield from send_again(self._tools, [outgoing], replace=replace)
-        except (OutcomeUnknown, QueueFullError) as error:
+        except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = (outgoing.id,)
             raise
         return Sent(outgoing.id, _STATUS[digit])
@@ -178,10 +186,13 @@ class Producer:
         ]
         ids: list[str] = []
         digits = ""
+        confirming = self._tools.confirming
         try:
             for first in range(0, len(ready), ROUND):
                 part = ready[first : first + ROUND]
-                digits += "".join((yield self._calls(part, ids, due, default, replace=replace, run=ledger)))
+                calls = self._calls(part, ids, due, default, replace=replace, run=ledger)
+                answers = yield chain(calls, confirming)
+                digits += "".join(answers[: len(answers) - len(confirming)])
             spent = [at for at, digit in enumerate(digits) if digit == SPENT]
             for first in range(0, len(spent), SLICE):
                 places = spent[first : first + SLICE]
@@ -189,7 +200,7 @@ class Producer:
                 later = yield from send_again(self._tools, again, replace=replace, run=ledger)
                 known = dict(zip(places, later, strict=True))
                 digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
-        except (OutcomeUnknown, QueueFullError) as error:
+        except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", SPENT))
             raise
         return SentMany(ids, digits)
@@ -262,5 +273,5 @@ def send_again(tools: Tools, messages: Sequence[Outgoing], *, replace: bool, run
     digits = SPENT
     while SPENT in digits:
         call = tools.calls.send(messages, replace=replace, max_length=tools.settings.max_length, run=run)
-        _, digits = yield [tools.collect(ids), call]
+        _, digits, *_ = yield [tools.collect(ids), call, *tools.confirming]
     return digits

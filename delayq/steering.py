@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from delayq.calls import Call
 from delayq.clock import Duration
+from delayq.errors import NotReplicatedError
 from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
@@ -36,11 +38,20 @@ _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 def cancel(tools: Tools, id: str) -> Operation[CancelOutcome]:
     """Withdraw a message unless it is running."""
-    (digit,) = yield [tools.calls.cancel([check_id(id)])]
+    digit = yield from _steer(tools, tools.calls.cancel([check_id(id)]), id)
     return _CANCELLED[digit]
 
 
 def reschedule(tools: Tools, id: str, delay: Duration | None, at: datetime | None) -> Operation[RescheduleOutcome]:
     """Give a message a new due time unless it is running."""
-    (digit,) = yield [tools.calls.reschedule([(check_id(id), due_text(delay, at))])]
+    digit = yield from _steer(tools, tools.calls.reschedule([(check_id(id), due_text(delay, at))]), id)
     return _RESCHEDULED[digit]
+
+
+def _steer(tools: Tools, call: Call[str], id: str) -> Operation[str]:
+    try:
+        digit, *_ = yield [call, *tools.confirming]
+    except NotReplicatedError as error:
+        error.ids = (id,)
+        raise
+    return str(digit)

@@ -9,7 +9,16 @@ from datetime import timedelta
 import pytest
 
 from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, config
-from delayq.config import MOST_CONCURRENCY, MOST_PREFETCH, MOST_RETRIES, Settings, find_url, nack_wait, read_settings
+from delayq.config import (
+    MOST_CONCURRENCY,
+    MOST_PREFETCH,
+    MOST_REPLICAS,
+    MOST_RETRIES,
+    Settings,
+    find_url,
+    nack_wait,
+    read_settings,
+)
 
 DURATIONS = {
     "tick": (10, 3_600_000),
@@ -19,6 +28,7 @@ DURATIONS = {
     "grace": (0, None),
     "dead_ttl": (0, None),
     "dedupe_window": (0, None),
+    "replication_timeout": (1, 2500),
     "deadline": (1, None),
     "socket_timeout": (10, None),
 }
@@ -34,12 +44,13 @@ NUMBERS = {
     "dead_max": (0, 1 << 40),
     "events_max_len": (1000, 1 << 40),
     "dedupe_max": (1, 1 << 40),
+    "replicas": (1, MOST_REPLICAS),
 }
 OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events"}
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events"}
 """What a setting is called, where it has not the name of its option."""
-ELSEWHERE = {"url", "redis", "prefix", "codec"}
+ELSEWHERE = {"url", "redis", "prefix", "codec", "durability"}
 
 
 def test_every_option_is_covered_here():
@@ -78,6 +89,8 @@ def test_the_defaults_are_those_of_the_design():
         events=None,
         dedupe_window=None,
         dedupe_max=1_000_000,
+        replicas=0,
+        replication_timeout=1000,
         deadline=30_000,
         socket_timeout=5000,
         strict=False,
@@ -119,7 +132,7 @@ def test_a_number_out_of_range_is_refused_by_name(name, value):
 def test_a_number_may_lie_on_its_bounds(name, bounds):
     least, most = bounds
     for value in (least, most):
-        assert getattr(read_settings({name: value, "events": True}), SETTING.get(name, name)) == value
+        assert getattr(read_settings({name: value, "events": True, "durability": "replicated"}), SETTING.get(name, name)) == value
     for value in (least - 1, most + 1):
         with pytest.raises(ConfigurationError):
             read_settings({name: value})
@@ -140,6 +153,27 @@ def test_only_what_has_a_default_of_none_can_be_none(name):
 def test_a_switch_is_a_bool(name, value):
     with pytest.raises(ConfigurationError, match=f"{name} must be True or False"):
         read_settings({name: value})
+
+
+def test_replicas_count_only_where_a_send_waits_for_them():
+    assert read_settings({"replicas": 2}).replicas == 0
+    assert read_settings({"replicas": 2, "durability": "stored"}).replicas == 0
+    assert read_settings({"replicas": 2, "durability": "replicated"}).replicas == 2
+    assert read_settings({"durability": "replicated"}).replicas == 1
+
+
+@pytest.mark.parametrize("value", ["Replicated", "", "fsync", None, True, 1, ["replicated"]], ids=repr)
+def test_a_durability_that_is_none_is_refused(value):
+    with pytest.raises(ConfigurationError, match="durability must be 'stored' or 'replicated', not"):
+        read_settings({"durability": value})
+
+
+def test_replicas_are_waited_for_well_within_the_time_out_of_the_socket():
+    assert read_settings({"socket_timeout": "300ms"}).replication_timeout == 150
+    assert read_settings({"socket_timeout": "10ms"}).replication_timeout == 5
+    assert read_settings({"socket_timeout": 20, "replication_timeout": 10}).replication_timeout == 10_000
+    with pytest.raises(ConfigurationError, match="at most half of socket_timeout"):
+        read_settings({"socket_timeout": "300ms", "replication_timeout": "151ms"})
 
 
 def test_strict_is_off_unless_it_is_asked_for():
