@@ -24,6 +24,7 @@ from delayq.errors import (
     UnsafeServerError,
 )
 from delayq.events import EventKind, MessageEvent
+from delayq.findings import Checkup, Finding, FindingKind
 from delayq.inspector import Counts, MessageInfo, Page, Stats
 from delayq.message import AsyncMessage, Message
 from delayq.outcomes import Discard, Reject, Retry
@@ -63,9 +64,12 @@ __all__ = [
     "Retry",
     # looking in
     "AsyncDeadLetter",
+    "Checkup",
     "Counts",
     "DeadLetter",
     "EventKind",
+    "Finding",
+    "FindingKind",
     "MessageEvent",
     "MessageInfo",
     "Page",

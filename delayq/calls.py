@@ -218,6 +218,22 @@ class Calls:
         args = [self._now, states, limit, cursor, score, low, high, room]
         return self._call("snapshot", args, Living._make)
 
+    def walk(self, part: str, *, cursor: str, limit: int) -> Call[tuple[str, list[bytes]]]:
+        """Read a page of the ids that one structure holds, or of the entries of the dead letter."""
+        return self._call("walk", [part, cursor, limit], lambda answer: (answer[0].decode(), answer[1]))
+
+    def repair(self, ids: Iterable[bytes], *, mend: bool, look: bool, retries: int) -> Call[str]:
+        """Examine messages, and `mend` what is wrong; answers a digit an id, which `delayq.repair` reads."""
+        return self._call("repair", [self._now, int(mend), int(look), retries, *ids], digits)
+
+    def repair_dead(self, entries: Iterable[bytes], *, mend: bool) -> Call[str]:
+        """Examine entries of the dead letter, and `mend` what is wrong; answers a digit an entry."""
+        return self._call("repair_dead", [self._now, int(mend), *entries], digits)
+
+    def recount(self, *, mend: bool, limit: int = MOST_IDS) -> Call[tuple[int, ...]]:
+        """Answer how far the counters of ready, retry and backoff are off, and how many wake-ups are too many."""
+        return self._call("recount", [self._now, int(mend), limit], integers)
+
     def await_wake(self, timeout: float) -> Command[bool]:
         """Wait up to `timeout` seconds for a wake-up; answers whether one came."""
         return Command(("BLPOP", self.keys.wake, f"{timeout:.3f}"), lambda answer: answer is not None)

@@ -6,9 +6,11 @@ import logging
 from dataclasses import fields
 from typing import Any
 
+from delayq.answers import pairs
 from delayq.calls import Command
-from delayq.errors import UnsafeServerError
+from delayq.errors import ServerError, UnsafeServerError
 from delayq.keys import Keys, registry
+from delayq.operation import Operation
 
 log = logging.getLogger("delayq.doctor")
 
@@ -40,14 +42,29 @@ def check(name: str, answers: list[Any], *, embedded: bool, strict: bool) -> Non
     """Warn of what could lose messages, and of a newer schema; refuse it if `strict`."""
     info, _, schema, _ = answers[:OPENING]
     dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
-    if isinstance(schema, bytes) and schema not in _KNOWN:
-        dangers.append(
-            f"queue {name} has schema {schema[:20].decode(errors='replace')}, this delayq knows {SCHEMA}: upgrade it"
-        )
+    if text := newer(name, schema):
+        dangers.append(text)
     if dangers and strict:
         raise UnsafeServerError("; ".join(dangers))
     for danger in dangers:
         log.warning("%s", danger, extra={"queue": name})
+
+
+def survey(keys: Keys) -> Operation[tuple[list[str], dict[bytes, bytes]]]:
+    """Read what of the server could lose messages, a sentence each, and the fields of the queue's `meta`."""
+    try:
+        (info,) = yield [Command(("INFO",), lambda answer: answer)]
+    except ServerError:  # not ours to ask, or embedded: the start-up check takes that as it is, too
+        info = None
+    (meta,) = yield [Command(("HGETALL", keys.meta), pairs)]
+    return find_dangers(_parse(info)) if isinstance(info, bytes) else [], meta
+
+
+def newer(name: str, schema: Any) -> str:
+    """Return what is to be said of a queue whose schema this delayq does not know; '' if it does."""
+    if not isinstance(schema, bytes) or schema in _KNOWN:
+        return ""
+    return f"queue {name} has schema {schema[:20].decode(errors='replace')}, this delayq knows {SCHEMA}: upgrade it"
 
 
 def find_dangers(info: dict[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from delayq.message import AsyncMessage, Message
 from delayq.operation import single
 from delayq.producer import NewMessage, Producer, Sent, SentMany, due_text
 from delayq.puller import AsyncPuller, Puller
+from delayq.repair import AsyncPatient, Patient
 from delayq.runs import AsyncLedger, Ledger
 from delayq.states import State
 from delayq.steering import CancelOutcome, RescheduleOutcome, cancel, reschedule
@@ -26,7 +27,7 @@ from delayq.twins import twin
 T = TypeVar("T")
 
 
-class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], BlockingFace[T]):
+class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], Patient[T], BlockingFace[T]):
     """A reliable delay queue: a message sent with a delay is delivered at its time, and again until it is settled.
 
     Delivery is at least once, never before the due time, and after `retries` redeliveries a message lies in the dead
@@ -170,7 +171,9 @@ class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], BlockingFace
         self.close()
 
 
-class AsyncDelayQueue(AsyncConsumer[T], AsyncPuller[T], AsyncEventReader[T], AsyncLedger[T], AsyncFace[T]):
+class AsyncDelayQueue(
+    AsyncConsumer[T], AsyncPuller[T], AsyncEventReader[T], AsyncLedger[T], AsyncPatient[T], AsyncFace[T]
+):
     """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or do not block.
 
     Belongs to the event loop in which it is first used.

@@ -41,6 +41,7 @@ COMMANDS = {
     "Guard": {
         "acl": ("delayq.cli.acl:acl", "Print the rights in Redis that a role needs."),
         "preload": ("delayq.cli.acl:preload", "Load the scripts into Redis, for users that may not."),
+        "doctor": ("delayq.cli.doctor:doctor", "Find what is wrong with queues and Redis, and mend it."),
     },
     "Bulk data": {
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),

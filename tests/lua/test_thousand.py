@@ -151,6 +151,27 @@ CASES = [
         digits(1),
         World(meta={"purged": MOST_IDS}),
     ),
+    Case(
+        "mended",
+        PENDING.but(pending={}),
+        calls.repair([id.encode() for id in IDS], mend=True, look=True, retries=3),
+        digits(2),
+        sent(pending=each(0), meta={"repaired": MOST_IDS}),
+    ),
+    Case(
+        "in step",
+        dead(-5, "no", 2).but(dead={}, dead_ids={}),
+        calls.repair_dead([entry.encode() for entry in ENTRIES], mend=True),
+        digits(2),
+        dead(-5, "no", 2).but(meta={"repaired": MOST_IDS}),
+    ),
+    Case(
+        "recounted",
+        BACKOFF.but(ready=IDS, meta={}),
+        calls.recount(mend=True),
+        (-MOST_IDS, 0, -MOST_IDS, 0),
+        BACKOFF.but(ready=IDS, meta={"stale_ready": MOST_IDS, "backoffs": MOST_IDS}),
+    ),
     Case("purged", BACKOFF, calls.purge(), MOST_IDS, World(meta={"purged": MOST_IDS})),
 ]
 
@@ -185,6 +206,9 @@ TOLD = {
     "trimmed at once": "dead",
     "rejected": "dead",
     "purged dead": "",
+    "mended": "rescheduled",
+    "in step": "",
+    "recounted": "",
 }
 """What the log tells of a case, where that is not its name."""
 REMEMBERED = {"leased", "rejected", "cancelled", "collected", "named", "trimmed at once"}

@@ -51,7 +51,7 @@ READ_PARTS = {
 }
 """Parts that each role uses beside those of its scripts."""
 ALL_NEED = {"ping", "select", "client|setname", "evalsha", "info", "time"}
-BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend")}
+BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount")}
 """What the rights of a role cover though no method of delayq leads there: it has no message in its hands."""
 
 roles = pytest.mark.parametrize("role", Role)
@@ -251,6 +251,8 @@ OPERATIONS = {
     "dead.redrive": Operation(lambda q: q.dead.redrive("rejected").redriven == 1),
     "dead.purge": Operation(lambda q: q.dead.purge(everything=True) == 1),
     "purge": Operation(lambda q: q.purge() == 4),
+    "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
+    "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),
     "open with events or dedupe_window": Operation(
         lambda q: q.open() is None, {"events": False, "dedupe_window": "1h"}

@@ -1,0 +1,38 @@
+-- Reads a page of the ids that one structure holds; a list from its end, which popping at its head leaves in place.
+-- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
+--   headers hash, errors hash, dead zset, dead_messages hash, dead_ids hash
+-- ARGV: part, cursor (0 at the start), limit (ids)
+-- Returns: cursor of the next page (0 at the end), ids; of the dead letter entries
+-- Re-run: reads only.
+local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, dead, dead_messages,
+  dead_ids = unpack(KEYS)
+local part, cursor, limit = ARGV[1], ARGV[2], ARGV[3]
+local lists = {ready = ready, retry = retry}
+local zsets = {pending = pending, unack = unack, dead = dead}
+local hashes = {retries = retries, messages = messages, deliveries = deliveries, headers = headers, errors = errors}
+local deaths = {dead_messages = dead_messages, dead_ids = dead_ids}
+
+if lists[part] then
+  local last = -1 - cursor
+  local page = redis.call('LRANGE', lists[part], last - limit + 1, last)
+  return {#page < tonumber(limit) and '0' or string.format('%d', cursor + limit), page}
+elseif part == 'garbage' then
+  local page = redis.call('SSCAN', garbage, cursor, 'COUNT', limit)
+  return {page[1], page[2]}
+end
+local page, ids = {}, {}
+if zsets[part] then
+  page = redis.call('ZSCAN', zsets[part], cursor, 'COUNT', limit)
+elseif hashes[part] then
+  page = redis.call('HSCAN', hashes[part], cursor, 'COUNT', limit)
+else
+  page = redis.call('HSCAN', deaths[part], cursor, 'COUNT', limit)
+end
+for i = 1, #page[2], 2 do
+  if part == 'dead_ids' then
+    for token in string.gmatch(page[2][i + 1], '%d+') do ids[#ids + 1] = page[2][i] .. ':' .. token end
+  else
+    ids[#ids + 1] = page[2][i]
+  end
+end
+return {page[1], ids}

@@ -1,0 +1,62 @@
+"""`recount`: counters that say what there is, and one wake-up at most."""
+
+from __future__ import annotations
+
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, READY, RETRY, STATES
+from tests.support.scripts import LOG, Case, World, calls
+
+
+def _counts(world: World, **right: int) -> World:
+    return world.but(meta=world.meta | right)
+
+
+def _mended(name: str, before: World, answer: tuple[int, ...], after: World, limit: int = 5) -> Case:
+    return Case(name, before, calls.recount(mend=True, limit=limit), answer, after)
+
+
+_STALE = World(
+    ready=["p", "a", "a", "b", "x"],
+    retry=["c", "a", "c"],
+    unack={"d": 5, "e": 6},
+    messages=dict.fromkeys("abcdep", "m"),
+    deliveries={
+        "a": "ready -5 1 T-9 T-9 w",
+        "b": "ready -5 1 T-9 T-9 w",
+        "c": "retry -5 1 T-9 T-9 w",
+        "d": "backoff -5 1 T-9 T-9 w",
+        "e": "leased -5 1 T-9 T-9 w",
+    },
+    meta={"stale_ready": 3, "stale_retry": 2, "backoffs": 1},
+)
+_WRONG = _counts(_STALE, stale_ready=7, stale_retry=-1, backoffs=3)
+
+CASES = [
+    *(
+        Case(f"right: {name}", world + CROWD, calls.recount(mend=True), (0, 0, 0, 0), world + CROWD)
+        for name, world in STATES.items()
+    ),
+    Case("right with stale entries", _STALE, calls.recount(mend=True), (0, 0, 0, 0), _STALE),
+    _mended("too high and too low", _WRONG, (4, -3, 2, 0), _STALE),
+    _mended("none where some should be", _STALE.but(meta={}), (-3, -2, -1, 0), _STALE),
+    _mended("nothing there", World(meta={"stale_ready": 2, "stale_retry": -3, "backoffs": 1}), (2, -3, 1, 0), World()),
+    _mended(
+        "beyond what is counted, within bounds",
+        _counts(_STALE, stale_ready=5),
+        (0, 0, 0, 0),
+        _counts(_STALE, stale_ready=5),
+        1,
+    ),
+    _mended(
+        "beyond what is counted, too high",
+        _WRONG,
+        (2, -1, 1, 0),
+        _counts(_STALE, stale_ready=5, stale_retry=0, backoffs=2),
+        1,
+    ),
+    _mended("just counted", _counts(_STALE, stale_ready=5, backoffs=2), (2, 0, 1, 0), _STALE),
+    _mended("wake-ups", READY.but(meta=LOG, wake=3), (0, 0, 0, 2), READY.but(meta=LOG, wake=1)),
+    _mended("a backoff that is not counted", BACKOFF.but(meta={}), (0, 0, -1, 0), BACKOFF.but(meta={"backoffs": 1})),
+    _mended("a lease that is counted", _counts(LEASED, backoffs=1), (0, 0, 1, 0), LEASED),
+    _mended("a stale entry that lives", _counts(RETRY, stale_retry=1), (0, 1, 0, 0), RETRY),
+    Case("garbage is no matter", GARBAGE, calls.recount(mend=True), (0, 0, 0, 0), GARBAGE),
+]

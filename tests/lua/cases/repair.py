@@ -1,0 +1,211 @@
+"""`repair`: what is wrong with a message, and how it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from delayq.calls import Call
+from tests.lua.cases.states import (
+    BACKOFF,
+    CROWD,
+    GARBAGE,
+    LEASED,
+    LEFTOVERS,
+    PENDING,
+    READY,
+    RELEASED,
+    RESCHEDULED,
+    RETRY,
+    STATES,
+    logged,
+)
+from tests.support.scripts import Case, World, calls
+
+_EVERY = {"repaired": 1}
+_PROMOTED = {"ready": "7", "released": "7", "retry": "8"}
+_CROWD = [b"p", b"q", b"r", b"s", b"t"]
+
+
+def _repair(ids: Iterable[bytes] = (b"a",), *, look: bool = False) -> Call[str]:
+    return calls.repair(ids, mend=True, look=look, retries=4)
+
+
+def _counted(world: World, **meta: int) -> World:
+    """Return a world in which one message was repaired."""
+    return world.but(meta={**world.meta, "repaired": 1, **meta})
+
+
+def _lost(world: World, record: str = "", **meta: int) -> World:
+    """Return the world in which a message that had lost its place is due at once."""
+    record = record or "pending 0 2 T-9 T-7 w"
+    gone = world.but(unack={}, garbage=set(), pending={"a": 0}, deliveries={"a": record})
+    return _counted(gone, **meta)
+
+
+def _mended(name: str, before: World, answer: str, after: World, *, look: bool = False) -> Case:
+    return Case(name, before + CROWD, _repair(look=look), answer, after + CROWD)
+
+
+_GONE = {"messages": {}, "retries": {}, "headers": {}, "errors": {}, "deliveries": {}}
+
+
+def _without_payload(world: World) -> World:
+    return world.but(messages={})
+
+
+def _emptied(world: World, **meta: int) -> World:
+    return _counted(world.but(pending={}, unack={}, garbage=set(), **_GONE), **meta)
+
+
+CASES = [
+    # well
+    *(
+        Case(f"well: {name}", world + CROWD, _repair(), _PROMOTED.get(name, "0"), world + CROWD)
+        for name, world in STATES.items()
+    ),
+    Case("a crowd", CROWD, _repair(_CROWD), "07080", CROWD),
+    Case("a crowd that is looked for", CROWD, _repair(_CROWD, look=True), "00000", CROWD),
+    # places without payload
+    _mended("pending without payload", _without_payload(PENDING), "1", _emptied(PENDING)),
+    _mended("leased without payload", _without_payload(LEASED), "1", _emptied(LEASED)),
+    _mended("backoff without payload", _without_payload(BACKOFF), "1", _emptied(BACKOFF, backoffs=0)),
+    _mended("garbage without payload", _without_payload(GARBAGE), "1", _emptied(GARBAGE)),
+    _mended("ready without payload", _without_payload(READY), "4", _emptied(READY, stale_ready=1)),
+    _mended("retry without payload", _without_payload(RETRY), "4", _emptied(RETRY, stale_retry=1)),
+    _mended("a mere place in pending", World(pending={"a": 5}), "1", World(meta=_EVERY)),
+    _mended("a mere place in unack", World(unack={"a": 5}), "1", World(meta=_EVERY)),
+    _mended("a mere place in garbage", World(garbage={"a"}), "1", World(meta=_EVERY)),
+    _mended(
+        "places without payload everywhere",
+        _without_payload(LEASED).but(pending={"a": 5}, garbage={"a"}),
+        "1",
+        _emptied(LEASED),
+    ),
+    Case(
+        "an entry of a list is no place",
+        World(ready=["a"], meta={"stale_ready": 1}),
+        _repair(),
+        "0",
+        World(ready=["a"], meta={"stale_ready": 1}),
+    ),
+    # remains
+    _mended("leftovers", LEFTOVERS, "4", _counted(World(meta=LEFTOVERS.meta), stale_ready=1)),
+    _mended("mere retries", World(retries={"a": 3}), "4", World(meta=_EVERY)),
+    _mended("mere headers", World(headers={"a": "h"}), "4", World(meta=_EVERY)),
+    _mended("a mere error", World(errors={"a": "e"}), "4", World(meta=_EVERY)),
+    _mended("a mere record", World(deliveries={"a": "pending 5 1 T-9 T-9 w"}), "4", World(meta=_EVERY)),
+    # payloads without place
+    _mended("never promoted", PENDING.but(pending={}), "2", _counted(PENDING.but(pending={"a": 0}))),
+    _mended("leased", LEASED.but(unack={}), "2", _lost(LEASED)),
+    _mended("backoff", BACKOFF.but(unack={}), "2", _lost(BACKOFF, backoffs=0)),
+    _mended("garbage goes back there", GARBAGE.but(garbage=set()), "2", _counted(GARBAGE)),
+    _mended(
+        "rescheduled keeps its time",
+        RESCHEDULED.but(pending={}, deliveries={"a": "pending 60000 2 T-9 T-7 w"}),
+        "2",
+        _counted(RESCHEDULED.but(deliveries={"a": "pending 60000 2 T-9 T-7 w"})),
+    ),
+    _mended(
+        "rescheduled to what has passed",
+        RESCHEDULED.but(pending={}),
+        "2",
+        _counted(RESCHEDULED.but(pending={"a": 0}, deliveries={"a": "pending 0 2 T-9 T-7 w"})),
+    ),
+    _mended("ready", READY.but(ready=["b"]), "2", _lost(READY.but(ready=["b"]), "pending 0 0 0 0 -"), look=True),
+    _mended("released", RELEASED.but(ready=[]), "2", _lost(RELEASED.but(ready=[])), look=True),
+    _mended("retry", RETRY.but(retry=[]), "2", _lost(RETRY.but(retry=[])), look=True),
+    Case("ready is not missed where nobody looks", READY.but(ready=[]), _repair(), "7", READY.but(ready=[])),
+    Case("retry is not missed where nobody looks", RETRY.but(retry=[]), _repair(), "8", RETRY.but(retry=[])),
+    _mended(
+        "a place in the list of another state is none",
+        READY.but(ready=[], retry=["a"]),
+        "2",
+        _lost(READY.but(ready=[], retry=["a"]), "pending 0 0 0 0 -"),
+        look=True,
+    ),
+    _mended(
+        "leased without a record",
+        LEASED.but(deliveries={}),
+        "2",
+        _counted(LEASED.but(unack={}, pending={"a": 0}, deliveries={})),
+    ),
+    _mended(
+        "in garbage without a record",
+        GARBAGE.but(deliveries={}),
+        "2",
+        _counted(GARBAGE.but(garbage=set(), pending={"a": 0}, deliveries={})),
+    ),
+    _mended(
+        "ready without a record", READY.but(deliveries={}), "2", _counted(READY.but(deliveries={}, pending={"a": 0}))
+    ),
+    _mended(
+        "in unack, though its record says pending",
+        RESCHEDULED.but(pending={}, unack={"a": 5}),
+        "2",
+        _counted(RESCHEDULED.but(pending={"a": 0}, deliveries={"a": "pending 0 2 T-9 T-7 w"})),
+    ),
+    _mended("in pending, though its record says leased", LEASED.but(unack={}, pending={"a": 9}), "2", _lost(LEASED)),
+    _mended(
+        "in pending, though its record says garbage",
+        GARBAGE.but(garbage=set(), pending={"a": 9}),
+        "2",
+        _counted(GARBAGE),
+    ),
+    _mended(
+        "in pending, though its record says ready",
+        READY.but(ready=[], pending={"a": 9}),
+        "2",
+        _lost(READY.but(ready=[]), "pending 0 0 0 0 -"),
+    ),
+    # second places
+    _mended("in pending and unack", LEASED.but(pending={"a": 5}), "3", _counted(LEASED)),
+    _mended("in pending and backoff", BACKOFF.but(pending={"a": 5}), "3", _counted(BACKOFF)),
+    _mended("in unack and pending, never promoted", PENDING.but(unack={"a": 5}), "3", _counted(PENDING)),
+    _mended("in garbage and unack", LEASED.but(garbage={"a"}), "3", _counted(LEASED)),
+    _mended("in pending and garbage", GARBAGE.but(pending={"a": 5}), "3", _counted(GARBAGE)),
+    _mended("in pending and ready", READY.but(pending={"a": 5}), "3", _counted(READY)),
+    _mended("in unack and retry", RETRY.but(unack={"a": 5}), "3", _counted(RETRY)),
+    _mended("in three places", LEASED.but(pending={"a": 5}, garbage={"a"}), "3", _counted(LEASED)),
+    # the rest
+    _mended("without retries", LEASED.but(retries={}), "5", _counted(LEASED.but(retries={"a": 4}))),
+    _mended("ready without retries", READY.but(retries={}), "5", _counted(READY.but(retries={"a": 4}))),
+    _mended(
+        "without retries and place",
+        LEASED.but(retries={}, unack={}),
+        "2",
+        _lost(LEASED.but(retries={"a": 4})),
+    ),
+    _mended(
+        "without retries, in two places",
+        LEASED.but(retries={}, pending={"a": 5}),
+        "3",
+        _counted(LEASED.but(retries={"a": 4})),
+    ),
+    Case(
+        "twice in a call is mended once",
+        LEASED.but(pending={"a": 5}),
+        _repair([b"a", b"a"]),
+        "30",
+        _counted(LEASED),
+    ),
+    Case(
+        "several at a time",
+        PENDING.but(pending={}) + World(pending={"b": 5}, retries={"c": 1}) + CROWD,
+        _repair([b"b", *_CROWD, b"a", b"c"]),
+        "10708024",
+        PENDING.but(pending={"a": 0}, meta={"repaired": 3}) + CROWD,
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "well: leased": [],
+        "leased without payload": [],
+        "leftovers": [],
+        "in pending and unack": [],
+        "garbage goes back there": [],
+        "leased": ["rescheduled 0; ids a; dues 0"],
+        "rescheduled keeps its time": ["rescheduled 0; ids a; dues 60000"],
+        "several at a time": ["rescheduled 0; ids a; dues 0"],
+    },
+)

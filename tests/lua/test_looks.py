@@ -1,0 +1,112 @@
+"""Scripts that mend can also only look: they find the same, write nothing at all, and look again when run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from delayq.calls import Call
+from delayq.repair import DEAD, DEEP
+from tests.lua.cases.states import CROWD, LEASED, READY
+from tests.lua.cases.states import DEAD as DIED
+from tests.lua.tables import TABLES
+from tests.support.scripts import Case, World, calls, deliver, observe, observe_replies, plant
+
+MENDING = ["repair", "repair_dead", "recount"]
+
+
+def looking(call: Call[Any]) -> Call[Any]:
+    """Return the call that only looks where the other mends."""
+    assert call.args[1] == 1
+    return replace(call, args=[call.args[0], 0, *call.args[2:]])
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{name}: {case.name}") for name in MENDING for case in TABLES[name]]
+)
+def test_a_look_finds_what_would_be_mended_and_writes_nothing(real_executor, case: Case):
+    plant(real_executor, case.before)
+    assert deliver(real_executor, looking(case.call)) == case.answer
+    assert observe(real_executor) == case.before
+    assert not observe_replies(real_executor)
+    assert deliver(real_executor, looking(case.call)) == case.answer
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in TABLES["repair"] if case.before != case.after], ids=lambda case: case.name
+)
+def test_what_was_mended_is_well(real_executor, case: Case):
+    plant(real_executor, case.before)
+    deliver(real_executor, case.call)
+    again = deliver(real_executor, case.call, sequence=2)
+    assert set(again) <= set("078"), again
+
+
+EVERYWHERE = World(
+    pending={"p1": 1, "p2": 2},
+    ready=["r1", "r2", "r1"],
+    unack={"u1": 1},
+    retry=["t1"],
+    garbage={"g1", "g2"},
+    retries={"b1": 1},
+    messages={"m1": "one", "m2": "two"},
+    deliveries={"d1": "leased -5 1 T-9 T-9 w"},
+    headers={"h1": "h"},
+    errors={"e1": "e"},
+    dead={"x:T-7": -1},
+    dead_messages={"y:T-7": DIED.dead_messages["a:T-7"]},
+    dead_ids={"z": "T-9 T-7"},
+)
+"""Different ids in every structure."""
+
+
+def walk(executor, part: str, limit: int) -> list[str]:
+    found, cursor = [], "0"
+    while True:
+        cursor, ids = executor.call(calls.walk(part, cursor=cursor, limit=limit))
+        found += [id.decode() for id in ids]
+        if cursor == "0":
+            return found
+
+
+@pytest.mark.parametrize("part", [*DEEP, *DEAD])
+def test_a_walk_tells_the_ids_of_a_structure(executor, part):
+    plant(executor, EVERYWHERE + CROWD + LEASED)
+    world = observe(executor)
+    expected = [*getattr(world, part)]
+    if part == "dead_ids":
+        expected = [f"{id}:{token}" for id, tokens in world.dead_ids.items() for token in tokens.split()]
+    tokens = {"T-9": "1699999999999991", "T-7": "1699999999999993", "T-60": "1699999999999940"}
+    for limit in (1, 2, 1000):
+        found = walk(executor, part, limit)
+        assert sorted(found) == sorted(
+            f"{id}:{tokens[token]}" if token in tokens else entry
+            for entry in expected
+            for id, _, token in [entry.partition(":")]
+        )
+    assert observe(executor) == world
+
+
+def test_a_walk_over_a_list_meets_all_that_stay_though_its_head_is_taken(executor):
+    plant(executor, World(ready=[f"m{number}" for number in range(10)]))
+    cursor, first = executor.call(calls.walk("ready", cursor="0", limit=4))
+    assert first == [b"m6", b"m7", b"m8", b"m9"]
+    executor.client.lpop("delayq:{tables}:ready", 3)
+    executor.client.lpush("delayq:{tables}:ready", "again")
+    cursor, second = executor.call(calls.walk("ready", cursor=cursor, limit=4))
+    assert (cursor, second) == ("8", [b"again", b"m3", b"m4", b"m5"])
+    assert executor.call(calls.walk("ready", cursor=cursor, limit=4)) == ("0", [])
+
+
+def test_a_walk_over_thousands_misses_none(executor):
+    ids = {f"m{number}": 5 for number in range(3000)}
+    plant(executor, World(pending=ids, messages=dict.fromkeys(ids, "m"), ready=[*ids]))
+    for part in ("pending", "messages", "ready"):
+        assert set(walk(executor, part, 700)) == set(ids)
+
+
+def test_an_empty_structure_has_no_ids(executor):
+    plant(executor, READY)
+    assert walk(executor, "retry", 5) == walk(executor, "dead", 5) == walk(executor, "garbage", 5) == []
