@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -48,7 +49,7 @@ class JsonCodec:
             if b"null" in encoded:  # what msgspec writes for nan and infinity too, which would come back as None
                 json.dumps(msgspec.to_builtins(payload), allow_nan=False)
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
-            raise PayloadError(f"payload cannot be encoded as JSON: {error}") from error
+            raise PayloadError(f"payload cannot be encoded as JSON: {_without_values(error)}") from None
         return encoded
 
     def decode(self, data: bytes) -> Any:
@@ -56,7 +57,16 @@ class JsonCodec:
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UndecodableError(f"undecodable: {error}") from error
+            raise UndecodableError(f"undecodable: {_without_values(error)}") from None
+
+
+_VALUES = re.compile(r" '.*'|(?<= unknown field) `.*`", re.DOTALL)
+"""Where msgspec quotes a payload: the value of an enum or of a tag, the name of a field."""
+
+
+def _without_values(error: Exception) -> str:
+    """Return what is wrong with a payload without a word of it: errors are logged and kept, payloads may be private."""
+    return _VALUES.sub("", str(error))
 
 
 def _checker(payload_type: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -89,11 +89,14 @@ class Death(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """A message as it stands in the queue or the dead letter. What does not apply to its state is None."""
+    """A message as it stands in the queue or the dead letter. What does not apply to its state is None.
+
+    Its `repr` leaves payload and headers out, which may be private.
+    """
 
     id: str
     state: State
-    payload: Any
+    payload: Any = field(repr=False)
     """The decoded payload; the raw bytes if they are undecodable or were cut to the preview of a page."""
     size: int
     """Bytes of the payload as stored."""
@@ -105,7 +108,7 @@ class MessageInfo:
     token: int | None
     holder: str | None
     """Who holds or last held it."""
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     error: str
     """The last error, '' for none."""
     reason: str

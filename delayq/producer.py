@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
@@ -69,14 +69,17 @@ SPENT = "4"
 
 @dataclass(frozen=True, slots=True)
 class NewMessage(Generic[T]):
-    """A message to be sent by `send_many` with times and options of its own; what is left out the call decides."""
+    """A message to be sent by `send_many` with times and options of its own; what is left out the call decides.
 
-    payload: T
+    Its `repr` leaves payload and headers out, which may be private.
+    """
+
+    payload: T = field(repr=False)
     delay: Duration | None = None
     at: datetime | None = None
     retries: int | None = None
     id: str | None = None
-    headers: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

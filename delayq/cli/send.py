@@ -40,7 +40,7 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise click.BadParameter(f"{text!r:.60} is not NAME=VALUE")
+            raise click.BadParameter(f"{name!r:.60} without a {'value' if name else 'name'} is not NAME=VALUE")
         headers[name] = value
     return headers
 

@@ -1,0 +1,452 @@
+"""A planted word is looked for wherever delayq speaks: reprs, errors, logs, the command line.
+
+It stands in the password of a URL and of a client, in payloads and in headers. What is meant to show payloads does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import click
+import msgspec
+import pytest
+import redis
+import redis.asyncio
+from click.testing import CliRunner
+
+import delayq
+from delayq import AsyncDelayQueue, DelayqError, DelayQueue, NewMessage
+from delayq.cli import main
+from delayq.torture.proxy import Proxy
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import wait_until
+
+CANARY = "c4n4ry"
+PAYLOAD = {"word": CANARY}
+HEADERS = {"bird": CANARY}
+NOWHERE = f"redis://:{CANARY}@127.0.0.1:1/0"
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    """A payload that refuses much."""
+
+    kind: Literal["a", "b"] = "a"
+    user: int = 0
+
+
+class Word(enum.Enum):
+    A = "a"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RedisServer]:
+    """A server that wants the canary for a password."""
+    with RedisServer("--requirepass", CANARY, tcp=True) as server:
+        yield server
+
+
+@pytest.fixture
+def url(guarded) -> str:
+    """The address of that server, emptied."""
+    found = with_password(guarded.url)
+    with redis.Redis.from_url(found) as client:
+        client.flushall()
+        client.config_set("maxmemory", 0)
+    return found
+
+
+def with_password(url: str, password: str = CANARY) -> str:
+    return url.replace("redis://", f"redis://:{password}@")
+
+
+def told(error: BaseException) -> str:
+    """Return all that an error says: itself, and its traceback with those it came from."""
+    return "\n".join([repr(error), str(error), repr(error.args), *traceback.format_exception(error)])
+
+
+# Public objects
+
+
+@pytest.fixture
+def instances(url) -> dict[str, Any]:
+    """One of everything public that can be held in hands, all of a queue of private messages."""
+    taken: dict[str, Any] = {}
+    with DelayQueue("reminders", url=url, events=True) as queue:
+        private = NewMessage(PAYLOAD, id="a", headers=HEADERS)
+        taken["SentMany"] = queue.send_many([private, NewMessage(PAYLOAD, id="b", headers=HEADERS)], run="nightly")
+        taken["Sent"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS)
+        taken["Lease"] = lease = queue.lease(n=2)
+        taken["Message"], other = lease
+        other.reject("no such user")
+        taken["MessageInfo"], taken["Page"] = queue.get("a"), queue.list("active")
+        assert taken["MessageInfo"].payload == PAYLOAD
+        taken |= {"Counts": queue.counts(), "Stats": queue.stats(), "RunInfo": queue.runs()[0]}
+        taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(everything=True), "NewMessage": private}
+        taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
+        taken["Consuming"] = queue.callback(lambda message: None) and queue.start_consume()
+        queue.stop_consume()
+
+    async def scene() -> None:
+        async with AsyncDelayQueue("reminders", url=url) as there:
+            await there.send_delay_msg(PAYLOAD, headers=HEADERS)
+            taken["AsyncLease"] = lease = await there.lease()
+            taken["AsyncMessage"] = next(iter(lease))
+            taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there})
+            there.callback(lambda message: None)
+            taken["AsyncConsuming"] = await there.start_consume()
+            await there.stop_consume()
+
+    asyncio.run(scene())
+    return taken
+
+
+NO_HOLDERS = {
+    *("QueueOptions", "Codec", "Backoff", "Duration", "Retry", "Reject", "Discard"),  # what the user wrote
+    *("CancelOutcome", "EventKind", "RescheduleOutcome", "SendStatus", "State"),  # words
+}
+
+
+def test_no_public_object_shows_it(instances):
+    things = {name for name in delayq.__all__ if inspect.isclass(getattr(delayq, name))}
+    errors = {name for name in things if issubclass(getattr(delayq, name), DelayqError)}
+    later = {"Checkup", "Finding", "FindingKind"}  # of ids and parts only
+    assert things - errors - NO_HOLDERS - later <= set(instances)
+    for name, thing in instances.items():
+        for text in (repr(thing), str(thing), f"{thing}", repr([thing]), repr({"x": thing})):
+            assert CANARY not in text, name
+
+
+# Errors
+
+
+def codec_that(fails: Callable[..., Any]) -> Any:
+    return type("Codec", (), {"encode": lambda self, payload: b"x", "decode": fails})()
+
+
+def full(queue: Any) -> None:
+    with redis.Redis.from_url(queue._options["url"]) as client:
+        client.config_set("maxmemory", 1)
+
+
+def wrong_type(queue: Any) -> None:
+    with redis.Redis.from_url(queue._options["url"]) as client:
+        client.set("delayq:{reminders}:messages", CANARY)
+
+
+def broken_script(queue: Any) -> None:
+    with redis.Redis.from_url(queue._options["url"]) as client:
+        client.hset("delayq:{reminders}:messages", "a", "1")
+        client.hset("delayq:{reminders}:retries", "a", CANARY)
+
+
+SEND = [
+    ("unreachable", {"url": NOWHERE}, PAYLOAD, {}),
+    ("a wrong password", {"url": "wrong password"}, PAYLOAD, {}),
+    ("too large", {"max_payload": 10}, PAYLOAD, {}),
+    ("no JSON", {}, {"word": CANARY, "other": object()}, {}),
+    ("a set", {}, {CANARY, object()}, {}),
+    ("nan", {}, {CANARY: float("nan")}, {}),
+    ("half a character", {}, CANARY + "\ud800", {}),
+    ("not text", {"codec": "text"}, PAYLOAD, {}),
+    ("not encodable text", {"codec": "text"}, CANARY + "\ud800", {}),
+    ("not bytes", {"codec": "bytes"}, CANARY, {}),
+    ("of another type", {"payload_type": Strict}, PAYLOAD, {}),
+    ("an enum it is not of", {"payload_type": Word}, CANARY, {}),
+    ("a literal it is not of", {"payload_type": Strict}, Strict(kind=CANARY), {}),
+    ("a field of another type", {"payload_type": Strict}, Strict(user=CANARY), {}),
+    ("a codec that fails", {"codec": codec_that(lambda *_: None)}, PAYLOAD, {"headers": {"a": CANARY * 5000}}),
+    ("large headers", {}, 1, {"headers": {"a": CANARY * 5000}}),
+    ("odd headers", {}, 1, {"headers": {"a": [CANARY]}}),
+    ("headers of half a character", {}, 1, {"headers": {"a": CANARY + "\ud800"}}),
+    ("no headers", {}, 1, {"headers": CANARY}),
+    ("a full Redis", {"prepare": full, "deadline": "50ms"}, PAYLOAD, {"headers": HEADERS}),
+    ("a full queue", {"max_length": 1, "prepare": lambda queue: None}, PAYLOAD, {"headers": HEADERS}),
+    ("another key", {"prepare": wrong_type}, PAYLOAD, {"headers": HEADERS}),
+]
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+@pytest.mark.parametrize("case", SEND, ids=[case[0] for case in SEND])
+def test_no_error_of_a_send_says_it(face, case, url):
+    _, more_options, payload, more = case
+    options = {"url": url, "deadline": "200ms", **more_options}
+    if options["url"] == "wrong password":
+        options["url"] = url.replace(CANARY, CANARY + "2")
+    prepare = options.pop("prepare", lambda queue: None)
+    if options.get("max_length"):
+        with DelayQueue("reminders", url=url) as queue:
+            queue.send_delay_msg(PAYLOAD)
+
+    def blocking() -> None:
+        with DelayQueue("reminders", **options) as queue:
+            prepare(queue)
+            queue.send_many([NewMessage(payload, **more)]) if more else queue.send_delay_msg(payload)
+
+    async def asynchronous() -> None:
+        async with AsyncDelayQueue("reminders", **options) as queue:
+            prepare(queue)
+            await (queue.send_many([NewMessage(payload, **more)]) if more else queue.send_delay_msg(payload))
+
+    with pytest.raises(DelayqError) as caught:
+        blocking() if face == "blocking" else asyncio.run(asynchronous())
+    assert CANARY not in told(caught.value)
+
+
+URLS = [
+    f"redis://:{CANARY}@localhost:port/0",
+    f"redis://:{CANARY}@localhost:99999/0",
+    f"redis://:{CANARY}/x@localhost:6379/0",
+    f"redis://:{CANARY}#@localhost:6379/0",
+    f"redis://:{CANARY}@[localhost:6379/0",
+    f"redis://user:{CANARY}@localhost:6379/zero",
+    f"redis://:x@localhost:6379/0?password={CANARY}&socket_timeout=x",
+    f"redis://:x@localhost:6379/0?{CANARY}=1",
+    f"redis+sentinel://:{CANARY}@localhost:26379/0",
+    f"redis+cluster://:{CANARY}@localhost:6379/7",
+    f"{CANARY}://localhost",
+    f"http://:{CANARY}@localhost",
+    f":{CANARY}@localhost",
+    f"unix://:{CANARY}@/nowhere?db=x",
+    f"redis://:{CANARY}@localhost:6379/0?ssl_certfile={CANARY}",
+]
+
+
+@pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
+@pytest.mark.parametrize("url", URLS, ids=range(len(URLS)))
+def test_no_error_of_a_url_says_it(face, url):
+    with pytest.raises(DelayqError) as caught:
+        opened(face, url=url, deadline="100ms")
+    assert CANARY not in told(caught.value)
+
+
+def opened(face: Any, **options: Any) -> None:
+    """Make a queue of either face, and open it."""
+    queue = face("reminders", **options)
+    assert CANARY not in repr(queue)
+    opening = queue.open()
+    if opening is not None:
+        asyncio.run(opening)
+
+
+def test_no_error_of_a_client_says_it():
+    for kind, face in ((redis.Redis, DelayQueue), (redis.asyncio.Redis, AsyncDelayQueue)):
+        for client in (kind(password=CANARY, decode_responses=True), {"password": CANARY}, f"redis://:{CANARY}@x"):
+            with pytest.raises(DelayqError) as caught:
+                face("reminders", redis=client)
+            assert CANARY not in told(caught.value)
+        broken = kind(host="127.0.0.1", port=1, password=CANARY, retry=None, retry_on_error=[])
+        with pytest.raises(DelayqError) as caught:
+            opened(face, redis=broken, deadline="50ms")
+        assert CANARY not in told(caught.value)
+
+
+@pytest.mark.faults
+def test_no_error_of_a_lost_reply_says_it(guarded, url):
+    with Proxy(guarded.url) as proxy, DelayQueue("reminders", url=with_password(proxy.url), deadline=1) as queue:
+        queue.open()
+        proxy.drop_replies(1_000_000)
+        with pytest.raises(DelayqError) as caught:
+            queue.send_many([NewMessage(PAYLOAD, headers=HEADERS)])
+        assert CANARY not in told(caught.value)
+
+
+STORED = [b'{"kind": "%s"}', b'{"%s": 1}', b'{"user": "%s"}', b"%s", b'"%s', b'{"kind": ["%s"]}', b"\xff%s"]
+
+
+@pytest.mark.parametrize("stored", STORED, ids=range(len(STORED)))
+def test_no_word_of_an_undecodable_payload_is_said(stored, url, logged):
+    with DelayQueue("reminders", url=url, codec="bytes") as raw:
+        raw.send_many([NewMessage(stored % CANARY.encode(), id="m", headers=HEADERS)])
+    seen: list[Any] = []
+    with DelayQueue("reminders", url=url, payload_type=Strict, callback=seen.append) as queue:
+        queue.run(burst=True)
+        found = queue.get("m")
+    assert seen == []
+    assert found.reason.startswith("undecodable")
+    assert CANARY not in found.reason + found.error + repr(found)
+    assert CANARY not in logged()
+
+
+# Logs
+
+
+@pytest.fixture
+def logged() -> Iterator[Callable[[], str]]:
+    """Return what has been logged so far, tracebacks and extras included."""
+    taken: list[str] = []
+
+    class Taking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            extras = {name: value for name, value in vars(record).items() if name != "exc_info"}
+            taken.append(logging.Formatter("%(name)s %(message)s").format(record) + repr(extras))
+
+    handler, logger = Taking(logging.DEBUG), logging.getLogger("delayq")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield lambda: "\n".join(taken)
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def failing(message: Any) -> None:
+    raise ValueError("no such user")
+
+
+@pytest.mark.faults
+def test_no_log_of_a_hard_day_says_it(guarded, url, logged):
+    """Failures, a Redis that goes away, a key of another type."""
+    with Proxy(guarded.url) as proxy:
+        there = with_password(proxy.url)
+        with DelayQueue("reminders", url=there, callback=failing, lease="200ms", tick="50ms") as queue:
+            queue.send_many([NewMessage(PAYLOAD, headers=HEADERS, retries=1) for _ in range(3)])
+            queue.start_consume()
+            wait_until(lambda: "failed at attempt" in logged())
+            proxy.refuse()
+            wait_until(lambda: "trying again" in logged())
+            queue.stop_consume(0)
+        assert "no such user" in logged()
+
+        async def scene() -> None:
+            async with AsyncDelayQueue("reminders", url=url, callback=failing, tick="50ms") as there:
+                await there.send_delay_msg(PAYLOAD, headers=HEADERS, retries=0)
+                await there.run(burst=True)
+                with redis.Redis.from_url(url) as client:
+                    client.delete("delayq:{reminders}:ready")
+                    client.set("delayq:{reminders}:ready", CANARY)
+                await there.start_consume()
+                await asyncio.to_thread(wait_until, lambda: "WRONGTYPE" in logged())
+                await there.stop_consume(0)
+
+        asyncio.run(scene())
+    assert CANARY not in logged()
+
+
+# The command line
+
+
+def commands(group: click.Group, *words: str) -> Iterator[tuple[str, ...]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *words, name)
+        else:
+            yield (*words, name)
+
+
+ARGUMENTS: dict[str, list[list[str]]] = {
+    "send": [
+        ["q", '{"word": "c4n4ry"}', "--header", "bird=c4n4ry"],
+        ["q", '{"word": "c4n4ry"}', "--id", "m", "--json"],
+        ["q", '{"word": c4n4ry}'],
+        ["q", '{"word": "c4n4ry"', "--codec", "json"],
+        ["q", "1", "--header", "=c4n4ry"],
+        ["q", "-", "--header", "bird=c4n4ry"],
+        ["full", '{"word": "c4n4ry"}'],
+    ],
+    "worker": [["canary_app:queue", "--burst"], ["canary_app:queue", "--burst", "--log-json", "--log-level", "debug"]],
+    "queues": [[]],
+    "stats": [["q"], ["nowhere"], ["broken"]],
+    "events": [["q"], ["q", "--on"], ["broken"]],
+    "runs": [["q"], ["q", "nightly"]],
+    "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],
+    "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
+    "dead redrive": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"], ["broken", "--all", "--yes"]],
+    "dead purge": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"]],
+    "purge": [["q", "--dry-run"], ["q", "--yes"], ["broken", "--yes"]],
+    "acl": [["producer"], ["consumer", "admin", "--aclfile"]],
+    "preload": [[]],
+    "docs": [[], ["security"]],
+    "doctor": [[], ["--repair"]],
+}
+SHOWING = {"list", "show", "dead list"}
+"""The verbs that are for looking at payloads: they hide passwords all the same."""
+VERBS = [" ".join(words) for words in commands(main) if words[0] not in ("spark", "demo", "torture")]
+
+
+def run(url: str, *arguments: str) -> str:
+    """Run a command line in this process; returns all it printed, or would print of an exception."""
+    result = CliRunner().invoke(main, arguments, input='{"word": "c4n4ry"}\n{c4n4ry}\n', env={"DELAYQ_URL": url})
+    raised = "" if isinstance(result.exception, SystemExit | None) else told(result.exception)
+    return result.output + result.stderr + raised
+
+
+@pytest.fixture
+def scene(url, tmp_path, monkeypatch) -> str:
+    """Queues with private messages: `q` in good order, `broken` with a key of another type."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "canary_app.py").write_text(
+        "from delayq import DelayQueue\nqueue = DelayQueue('q', payload_type=dict[str, int], nack_delay='1h')\n"
+        "@queue.callback\ndef fail(message):\n    raise ValueError('no such user')\n"
+    )
+    with DelayQueue("q", url=url, events=True) as queue:
+        sent = [NewMessage(PAYLOAD, id=id, headers=HEADERS) for id in "abcm"]
+        queue.send_many(sent, run="nightly")
+        queue.end_run("nightly", refusals=[("x", "no such user")])
+        with queue.lease() as message:
+            message.reject("no such user")
+    with DelayQueue("broken", url=url) as queue:
+        queue.send_many(sent)
+    with redis.Redis.from_url(url) as client:
+        for part in ("pending", "meta", "events", "dead"):
+            client.set(f"delayq:{{broken}}:{part}", CANARY)
+    return url
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.usefixtures("scene")
+def test_no_verb_prints_it(verb, url, guarded, caplog):
+    urls = [
+        url,
+        NOWHERE,
+        with_password(guarded.url, CANARY + "2"),
+        f"redis://:{CANARY}@localhost:port/0",
+        f"http://:{CANARY}@localhost",
+        f"redis://:x@localhost:6379/0?{CANARY}=1",
+    ]
+    showing = verb in SHOWING
+    lines = [["q", "m"], ["q"], ["broken"]] if showing else ARGUMENTS.get(verb, [["--help"]])
+    said = ""
+    for address in urls[showing:]:
+        for line in lines:
+            for flags in ([], ["--traceback"]):
+                for more in ([], ["--json"]):
+                    said += run(address, "--timeout", "100ms", *flags, *verb.split(), *line, *more)
+    assert said
+    assert CANARY not in said
+    assert CANARY not in caplog.text
+
+
+@pytest.mark.usefixtures("scene")
+def test_what_is_to_show_payloads_shows_them(url):
+    for line in (
+        ["list", "q", "--state", "ready"],
+        ["show", "q", "m"],
+        ["show", "q", "m", "--json"],
+        ["dead", "list", "q", "--json"],
+    ):
+        assert CANARY in run(url, *line)
+
+
+def test_the_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
+    started: list[list[str]] = []
+
+    class Supervisor:
+        def __init__(self, command: Callable[[], list[str]], processes: int) -> None:
+            started.append(command())
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr("delayq.cli.supervise.Supervisor", Supervisor)
+    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda level, as_json: None)
+    run(NOWHERE, "worker", "app:queue", "--processes", "2")
+    assert len(started) == 1
+    assert CANARY not in " ".join(started[0])
