@@ -1,0 +1,252 @@
+"""`get`, `page` and `counts`: what is read of messages in every state, beside others, on both kinds of Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from delayq.answers import Counted, Found, Row
+from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
+from tests.support.scripts import NOW, Dead, T, World, at, calls, observe, plant
+
+MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
+NOTHING = Found(b"", "", "", "", "", b"", "", "", b"")
+STORED = NOTHING._replace(payload=b"A", headers=b"ha", retries_left="2")
+DELIVERED = STORED._replace(error="oops")
+DIED = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopshaA".encode()
+LATER = str(NOW + 60_000)
+FOUND = {
+    "pending": STORED._replace(pending=LATER),
+    "rescheduled": DELIVERED._replace(pending=LATER, record=f"pending {MOVED}"),
+    "ready": STORED._replace(record=f"ready {NOW - 5} 0 0 0 -"),
+    "released": DELIVERED._replace(record=f"ready {MOVED}"),
+    "leased": DELIVERED._replace(unack=str(NOW + 30_000), record=f"leased {MOVED}"),
+    "backoff": DELIVERED._replace(unack=str(NOW + 500), record=f"backoff {MOVED}"),
+    "retry": DELIVERED._replace(record=f"retry {MOVED}"),
+    "garbage": DELIVERED._replace(retries_left="0", record=f"garbage {MOVED}"),
+    "dead": NOTHING._replace(entry=f"a:{T - 7}", dead=DIED),
+    "gone": None,
+}
+
+# One id
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_all_that_is_known_of_an_id_is_read(executor, state):
+    plant(executor, STATES[state] + CROWD)
+    assert executor.call(calls.get("a")) == FOUND[state]
+    assert observe(executor) == STATES[state] + CROWD
+
+
+def test_of_several_deaths_the_last_is_read(executor):
+    again = Dead(1, 1, -50, -10, "spent", "", "", "B")
+    plant(executor, DEAD.but(dead_messages=DEAD.dead_messages | {"a:T-3": again}, dead_ids={"a": "T-7 T-3"}))
+    assert executor.call(calls.get("a")) == NOTHING._replace(
+        entry=f"a:{T - 3}", dead=f"1 1 {NOW - 50} {NOW - 10} 5 0 0\nspentB".encode()
+    )
+
+
+def test_of_an_id_that_lives_after_a_death_the_life_is_read_and_the_name_of_the_death(executor):
+    plant(executor, STATES["ready"] + DEAD)
+    assert executor.call(calls.get("a")) == FOUND["ready"]._replace(entry=f"a:{T - 7}")
+
+
+def test_an_entry_whose_message_is_lost_is_still_named(executor):
+    plant(executor, DEAD.but(dead_messages={}))
+    assert executor.call(calls.get("a")) == NOTHING._replace(entry=f"a:{T - 7}")
+
+
+def test_an_empty_payload_makes_a_message_and_leftovers_make_none(executor):
+    plant(executor, World(messages={"a": ""}))
+    assert executor.call(calls.get("a")) == NOTHING
+    executor.client.flushdb()
+    plant(executor, LEFTOVERS)
+    assert executor.call(calls.get("a")) is None
+
+
+# Pages
+
+
+def listed(executor, state, *, limit=100, preview=100, cursor="", score=""):
+    return executor.call(calls.page(state, limit=limit, cursor=cursor, score=score, preview=preview))
+
+
+def pages(executor, state, limit) -> Iterator[list[str]]:
+    cursor, score = "", ""
+    while True:
+        page = listed(executor, state, limit=limit, cursor=cursor, score=score)
+        yield [row.id for row in page.rows]
+        cursor, score = page.cursor, page.score
+        if not cursor:
+            return
+
+
+def row_of(state: str, found: Found) -> Row:
+    times = {"pending": found.pending, "active": found.unack, "backoff": found.unack}
+    headers, record = found.headers, found.record
+    return Row("a", times.get(state, ""), found.payload, 1, found.retries_left, record, headers, found.error)
+
+
+PLACED = {
+    "pending": ("pending", "rescheduled"),
+    "ready": ("ready", "released"),
+    "active": ("leased",),
+    "backoff": ("backoff",),
+    "retry": ("retry",),
+    "garbage": ("garbage",),
+}
+LISTS = {"ready": "ready", "retry": "retry"}
+
+
+@pytest.mark.parametrize("state", PLACED)
+@pytest.mark.parametrize("kept", [one for one in STATES if one not in {"dead", "gone"}])
+def test_a_listing_has_the_messages_of_its_state_and_no_other(executor, state, kept):
+    plant(executor, STATES[kept])
+    expected = [row_of(state, FOUND[kept])] if kept in PLACED[state] else []
+    assert listed(executor, state).rows == expected
+    assert observe(executor) == STATES[kept]
+
+
+@pytest.mark.parametrize("state", LISTS)
+@pytest.mark.parametrize("kept", ["pending", "rescheduled", "leased", "backoff", "garbage", "gone"])
+def test_an_old_entry_of_a_list_is_not_listed(executor, state, kept):
+    plant(executor, STATES[kept].but(**{LISTS[state]: ["a"]}) if kept != "gone" else World(**{LISTS[state]: ["a"]}))
+    assert listed(executor, state).rows == []
+
+
+def test_what_is_missing_is_listed_as_nothing(executor):
+    plant(executor, World(pending={"a": 0}, garbage={"b"}))
+    assert listed(executor, "pending").rows == [Row("a", str(NOW), b"", 0, "", "", b"", "")]
+    assert listed(executor, "garbage").rows == [Row("b", "", b"", 0, "", "", b"", "")]
+
+
+def test_the_dead_are_listed_with_all_but_the_rest_of_the_payload(executor):
+    dead = Dead(2, 1, -500, -100, "no such user", "oops", "ha", "a long payload")
+    plant(executor, DEAD.but(dead_messages={"a:T-7": dead}))
+    head = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopsha".encode()
+    died = Row(f"a:{T - 7}", str(NOW - 100), head + b"a long", len(head) + 14, "", "", b"", "")
+    assert listed(executor, "dead", preview=6).rows == [died]
+    assert listed(executor, "dead").rows == [died._replace(payload=head + b"a long payload")]
+    assert listed(executor, "dead", preview=0).rows == [died._replace(payload=head)]
+
+
+def test_an_entry_of_the_dead_whose_message_is_lost_or_strange_is_listed_with_what_there_is(executor):
+    plant(executor, DEAD.but(dead_messages={}))
+    assert listed(executor, "dead").rows == [Row(f"a:{T - 7}", str(NOW - 100), b"", 0, "", "", b"", "")]
+    executor.client.hset(calls.keys.dead_messages, f"a:{T - 7}", "no such line")
+    assert listed(executor, "dead", preview=4).rows == [Row(f"a:{T - 7}", str(NOW - 100), b"no s", 12, "", "", b"", "")]
+
+
+def test_payloads_are_cut_to_the_preview(executor):
+    plant(executor, World(pending={"a": 0}, messages={"a": "123456"}))
+    for preview in (0, 1, 5, 6, 7):
+        (row,) = listed(executor, "pending", preview=preview).rows
+        assert (row.payload, row.size) == (b"123456"[:preview], 6)
+
+
+MANY = [f"m{n}" for n in range(7)]
+IN_ORDER = {
+    "pending": World(pending={id: n // 2 for n, id in enumerate(MANY)}),
+    "ready": World(ready=MANY, deliveries=dict.fromkeys(MANY, "ready -5 0 0 0 -")),
+    "retry": World(retry=MANY, deliveries=dict.fromkeys(MANY, "retry -5 1 T-9 T-9 w")),
+    "active": World(
+        unack={id: n // 2 for n, id in enumerate(MANY)}, deliveries=dict.fromkeys(MANY, "leased -5 1 T-9 T-9 w")
+    ),
+    "backoff": World(
+        unack={id: n // 2 for n, id in enumerate(MANY)}, deliveries=dict.fromkeys(MANY, "backoff -5 1 T-9 T-9 w")
+    ),
+    "dead": World(dead={f"{id}:T-7": n // 2 for n, id in enumerate(MANY)}),
+}
+
+
+@pytest.mark.parametrize("state", IN_ORDER)
+@pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
+def test_pages_follow_one_another_without_a_gap_or_a_repetition(executor, state, limit):
+    plant(executor, IN_ORDER[state])
+    found = list(pages(executor, state, limit))
+    ids = [f"{id}:{T - 7}" if state == "dead" else id for id in MANY]
+    cut = [ids[first : first + limit] for first in range(0, 7, limit)]
+    assert found == (cut if len(cut[-1]) < limit else [*cut, []])
+
+
+def test_a_page_goes_on_behind_the_score_of_a_member_that_has_gone_and_repeats_rather_than_leaves_out(executor):
+    plant(executor, IN_ORDER["pending"])  # m0 0, m1 0, m2 1, m3 1, m4 2, m5 2, m6 3
+    page = listed(executor, "pending", limit=3)
+    assert (page.cursor, page.score) == ("m2", str(NOW + 1))
+    executor.client.zrem(calls.keys.pending, "m2")
+    rest = listed(executor, "pending", cursor="m2", score=page.score)
+    assert [row.id for row in rest.rows] == ["m3", "m4", "m5", "m6"]
+    executor.client.zadd(calls.keys.pending, {"m2": NOW + 9})  # to be met again where it stands now
+    rest = listed(executor, "pending", cursor="m2", score=page.score)
+    assert [row.id for row in rest.rows] == ["m3", "m4", "m5", "m6", "m2"]
+
+
+def test_every_spent_message_is_listed_over_pages(executor):
+    many = [f"g{n}" for n in range(700)]
+    plant(executor, World(garbage=set(many)))
+    found = list(pages(executor, "garbage", 50))
+    assert len(found) > 1
+    assert {id for page in found for id in page} == set(many)
+
+
+# Counts
+
+EMPTY = Counted(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, {})
+COUNTED = [
+    ("nothing", World(), EMPTY),
+    (
+        "one of each",
+        CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
+        Counted(
+            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5),
+            {"backoffs": "1", "token": str(T - 3)},
+        ),
+    ),
+    (
+        "several of each, the first of them by time",
+        World(
+            pending={"a": 9, "b": 7, "c": 8},
+            ready=["d", "e", "f", "g"],
+            unack={"h": 5, "i": 3, "j": 4, "k": 6, "l": 2},
+            retry=["m", "n", "o", "p", "q"],
+            garbage=set("rs"),
+            dead={"t:T-7": 0, "t:T-6": 1, "u:T-5": 2},
+            messages=dict.fromkeys("abcdefghijklmno", "m"),
+            deliveries={"d": "leased 1 0 0 0 -", "e": "ready -7 0 0 0 -", "f": "ready -9 0 0 0 -"},
+            meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
+        ),
+        Counted(
+            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15),
+            {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
+        ),
+    ),
+    (
+        "marks that say too much do not make counts negative",
+        World(ready=["a"], retry=["b"], unack={"c": 5}, meta={"stale_ready": 2, "stale_retry": 2, "backoffs": 2}),
+        EMPTY._replace(
+            next_deadline=NOW + 5, backoff=2, meta={"stale_ready": "2", "stale_retry": "2", "backoffs": "2"}
+        ),
+    ),
+    (
+        "the first of ready behind ninety-nine old entries",
+        World(ready=[*(f"x{n}" for n in range(99)), "a"], deliveries={"a": "ready -5 0 0 0 -"}),
+        EMPTY._replace(oldest_ready=NOW - 5, ready=100),
+    ),
+    (
+        "and behind a hundred it is not looked for",
+        World(ready=[*(f"x{n}" for n in range(100)), "a"], deliveries={"a": "ready -5 0 0 0 -"}),
+        EMPTY._replace(ready=101),
+    ),
+]
+
+
+@pytest.mark.parametrize(("world", "counted"), [pytest.param(*rest, id=name) for name, *rest in COUNTED])
+def test_messages_are_counted_by_their_states(executor, world, counted):
+    plant(executor, world)
+    assert executor.call(calls.counts()) == counted
+    assert observe(executor) == world
+
+
+def test_counts_are_of_the_time_that_is_given_or_of_the_server(executor):
+    assert executor.call(at(5).counts()).now == NOW + 5
