@@ -85,7 +85,8 @@ class Server(_Connections):
         if self._owned:
             while connection := self._idle.take():
                 self._pool.release(connection)
-            self._pool.disconnect(inuse_connections=False)
+            for pool in _pools(self._pool):
+                pool.disconnect(inuse_connections=False)
 
 
 def _read(connection: Any) -> Any:
@@ -132,7 +133,8 @@ class AsyncServer(_Connections):
         if self._owned:
             while connection := self._idle.take():
                 await self._pool.release(connection)
-            await self._pool.disconnect(inuse_connections=False)
+            for pool in _pools(self._pool):
+                await pool.disconnect(inuse_connections=False)
 
 
 async def _read_async(connection: Any) -> Any:
@@ -140,6 +142,12 @@ async def _read_async(connection: Any) -> Any:
         return await connection.read_response()
     except ResponseError as error:
         return error
+
+
+def _pools(pool: Any) -> list[Any]:
+    """Return a pool, and those of the Sentinels that it asks for its server."""
+    sentinels = pool.sentinel_manager.sentinels if hasattr(pool, "sentinel_manager") else ()
+    return [pool, *(sentinel.connection_pool for sentinel in sentinels)]
 
 
 class Nodes:

@@ -106,9 +106,7 @@ class Sentinels(_Deployment):
 
     NAME = "delayq"
 
-    def __init__(
-        self, *config: str, replicas: int = 1, down_after: float = 1.0, failover_timeout: float = 20.0
-    ) -> None:
+    def __init__(self, *config: str, replicas: int = 1, down_after: float = 1.0) -> None:
         """Choose addresses; `config` is for the servers. A master silent for `down_after` seconds is replaced."""
         self.down_after = down_after
         self.data = [Node(*REPLICATION, *config) for _ in range(1 + replicas)]
@@ -215,7 +213,8 @@ class RedisCluster(_Deployment):
     def await_health(self) -> None:
         """Return when all running nodes see the cluster as whole, with every replica linked."""
         running = [one for one in self.servers if one.is_running]
-        until("the cluster is whole", lambda: all(self._is_sound(one) for one in running))
+        ports = {one.port for one in running}
+        until("the cluster is whole", lambda: all(self._sees(one, ports) for one in running))
 
     def owner(self, slot: int) -> Node:
         """Return the master of a slot, as most of the running nodes have it."""
@@ -262,10 +261,11 @@ class RedisCluster(_Deployment):
     def _known(self, server: Node) -> str:
         return server.facts("CLUSTER", "INFO")["cluster_known_nodes"]
 
-    def _is_sound(self, server: Node) -> bool:
+    def _sees(self, server: Node, ports: set[int]) -> bool:
         if server.facts("CLUSTER", "INFO")["cluster_state"] != "ok":
             return False
-        return role(server) == "master" or server.is_linked()
+        seen = {node[1] for _, _, *nodes in server.ask("CLUSTER", "SLOTS") for node in nodes}
+        return seen == ports and (role(server) == "master" or server.is_linked())
 
 
 def role(server: Node) -> str:

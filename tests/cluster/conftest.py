@@ -1,0 +1,81 @@
+"""A master under Sentinels and a Cluster for each pytest process; every test has a prefix of its own there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq.throwaway import find_program
+from delayq.torture.deployments import RedisCluster, Sentinels
+from tests.support.faces import Asyncio, Blocking
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def sentinels() -> Iterator[Sentinels]:
+    """A master with a replica under three Sentinels. Who kills a server has it rejoin."""
+    _need_program()
+    with Sentinels() as deployment:
+        yield deployment
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """Three masters with a replica each. Who kills a server has it rejoin."""
+    _need_program()
+    with RedisCluster() as deployment:
+        yield deployment
+
+
+@pytest.fixture(params=["sentinels", "redis_cluster"])
+def deployment(request: pytest.FixtureRequest) -> Sentinels | RedisCluster:
+    """The one, then the other."""
+    return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def prefix() -> str:
+    """The prefix of a test's own keys."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
+def face(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
+    """One face, then the other."""
+    face = request.param()
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def open_queue(face: Blocking | Asyncio, prefix: str) -> Iterator[Open]:
+    """`open_queue(deployment, name="reminders", **options)` opens a queue that the end of the test closes."""
+    queues = []
+
+    def open_queue(deployment: Sentinels | RedisCluster, name: str = "reminders", **options: Any) -> Any:
+        queue = face.open(name, **({"url": deployment.url, "prefix": prefix} | options))
+        queues.append(queue)
+        return queue
+
+    yield open_queue
+    for queue in queues:
+        queue.stop_consume(0)
+        queue.close()
+
+
+@pytest.fixture(autouse=True)
+def no_cross_slot(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No request of any test here is about keys of more than one slot."""
+    yield
+    for used in request.node.funcargs.values():
+        for node in used.servers if isinstance(used, RedisCluster) else []:
+            assert not node.is_running or "errorstat_CROSSSLOT" not in node.facts("INFO", "errorstats")
+
+
+def _need_program() -> None:
+    if not find_program():
+        pytest.skip("needs a redis-server on PATH")
