@@ -39,7 +39,7 @@ SCRIPTS = {
 }
 """The scripts that each role is for."""
 PLAIN = {
-    Role.PRODUCER: {"hsetnx", "sadd", "sismember"},
+    Role.PRODUCER: {"hsetnx", "sadd", "sismember", "wait"},
     Role.CONSUMER: {"hsetnx", "sadd", "blpop"},
     Role.INSPECTOR: {"sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
@@ -50,9 +50,14 @@ READ_PARTS = {
     Role.INSPECTOR: {"events", "runs", "refusals", "archives"},
 }
 """Parts that each role uses beside those of its scripts."""
-ALL_NEED = {"ping", "select", "client|setname", "evalsha", "info", "time"}
+ALL_NEED = {
+    *("ping", "select", "client|setname", "command", "cluster|slots", "asking"),
+    *("evalsha", "info", "time"),
+}
 BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount")}
 """What the rights of a role cover though no method of delayq leads there: it has no message in its hands."""
+
+RAW = {"NEVER_DECODE": True}
 
 roles = pytest.mark.parametrize("role", Role)
 
@@ -374,6 +379,25 @@ def test_a_producer_wakes_a_consumer_that_waits(guarded, admin):
         wait_until(lambda: admin.info("clients")["blocked_clients"] == 1)
         producer.send_delay_msg(1)
         wait_until(lambda: seen)
+
+
+@pytest.mark.faults
+def test_roles_suffice_on_a_cluster(face):
+    with RedisServer("--cluster-enabled", "yes", tcp=True) as server:
+        with server.client() as admin:
+            admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            wait_until(lambda: b"cluster_state:ok" in admin.execute_command("CLUSTER", "INFO", **RAW))
+            for role in Role:
+                grant(admin, role, role)
+        at = {role: f"redis+cluster://{role}:secret@127.0.0.1:{server.port}/0" for role in Role}
+        queues = {role: face.open("reminders", url=url) for role, url in at.items()}
+        assert queues[Role.ADMIN].preload() == len(names())
+        assert queues[Role.PRODUCER].send_delay_msg(1).new
+        with queues[Role.CONSUMER].lease() as message:
+            assert message.payload == 1
+        assert queues[Role.INSPECTOR].stats().totals["acked"] == 1
+        for queue in queues.values():
+            queue.close()
 
 
 def test_the_rights_end_at_the_queue(guarded, admin):
