@@ -16,7 +16,7 @@ def rights(server, user):
     """Return what a user may do, as the server has understood it."""
     with server.client() as admin:
         told = admin.acl_getuser(user)
-    return {name: told[name] for name in ("flags", "commands", "keys", "channels")}
+    return {name: sorted(told[name]) for name in ("flags", "commands", "keys", "channels")}
 
 
 @pytest.mark.parametrize("role", Role)
