@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delayq.clock import Duration, milliseconds
+from delayq.clock import Duration, milliseconds, monotonic
 from delayq.config import QueueOptions
 from delayq.drive import AsyncDriver, ThreadDriver
 from delayq.errors import ConfigurationError, NoCallbackError, shown
@@ -26,6 +26,10 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("delayq.consumer")
+
+SIGNALS_WITHIN = 0.5
+"""Seconds within which a signal is heeded: of one that comes just when the main thread begins to wait, or that another
+thread takes, Python tells the main thread only when its wait ends."""
 
 
 class Consuming:
@@ -68,7 +72,9 @@ class Consuming:
         seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
         if self._driver.is_worker(threading.current_thread()):
             return False
-        ended = self._ended.wait(seconds)
+        end = None if seconds is None else monotonic() + seconds
+        while not (ended := self._ended.wait(_slice(end))) and (end is None or monotonic() < end):
+            pass
         if self._error is not None:
             raise self._error
         return ended
@@ -81,6 +87,10 @@ class Consuming:
             self._error = error
         finally:
             self._ended.set()
+
+
+def _slice(end: float | None) -> float:
+    return SIGNALS_WITHIN if end is None else max(0.0, min(SIGNALS_WITHIN, end - monotonic()))
 
 
 class AsyncConsuming:

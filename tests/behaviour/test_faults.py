@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq import NewMessage, OutcomeUnknown, UnavailableError
+from delayq import DelayQueue, NewMessage, OutcomeUnknown, UnavailableError
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -399,3 +399,18 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def test_a_child_of_a_consuming_process_consumes_for_itself(url, redis_client):
     with start(FORKING_WORKER, url) as process:
         assert process.wait(30) == 0
+
+
+def test_a_signal_is_heeded_though_another_thread_took_it(redis_url):
+    with DelayQueue("signals", url=redis_url, callback=lambda message: None) as queue:
+        consuming = queue.start_consume()
+        before = signal.signal(signal.SIGUSR1, lambda *_: consuming.stop())
+        try:
+            # To a thread that is not the main one, which waits: as when it comes just before the main one begins to.
+            taker = threading.Timer(0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
+            taker.start()
+            assert consuming.wait(5)
+            assert not consuming.running
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+            taker.join()
