@@ -70,7 +70,7 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
 
 def check(scan: Scan, model: Model, now: int) -> None:
     """Compare all of it with the model; the place of each id is looked at first, for the plainest failure."""
-    _each_id_has_one_place(scan)
+    each_id_has_one_place(scan)
     messages, dead = model.messages.values(), model.dead
     assert scan.messages == {m.id: m.payload for m in messages}
     assert scan.retries == {m.id: b"%d" % m.left for m in messages}
@@ -92,7 +92,7 @@ def check(scan: Scan, model: Model, now: int) -> None:
     _counts_are_exact(scan, model, now)
 
 
-def _each_id_has_one_place(scan: Scan) -> None:
+def each_id_has_one_place(scan: Scan) -> None:
     places = [*scan.pending, *scan.offered("ready"), *scan.offered("retry"), *scan.unack, *scan.garbage]
     assert sorted(places) == sorted(scan.messages), "an id stands in no place, in two, or is no message"
 

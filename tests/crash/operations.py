@@ -1,0 +1,170 @@
+"""Every public operation of a queue, small: what stands before it, and what it is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from delayq import DelayQueue
+from delayq.calls import Calls, Failure, Receipt
+from delayq.inspector import MessageInfo
+from delayq.keys import Keys
+from delayq.producer import SLICE
+from tests.crash.cuts import Cutter, cut_client
+
+OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20}
+CALLS = Calls(Keys.of("delayq", "crash"))
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def nothing(queue: DelayQueue[Any]) -> None:
+    """Nothing stands before it: not even the queue is known."""
+
+
+class Operation(NamedTuple):
+    """An operation; `act` is handed what `prepare` returns, and its result holds no times."""
+
+    name: str
+    prepare: Callable[[DelayQueue[Any]], Any]
+    act: Callable[[DelayQueue[Any], Any], Any]
+
+
+def one_due(queue: DelayQueue[Any]) -> None:
+    queue.send_delay_msg("A", 0, 1, id="a", headers={"trace": "1"})
+
+
+def two_due(queue: DelayQueue[Any]) -> None:
+    one_due(queue)
+    queue.send_delay_msg("B", 0, 1, id="b")
+
+
+def one_held(queue: DelayQueue[Any]) -> Any:
+    two_due(queue)
+    (message,) = queue.lease(n=1)
+    return message
+
+
+def one_held_for_the_last_time(queue: DelayQueue[Any]) -> Any:
+    queue.send_delay_msg("A", 0, 0, id="a")
+    (message,) = queue.lease(n=1)
+    return message
+
+
+def one_spent(queue: DelayQueue[Any]) -> None:
+    """One whose retries are spent, not yet collected."""
+    message = one_held_for_the_last_time(queue)
+    calls = queue._tools.calls
+    queue._executor.call(calls.nack([Failure(*Receipt(message.id, message.token), 0, "boom")]))
+
+
+def two_dead(queue: DelayQueue[Any]) -> None:
+    two_due(queue)
+    for message in queue.lease(n=2):
+        assert message.reject("no such user")
+
+
+def run_begun(queue: DelayQueue[Any]) -> None:
+    queue.send_many(["A", "B"], run="nightly")
+
+
+def told(message: MessageInfo | None) -> Any:
+    return message and (
+        message.id,
+        message.state,
+        message.payload,
+        message.attempts,
+        message.retries_left,
+        message.reason,
+    )
+
+
+def page(queue: DelayQueue[Any], state: str) -> list[Any]:
+    return [told(message) for message in queue.list(state).messages]
+
+
+def lease_one(queue: DelayQueue[Any], _: Any) -> Any:
+    with queue.lease() as message:
+        return message.id, message.attempt, message.retries_left
+
+
+def fail_one(queue: DelayQueue[Any], _: Any) -> None:
+    with suppress(ZeroDivisionError), queue.lease():
+        raise ZeroDivisionError
+
+
+def many(queue: DelayQueue[Any], _: Any) -> Any:
+    sent = queue.send_many([{"n": n} for n in range(SLICE + 3)], delay=60, run="nightly")
+    return len(sent), [one.status for one in sent].count("new")
+
+
+OPERATIONS = [
+    Operation("open", nothing, lambda queue, _: queue.open()),
+    Operation("send", nothing, lambda queue, _: queue.send_delay_msg("A", 60, 2, id="a", headers={"x": "y"}).status),
+    Operation("send at a time", nothing, lambda queue, _: queue.send_schedule_msg("A", LATER, id="a").status),
+    Operation("replace", two_due, lambda queue, _: queue.send_delay_msg("A2", 60, id="a", replace=True).status),
+    Operation("send an id that is spent", one_spent, lambda queue, _: queue.send_delay_msg("A2", id="a").status),
+    Operation("send many", nothing, many),
+    Operation("cancel", two_due, lambda queue, _: queue.cancel("a")),
+    Operation("reschedule", two_due, lambda queue, _: queue.reschedule("a", 60)),
+    Operation("lease", two_due, lambda queue, _: [(one.id, one.attempt, one.payload) for one in queue.lease(n=2)]),
+    Operation("lease and ack", two_due, lease_one),
+    Operation("lease and fail", two_due, fail_one),
+    Operation("ack", one_held, lambda queue, message: message.ack()),
+    Operation("nack", one_held, lambda queue, message: message.nack(error="boom")),
+    Operation("nack for the last time", one_held_for_the_last_time, lambda queue, message: message.nack(error="boom")),
+    Operation("extend", one_held, lambda queue, message: message.extend(60)),
+    Operation("release", one_held, lambda queue, message: message.release()),
+    Operation("reject", one_held, lambda queue, message: message.reject("no such user")),
+    Operation("list the dead", two_dead, lambda queue, _: [told(message) for message in queue.dead.list().messages]),
+    Operation("redrive one", two_dead, lambda queue, _: queue.dead.redrive("a")),
+    Operation("redrive all", two_dead, lambda queue, _: queue.dead.redrive(everything=True)),
+    Operation("purge one of the dead", two_dead, lambda queue, _: queue.dead.purge("a")),
+    Operation("purge all the dead", two_dead, lambda queue, _: queue.dead.purge(everything=True)),
+    Operation("purge", one_held, lambda queue, _: queue.purge()),
+    Operation("counts", one_held, lambda queue, _: queue.counts()),
+    Operation("get", one_held, lambda queue, _: told(queue.get("a"))),
+    Operation("list", two_due, lambda queue, _: page(queue, "pending")),
+    Operation("stats", one_held, lambda queue, _: queue.stats().counts),
+    Operation("events", one_held, lambda queue, _: [(event.kind, event.id) for event in queue.events()]),
+    Operation("runs", run_begun, lambda queue, _: [(run.run, run.state, run.new) for run in queue.runs()]),
+    Operation("end a run", run_begun, lambda queue, _: queue.end_run("nightly", refusals=[("c", "bad")]).refused),
+    Operation("refusals", run_begun, lambda queue, _: queue.refusals("nightly")),
+]
+
+
+def burst(queue: DelayQueue[Any], _: Any) -> Any:
+    """Consume what is due; the first delivery of one message fails."""
+    started = []
+
+    @queue.callback
+    def work(message: Any) -> bool:
+        started.append((message.id, message.attempt))
+        return message.id == "b" or message.attempt == 2
+
+    queue.run(burst=True)
+    return sorted(started)
+
+
+BURST = Operation("burst", two_due, burst)
+BY_NAME = {operation.name: operation for operation in [*OPERATIONS, BURST]}
+
+
+@contextmanager
+def begun(url: str, operation: Operation, cutter: Cutter) -> Iterator[tuple[DelayQueue[Any], Any]]:
+    """Open a queue in an empty Redis, with what the operation needs standing in it.
+
+    The server has forgotten the scripts, all but the one by which the queue is looked at: to load them are more
+    commands at which to be cut off.
+    """
+    client = cut_client(url, cutter)
+    try:
+        client.flushall()
+        with DelayQueue("crash", redis=client, **OPTIONS) as queue:
+            prepared = operation.prepare(queue)
+            client.script_flush()
+            queue.counts()
+            yield queue, prepared
+    finally:
+        client.connection_pool.disconnect()

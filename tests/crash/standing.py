@@ -1,0 +1,94 @@
+"""What stands in a queue, without times and tokens, so that two runs can be compared; and whether it is in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delayq.calls import Calls
+from delayq.events import expand
+from delayq.executor import Executor
+from delayq.inspector import read_death
+from tests.model.scan import Scan, each_id_has_one_place, read
+
+DAY = 86_400_000
+_MARKS = ("token", "dedupe", "events", "schema", "slot_cursor")
+
+
+def standing(executor: Executor, calls: Calls) -> dict[str, Any]:
+    """Return everything but times, tokens, and ids that the queue made itself; fails if it is not in order."""
+    scan = read(executor, calls)
+    in_order(scan)
+    names = {id: id if len(id) < 10 else "made" for id in scan.messages}
+    return {
+        "messages": sorted(
+            (
+                names[id],
+                payload,
+                scan.retries[id],
+                _told(scan.deliveries.get(id)),
+                scan.headers.get(id),
+                _place(scan, id),
+            )
+            for id, payload in scan.messages.items()
+        ),
+        "errors": sorted(scan.errors.items()),
+        "lists": [[names.get(id, id) for id in ids] for ids in (scan.ready, scan.retry, scan.wake)],
+        "dead": sorted(
+            (entry.partition(":")[0], death.reason, death.error, death.attempts, death.payload)
+            for entry, stored in scan.dead_messages.items()
+            for death in [read_death(stored)]
+        ),
+        "done": sorted(scan.done),
+        "runs": sorted((run, record.split()[0], record.split()[3:]) for run, record in scan.runs.items()),
+        "totals": {name: number for name, number in scan.counts.meta.items() if name not in _MARKS and number != "0"},
+        "events": [
+            (event.kind, names.get(event.id or "", event.id)) for entry in scan.events for event in expand(entry)
+        ],
+    }
+
+
+def in_order(scan: Scan) -> None:
+    """Each id is in exactly one place, and the counts are those of what is there."""
+    each_id_has_one_place(scan)
+    counts, states = scan.counts, [record.split()[0] for record in scan.deliveries.values()]
+    assert counts.messages == len(scan.messages) == len(scan.retries)
+    assert (counts.ready, counts.retry) == (len(scan.offered("ready")), len(scan.offered("retry")))
+    assert (counts.active, counts.backoff) == (states.count(b"leased"), states.count(b"backoff"))
+    assert (counts.pending, counts.garbage) == (len(scan.pending), len(scan.garbage))
+    assert (
+        counts.dead == len(scan.dead) == len(scan.dead_messages) == sum(len(t.split()) for t in scan.dead_ids.values())
+    )
+
+
+def finish(executor: Executor, calls: Calls) -> None:
+    """Let another consumer come long after and finish everything that lives: each message once, and none is left."""
+    living = set(read(executor, calls).messages)
+    now = executor.call(calls.time())
+    finished: list[str] = []
+    for turn in range(1, 5):
+        later = Calls(calls.keys, clock=lambda turn=turn: now + turn * 100 * 365 * DAY)
+        executor.call(later.pending_to_ready())
+        executor.call(later.unack_to_retry())
+        executor.call(later.collect_garbage(limit=100, dead_max=10_000, dead_ttl=10**15, slot_ttl=10**15))
+        claimed = executor.call(later.ready_to_unack(1000, lease=DAY, holder="another"))
+        receipts = [(one.id, one.token) for one in claimed.deliveries]
+        if receipts:
+            assert set(executor.call(later.ack(receipts))) == {"1"}
+        finished += [id for id, _ in receipts]
+    scan = read(executor, calls)
+    in_order(scan)
+    assert not scan.messages
+    assert len(set(finished)) == len(finished)
+    buried = {entry.partition(":")[0] for entry in scan.dead}
+    assert set(finished) | buried >= living
+
+
+def _told(record: bytes | None) -> Any:
+    if record is None:
+        return None
+    state, _, attempts, *_ = record.split()
+    return state, attempts
+
+
+def _place(scan: Scan, id: str) -> str:
+    return next(place for place in ("pending", "unack", "garbage", "ready", "retry") if id in getattr(scan, place))

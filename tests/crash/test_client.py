@@ -1,0 +1,150 @@
+"""A client is cut off at each command of each operation, on either side of it: all of it is done, or nothing.
+
+The process that goes on gets the result that it would have got, once. Of one that is gone for ever there stays what its
+commands had done up to then, whole, and another consumer finishes what is there.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from delayq.executor import Executor
+from tests.crash.cuts import Cut, Cutter, GoneError, gone
+from tests.crash.operations import BURST, BY_NAME, CALLS, OPERATIONS, Operation, begun
+from tests.crash.standing import finish, standing
+from tests.model.running import connected
+
+EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+
+
+class Course(NamedTuple):
+    """An operation that nobody disturbed: its result, and what stood before it and after each of its commands."""
+
+    result: Any
+    stood: list[dict[str, Any]]
+
+
+@pytest.fixture
+def looking(redis_url) -> Iterator[Executor]:
+    with connected(redis_url) as executor:
+        yield executor
+
+
+def undisturbed(url: str, looking: Executor, operation: Operation) -> Course:
+    cutter = Cutter()
+    stood: list[dict[str, Any]] = []
+    with begun(url, operation, cutter) as (queue, prepared):
+        stood.append(standing(looking, CALLS))
+        cutter.watch = lambda: stood.append(standing(looking, CALLS))
+        cutter.arm(0, Cut.BEFORE)
+        return Course(operation.act(queue, prepared), stood)
+
+
+@EACH
+def test_a_process_that_goes_on_gets_its_result_once(redis_url, looking, operation):
+    course = undisturbed(redis_url, looking, operation)
+    assert len(course.stood) > 1
+    for at in range(1, len(course.stood)):
+        for cut in Cut:
+            cutter = Cutter()
+            with begun(redis_url, operation, cutter) as (queue, prepared):
+                cutter.arm(at, cut)
+                assert operation.act(queue, prepared) == course.result, f"cut {cut} command {at}"
+                assert cutter.count > at
+            assert standing(looking, CALLS) == course.stood[-1], f"cut {cut} command {at}"
+
+
+@EACH
+def test_of_a_process_that_is_gone_there_stays_what_its_commands_had_done(redis_url, looking, operation):
+    course = undisturbed(redis_url, looking, operation)
+    for at in range(1, len(course.stood)):
+        for cut in Cut:
+            cutter = Cutter()
+            with begun(redis_url, operation, cutter) as (queue, prepared):
+                cutter.arm(at, cut, ends=gone)
+                with pytest.raises(GoneError):
+                    operation.act(queue, prepared)
+                cutter.armed = cutter.is_gone = False
+            stands = standing(looking, CALLS)
+            assert stands == course.stood[at - (cut is Cut.BEFORE)], f"gone {cut} command {at}"
+            finish(looking, CALLS)
+
+
+def commands_of_a_burst(url: str) -> int:
+    cutter = Cutter()
+    with begun(url, BURST, cutter) as (queue, prepared):
+        cutter.arm(0, Cut.BEFORE)
+        assert BURST.act(queue, prepared) == [("a", 1), ("a", 2), ("b", 1)]
+    return cutter.count
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_a_burst_goes_on_and_delivers_nothing_twice(redis_url, looking, cut):
+    for at in range(1, commands_of_a_burst(redis_url) + 1):
+        cutter = Cutter()
+        with begun(redis_url, BURST, cutter) as (queue, prepared):
+            cutter.arm(at, cut)
+            assert BURST.act(queue, prepared) == [("a", 1), ("a", 2), ("b", 1)], f"cut {cut} command {at}"
+        stands = standing(looking, CALLS)
+        assert not stands["messages"]
+        assert stands["totals"] == {"sent": "2", "delivered": "3", "nacked": "1", "acked": "2"}
+
+
+def burst_killed(url: str, looking: Executor, at: int, cut: Cut) -> None:
+    killed(url, BURST.name, at, cut)
+    stands = standing(looking, CALLS)
+    assert len(stands["messages"]) + int(stands["totals"].get("acked", 0)) == 2, f"killed {cut} command {at}"
+    finish(looking, CALLS)
+
+
+@pytest.mark.faults
+def test_a_burst_is_killed_when_its_claim_was_carried_out(redis_url, looking):
+    burst_killed(redis_url, looking, 8, Cut.AFTER)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cut", Cut)
+def test_a_burst_is_killed_at_every_command(redis_url, looking, cut):
+    # A burst ends by itself, and how often it has looked whether anything is due depends on the time.
+    for at in range(1, commands_of_a_burst(redis_url) - 3):
+        burst_killed(redis_url, looking, at, cut)
+
+
+KILLED = [("lease and ack", 6), ("redrive all", 6)]
+CHILD = "from tests.crash.child import main; main()"
+
+
+def killed(url: str, name: str, at: int, cut: Cut) -> None:
+    """Let a process be killed for good in the midst of an operation."""
+    words = [sys.executable, "-c", CHILD, url, name, str(at), cut]
+    ended = subprocess.run(words, check=False, capture_output=True, timeout=60)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+
+
+def end_to_end(url: str, looking: Executor, name: str, ats: list[int]) -> None:
+    course = undisturbed(url, looking, BY_NAME[name])
+    for at in ats or range(1, len(course.stood)):
+        for cut in Cut:
+            killed(url, name, at, cut)
+            assert standing(looking, CALLS) == course.stood[at - (cut is Cut.BEFORE)], f"killed {cut} command {at}"
+            finish(looking, CALLS)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "at"), KILLED)
+def test_a_process_is_killed_at_a_command(redis_url, looking, name, at):
+    end_to_end(redis_url, looking, name, [at])
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+@EACH
+def test_a_process_is_killed_at_every_command(redis_url, looking, operation):
+    end_to_end(redis_url, looking, operation.name, [])
