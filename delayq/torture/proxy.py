@@ -33,8 +33,10 @@ class _Link:
         self.flowing = threading.Event()
         self.flowing.set()
         self.doomed = False
+        self.closed = False
 
     def close(self) -> None:
+        self.closed = True
         self.flowing.set()
         for end in (self.client, self.server):
             with suppress(OSError):
@@ -58,6 +60,8 @@ class Proxy:
         self._answer = b""
         self.dropped = 0
         """Replies dropped so far."""
+        self.passed = 0
+        """Requests with scripts that were not doomed so far."""
         self.connections = 0
         """Connections made so far."""
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -76,11 +80,15 @@ class Proxy:
         self._answer = f"-{error}\r\n".encode()
         self._answering = count
 
-    def cut(self) -> None:
-        """Close every connection."""
-        for link in self._links:
+    def cut(self, most: int | None = None) -> int:
+        """Close every connection, or so many of the oldest; returns how many."""
+        with self._lock:
+            links = [link for link in self._links if not link.closed]
+            found = links[:most]
+            self._links = links[len(found) :]
+        for link in found:
             link.close()
-        self._links.clear()
+        return len(found)
 
     def freeze(self) -> None:
         """Let the connections that are open now fall silent for ever, without being closed."""
@@ -115,11 +123,16 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                link = _Link(client, self._connect())
             except OSError:
                 return
+            try:
+                link = _Link(client, self._connect())
+            except OSError:  # the server is down
+                client.close()
+                continue
             self.connections += 1
-            self._links.append(link)
+            with self._lock:
+                self._links.append(link)
             threading.Thread(target=self._pump, args=[self._up, link], daemon=True).start()
             threading.Thread(target=self._pump, args=[self._down, link], daemon=True).start()
 
@@ -147,6 +160,8 @@ class Proxy:
                 if SCRIPT in data and self._dropping > 0:
                     self._dropping -= 1
                     link.doomed = True
+                elif SCRIPT in data:
+                    self.passed += 1
             link.server.sendall(data)
 
     def _down(self, link: _Link) -> None:

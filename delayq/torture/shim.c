@@ -7,8 +7,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
@@ -22,6 +24,7 @@ static volatile struct control {
   int64_t sync_delay;  /* us, that bringing a file to the disk takes longer */
   int64_t sync_error;  /* errno with which that fails, 0 for none */
   int64_t write_error; /* errno with which half of every write to a file fails, 0 for none */
+  int64_t sync_began, sync_ended; /* of the last one (us, monotonic) */
   struct { int64_t inode, size, began; } files[FILES]; /* bytes on the disk, by a sync begun then (us, monotonic) */
 } *control;
 
@@ -34,6 +37,7 @@ __attribute__((constructor)) static void begin(void) {
   if (seen == MAP_FAILED) abort();
   control = seen;
   close(file);
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* whoever started it may be killed, and nothing is to be left behind */
 }
 
 int clock_gettime(clockid_t which, struct timespec *at) {
@@ -77,15 +81,21 @@ static void book(const struct stat *file, int64_t began) {
   pthread_mutex_unlock(&lock);
 }
 
+static int64_t monotonic(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000LL + now.tv_nsec / 1000;
+}
+
 static int sync_with(int (*real)(int), int file) {
   struct stat before; /* what is written meanwhile may or may not reach the disk */
-  struct timespec now;
   int known = !fstat(file, &before) && S_ISREG(before.st_mode);
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  int64_t began = control->sync_began = monotonic();
   if (control->sync_delay) usleep(control->sync_delay);
-  if (control->sync_error) { errno = control->sync_error; return -1; }
-  int result = real(file);
-  if (!result && known) book(&before, now.tv_sec * 1000000LL + now.tv_nsec / 1000);
+  int result = control->sync_error ? -1 : real(file);
+  if (control->sync_error) errno = control->sync_error;
+  if (!result && known) book(&before, began);
+  control->sync_ended = monotonic();
   return result;
 }
 

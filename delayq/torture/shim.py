@@ -23,7 +23,11 @@ from pathlib import Path
 FILES = 256
 """Files whose durable length is known, as in shim.c."""
 _SETTING, _FILE = struct.Struct("=q"), struct.Struct("=qqq")
-_SHIFT, _SYNC_DELAY, _SYNC_ERROR, _WRITE_ERROR, _BOOK = (place * _SETTING.size for place in range(5))
+_SHIFT, _SYNC_DELAY, _SYNC_ERROR, _WRITE_ERROR, _SYNC_BEGAN, _SYNC_ENDED, _BOOK = (
+    place * _SETTING.size for place in range(7)
+)
+_FLUSHED = 150_000
+"""Microseconds after which Redis has surely written what it held back during a sync."""
 
 
 class NoShimError(RuntimeError):
@@ -72,6 +76,14 @@ class Shim:
                 lost += about.st_size - size
                 since.append(began)
         return lost, min(since, default=0)
+
+    def held_back(self, at: int) -> int:
+        """Return since when a server that was killed just then (monotonic, µs) may have held writes back; 0 if not.
+
+        While a sync is under way, Redis does not write under `everysec`, but answers.
+        """
+        began, ended = (_SETTING.unpack_from(self._control, place)[0] for place in (_SYNC_BEGAN, _SYNC_ENDED))
+        return began if ended < began or at - ended < _FLUSHED else 0
 
     def close(self) -> None:
         """Let go of the file."""
