@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
 from delayq.cli.failure import Failure
+from delayq.cli.interruption import interruption
 from delayq.cli.options import json_option
 from delayq.cli.output import console, put_json, say
 
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from delayq.cli.session import Session
 
 _NEEDED = ("holidays", "tzdata")
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command()
@@ -58,13 +53,13 @@ def demo(ctx: click.Context, *, seconds: float, countries: str | None, seed: int
     output = console()
     output.quiet = as_json
     chosen = None if countries is None else [code.strip() for code in countries.split(",") if code.strip()]
-    with _interruption() as interruption:
+    with interruption() as interrupted:
         try:
             with open_server(session.url, patience=session.timeout) as server:
                 if as_json and server.embedded:
                     say(f"delayq: the demo runs on {server.label}")
                 account = run_demo(
-                    Screen(output), server, interruption.event, seconds=seconds, countries=chosen, seed=seed
+                    Screen(output), server, interrupted.event, seconds=seconds, countries=chosen, seed=seed
                 )
         except UnknownCountryError as error:
             raise click.UsageError(str(error), ctx) from error
@@ -72,31 +67,6 @@ def demo(ctx: click.Context, *, seconds: float, countries: str | None, seed: int
             raise Failure(str(error)) from error
     if as_json:
         put_json(account)
-    if interruption.number:
-        ctx.exit(128 + interruption.number)
+    if interrupted.number:
+        ctx.exit(128 + interrupted.number)
     ctx.exit(0 if account.adds_up else 1)
-
-
-class _Interruption:
-    """What Ctrl-C and its like do: the first asks the demo to stop, the next ends it at once."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.number = 0
-
-    def __call__(self, number: int, _: FrameType | None) -> None:
-        if self.event.is_set():
-            raise KeyboardInterrupt
-        self.number = number
-        self.event.set()
-
-
-@contextmanager
-def _interruption() -> Iterator[_Interruption]:
-    interruption = _Interruption()
-    before = {number: signal.signal(number, interruption) for number in _STOPPING}
-    try:
-        yield interruption
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -11,7 +11,7 @@ from typing import Any
 from delayq.calls import Command
 from delayq.executor import Executor
 from delayq.throwaway import RedisServer
-from delayq.torture.crew import Crew
+from delayq.torture.crew import END, Crew
 from delayq.torture.history import Fault, Recorder, now
 from delayq.torture.plan import Aof, Planned
 from delayq.torture.proxy import Proxy
@@ -21,8 +21,8 @@ LOOK = 0.02
 """Seconds between two looks at what a fault waits for."""
 PATIENCE = 3.0
 """Seconds that a burst of lost replies is waited for: without traffic there is none to lose."""
-PASSING = 10
-"""Requests that come through between two bursts."""
+PASSING = 8
+"""Requests that come through for each that is lost: consumers need some in a row."""
 FLUSHED = 1.2
 """Seconds after which Redis has written what it could not write to a full disk: it tries every second."""
 BACKLOG = 3_000_000
@@ -89,8 +89,11 @@ def _term(field: Field, planned: Planned) -> Story:
     worker.signal(signal.SIGTERM)
     field.tell(planned, worker.name)
     field.crew.hire("worker")
-    while worker.running:
+    while worker.running and now() - at < END * 1_000_000:
         yield LOOK
+    if worker.running:
+        field.crew.problems.append(f"{worker.name} did not end when it was asked to")
+        worker.signal(signal.SIGKILL)
     field.note(planned, at, process=worker.name, breaks_leases=False)
 
 
@@ -113,7 +116,7 @@ def _replies(field: Field, planned: Planned) -> Story:
     while proxy.dropped < before + planned.size and not field.broken and now() - at < PATIENCE * 1_000_000:
         yield LOOK
     proxy.drop_replies(0)
-    field.losing, field.enough = False, proxy.passed + PASSING
+    field.losing, field.enough = False, proxy.passed + PASSING * planned.size
     field.note(planned, at, breaks_leases=False)
     return proxy.dropped - before
 

@@ -41,8 +41,8 @@ KINDS: dict[str, Kind] = {
 }
 SHORTEST = 10.0
 """Seconds of a round, at least."""
-RATE = 2000
-"""Messages a second that are sent by default: two cores carry somewhat more, with all that is recorded of them."""
+RATE, UNTROUBLED = 1000, 2500
+"""Messages a second that are sent by default, under faults and without: two cores carry that, with all the recording."""
 SERVER_EVERY, WORKER_EVERY = 3.0, 0.8
 """Seconds that a fault of the server, or of a worker, is given at least to be over."""
 MOST_REPLIES, MOST_CUT = 4, 8
@@ -108,7 +108,7 @@ def draw(settings: Settings, number: int) -> Plan:
     messages = min(settings.per_round, settings.messages - (number - 1) * settings.per_round)
     server = sum(counts[kind] for kind in EXCLUSIVE)
     workers = counts["kill"] + counts["stop"] + counts["term"]
-    needed = max(SHORTEST, messages / RATE, server * SERVER_EVERY, workers * WORKER_EVERY)
+    needed = max(SHORTEST, messages / (RATE if sum(counts.values()) else UNTROUBLED), server * SERVER_EVERY, workers * WORKER_EVERY)
     seconds = settings.seconds or needed
     chance = random.Random(f"{settings.seed}/{number}")  # noqa: S311 - to be repeated, not to be secret
     faults = [fault for kind, count in counts.items() for fault in _draw(chance, settings, kind, count, seconds)]

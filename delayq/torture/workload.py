@@ -15,7 +15,7 @@ from delayq.outcomes import Discard, Reject, Retry
 
 Said = Literal["acked", "failed", "rejected", "discarded"]
 
-BATCH = 100
+BATCH = 50
 """Messages sent in one call."""
 SPREAD, FAR = 2.0, 5.0
 """Seconds ahead for which most messages are sent, and a few."""
