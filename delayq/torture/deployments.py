@@ -25,8 +25,8 @@ from delayq.executor import open_executor
 from delayq.throwaway import RedisServer, free_port
 
 HOST = "127.0.0.1"
-REPLICATION = ("--repl-diskless-sync-delay", "0")
-"""A replica is served at once: by default the master waits 5 s for others to come."""
+REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
+"""A replica is served at once, where a master waits 5 s for others by default, and is known for one within 1 s."""
 SLOTS = 16384
 LONGEST = 30.0
 """Seconds anything here may take to come about."""
@@ -247,6 +247,10 @@ class RedisCluster(_Deployment):
             between()
         for node in [target, source, *self.masters()]:
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", id_of(target))
+
+    def agrees(self, slot: int, owner: Node) -> bool:
+        """Tell whether all running nodes have the same owner of a slot."""
+        return all(self._owner(one, slot) is owner for one in self.servers if one.is_running)
 
     def masters(self) -> Iterator[Node]:
         """Iterate over the running masters."""
