@@ -154,26 +154,27 @@ def _connected(kind: Kind, url: str, settings: Settings) -> Any:
         limits["ssl_check_hostname"] = True  # which before redis-py 6 was not the default
     make = {"sentinel": _behind_sentinels, "cluster": _in_cluster}.get(scheme[2], _single)
     try:
-        client, pool, addresses = make(kind, url, limits)
+        client, pool, told = make(kind, url, limits)
         pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
     except ConfigurationError:
         raise
     except (ValueError, TypeError):
         text = "url is malformed: check its ports and options, and percent-encode reserved characters of its password"
         raise ConfigurationError(text) from None
-    if not scheme[1] and pool.connection_kwargs.get("password"):
-        _warn_of_open_password(addresses)
+    if not scheme[1]:
+        _warn_of_open_password(told)
     return _undecoding(client, pool.connection_kwargs)
 
 
 _Made = tuple[Any, Any, list[Address]]
-"""A client, one of its pools, and the addresses of its URL."""
+"""A client, one of its pools, and the addresses of its URL that are told a password."""
 
 
 def _single(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
     client = kind.client.from_url(url, **limits)
     at = client.connection_pool.connection_kwargs
-    return client, client.connection_pool, [(at.get("host", "localhost"), at.get("port", 6379))]
+    told = [(at.get("host", "localhost"), at.get("port", 6379))] if at.get("password") else []
+    return client, client.connection_pool, told
 
 
 def _behind_sentinels(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
@@ -189,7 +190,8 @@ def _behind_sentinels(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
     to_sentinels |= {**limits, "socket_timeout": timeout, "socket_connect_timeout": timeout}
     sentinels = kind.sentinel(addresses, sentinel_kwargs=to_sentinels, **{**limits, **options})
     client = sentinels.master_for(master)
-    return client, client.connection_pool, addresses
+    told = addresses if options.get("password") or to_sentinels["password"] else []
+    return client, client.connection_pool, told
 
 
 def _in_cluster(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
@@ -202,7 +204,7 @@ def _in_cluster(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
         return kind.pool(host=node[0], port=node[1], **options)
 
     cluster = Cluster(kind, Routes(addresses), make_pool, options)
-    return cluster, cluster.pool(addresses[0]), addresses
+    return cluster, cluster.pool(addresses[0]), addresses if options.get("password") else []
 
 
 def _read(kind: Kind, url: str, port: int) -> tuple[list[Address], dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError, clients
 from delayq.calls import Outgoing
 from delayq.executor import AsyncExecutor, Executor
 from tests.support.executors import Asyncio, Blocking
@@ -45,6 +45,24 @@ def sending(calls, *ids, payload=b"1"):
         f"redis://user:{SECRET}@localhost?socket_timeout=soon",
         f"redis://user:{SECRET}@localhost?decode_responses=True",
         f"unix://user:{SECRET}@/tmp/redis.sock?db=first",
+        "redis+sentinel://",
+        "redis+sentinel://?master=one",
+        "redis+cluster://",
+        "redis+unix:///tmp/redis.sock",
+        f"redis+sentinel://:{SECRET}@a:1,b:2/0",
+        f"redis+sentinel://:{SECRET}@a:1,b:2/0?master=",
+        f"redis+sentinel://:{SECRET}@a:1,,b:2/0?master=one",
+        f"redis+sentinel://:{SECRET}@a:1,b:2x/0?master=one",
+        f"redis+sentinel://:{SECRET}@a:1,b:2/0?master=one&nonsense=1",
+        f"redis+sentinel://:{SECRET}@a:1,b:2/0?master=one&decode_responses=True",
+        f"redis+cluster://:{SECRET}@a:1,b:99999/",
+        f"redis+cluster://:{SECRET}@a:1,b:2/1",
+        f"redis+cluster://:{SECRET}@a:1,b:2/?db=2",
+        f"redis+cluster://:{SECRET}@a:1,[::1/",
+        f"redis+cluster://:{SECRET}@a:1/?socket_timeout=soon",
+        f"redis+cluster://:{SECRET}@a:1/?decode_responses=True",
+        f"redis+cluster://:{SECRET}/x@a:1/",
+        f"redis+cluster://:{SECRET}#x@a:1/",
         5,
         b"redis://localhost",
         ["redis://localhost"],
@@ -71,6 +89,12 @@ def test_a_malformed_url_is_refused_without_showing_any_of_it(face, url):
         "redis://[::1]:6379/0",
         "rediss://host.example:6380/0",
         "unix:///tmp/redis.sock?db=1",
+        "redis+sentinel://a,b,c/?master=one",
+        "redis+sentinel://user:p%40ss@a:26379,b:26380,c/3?master=one&socket_timeout=2&sentinel_password=x",
+        "rediss+sentinel://a,b/0?master=one&ssl_ca_certs=/ca.pem",
+        "redis+cluster://a",
+        "redis+cluster://user:p%40ss@a:7000,[::1]:7001,c/0?health_check_interval=10",
+        "rediss+cluster://a:7000,b:7001/?ssl_cert_reqs=none",
         "memory://",
         "memory://reminders",
     ],
@@ -79,18 +103,31 @@ def test_a_well_formed_url_is_not_connected_to_before_it_is_used(face, url):
     face("reminders", url=url)
 
 
+SECRET_URLS = pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:{SECRET}@127.0.0.1:1/0",
+        f"redis+sentinel://user:{SECRET}@127.0.0.1:1,127.0.0.1:2/0?master=one&sentinel_password={SECRET}",
+        f"redis+cluster://user:{SECRET}@127.0.0.1:1,127.0.0.1:2/",
+    ],
+    ids=["single", "sentinel", "cluster"],
+)
+
+
+@SECRET_URLS
 @pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
-def test_no_repr_and_no_str_shows_the_password(face):
-    queue = face("reminders", url=f"redis://user:{SECRET}@localhost:1/0", deadline="10ms")
+def test_no_repr_and_no_str_shows_the_password(face, url):
+    queue = face("reminders", url=url, deadline="10ms")
     for thing in (queue, queue._executor, queue._executor.client, queue.dead, queue.settings, queue._tools):
         assert SECRET not in repr(thing)
         assert SECRET not in str(thing)
 
 
 @pytest.mark.faults
+@SECRET_URLS
 @pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
-def test_no_error_of_a_queue_shows_the_password(face, caplog):
-    queue = face("reminders", url=f"redis://user:{SECRET}@127.0.0.1:1/0", deadline="10ms")
+def test_no_error_of_a_queue_shows_the_password(face, url, caplog):
+    queue = face("reminders", url=url, deadline="10ms")
     count = queue.counts if face is DelayQueue else lambda: asyncio.run(queue.counts())
     with pytest.raises(UnavailableError, match="cannot be reached") as caught:
         count()
@@ -99,6 +136,79 @@ def test_no_error_of_a_queue_shows_the_password(face, caplog):
         assert SECRET not in f"{error} {error!r}"
         error = error.__cause__ or error.__context__
     assert SECRET not in caplog.text
+
+
+def test_sentinels_and_master_each_get_what_is_theirs():
+    url = "rediss+sentinel://me:mine@a:1,b/5?master=one&sentinel_username=it&sentinel_password=its&ssl_ca_certs=/ca.pem"
+    with DelayQueue("reminders", url=url, socket_timeout=3) as queue:
+        pool = queue._executor.client.connection_pool
+        sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(one["host"], one["port"]) for one in sentinels] == [("a", 1), ("b", 26379)]
+    for one, who, timeout in [
+        (pool.connection_kwargs, ("me", "mine"), 3),
+        *((one, ("it", "its"), 1) for one in sentinels),
+    ]:
+        assert (one["username"], one["password"]) == who
+        assert (one["socket_timeout"], one["socket_connect_timeout"]) == (timeout, timeout)
+        assert one["ssl_ca_certs"] == "/ca.pem"
+    assert pool.service_name == "one"
+    assert pool.connection_kwargs["db"] == 5
+    assert issubclass(pool.connection_class, redis.SSLConnection)
+    assert {sentinel.connection_pool.connection_class for sentinel in pool.sentinel_manager.sentinels} == {
+        redis.SSLConnection
+    }
+
+
+@pytest.mark.parametrize(("scheme", "kind"), [("redis", redis.Connection), ("rediss", redis.SSLConnection)])
+def test_the_nodes_of_a_cluster_are_connected_to_alike(scheme, kind):
+    with DelayQueue("reminders", url=f"{scheme}+cluster://me:p%40ss@a:1,b/") as queue:
+        cluster = queue._executor.client
+        assert cluster.routes.nodes == [("a", 1), ("b", 6379)]
+        pool = cluster.pool(("found-later", 7))
+    assert pool.connection_class is kind
+    wanted = {"host": "found-later", "port": 7, "username": "me", "password": "p@ss", "socket_timeout": 5}
+    assert wanted.items() <= pool.connection_kwargs.items()
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3", "redis.example", "[2001:db8::1]"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:{secret}@{host}:7/0",
+        "redis://{host}:7/0?password={secret}",
+        "redis+sentinel://:{secret}@localhost:1,{host}:7/0?master=one",
+        "redis+sentinel://localhost:1,{host}:7/0?master=one&sentinel_password={secret}",
+        "redis+cluster://:{secret}@{host}:7,127.0.0.1:8/",
+    ],
+)
+def test_a_password_that_crosses_the_network_in_the_open_is_warned_of_once(url, host, caplog, monkeypatch):
+    monkeypatch.setattr(clients, "_warned", set())
+    for _ in range(2):
+        DelayQueue("reminders", url=url.format(secret=SECRET, host=host))
+    (warning,) = caplog.messages
+    assert f"at {host.strip('[]')}:7 goes over the network unencrypted" in warning
+    assert SECRET not in warning
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:{secret}@localhost/0",
+        "redis://:{secret}@127.0.0.5:7/0",
+        "redis://:{secret}@[::1]:7/0",
+        "unix://:{secret}@/tmp/redis.sock",
+        "rediss://:{secret}@redis.example:7/0",
+        "rediss+cluster://:{secret}@redis.example:7/",
+        "rediss+sentinel://:{secret}@redis.example:7/0?master=one",
+        "redis+cluster://:{secret}@localhost:7/",
+        "redis://redis.example:7/0",
+        "redis+cluster://redis.example:7/",
+    ],
+)
+def test_a_password_that_stays_here_or_is_encrypted_is_not_warned_of(url, caplog, monkeypatch):
+    monkeypatch.setattr(clients, "_warned", set())
+    DelayQueue("reminders", url=url.format(secret=SECRET))
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize(
