@@ -163,6 +163,7 @@ def test_a_queue_at_its_max_length_says_how_full_it_is(open_executor, redis_url,
     assert redis_client.hlen(calls.keys.messages) == 2
 
 
+@pytest.mark.usefixtures("taught")
 def test_one_refused_call_leaves_the_others_of_its_round_trip_alone(open_executor, redis_url, calls, redis_client):
     executor = open_executor(redis_url)
     redis_client.set(calls.keys.garbage, "not a set")
