@@ -1,0 +1,117 @@
+"""Worker: killed, frozen, told to stop, and told to do what makes no sense: nothing is lost and nothing hangs."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.failures.programs import one_face, program
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.faults
+
+WORKER = """
+import sys, time
+from delayq import DelayQueue
+
+def work(message):
+    print("started", message.attempt, flush=True)
+    time.sleep(float(sys.argv[2]))
+    print("ended", flush=True)
+
+queue = DelayQueue("reminders", url=sys.argv[1], lease="1s", prefetch=5, grace="30s", callback=work)
+queue.start_consume()
+queue.run()
+print("left", flush=True)
+"""
+
+
+@one_face
+def test_what_a_killed_worker_held_is_delivered_again_within_its_lease_and_a_second(open_queue, url):
+    times = []
+    queue = open_queue(callback=lambda message: times.append((message.attempt, time.monotonic())), concurrency=5)
+    queue.send_many(range(5), retries=3)
+    with program(WORKER, url, "60") as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        wait_until(lambda: queue.counts().active == 5)
+        queue.start_consume()
+        worker.kill()
+        killed = time.monotonic()
+        wait_until(lambda: len(times) == 5)
+    assert {attempt for attempt, _ in times} == {2}
+    assert max(at for _, at in times) - killed < 1 + 1
+    assert queue.stats().totals["expired"] == 5
+
+
+@one_face
+def test_an_interrupted_worker_drains_and_releases_the_rest_uncharged(open_queue, url):
+    queue = open_queue()
+    queue.send_many(range(4), retries=3)
+    with program(WORKER, url, "0.3") as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        wait_until(lambda: queue.counts().active == 4)
+        worker.send_signal(signal.SIGINT)
+        assert worker.stdout.read() == "ended\nleft\n"
+        assert worker.wait(10) == 0
+    waiting = queue.list("ready").messages
+    assert [(message.attempts, message.retries_left) for message in waiting] == [(0, 3)] * 3
+    assert queue.stats().totals["acked"] == 1
+
+
+@one_face
+def test_a_second_signal_is_faster(open_queue, url):
+    queue = open_queue()
+    queue.send_delay_msg("endless", retries=3, id="m")
+    with program(WORKER, url, "60") as worker:
+        assert worker.stdout.readline() == "started 1\n"
+        worker.send_signal(signal.SIGINT)
+        with pytest.raises(AssertionError, match="not within"):
+            wait_until(lambda: worker.poll() is not None, 0.3)
+        began = time.monotonic()
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(10) == -signal.SIGINT
+        assert time.monotonic() - began < 5
+    message = queue.get("m")
+    assert (message.retries_left, message.error) == (2, "cut off by a stop")
+
+
+def test_a_callback_that_stops_and_starts_its_own_queue_twice_hangs_nothing(open_queue):
+    seen = []
+
+    def work(message):
+        seen.append(message.payload)
+        queue.stop_consume()
+        queue.stop_consume()
+        queue.start_consume()
+        queue.start_consume()
+
+    queue = open_queue(callback=work)
+    queue.stop_consume()
+    queue.send_delay_msg("hello")
+    consuming = queue.start_consume()
+    assert consuming.wait(10)
+    assert queue.stop_consume()
+    assert queue.stop_consume()
+    assert seen == ["hello"]
+    assert queue.counts().living == 0
+
+
+def test_a_callback_that_raises_what_ends_programs_costs_one_attempt_each_and_the_worker_lives(open_queue):
+    raised = [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit(), RecursionError("too deep")]
+    seen = []
+
+    def work(message):
+        seen.append(message.payload)
+        if message.payload < len(raised) and message.attempt == 1:
+            raise raised[message.payload]
+
+    queue = open_queue(callback=work, nack_delay=0.05)
+    queue.send_many(range(len(raised) + 5), retries=1)
+    consuming = queue.start_consume()
+    wait_until(lambda: queue.counts().living == 0, 20)
+    assert consuming.running
+    assert sorted(seen) == sorted([*range(len(raised) + 5), *range(len(raised))])
+    totals = queue.stats().totals
+    assert (totals["nacked"], totals["acked"]) == (len(raised), len(raised) + 5)
