@@ -46,6 +46,9 @@ COMMANDS = {
     "Bulk data": {
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
+    "Prove": {
+        "torture": ("delayq.cli.torture:torture", "Run a workload under faults and judge its history."),
+    },
     "Learn": {
         "docs": ("delayq.cli.docs:docs", "Read the handbook."),
         "demo": ("delayq.cli.demo:demo", "See the queue at work on real reminders."),

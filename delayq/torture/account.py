@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from delayq.torture.checker import Verdict, tell
-from delayq.torture.history import Answer, Fault, read
+from delayq.torture.history import Answer, Fault, Invoke, read
 
 _OUTAGES = ("server-kill", "power")
 _MEANING = {"conservation": "lost", "never early": "early", "leases": "in two places", "leftovers": "in two places"}
@@ -26,7 +25,7 @@ class RoundAccount(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
     """How often the machine held something up for a quarter of a lease, which may end leases as a fault does."""
     recovery: float | None
-    """Seconds from a server that was up again to the first call it answered, the longest; None without an outage."""
+    """Seconds from a server that is up again to the first answer to a call that waits for it, the longest of them."""
     problems: list[str]
     """What went wrong with the processes, a sentence each."""
     verdict: Verdict | None
@@ -110,16 +109,20 @@ def add_up(command: str, rounds: Iterable[RoundAccount], seconds: float, *, inte
 def look_back(files: Iterable[Path]) -> tuple[int, float | None]:
     """Return how often something was held up by itself, and the slowest recovery of the server (s)."""
     faults: list[Fault] = []
-    answers: list[int] = []
-    for _, line in read(files):
+    asked: dict[tuple[str, int], int] = {}
+    answered: list[tuple[int, int]] = []
+    for process, line in read(files):
         if isinstance(line, Fault):
             faults.append(line)
+        elif isinstance(line, Invoke):
+            asked[process, line.call] = line.at
         elif isinstance(line, Answer) and line.outcome == "ok":
-            answers.append(line.at)
+            answered.append((asked.pop((process, line.call), line.at), line.at))
     stalls = [fault for fault in faults if fault.kind == "stall" and not _explained(fault, faults)]
     outages = [fault for fault in faults if fault.kind in _OUTAGES]
-    answers.sort()
-    return len(stalls), max((_recovery(outage.until, answers) for outage in outages), default=None)
+    # Of those who asked while the server was down, the first to be answered: who asks later did not wait for it.
+    waited = ([end - one.until for at, end in answered if at <= one.until < end] for one in outages)
+    return len(stalls), max((min(times) / 1e6 for times in waited if times), default=None)
 
 
 def _explained(stall: Fault, faults: list[Fault]) -> bool:
@@ -128,11 +131,6 @@ def _explained(stall: Fault, faults: list[Fault]) -> bool:
         fault.kind == "stop" and fault.process == stall.process and fault.at <= stall.until and fault.until >= stall.at
         for fault in faults
     )
-
-
-def _recovery(up: int, answers: list[int]) -> float:
-    place = bisect_right(answers, up)
-    return (answers[place] - up) / 1e6 if place < len(answers) else 0.0
 
 
 def statement(account: Account) -> Iterator[str]:

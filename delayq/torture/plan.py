@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import msgspec
 
@@ -42,7 +42,7 @@ KINDS: dict[str, Kind] = {
 SHORTEST = 10.0
 """Seconds of a round, at least."""
 RATE, UNTROUBLED = 1000, 2500
-"""Messages a second that are sent by default, under faults and without: two cores carry that, with all the recording."""
+"""Messages a second that are sent by default, under faults and without: what two cores carry, recording included."""
 SERVER_EVERY, WORKER_EVERY = 3.0, 0.8
 """Seconds that a fault of the server, or of a worker, is given at least to be over."""
 MOST_REPLIES, MOST_CUT = 4, 8
@@ -108,7 +108,8 @@ def draw(settings: Settings, number: int) -> Plan:
     messages = min(settings.per_round, settings.messages - (number - 1) * settings.per_round)
     server = sum(counts[kind] for kind in EXCLUSIVE)
     workers = counts["kill"] + counts["stop"] + counts["term"]
-    needed = max(SHORTEST, messages / (RATE if sum(counts.values()) else UNTROUBLED), server * SERVER_EVERY, workers * WORKER_EVERY)
+    sending = messages / (RATE if any(counts.values()) else UNTROUBLED)
+    needed = max(SHORTEST, sending, server * SERVER_EVERY, workers * WORKER_EVERY)
     seconds = settings.seconds or needed
     chance = random.Random(f"{settings.seed}/{number}")  # noqa: S311 - to be repeated, not to be secret
     faults = [fault for kind, count in counts.items() for fault in _draw(chance, settings, kind, count, seconds)]
@@ -155,9 +156,22 @@ def _draw(chance: random.Random, settings: Settings, kind: str, count: int, seco
         count -= size
 
 
-def read_faults(text: str, *, messages: int, allowed: Iterable[str]) -> dict[str, int]:
-    """Read `all`, `none`, or kinds such as `kill=50,stop`: as many as are said, else as many as are usual."""
-    usual = {kind: max(1, KINDS[kind].usual * messages // 100_000) for kind in allowed}
+def read_aof(text: str) -> tuple[Aof, ...]:
+    """Read one policy of the append-only file, or several."""
+    found = tuple(part.strip() for part in text.split(","))
+    wrong = [policy for policy in found if policy not in get_args(Aof)]
+    if wrong:
+        raise ConfigurationError(f"aof must be of {', '.join(get_args(Aof))}, not {shown(wrong[0])}")
+    return cast("tuple[Aof, ...]", found)
+
+
+def read_faults(text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...]) -> dict[str, int]:
+    """Read `all`, `none`, or kinds such as `kill=50,stop`: as many as are said, else as many as are usual.
+
+    A server that keeps nothing is not ended.
+    """
+    ending = ("server-kill", "power", "disk") if "no" in aof else ()
+    usual = {kind: max(1, KINDS[kind].usual * messages // 100_000) for kind in allowed if kind not in ending}
     if text == "all":
         return usual
     found: dict[str, int] = {}

@@ -195,7 +195,7 @@ class Round:
             interrupted.wait(min(max(ahead, 0.001), LOOK))
         if not interrupted.is_set():
             undone = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
-            self._crew.problems.append(f"nothing changed for {STUCK:g} s while messages were sent; faults left: {undone}")
+            self._crew.problems.append(f"nothing changed for {STUCK:g} s while it went on; faults left: {undone}")
         self._todo = [one for one in self._todo if one[3]]
         while self._todo:  # what has begun is to end: a frozen worker goes on
             self._advance()

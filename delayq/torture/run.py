@@ -17,6 +17,14 @@ from delayq.torture.plan import Plan, Settings, draw
 from delayq.torture.round import Audience, Round
 
 
+def tidy(folder: Path) -> None:
+    """Remove the folder of a run, but for the histories that were kept."""
+    for file in folder.glob("shim.*"):
+        file.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
 class RunAudience(Audience, Protocol):
     """Who is told of rounds as well."""
 
