@@ -210,7 +210,8 @@ def duplicates(record: Record, story: Story) -> Breaches:
     """A message is begun again only after a failure, or because a fault broke its lease."""
     for before, after, why in repeated(record, story):
         if why is None:
-            between = [step for step in story.steps if before.began <= step.began <= after.began]
+            first, last = sorted((before.began, after.began))  # the older lease may be the one that is used later
+            between = [step for step in story.steps if first <= step.began <= last]
             yield Breach("duplicates", story.id, "begun again without a failure or a fault", tuple(between))
 
 
