@@ -8,7 +8,6 @@ from tests.model.world import NOW, Memory
 
 _NAMES = {"leased": "active"}
 _ALLOWED = {(one.script, one.source, one.target) for one in TRANSITIONS}
-ALIKE = ("life", "state", "due", "left", "attempts", "first", "token", "until", "payload", "error")
 
 
 def check(script: str, before: Model, after: Model, memory: Memory) -> None:

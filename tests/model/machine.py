@@ -7,7 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import note
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import initialize, precondition
 
 from delayq.answers import Claimed
 from delayq.calls import Call, Command, Failure, Outgoing, Receipt, Rejection
@@ -32,7 +32,7 @@ from tests.model.draws import (
 )
 from tests.model.fold import Fold
 from tests.model.model import FullError
-from tests.model.player import Player
+from tests.model.player import Player, rule
 from tests.support.scripts import deliver
 
 has_receipts = precondition(lambda self: self.held or self.old)
@@ -276,7 +276,7 @@ class QueueMachine(Player):
         entries, situations = self._dead(picks)
         self._play(self.calls.dead_purge(entries), self.model.dead_purge(entries), situations, reruns)
 
-    @precondition(lambda self: len(self.model.messages) >= 4 and self.model.ids("leased"))
+    @precondition(lambda self: len(self.model.messages) >= 3 and self.model.ids("leased"))
     @rule(reruns=reruns)
     def purge(self, reruns):
         self._reach("running", "purge", self.model.ids("leased"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
-from hypothesis import note
+from hypothesis import note, stateful
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from delayq.calls import Call, Calls, Receipt
@@ -21,6 +22,23 @@ from tests.model.scan import check, check_log, read
 from tests.support.scripts import deliver
 
 serials = itertools.count(1)
+RULES: list[str] = []
+"""The names of all rules."""
+
+
+def rule(**strategies: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a rule, and count how often it is followed."""
+
+    def mark(step: Callable[..., None]) -> Callable[..., None]:
+        @wraps(step)
+        def counted(self: Player, **drawn: Any) -> None:
+            self.reached[f"rule: {step.__name__}"] += 1
+            step(self, **drawn)
+
+        RULES.append(step.__name__)
+        return stateful.rule(**strategies)(counted)
+
+    return mark
 
 
 class Player(RuleBasedStateMachine):

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from delayq.config import read_settings
 from delayq.executor import Executor, open_executor
-from tests.model.machine import QueueMachine
+from tests.model.traps import TrapMachine
 
 STEPS_PER_EXAMPLE = 100
 
@@ -57,6 +57,6 @@ def run(executor: Executor, steps: int, reached: Counter[str] | None = None, *, 
     with unmeasured(), TemporaryDirectory() as folder:
         set_hypothesis_home_dir(folder)  # Hypothesis keeps files even without a database
         try:
-            run_state_machine_as_test(lambda: QueueMachine(executor, met), settings=settings)
+            run_state_machine_as_test(lambda: TrapMachine(executor, met), settings=settings)
         finally:
             set_hypothesis_home_dir(None)

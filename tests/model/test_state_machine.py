@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 
+from tests.model.player import RULES
 from tests.model.running import connected, run
+from tests.model.traps import TRAPS, told
 
 # A run takes a quarter of a minute, and much longer on a busy machine or to tell a failure as short as can be.
 pytestmark = pytest.mark.timeout(600)
@@ -70,6 +72,12 @@ def seldom_met(reached: Counter[str], least: int) -> dict[str, int]:
     return {one: times for one, times in met.items() if times < least}
 
 
+def seldom_tried(reached: Counter[str], least: int) -> dict[str, int]:
+    """Return the rules that were followed less often, and the traps that were walked into less often."""
+    names = [f"rule: {name}" for name in RULES] + [f"trap: {told(trap)}" for trap in TRAPS]
+    return {name: reached[name] for name in names if reached[name] < least}
+
+
 @pytest.fixture(params=["embedded", "redis"])
 def executor(request):
     with connected("memory://model" if request.param == "embedded" else request.getfixturevalue("redis_url")) as opened:
@@ -81,12 +89,14 @@ def test_every_answer_and_all_that_is_stored_is_as_the_model_says(executor, part
     reached: Counter[str] = Counter()
     run(executor, STEPS, reached)
     assert not seldom_met(reached, least=1)
+    assert not seldom_tried(reached, least=5)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("part", range(20))
-def test_the_same_ten_times_as_long(executor, part):
+@pytest.mark.parametrize("part", range(40))
+def test_two_million_steps_meet_each_situation_a_thousand_times(executor, part):
     reached: Counter[str] = Counter()
-    run(executor, 10 * STEPS, reached)
-    assert not seldom_met(reached, least=50)
+    run(executor, 5 * STEPS, reached)
+    assert not seldom_met(reached, least=25)
+    assert not seldom_tried(reached, least=25)

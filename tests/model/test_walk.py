@@ -7,9 +7,11 @@ from typing import NamedTuple
 import pytest
 
 from delayq.script import script
+from tests.model import laws
 from tests.model.moves import Rules
 from tests.model.running import connected, unmeasured
 from tests.model.walk import Account, Violation, Walk
+from tests.model.world import KEPT_DUE, Client, Known, Life, fresh, memory_of, model_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -112,3 +114,25 @@ def test_the_ancestors_nack_brings_a_finished_message_back(executor, question):
         Walk(executor, Rules(ids="a", without=("purge",)), texts).run(least=20_000)
     print(found.value)
     assert [move[0] for move in found.value.path] == ["send", "promote", "claim", "ack", "nack"]
+
+
+LEASED = Life("leased", KEPT_DUE, 1, 1, 3, 3, 20, True, "A", "")
+PENDING = Life("pending", 10, 1, 0, 0, 0, 0, False, "A", "")
+UNLAWFUL = [
+    ("nack", LEASED, None, "moves a from active to None"),
+    ("extend", LEASED, LEASED._replace(state="retry", left=0, until=0), "moves a from active to retry"),
+    ("pending_to_ready", PENDING, PENDING._replace(state="ready", promoted=True), "delivered early"),
+    ("ready_to_unack", PENDING._replace(state="ready"), LEASED._replace(token=2, first=2), "given out before"),
+    ("unack_to_retry", LEASED, LEASED._replace(state="retry", until=0), "has 1 retries left"),
+    ("send", None, LEASED, "moves a from None to active"),
+    ("ack", PENDING, PENDING._replace(due=0), "ack changes a, which is pending"),
+]
+
+
+@pytest.mark.parametrize(("script_name", "was", "is_now", "what"), UNLAWFUL)
+def test_no_move_breaks_a_law(script_name, was, is_now, what):
+    known = (Client((Known("a", 3, is_current=False),), None),)
+    worlds = [fresh(1)._replace(lives={"a": life} if life else {}, last=3, clients=known) for life in (was, is_now)]
+    before, after = (model_of(world, window=False) for world in worlds)
+    with pytest.raises(AssertionError, match=what):
+        laws.check(script_name, before, after, memory_of(worlds[0]))

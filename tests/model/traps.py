@@ -1,0 +1,286 @@
+"""The traps, each walked into on purpose: what chance alone meets too seldom for a run to say anything about it.
+
+A trap brings about its situation with the rules of the machine, which compare every answer and all that is stored, and
+counts only if it came to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+
+from delayq.calls import Failure, Outgoing, Receipt, Rejection
+from delayq.errors import OutcomeUnknown
+from delayq.script import MOST_IDS
+from tests.model import draws
+from tests.model.machine import QueueMachine
+from tests.model.player import rule
+from tests.support.scripts import deliver
+
+LEASE = 20
+TOUCHES = ("ack", "nack", "extend", "release", "reject")
+
+
+class TrapMachine(QueueMachine):
+    """The machine, and one more rule that walks into a trap."""
+
+    @rule(trap=st.deferred(lambda: st.sampled_from(TRAPS)), touch=st.sampled_from(TOUCHES), at=st.sampled_from((0, 10)))
+    def walk_into(self, trap: Callable[..., bool], touch: str, at: int) -> None:
+        """Bring about a situation, then do the dangerous thing."""
+        if trap(self, touch, at):
+            self.reached[f"trap: {told(trap)}"] += 1
+
+    def late_receipt_of_an_earlier_life(self, touch: str, at: int) -> bool:
+        """The id is sent again as soon as its message is done, and a receipt of the first life comes late."""
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        assert self._touch("ack", receipt) == "1"
+        if self._send_anew(receipt.id) != "1":
+            return False
+        if at:
+            self._claim_next()
+        return self._touch(touch, receipt) == "0"
+
+    def late_receipt_after_the_lease(self, touch: str, at: int) -> bool:
+        """The lease runs out, another consumer claims the message, and the first one is not done with it."""
+        receipt = self._receipt()
+        if not receipt or not self.model.messages[receipt.id].left:
+            return False
+        self._let_go(receipt)
+        second = self._claimed(receipt.id)
+        if not second:
+            return False
+        assert second.token > receipt.token
+        # The first to complete this life wins, even late; all else is for the holder alone.
+        assert self._touch(touch, receipt) == ("1" if touch == "ack" else "0")
+        assert self._touch(touch, second) != ("1" if touch == "ack" else "0")
+        return True
+
+    def cancelled_as_it_falls_due(self, touch: str, at: int) -> bool:
+        """A message is cancelled at the very moment of its promotion, right before or right after."""
+        id = self._free()
+        if not id or self._send_anew(id, delay=10) != "1":
+            return False
+        self._go_to(self.model.messages[id].due)
+        if at:
+            self._then(self.promote, limit=MOST_IDS, reruns=0)
+        self._then(self.cancel, which=[id], reruns=0)
+        self._claim_next()
+        return id not in self.model.messages
+
+    def stale_entry_claimed(self, touch: str, at: int) -> bool:
+        """A waiting message is rescheduled: its entry stays in the list, and the claims meet it."""
+        waiting = self.model.ids("ready") + self.model.ids("retry")
+        if not waiting:
+            receipt = self._receipt()
+            if receipt and self._touch("nack" if touch == "ack" else "release", receipt) == "1":
+                self._then(self.expire, limit=MOST_IDS, reruns=0)
+            waiting = self.model.ids("ready") + self.model.ids("retry")
+        if not waiting:
+            return False
+        self._then(self.reschedule, which=[waiting[0]], moment=at, reruns=0)
+        if at:  # nothing early by the entry left behind
+            entries = len(self.scan.ready) + len(self.scan.retry)
+            self._then(self.claim, consumer="two", wanted=min(entries, 4), lease=LEASE, is_lost=False, reruns=0)
+            assert self.model.messages[waiting[0]].state == "pending"
+        else:  # and nothing double, where it is in a list twice
+            self._claim_next()
+        return True
+
+    def claim_sent_again_after_its_lease(self, touch: str, at: int) -> bool:
+        """The reply of a claim was lost for so long that its lease has run out and another has the message."""
+        receipt = self._receipt()
+        consumer = receipt and self._claimer(receipt)
+        if not receipt or not consumer:
+            return False
+        self._let_go(receipt)
+        if at:
+            self._claim_next(by="two" if consumer == "one" else "one")
+        self._then(self.claim_replayed, consumer=consumer, wanted=1, lease=LEASE)
+        return self._touch("extend", receipt) == "0"
+
+    def redriven_onto_a_living_id(self, touch: str, at: int) -> bool:
+        """The id of a dead message was sent again; only when that one is done may the dead one come back."""
+        receipt = None if self.model.dead else self._receipt()
+        if receipt:
+            self._touch("reject", receipt)
+        dead = list(self.model.dead)[-1:]
+        id = self.model.dead[dead[0]].message.id if dead else ""
+        if not dead or (id not in self.model.messages and self._send_anew(id) != "1"):
+            return False
+        call = self.calls.redrive(dead, retries=None)
+        self._play(call, self.model.redrive(self.now, dead, retries=None), ["id lives"])
+        self.agrees()
+        return dead[0] in self.model.dead
+
+    def released_and_claimed_again(self, touch: str, at: int) -> bool:
+        """A release is not charged, the next claim draws a new token, and the old one holds nothing."""
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        attempts, left = self.model.messages[receipt.id].attempts, self.model.messages[receipt.id].left
+        assert self._touch("release", receipt) == "1"
+        second = self._claimed(receipt.id)
+        if not second:
+            return False
+        message = self.model.messages[receipt.id]
+        assert (message.attempts, message.left) == (attempts, left)
+        return self._touch("nack" if touch == "ack" else touch, receipt) == "0"
+
+    def call_overtaken_by_a_later_one(self, touch: str, at: int) -> bool:
+        """A call arrives after the next one of its slot: its caller has given it up, and it does nothing."""
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        self.sequences["overtaken"] += 2
+        late, sequence = self._call("ack", receipt)[0], self.sequences["overtaken"]
+        call, expected = self._call(touch, receipt)
+        assert deliver(self.executor, call, slot="overtaken", sequence=sequence) == expected()
+        self.is_seen = False
+        self.agrees()
+        with pytest.raises(OutcomeUnknown):
+            deliver(self.executor, late, slot="overtaken", sequence=sequence - 1)
+        self.is_seen = False
+        self.agrees()
+        self._forget(receipt)
+        return True
+
+    def edge_of_the_dedupe_window(self, touch: str, at: int) -> bool:
+        """A settled id is refused up to the last millisecond of the window, and taken at its end."""
+        if not self.model.window or self.model.window[0] > 1000:
+            return False
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        assert self._touch("ack", receipt) == "1"
+        if receipt.id not in self.model.done:
+            return False
+        end = self.model.done[receipt.id] + self.model.window[0]
+        self._go_to(end - 1)
+        assert self._send_anew(receipt.id, waits=False) == "5"
+        self._go_to(end)
+        return self._send_anew(receipt.id) == "1"
+
+    def spent_and_sent_anew(self, touch: str, at: int) -> bool:
+        """The id of a message that waits for its collection is sent again: not before it has been collected."""
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        while self.model.messages[receipt.id].state != "garbage":
+            assert self._touch("nack", receipt) in "12"
+            if self.model.messages[receipt.id].state == "backoff":
+                again = self._claimed(receipt.id)
+                if not again:
+                    return False
+                receipt = again
+        assert self._send_anew(receipt.id, replace=bool(at)) == "4"
+        options = {"limit": 1, "dead_max": 10_000, "dead_ttl": 30 * draws.DAY}
+        self._then(self.collect_garbage, which=[receipt.id], reruns=0, **options)
+        return self._send_anew(receipt.id) == "1"
+
+    # How the situations come about.
+
+    def _then(self, step, **how) -> None:
+        step(**how)
+        self.agrees()
+
+    def _receipt(self) -> Receipt | None:
+        """A receipt under which a message is held; one is sent and claimed if none is."""
+        for _ in range(3):
+            valid = [receipt for receipt in self.held if self.model.held(receipt)]
+            if valid:
+                return valid[-1]
+            if not self.scan.ready and not self.scan.retry and (id := self._free()):
+                self._send_anew(id)
+            self._claim_next()
+        return None
+
+    def _free(self) -> str | None:
+        return next((id for id in draws.IDS if id not in self.model.messages), None)
+
+    def _claim_next(self, by: str = "one") -> None:
+        self._then(self.promote, limit=MOST_IDS, reruns=0)
+        self._then(self.expire, limit=MOST_IDS, reruns=0)
+        self._then(self.claim, consumer=by, wanted=4, lease=LEASE, is_lost=False, reruns=0)
+
+    def _claimed(self, id: str) -> Receipt | None:
+        """Claim until an id is held anew."""
+        for _ in range(3):
+            self._go_to(max(self.now, self.model.messages[id].until) if self._place(id) == "backoff" else self.now)
+            self._claim_next("two")
+            message = self.model.messages[id]
+            if message.state == "leased":
+                return Receipt(id, message.token)
+        return None
+
+    def _let_go(self, receipt: Receipt) -> None:
+        """Let the lease run out."""
+        self._go_to(max(self.now, self.model.messages[receipt.id].until))
+        self._then(self.expire, limit=MOST_IDS, reruns=0)
+
+    def _claimer(self, receipt: Receipt) -> str | None:
+        return next((consumer for consumer, claim in self.claims.items() if receipt in claim), None)
+
+    def _send_anew(self, id: str, *, delay: int = 0, replace: bool = False, waits: bool = True) -> str:
+        """Send an id; `waits` for the end of the dedupe window, if it was settled within it."""
+        self.sent += 1
+        if waits and self.model.window and id in self.model.done:
+            self._go_to(max(self.now, self.model.done[id] + self.model.window[0]))
+        out = [Outgoing(id, delay, 1 + self.sent % 2, b"%d" % self.sent, b"")]
+        situation = self._place(id)
+        is_known = id in self.model.done
+        answer = self.model.send(self.now, out, replace=replace, max_length=None)
+        self._reach("settled before the window", "send", is_known and answer == "1")
+        self._play(self.calls.send(out, replace=replace, max_length=None), answer, [situation])
+        self.agrees()
+        return answer
+
+    def _touch(self, touch: str, receipt: Receipt) -> str:
+        situation = self._standing(receipt)
+        call, expected = self._call(touch, receipt)
+        answer = expected()
+        self._play(call, answer, [situation])
+        self.agrees()
+        self._forget(receipt)
+        return answer
+
+    def _forget(self, receipt: Receipt) -> None:
+        """What is no longer held is an old receipt."""
+        if receipt in self.held and not self.model.held(receipt):
+            self.held.remove(receipt)
+            self.old.append(receipt)
+
+    def _call(self, touch: str, receipt: Receipt):
+        """Return a call with a receipt, and what gives its answer."""
+        now, model, calls = self.now, self.model, self.calls
+        failure, rejection = Failure(*receipt, 0, "boom"), Rejection(*receipt, "no such user", "")
+        return {
+            "ack": (calls.ack([receipt]), lambda: model.ack(now, [receipt], discarded=False)),
+            "nack": (calls.nack([failure]), lambda: model.nack(now, [failure])),
+            "extend": (calls.extend([receipt], lease=LEASE), lambda: model.extend(now, [receipt], lease=LEASE)),
+            "release": (calls.release([receipt]), lambda: model.release([receipt])),
+            "reject": (calls.reject([rejection]), lambda: model.reject(now, [rejection])),
+        }[touch]
+
+
+def told(trap: Callable[..., bool]) -> str:
+    """Return the name of a trap."""
+    return trap.__name__.replace("_", " ")
+
+
+TRAPS = (
+    TrapMachine.late_receipt_of_an_earlier_life,
+    TrapMachine.late_receipt_after_the_lease,
+    TrapMachine.cancelled_as_it_falls_due,
+    TrapMachine.stale_entry_claimed,
+    TrapMachine.claim_sent_again_after_its_lease,
+    TrapMachine.redriven_onto_a_living_id,
+    TrapMachine.released_and_claimed_again,
+    TrapMachine.call_overtaken_by_a_later_one,
+    TrapMachine.edge_of_the_dedupe_window,
+    TrapMachine.edge_of_the_dedupe_window,  # once more: the window is on in some examples only
+    TrapMachine.spent_and_sent_anew,
+)
