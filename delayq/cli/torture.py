@@ -1,4 +1,4 @@
-"""`delayq torture`: the proof as a command. A workload under faults, drawn from a seed, and a verdict on its history."""
+"""`delayq torture`: the proof as a command. A workload under faults, drawn from a seed, and the verdict on it."""
 
 from __future__ import annotations
 

@@ -51,6 +51,8 @@ class Field:
     """Whether replies are being lost."""
     enough: int = 0
     """Requests that are to have come through before more are lost."""
+    over: bool = False
+    """Whether what has not begun is left out, for want of anything to break."""
 
     def note(self, planned: Planned, at: int, **facts: Any) -> None:
         """Put a fault down that is over now."""
@@ -109,6 +111,8 @@ def _replies(field: Field, planned: Planned) -> Story:
     """Lose some, when enough have come through since the last: lost all the time, they would be an outage."""
     proxy = _there(field.proxy)
     while field.losing or field.broken or proxy.passed < field.enough:
+        if field.over:
+            return 0
         yield LOOK
     field.losing = True
     at, before = now(), proxy.dropped

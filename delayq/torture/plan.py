@@ -43,6 +43,8 @@ SHORTEST = 10.0
 """Seconds of a round, at least."""
 RATE, UNTROUBLED = 1000, 2500
 """Messages a second that are sent by default, under faults and without: what two cores carry, recording included."""
+FEW, MANY = 10, 100
+"""Messages sent in one call, under faults and without: many calls are many that something can happen to."""
 SERVER_EVERY, WORKER_EVERY = 3.0, 0.8
 """Seconds that a fault of the server, or of a worker, is given at least to be over."""
 MOST_REPLIES, MOST_CUT = 4, 8
@@ -95,6 +97,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     messages: int
     seconds: float
+    batch: int
+    """Messages sent in one call."""
     aof: Aof
     faults: list[Planned]
 
@@ -119,7 +123,8 @@ def draw(settings: Settings, number: int) -> Plan:
     for place, fault in enumerate(exclusive):
         at = 0.05 * seconds + slot * (place + 0.5 * chance.random())
         others.append(msgspec.structs.replace(fault, at=round_to(at)))
-    return Plan(round=number, messages=messages, seconds=round_to(seconds), aof=aof, faults=sorted(others))
+    batch = FEW if others else MANY
+    return Plan(round=number, messages=messages, seconds=round_to(seconds), batch=batch, aof=aof, faults=sorted(others))
 
 
 def round_to(seconds: float) -> float:

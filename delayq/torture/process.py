@@ -44,6 +44,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     producers: int = 1
     messages: int = 0
     seconds: float = 0.0
+    batch: int = 1
 
     def options(self, **more: Any) -> QueueOptions:
         """Return the options of the queue."""

@@ -34,7 +34,15 @@ class Producer:
         self._calls = record(queue, recorder)
         self._clock = task.clock()
         self._server = (0, 0.0)
-        self._todo = list(zip(deeds(task.seed, task.number, task.producers, task.messages, task.seconds), count()))
+        mine = deeds(
+            task.seed,
+            task.number,
+            producers=task.producers,
+            messages=task.messages,
+            seconds=task.seconds,
+            batch=task.batch,
+        )
+        self._todo = list(zip(mine, count(), strict=False))
         heapq.heapify(self._todo)
 
     def run(self) -> None:

@@ -152,6 +152,7 @@ class Round:
                 producers=settings.producers,
                 messages=self._plan.messages,
                 seconds=self._plan.seconds,
+                batch=self._plan.batch,
             )
         )
         stack.callback(self._crew.close)
@@ -189,13 +190,15 @@ class Round:
         while not interrupted.is_set() and not self._stuck():
             self._advance()
             self._look()
-            if not self._todo and not any(self._crew.of("producer")):
-                return
+            if not any(self._crew.of("producer")) and (not self._todo or self._drained):
+                break
             ahead = self._todo[0][0] - self._elapsed if self._todo else LOOK
             interrupted.wait(min(max(ahead, 0.001), LOOK))
-        if not interrupted.is_set():
-            undone = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
-            self._crew.problems.append(f"nothing changed for {STUCK:g} s while it went on; faults left: {undone}")
+        else:
+            if not interrupted.is_set():
+                undone = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
+                self._crew.problems.append(f"nothing changed for {STUCK:g} s while it went on; faults left: {undone}")
+        self._field.over = True
         self._todo = [one for one in self._todo if one[3]]
         while self._todo:  # what has begun is to end: a frozen worker goes on
             self._advance()
@@ -228,7 +231,7 @@ class Round:
         self._phase = "calm"
         while not interrupted.wait(LOOK) and not self._stuck():
             self._look()
-            if self._stats and self._stats.at.timestamp() and self._stats.counts.living == 0:
+            if self._drained:
                 return
 
     def _look(self) -> None:
@@ -255,6 +258,11 @@ class Round:
         """Tell whether nothing has changed for so long that nothing more is expected; a problem, if something lives."""
         since = max(self._changed[0], self._began)
         return time.monotonic() - since > STUCK
+
+    @property
+    def _drained(self) -> bool:
+        """Whether nothing lived when the queue was last looked at."""
+        return self._stats is not None and self._stats.counts.living == 0
 
     def _tell(self, planned: Planned, text: str) -> None:
         self._audience.fault(self._elapsed, planned, text)

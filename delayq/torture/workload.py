@@ -15,8 +15,6 @@ from delayq.outcomes import Discard, Reject, Retry
 
 Said = Literal["acked", "failed", "rejected", "discarded"]
 
-BATCH = 50
-"""Messages sent in one call."""
 SPREAD, FAR = 2.0, 5.0
 """Seconds ahead for which most messages are sent, and a few."""
 BACKOFF, LONGEST_BACKOFF = 0.05, 0.5
@@ -123,17 +121,17 @@ class Deed(NamedTuple):
     """Seconds from then to the due time of each."""
 
 
-def deeds(seed: str, number: int, producers: int, messages: int, seconds: float) -> Iterator[Deed]:
+def deeds(seed: str, number: int, *, producers: int, messages: int, seconds: float, batch: int) -> Iterator[Deed]:
     """Yield what one of the producers does, in no order: its share of the messages, and what comes after to some.
 
     A few ids are sent by every producer, for a message may be sent twice.
     """
     chance = random.Random(f"{seed}/{number}")  # noqa: S311 - to be repeated, not to be secret
     mine = [f"p{number}-{n}" for n in range(messages * (number - 1) // producers, messages * number // producers)]
-    for first in range(0, len(mine), BATCH):
-        ids = mine[first : first + BATCH]
+    for first in range(0, len(mine), batch):
+        ids = mine[first : first + batch]
         at = 0.9 * seconds * first / len(mine)
-        shared = [f"all-{first}-{n}" for n in range(2)] if len(ids) == BATCH else []
+        shared = [f"all-{first}"] if len(ids) == batch and first // batch % 5 == 0 else []
         yield Deed(at, "send", [*ids[len(shared) :], *shared], ahead=tuple(_ahead(chance) for _ in ids))
         for id in ids[len(shared) :]:
             yield from _afterwards(chance, id, at)
