@@ -72,6 +72,8 @@ class Executor(_Client):
         try:
             while True:
                 if isinstance(step, Pause):
+                    for server in self._servers:
+                        server.forget()
                     time.sleep(step.seconds)
                     step = conversation.send(None)
                 else:
@@ -116,6 +118,8 @@ class AsyncExecutor(_Client):
         try:
             while True:
                 if isinstance(step, Pause):
+                    for server in self._servers:
+                        await server.forget()
                     await asyncio.sleep(step.seconds)
                     step = conversation.send(None)
                 else:

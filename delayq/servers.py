@@ -67,9 +67,7 @@ class Server(_Connections):
             if not isinstance(error, RedisError | OSError):
                 raise
             # Where one has fallen silent, the others may have too: to try them in turn would cost a time-out each.
-            while idle := self._idle.take():
-                idle.disconnect()
-                self._pool.release(idle)
+            self.forget()
             return error
         if self._idle.keeping:
             self._idle.keep(connection)
@@ -78,6 +76,12 @@ class Server(_Connections):
             connection.disconnect()
         self._pool.release(connection)
         return answers
+
+    def forget(self) -> None:
+        """Close the connections kept, so that the address is asked anew: it may lead to another server by now."""
+        while idle := self._idle.take():
+            idle.disconnect()
+            self._pool.release(idle)
 
     def close(self) -> None:
         """Close the connections that delayq made; one that still waits for an answer, when it has it."""
@@ -115,9 +119,7 @@ class AsyncServer(_Connections):
             await self._pool.release(connection)
             if not isinstance(error, RedisError | OSError):
                 raise
-            while idle := self._idle.take():
-                await idle.disconnect(nowait=True)
-                await self._pool.release(idle)
+            await self.forget()
             return error
         if self._idle.keeping:
             self._idle.keep(connection)
@@ -126,6 +128,12 @@ class AsyncServer(_Connections):
             await connection.disconnect(nowait=True)
         await self._pool.release(connection)
         return answers
+
+    async def forget(self) -> None:
+        """Close the connections kept; see `Server.forget`."""
+        while idle := self._idle.take():
+            await idle.disconnect(nowait=True)
+            await self._pool.release(idle)
 
     async def close(self) -> None:
         """Close the connections that delayq made; one that still waits for an answer, when it has it."""

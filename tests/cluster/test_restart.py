@@ -1,10 +1,13 @@
-"""A server that keeps an append-only file is killed and started again under load: all go on within a second."""
+"""A server is started again, or its address leads to another one, under load: all go on within a second."""
 
 import time
+from urllib.parse import urlsplit
 
 import pytest
 
+from delayq.torture.proxy import Proxy
 from tests.cluster.load import Load
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -28,3 +31,23 @@ def test_all_go_on_within_a_second_of_a_restart(start_redis, prefix, down):
     assert sends < 1 + NOISE
     assert consumes < 1 + NOISE
     print(f"\nsends again after {sends:.2f} s, consumes again after {consumes:.2f} s")
+
+
+def test_a_master_that_has_become_a_replica_is_left_for_the_one_at_its_address(start_redis, prefix):
+    first, second = start_redis(tcp=True), start_redis("--repl-diskless-sync-delay", "0", tcp=True)
+    old, new = first.client(), second.client()
+    with Proxy(first.url) as address, Load(address.url, "reminders", prefix) as load:
+        load.goes_on()
+        new.replicaof("127.0.0.1", first.port)
+        wait_until(lambda: new.info("replication")["master_link_status"] == "up", 20)
+        # As a managed Redis does it: the old master refuses writes, and a name is given to the new one.
+        old.replicaof("127.0.0.1", second.port)
+        address._target = urlsplit(second.url)
+        new.replicaof("no", "one")
+        moved = time.monotonic()
+        assert load.sends_again(moved) < 1 + NOISE
+        assert load.consumes_again(moved) < 1 + NOISE
+        load.finish()
+    assert not load.failed
+    old.close()
+    new.close()
