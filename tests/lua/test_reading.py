@@ -74,12 +74,13 @@ def listed(executor, state, *, limit=100, preview=100, cursor="", score=""):
 
 def pages(executor, state, limit) -> Iterator[list[str]]:
     cursor, score = "", ""
-    while True:
+    for _ in range(100):
         page = listed(executor, state, limit=limit, cursor=cursor, score=score)
         yield [row.id for row in page.rows]
         cursor, score = page.cursor, page.score
         if not cursor:
             return
+    raise AssertionError("the pages do not come to an end")
 
 
 def row_of(state: str, found: Found) -> Row:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from delayq.calls import Calls, Failure, Outgoing, Rejection
-from tests.support.scripts import KEYS
+from tests.lua.tables import TABLES
+from tests.support.scripts import KEYS, deliver, plant
 
 clocked = Calls(KEYS)
+ROUNDED_UP = {"send", "nack", "reschedule"}
+"""Their time is that of what is to come, which is never to be early."""
 ROUNDS = 30
 
 
@@ -89,3 +96,27 @@ def test_a_lease_is_never_cut_short(real_executor):
         while not real_executor.call(clocked.unack_to_retry()).retried:
             pass
         assert microseconds(client) >= time * 1000
+
+
+CHANGING = {
+    name: next(case for case in cases if case.before != case.after and not isinstance(case.answer, type))
+    for name, cases in TABLES.items()
+    if name not in ROUNDED_UP
+}
+
+
+@pytest.mark.parametrize("script", CHANGING)
+def test_what_is_noted_is_of_a_time_that_has_come(real_executor, script):
+    client, case = real_executor.client, CHANGING[script]
+    for _ in range(ROUNDS):
+        client.flushdb()
+        plant(real_executor, case.before)
+        deliver(real_executor, replace(case.call, args=["", *case.call.args[1:]]))
+        noted = int(client.hget(KEYS.replies, "a-slot").split(b" ")[1])
+        assert noted * 1000 <= microseconds(client)
+
+
+@pytest.mark.parametrize("call", [clocked.counts(), clocked.snapshot("", limit=1, cursor="")], ids=["counts", "page"])
+def test_what_is_read_is_of_a_time_that_has_come(real_executor, call):
+    for _ in range(ROUNDS):
+        assert real_executor.call(call).now * 1000 <= microseconds(real_executor.client)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from delayq.calls import Outgoing
 from delayq.errors import ServerError
 from delayq.executor import Executor
 from tests.lua.tables import parameters
-from tests.support.scripts import KEYS, NOW, Case, World, observe, observe_replies, plant
+from tests.support.scripts import KEYS, NOW, Case, World, calls, observe, observe_replies, plant
 
 
 def run_without(executor: Executor, case: Case, part: str, remembered: dict[bytes, bytes]) -> tuple[Any, World]:
@@ -60,3 +61,15 @@ def test_replies_of_another_type_are_refused_before_the_first_write(real_executo
         real_executor.call(case.call)
     assert observe(real_executor) == case.before
     assert real_executor.client.get(KEYS.replies) == b"a text"
+
+
+@pytest.mark.faults
+def test_a_foreign_key_in_the_place_of_the_ledger_is_nothing_to_a_send_without_a_run(real_executor):
+    real_executor.client.set(KEYS.runs, "a text")
+    out = [Outgoing("a", 5, 3, b"A", b"")]
+    assert real_executor.call(calls.send(out, replace=False, max_length=None)) == "1"
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        real_executor.call(calls.send(out, replace=True, max_length=None, run="r"))
+    assert observe(real_executor, without=["runs"]) == World(
+        pending={"a": 5}, retries={"a": 3}, messages={"a": "A"}, meta={"sent": 1}, wake=1
+    )

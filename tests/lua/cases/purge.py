@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.lua.cases.states import BACKOFF, CROWD, DEAD, logged, remembering
-from tests.support.scripts import Case, World, calls
+from tests.support.scripts import LOG, Case, World, calls
 
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
 _FULL = (BACKOFF + CROWD + DEAD).but(
@@ -32,6 +32,16 @@ CASES = [
 ]
 CASES += logged(CASES, {"nothing there": [], "the dead stay": [], "everything there": ["purged 0; count 6"]})
 CASES += [
+    Case(
+        "a single message is told of, and what was told before stays",
+        BACKOFF + World(meta=LOG, events=["sent -5; ids a; dues -5; retries 2"]),
+        calls.purge(),
+        1,
+        World(
+            meta=LOG | {"token": "T-3", "purged": 1},
+            events=["sent -5; ids a; dues -5; retries 2", "purged 0; count 1"],
+        ),
+    ),
     Case(
         "settled ids are remembered still, purged ones are free",
         BACKOFF + remembering(1000, b=-5),
