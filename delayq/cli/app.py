@@ -170,7 +170,12 @@ def _help_of(error: click.UsageError) -> str:
     context_settings={"auto_envvar_prefix": "DELAYQ", "help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @config_option
-@click.option("--url", metavar="URL", help=f"Where Redis is: redis://, rediss:// or unix://.  [default: {DEFAULT_URL}]")
+@click.option(
+    "--url",
+    metavar="URL",
+    help=f"Where Redis is: redis://, redis+sentinel:// or redis+cluster:// (each with rediss for TLS), or unix://."
+    f"  [default: {DEFAULT_URL}]",
+)
 @click.option("--prefix", default="delayq", show_default=True, help="First part of every key.")
 @click.option("--timeout", type=TIMEOUT, default="3s", show_default=True, help="How long Redis is waited for.")
 @click.option("--traceback", is_flag=True, help="Show where an error comes from.")
