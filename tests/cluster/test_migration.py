@@ -35,7 +35,7 @@ def migrate(cluster, prefix, times):
         with DelayQueue("reminders", url=cluster.url, prefix=prefix) as queue:
             totals = queue.stats().totals
     assert not load.failed
-    assert not load.lost
+    assert not load.lost()
     assert not load.doubled
     assert totals["sent"] == totals["delivered"] == totals["acked"] == len(load.returned)
     print(f"\n{len(load.returned)} sends; went on after", *(f"{seconds:.2f}" for seconds in waits), "s")

@@ -26,7 +26,7 @@ def test_all_go_on_within_a_second_of_a_restart(start_redis, prefix, down):
         up = time.monotonic()
         sends, consumes = load.sends_again(up), load.consumes_again(up)
         load.finish()
-    assert not load.lost
+    assert not load.lost()
     assert not load.failed
     assert sends < 1 + NOISE
     assert consumes < 1 + NOISE
