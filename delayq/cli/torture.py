@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from delayq.calls import Command
 from delayq.cli.failure import Failure
 from delayq.cli.interruption import interruption
 from delayq.cli.options import json_option
@@ -25,6 +26,7 @@ FIGURES = (
     "clock=100,slow-fsync=100"
 )
 """The faults of the full run, as the handbook tells them; it has 5,000,000 messages."""
+PING = Command(("PING",), bool)
 FULL = {"messages": 5_000_000, "faults": FIGURES, "aof": "always,everysec", "lease": 3.0}
 
 
@@ -103,6 +105,8 @@ def run_(
     if full:
         given |= {name: value for name, value in FULL.items() if name not in chosen}
     session: Session = ctx.obj
+    if session.url and not session.url.startswith("memory://"):
+        session.executor.call(PING)
     with _folder(keep) as folder, interruption() as interrupted:
         ground, settings = _prepare(session.url, folder, **given)
         for sentence in ground.missing:

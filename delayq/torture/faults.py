@@ -20,9 +20,7 @@ from delayq.torture.shim import Shim
 LOOK = 0.02
 """Seconds between two looks at what a fault waits for."""
 PATIENCE = 3.0
-"""Seconds that a burst of lost replies is waited for: without traffic there is none to lose."""
-PASSING = 8
-"""Requests that come through for each that is lost: consumers need some in a row."""
+"""Seconds that connections are waited for which can be cut."""
 FLUSHED = 1.2
 """Seconds after which Redis has written what it could not write to a full disk: it tries every second."""
 BACKLOG = 3_000_000
@@ -47,12 +45,6 @@ class Field:
     shim: Shim | None = None
     broken: bool = False
     """Whether a fault is at the server."""
-    losing: bool = False
-    """Whether replies are being lost."""
-    enough: int = 0
-    """Requests that are to have come through before more are lost."""
-    over: bool = False
-    """Whether what has not begun is left out, for want of anything to break."""
 
     def note(self, planned: Planned, at: int, **facts: Any) -> None:
         """Put a fault down that is over now."""
@@ -108,30 +100,23 @@ def _chosen(field: Field, planned: Planned) -> Any:
 
 
 def _replies(field: Field, planned: Planned) -> Story:
-    """Lose some, when enough have come through since the last: lost all the time, they would be an outage."""
-    proxy = _there(field.proxy)
-    while field.losing or field.broken or proxy.passed < field.enough:
-        if field.over:
-            return 0
-        yield LOOK
-    field.losing = True
-    at, before = now(), proxy.dropped
-    proxy.drop_replies(planned.size)
-    while proxy.dropped < before + planned.size and not field.broken and now() - at < PATIENCE * 1_000_000:
-        yield LOOK
-    proxy.drop_replies(0)
-    field.losing, field.enough = False, proxy.passed + PASSING * planned.size
+    """Have the proxy lose some; it counts them as they are lost."""
+    yield from ()
+    at = now()
+    _there(field.proxy).lose(planned.size)
     field.note(planned, at, breaks_leases=False)
-    return proxy.dropped - before
+    return 0
 
 
 def _cut(field: Field, planned: Planned) -> Story:
     while field.broken:
         yield LOOK
-    at = now()
-    number = _there(field.proxy).cut(planned.size)
+    at, left = now(), planned.size
+    while left and now() - at < PATIENCE * 1_000_000:
+        left -= _there(field.proxy).cut(left)
+        yield LOOK
     field.note(planned, at, breaks_leases=False)
-    return number
+    return planned.size - left
 
 
 def _server_kill(field: Field, planned: Planned) -> Story:

@@ -44,6 +44,8 @@ def survey(url: str | None, folder: Path) -> Ground:
     """Find out what can be done; the shim is built in `folder`."""
     if url is not None:
         scheme = urlsplit(url).scheme
+        if scheme == "memory":
+            raise ConfigurationError("memory:// is within one process, and a torture run has many")
         allowed = tuple(kind for kind, about in KINDS.items() if not about.server)
         if scheme == "redis":
             return Ground(url, None, allowed, ("on a Redis that is not ours, nothing is done to the server",))

@@ -3,6 +3,7 @@
 with Proxy(server.url) as proxy:
     client = redis.Redis.from_url(proxy.url)
     proxy.drop_replies(3)            # the next three scripts run, and their answers are lost with the connection
+    proxy.lose(300)                  # the same for three hundred, but only now and then one
     proxy.answer(2, "LOADING …")     # the next two are answered by the proxy and never reach Redis
     proxy.cut()                      # every connection is closed
     proxy.freeze()                   # open connections fall silent; new ones work
@@ -13,6 +14,7 @@ with Proxy(server.url) as proxy:
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from collections.abc import Callable
@@ -22,6 +24,8 @@ from typing import Self
 from urllib.parse import urlsplit
 
 SCRIPT = b"EVALSHA"
+APART = (5, 11)
+"""Requests, from and to, of which `lose` takes one: a consumer's turn is some three or four."""
 
 
 class _Link:
@@ -33,6 +37,7 @@ class _Link:
         self.flowing = threading.Event()
         self.flowing.set()
         self.doomed = False
+        self.owing = False
         self.closed = False
 
     def close(self) -> None:
@@ -56,12 +61,13 @@ class Proxy:
         self._light.set()
         self._lock = threading.Lock()
         self._dropping = 0
+        self._losing = 0
+        self._next = 0
+        self._chance = random.Random(0)  # noqa: S311 - spreading, not secrecy
         self._answering = 0
         self._answer = b""
         self.dropped = 0
         """Replies dropped so far."""
-        self.passed = 0
-        """Requests with scripts that were not doomed so far."""
         self.connections = 0
         """Connections made so far."""
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -74,6 +80,11 @@ class Proxy:
     def drop_replies(self, count: int) -> None:
         """Lose the replies to the next `count` requests with scripts, and their connections with them."""
         self._dropping = count
+
+    def lose(self, count: int) -> None:
+        """Lose so many more replies, but only now and then one: as many come through between as a consumer needs."""
+        with self._lock:
+            self._losing += count
 
     def answer(self, count: int, error: str) -> None:
         """Answer every script of the next `count` requests with this error instead of passing it on."""
@@ -147,6 +158,10 @@ class Proxy:
         with suppress(OSError):
             direction(link)
         link.close()
+        with self._lock:
+            if link.owing:  # there was no reply to lose
+                link.owing = False
+                self._losing += 1
 
     def _up(self, link: _Link) -> None:
         while data := link.client.recv(1 << 16):
@@ -157,18 +172,29 @@ class Proxy:
                     self._answering -= 1
                     link.client.sendall(self._answer * data.count(SCRIPT))
                     continue
-                if SCRIPT in data and self._dropping > 0:
-                    self._dropping -= 1
-                    link.doomed = True
-                elif SCRIPT in data:
-                    self.passed += 1
+                if SCRIPT in data and not link.doomed:
+                    self._judge(link)
             link.server.sendall(data)
+
+    def _judge(self, link: _Link) -> None:
+        """Decide whether the reply to a request is to be lost."""
+        if self._dropping > 0:
+            self._dropping -= 1
+            link.doomed = True
+            return
+        self._next -= 1
+        if self._losing > 0 and self._next <= 0:
+            self._losing -= 1
+            self._next = self._chance.randint(*APART)
+            link.doomed = link.owing = True
 
     def _down(self, link: _Link) -> None:
         while data := link.server.recv(1 << 16):
             self._light.wait()
             link.flowing.wait()
             if link.doomed:
-                self.dropped += 1
+                with self._lock:
+                    self.dropped += 1
+                    link.owing = False
                 return
             link.client.sendall(data)

@@ -107,7 +107,7 @@ class Round:
         stalls, recovery = look_back(files)
         return RoundAccount(
             round=self._plan.round,
-            faults=dict(self._done),
+            faults=self._counted,
             stalls=stalls,
             recovery=recovery,
             problems=self._crew.problems,
@@ -198,7 +198,6 @@ class Round:
             if not interrupted.is_set():
                 undone = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
                 self._crew.problems.append(f"nothing changed for {STUCK:g} s while it went on; faults left: {undone}")
-        self._field.over = True
         self._todo = [one for one in self._todo if one[3]]
         while self._todo:  # what has begun is to end: a frozen worker goes on
             self._advance()
@@ -251,13 +250,19 @@ class Round:
             if changes != self._changed[1]:
                 self._changed = time.monotonic(), changes
         workers = sum(1 for _ in self._crew.of("worker"))
-        progress = Progress(self._plan, self._elapsed, self._stats, workers, dict(self._done), self._phase)
+        progress = Progress(self._plan, self._elapsed, self._stats, workers, self._counted, self._phase)
         self._audience.refresh(progress)
 
     def _stuck(self) -> bool:
         """Tell whether nothing has changed for so long that nothing more is expected; a problem, if something lives."""
         since = max(self._changed[0], self._began)
         return time.monotonic() - since > STUCK
+
+    @property
+    def _counted(self) -> dict[str, int]:
+        """How many faults have happened, by kind."""
+        proxy = self._field.proxy
+        return {**self._done, "replies": proxy.dropped} if proxy and "replies" in self._done else dict(self._done)
 
     @property
     def _drained(self) -> bool:
