@@ -48,6 +48,7 @@ bench-spark: $(SPARK) ## measure what Spark loads, reads and archives
 torture: $(READY) ## run the long random tests with crashes
 	@scripts/ensure-redis
 	$(PYTHON) -m pytest -m torture --timeout 3600 $(ARGS)
+	@.venv/bin/delayq torture --full
 
 clean: ## remove what was made, .venv included
 	rm -rf .venv build dist delayq-spark-demo .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
