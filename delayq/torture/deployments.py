@@ -38,7 +38,7 @@ class Node(RedisServer):
     def __init__(self, *config: str) -> None:
         """Choose folder and port."""
         super().__init__(*config, tcp=True)
-        self._executor = open_executor({"url": self.url}, read_settings({"deadline": "10ms", "socket_timeout": 5}))
+        self._executor = open_executor({"url": self.url}, read_settings({"deadline": 1, "socket_timeout": 5}))
 
     def ask(self, *command: str | int) -> Any:
         """Have a command carried out, and return what the server answers; raises a `DelayqError`."""

@@ -68,12 +68,16 @@ def open_queue(face: Blocking | Asyncio, prefix: str) -> Iterator[Open]:
 
 
 @pytest.fixture(autouse=True)
-def no_cross_slot(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No request of any test here is about keys of more than one slot."""
+def in_order(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No request of any test here is about keys of more than one slot, and what a failed test has killed comes back."""
     yield
-    for used in request.node.funcargs.values():
-        for node in used.servers if isinstance(used, RedisCluster) else []:
-            assert not node.is_running or "errorstat_CROSSSLOT" not in node.facts("INFO", "errorstats")
+    shared = [request.node.funcargs.get(name) for name in ("deployment", "sentinels", "redis_cluster")]
+    for used in filter(None, shared):
+        for server in used.servers:
+            if not server.is_running:
+                used.rejoin(server)
+            if isinstance(used, RedisCluster):
+                assert "errorstat_CROSSSLOT" not in server.facts("INFO", "errorstats")
 
 
 def _need_program() -> None:

@@ -14,44 +14,44 @@ SENDS = 200
 
 
 @pytest.fixture
-def sentinels():
+def pair():
     """A deployment of one's own, with a replica behind a proxy that can cut its replication."""
     with Sentinels() as deployment:
         yield deployment
 
 
 @pytest.fixture
-def link(sentinels):
+def link(pair):
     """The network between the master and its replica."""
-    (replica,) = sentinels.replicas
-    with Proxy(sentinels.master.url) as proxy:
+    (replica,) = pair.replicas
+    with Proxy(pair.master.url) as proxy:
         replica.ask("REPLICAOF", "127.0.0.1", urlsplit(proxy.url).port)
         until("the replica is linked", lambda: replica.is_linked() and proxy.connections)
         yield proxy
 
 
-def fail_over(sentinels):
-    killed = sentinels.kill_master()
-    sentinels.await_failover(killed)
+def fail_over(pair):
+    killed = pair.kill_master()
+    pair.await_failover(killed)
 
 
-def test_what_was_sent_while_replication_was_cut_is_lost(sentinels, link):
-    with DelayQueue("reminders", url=sentinels.url) as queue:
+def test_what_was_sent_while_replication_was_cut_is_lost(pair, link):
+    with DelayQueue("reminders", url=pair.url) as queue:
         before = queue.send_many(range(SENDS))
-        master = sentinels.master
+        master = pair.master
         until("it is replicated", lambda: _acknowledged(master))
         link.darken()
         after = [queue.send_delay_msg(number) for number in range(SENDS)]
-        fail_over(sentinels)
+        fail_over(pair)
         kept = [queue.get(id) for id in before.ids]
         assert None not in kept
         assert [queue.get(sent.id) for sent in after] == [None] * SENDS
 
 
-def test_of_the_sends_that_returned_replicated_none_is_lost(sentinels, link):
+def test_of_the_sends_that_returned_replicated_none_is_lost(pair, link):
     options = {"durability": "replicated", "replication_timeout": "200ms"}
     returned, refused = [], []
-    with DelayQueue("reminders", url=sentinels.url, **options) as queue:
+    with DelayQueue("reminders", url=pair.url, **options) as queue:
 
         def send(number):
             try:
@@ -70,8 +70,8 @@ def test_of_the_sends_that_returned_replicated_none_is_lost(sentinels, link):
             queue.send_many(range(SENDS))
         assert len(caught.value.ids) == SENDS
         assert len(returned) == let_by > SENDS
-        fail_over(sentinels)
-    with DelayQueue("reminders", url=sentinels.url) as queue:
+        fail_over(pair)
+    with DelayQueue("reminders", url=pair.url) as queue:
         assert None not in [queue.get(id) for id in returned]
         assert queue.counts().living < len(returned) + len(refused)
         # What was refused is sent again under its id.
