@@ -4,8 +4,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from delayq import DelayQueue, NotReplicatedError
-from delayq.torture.deployments import Sentinels, until
+from delayq import DelayQueue, NewMessage, NotReplicatedError, SendStatus
+from delayq.torture.deployments import REPLICATION, Sentinels, until
 from delayq.torture.proxy import Proxy
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -76,6 +76,53 @@ def test_of_the_sends_that_returned_replicated_none_is_lost(pair, link):
         assert queue.counts().living < len(returned) + len(refused)
         # What was refused is sent again under its id.
         assert all(queue.send_delay_msg(0, id=id).new for id in refused[-5:])
+
+
+def test_whoever_asks_for_more_replicas_than_there_are_is_told(deployment, open_queue):
+    queue = open_queue(deployment, durability="replicated")
+    assert queue.send_delay_msg("kept", "1h", id="kept").new
+    assert len(queue.send_many(range(1_200), "1h").new) == 1_200
+    greedy = open_queue(deployment, durability="replicated", replicas=5, replication_timeout="20ms")
+    tries = {
+        ("a",): lambda: greedy.send_delay_msg("a", "1h", id="a"),
+        ("b", "c"): lambda: greedy.send_many([NewMessage("b", id="b"), NewMessage("c", id="c")], "1h"),
+        ("b",): lambda: greedy.cancel("b"),
+        ("c",): lambda: greedy.reschedule("c", "2h"),
+    }
+    for ids, attempt in tries.items():
+        with pytest.raises(NotReplicatedError, match=r"only . of 5 replicas") as caught:
+            attempt()
+        assert caught.value.ids == ids
+    # It was carried out all the same, and doing it again does it once.
+    assert [queue.get(id) is not None for id in ("a", "b", "c")] == [True, False, True]
+    assert queue.send_delay_msg("a", "1h", id="a").status is SendStatus.EXISTS
+    assert queue.counts().pending == 1_203
+
+
+def test_a_redrive_is_confirmed_too(deployment, open_queue):
+    queue = open_queue(deployment, callback=lambda message: False, durability="replicated")
+    queue.send_many(range(3), retries=0)
+    queue.run(burst=True)
+    assert queue.dead.redrive(everything=True).redriven == 3
+    greedy = open_queue(deployment, durability="replicated", replicas=5, replication_timeout="20ms")
+    queue.run(burst=True)
+    with pytest.raises(NotReplicatedError):
+        greedy.dead.redrive(everything=True)
+    assert queue.counts().living == 3
+
+
+def test_a_send_whose_answer_was_lost_is_confirmed_over_the_next_connection(start_redis, prefix):
+    master, replica = start_redis(*REPLICATION, tcp=True), start_redis(tcp=True)
+    with replica.client() as client:
+        client.replicaof("127.0.0.1", master.port)
+        until("the replica is linked", lambda: client.info("replication")["master_link_status"] == "up")
+    options = {"durability": "replicated", "prefix": prefix, "socket_timeout": "2s"}
+    with Proxy(master.url) as proxy, DelayQueue("reminders", url=proxy.url, **options) as queue:
+        queue.send_delay_msg("first", "1h")
+        proxy.drop_replies(2)
+        assert queue.send_delay_msg("second", "1h").new
+        assert proxy.dropped == 2
+        assert queue.counts().pending == 2
 
 
 def _acknowledged(master):

@@ -1,6 +1,9 @@
 """Everything that can be done with a queue is done behind Sentinels and in a Cluster as on a single server."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -185,6 +188,21 @@ def test_many_queues_are_read_from_the_command_line(deployment, prefix):
     cli("cancel", "queue-3", sent["id"])
     cli("purge", "queue-3", "--yes")
     assert json.loads(cli("--url", deployment.url, "stats", "queue-3", "--json"))["living"] == 0
+
+
+def test_a_worker_of_the_command_line_consumes(deployment, prefix, tmp_path):
+    (tmp_path / "app.py").write_text(
+        "from delayq import DelayQueue\n"
+        f"queue = DelayQueue('reminders', prefix={prefix!r})\n"
+        "queue.callback(lambda message: print('got', message.payload, flush=True))\n"
+    )
+    with DelayQueue("reminders", url=deployment.url, prefix=prefix) as queue:
+        queue.send_many(["one", "two"])
+        command = [sys.executable, "-m", "delayq", "worker", "app:queue", "--burst"]
+        environment = os.environ | {"DELAYQ_URL": deployment.url}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["got one", "got two"]), done.stderr
+        assert queue.counts().living == 0
 
 
 def test_scripts_are_loaded_into_every_node(deployment, prefix):

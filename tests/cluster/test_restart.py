@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from delayq.torture.deployments import REPLICATION
 from delayq.torture.proxy import Proxy
 from tests.cluster.load import Load
 from tests.support.waiting import wait_until
@@ -34,7 +35,7 @@ def test_all_go_on_within_a_second_of_a_restart(start_redis, prefix, down):
 
 
 def test_a_master_that_has_become_a_replica_is_left_for_the_one_at_its_address(start_redis, prefix):
-    first, second = start_redis(tcp=True), start_redis("--repl-diskless-sync-delay", "0", tcp=True)
+    first, second = start_redis(*REPLICATION, tcp=True), start_redis(tcp=True)
     old, new = first.client(), second.client()
     with Proxy(first.url) as address, Load(address.url, "reminders", prefix) as load:
         load.goes_on()
