@@ -72,22 +72,28 @@ class _Look:
         return Checkup(queue, self._notes.findings())
 
     def _messages(self, part: str) -> Operation[None]:
-        cursor = "0"
+        cursor, met = "0", dict[bytes, None]()
         while True:
             (page,) = yield [self._walk(part, cursor)]
             cursor, found = page
-            for ids in _slices(dict.fromkeys(found), MOST_IDS):
-                digits = yield from self._judge(ids, look=False)
-                for id, digit in zip(ids, digits, strict=True):
-                    if part == "deliveries" and digit in LISTS:
-                        self._waiting[LISTS[digit]].add(id)
-                    elif LISTS.get(digit) == part:
-                        self._waiting[part].discard(id)
-                ill = self._notes.take(ILL, ids, digits)
-                for first in _slices(ill, self._searched) if self._mend else ():
-                    yield [self._repair(first, mend=True, look=False)]
+            met.update(dict.fromkeys(found))
+            if len(met) >= MOST_IDS or cursor == "0":
+                for ids in _slices(met, MOST_IDS):
+                    yield from self._examine(part, ids)
+                met.clear()
             if cursor == "0":
                 return
+
+    def _examine(self, part: str, ids: list[bytes]) -> Operation[None]:
+        digits = yield from self._judge(ids, look=False)
+        for id, digit in zip(ids, digits, strict=True):
+            if part == "deliveries" and digit in LISTS:
+                self._waiting[LISTS[digit]].add(id)
+            elif LISTS.get(digit) == part:
+                self._waiting[part].discard(id)
+        ill = self._notes.take(ILL, ids, digits)
+        for some in _slices(ill, self._searched) if self._mend else ():
+            yield [self._repair(some, mend=True, look=False)]
 
     def _judge(self, ids: list[bytes], *, look: bool) -> Operation[str]:
         (digits,) = yield [self._repair(ids, mend=self._mend and look, look=look)]
@@ -146,8 +152,8 @@ class Patient(BlockingFace[T]):
     def examine(self, *, deep: bool = False) -> Checkup:
         """Look for what is wrong with this queue and its server; changes nothing.
 
-        Looks over all that has been promoted; with `deep` over every message and the dead letter too, which takes a
-        few seconds a million. In calls of bounded size, beside which consumers and producers go on.
+        Looks over all that has been promoted; with `deep` over every message and the dead letter too, which takes some
+        twenty seconds of the server's time a million, in short calls, beside which consumers and producers go on.
         """
         return self._perform(look(self._tools, self.name, deep=deep, mend=False))
 

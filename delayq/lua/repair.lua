@@ -21,17 +21,20 @@ redis.call('LLEN', retry)
 for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta, events)
 local answers, seen, ill, gone, extra, torn = {}, {}, {}, {}, {{}, {}, {}}, {}
-for n, one in ipairs(examine(pending, unack, garbage, retries, messages, deliveries, headers, errors, ids)) do
-  if one.digit >= '7' and (look == '1' or #one.also > 0 or not one.budget) then
-    search(one.state == 'ready' and ready or retry, one)
-  end
-  answers[n] = seen[one.id] and '0' or one.digit
-  seen[one.id] = true
-  if answers[n] > '0' and answers[n] < '7' then
-    ill[#ill + 1] = one
-    for _, place in ipairs(one.also) do table.insert(extra[place], one.id) end
-    if one.torn then torn[#torn + 1] = one.id end
-    if one.gone then gone[#gone + 1] = one.id end
+local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, errors, ids)
+for n, one in ipairs(found) do
+  answers[n] = '0'
+  if one and not seen[one.id] then
+    if one.digit >= '7' and (look == '1' or #one.also > 0 or not one.budget) then
+      search(one.state == 'ready' and ready or retry, one)
+    end
+    answers[n], seen[one.id] = one.digit, true
+    if one.digit > '0' and one.digit < '7' then
+      ill[#ill + 1] = one
+      for _, place in ipairs(one.also) do table.insert(extra[place], one.id) end
+      if one.torn then torn[#torn + 1] = one.id end
+      if one.gone then gone[#gone + 1] = one.id end
+    end
   end
 end
 local answer = table.concat(answers)
@@ -45,8 +48,7 @@ if #extra[2] > 0 then redis.call('ZREM', unack, unpack(extra[2])) end
 if #extra[3] > 0 then redis.call('SREM', garbage, unpack(extra[3])) end
 local again, times = {}, {}
 for _, one in ipairs(ill) do
-  local id, state, held = one.id, one.state, one.held[one.place]
-  if one.gone or (one.digit == '2' and one.place == 2) then leave(state or 'pending', id) end
+  if one.gone or (one.digit == '2' and one.place == 2) then leave(one.state or 'pending', one.id) end
 end
 depart(pending, unack, garbage, meta)
 for _, one in ipairs(ill) do

@@ -2,7 +2,8 @@
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, dead zset, dead_messages hash, dead_ids hash
 -- ARGV: part, cursor (0 at the start), limit (ids)
--- Returns: cursor of the next page (0 at the end), ids; of the dead letter entries
+-- Returns: cursor of the next page (0 at the end), ids; of the dead letter entries, and of pending, retries, headers and
+--   errors only ids without a payload: those with one are met in messages
 -- Re-run: reads only.
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, dead, dead_messages,
   dead_ids = unpack(KEYS)
@@ -20,7 +21,7 @@ elseif part == 'garbage' then
   local page = redis.call('SSCAN', garbage, cursor, 'COUNT', limit)
   return {page[1], page[2]}
 end
-local page, ids = {}, {}
+local page, ids, bare = {}, {}, {pending = true, retries = true, headers = true, errors = true}
 if zsets[part] then
   page = redis.call('ZSCAN', zsets[part], cursor, 'COUNT', limit)
 elseif hashes[part] then
@@ -31,7 +32,7 @@ end
 for i = 1, #page[2], 2 do
   if part == 'dead_ids' then
     for token in string.gmatch(page[2][i + 1], '%d+') do ids[#ids + 1] = page[2][i] .. ':' .. token end
-  else
+  elseif not bare[part] or redis.call('HEXISTS', messages, page[2][i]) == 0 then
     ids[#ids + 1] = page[2][i]
   end
 end

@@ -27,7 +27,7 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
         if message.payload % 5 == 0:
             message.reject("no such user")
 
-    queue = open_queue(callback=work, concurrency=4, prefetch=4)
+    queue = open_queue(callback=work, concurrency=4, prefetch=4, dead_max=rounds)
     other = open_queue()
     queue.start_consume()
     answers: dict[str, set[int]] = defaultdict(set)
