@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -12,6 +13,9 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from delayq.conversation import Address, Exchange, NotConnectedError
 from delayq.errors import ServerError
+
+_CLIENT = re.compile(r"<redis\..*?> - ")
+"""A client as redis-py shows it before what each Sentinel has said: half a line of nested names."""
 
 
 class _Idle:
@@ -191,4 +195,4 @@ def _getter(pool: Any) -> Any:
 def _refuse(error: Exception) -> Exception:
     if isinstance(error, ResponseError | AuthenticationError):
         raise ServerError(f"Redis refused the connection: {error}") from error
-    return NotConnectedError(str(error))
+    return NotConnectedError(_CLIENT.sub("", str(error)))

@@ -131,6 +131,7 @@ def test_no_error_of_a_queue_shows_the_password(face, url, caplog):
     count = queue.counts if face is DelayQueue else lambda: asyncio.run(queue.counts())
     with pytest.raises(UnavailableError, match="cannot be reached") as caught:
         count()
+    assert "<redis" not in str(caught.value)
     error = caught.value
     while error is not None:
         assert SECRET not in f"{error} {error!r}"
