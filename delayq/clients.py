@@ -182,15 +182,16 @@ def _behind_sentinels(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
     master = options.pop("master", None)
     if not master:
         raise ConfigurationError("the url of Sentinels must say which master is meant: end it with ?master=NAME")
-    to_sentinels = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+    theirs = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     if options.pop("connection_class", None):
         options["ssl"] = True
-    to_sentinels |= {name: value for name, value in options.items() if name.startswith("ssl")}
+    options = {**limits, **options}
     timeout = min(SENTINEL_TIMEOUT, limits["socket_timeout"])
-    to_sentinels |= {**limits, "socket_timeout": timeout, "socket_connect_timeout": timeout}
-    sentinels = kind.sentinel(addresses, sentinel_kwargs=to_sentinels, **{**limits, **options})
+    theirs |= {name: value for name, value in options.items() if name in limits or name.startswith("ssl")}
+    theirs |= {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    sentinels = kind.sentinel(addresses, sentinel_kwargs=theirs, **options)
     client = sentinels.master_for(master)
-    told = addresses if options.get("password") or to_sentinels["password"] else []
+    told = addresses if options.get("password") or theirs["password"] else []
     return client, client.connection_pool, told
 
 

@@ -71,9 +71,9 @@ class Routes:
             owners[first : last + 1] = [addresses[0]] * (last - first + 1)
             nodes |= dict.fromkeys(addresses)
         if nodes:
-            # The seeds stay: they may be names that outlive every address behind them.
             self._owners, self.members = owners, list(nodes)
-            self.nodes, self.stale = list(nodes | dict.fromkeys(self._seeds)), False
+            # First the one that answers. The seeds stay: they may be names that outlive every address behind them.
+            self.nodes, self.stale = list({told_by: None} | nodes | dict.fromkeys(self._seeds)), False
         return bool(nodes)
 
     def move(self, slot: int, host: str, port: int, told_by: Address) -> Address:
@@ -165,9 +165,11 @@ def _look(routes: Routes) -> Generator[Exchange, Replies, Exception | None]:
             if routes.learn(answer, node):
                 return None
             answer = ClusterDownError("CLUSTERDOWN no node serves any slot")
-        # What a server says about itself tells more than that another is gone.
-        if isinstance(answer, ResponseError) or not isinstance(trouble, ResponseError):
-            trouble = answer if isinstance(answer, ResponseError) else NotConnectedError(str(answer))
+        if isinstance(answer, ResponseError):  # which tells more than that another is gone
+            trouble = answer
+        else:
+            routes.doubt(node)
+            trouble = trouble or NotConnectedError(str(answer))
     return trouble
 
 

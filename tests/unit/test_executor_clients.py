@@ -141,6 +141,7 @@ def test_no_error_of_a_queue_shows_the_password(face, url, caplog):
 
 def test_sentinels_and_master_each_get_what_is_theirs():
     url = "rediss+sentinel://me:mine@a:1,b/5?master=one&sentinel_username=it&sentinel_password=its&ssl_ca_certs=/ca.pem"
+    url += "&ssl_check_hostname=false"
     with DelayQueue("reminders", url=url, socket_timeout=3) as queue:
         pool = queue._executor.client.connection_pool
         sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
@@ -151,7 +152,7 @@ def test_sentinels_and_master_each_get_what_is_theirs():
     ]:
         assert (one["username"], one["password"]) == who
         assert (one["socket_timeout"], one["socket_connect_timeout"]) == (timeout, timeout)
-        assert one["ssl_ca_certs"] == "/ca.pem"
+        assert (one["ssl_ca_certs"], one["ssl_check_hostname"]) == ("/ca.pem", False)
     assert pool.service_name == "one"
     assert pool.connection_kwargs["db"] == 5
     assert issubclass(pool.connection_class, redis.SSLConnection)
