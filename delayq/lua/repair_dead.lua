@@ -12,31 +12,32 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({dead_messages, dead_ids, meta}) do redis.call('HLEN', hash) end
-local answers, seen, gone, back, untold, ill = {}, {}, {}, {}, {}, 0
+local answers, seen, gone, stray, back, untold, ill = {}, {}, {}, {}, {}, {}, 0
 for i = 5, #ARGV do
-  local entry = ARGV[i]
+  local entry, answer = ARGV[i], '0'
   local id, token = string.match(entry, '^(.*):(%d+)$')
   local listed = redis.call('ZSCORE', dead, entry)
   local there = redis.call('HEXISTS', dead_messages, entry) == 1
   local known = id and (' ' .. (redis.call('HGET', dead_ids, id) or '') .. ' '):find(' ' .. token .. ' ', 1, true)
-  local answer = '0'
-  if not there then
+  if seen[entry] or not id and there then -- what is no entry, though it has a message, is not ours to judge
+    answer = '0'
+  elseif not there then
     answer = listed and '1' or known and '3' or '0'
-    if answer ~= '0' and not seen[entry] then gone[#gone + 1] = entry end
+    if answer ~= '0' then table.insert(id and gone or stray, entry) end
   else
     answer = not listed and '2' or not known and '3' or '0'
-    if not listed and not seen[entry] then back[#back + 1] = entry end
-    if not known and not seen[entry] then untold[#untold + 1] = {id, token} end
+    if not listed then back[#back + 1] = entry end
+    if not known then untold[#untold + 1] = {id, token} end
   end
-  answers[#answers + 1] = seen[entry] and '0' or answer
-  if answers[#answers] ~= '0' then ill = ill + 1 end
-  seen[entry] = true
+  if answer ~= '0' then ill = ill + 1 end
+  answers[#answers + 1], seen[entry] = answer, true
 end
 local answer = table.concat(answers)
 if mend == '0' then return answer end
 
 begin(replies, slot)
 if #gone > 0 then exhume(dead, dead_messages, dead_ids, gone) end
+if #stray > 0 then redis.call('ZREM', dead, unpack(stray)) end
 for _, entry in ipairs(back) do
   local died = string.match(redis.call('HGET', dead_messages, entry), '^%d+ %d+ %d+ (%d+) ')
   redis.call('ZADD', dead, died or string.format('%.0f', now), entry)

@@ -247,6 +247,7 @@ PROVOKED = {
         "delayq doctor heals and reports": """
             cli/test_doctor.py::test_tells_what_is_wrong_and_changes_nothing
             cli/test_doctor.py::test_repairs
+            cluster/test_repair.py::test_what_has_lost_its_place_is_delivered
             cli/test_doctor.py::test_a_light_look_says_when_a_deep_one_is_needed
         """,
     },

@@ -112,3 +112,12 @@ def test_a_walk_over_thousands_misses_none(executor):
 def test_an_empty_structure_has_no_ids(executor):
     plant(executor, READY)
     assert walk(executor, "retry", 5) == walk(executor, "dead", 5) == walk(executor, "garbage", 5) == []
+
+
+def test_what_is_no_entry_of_the_dead_letter_is_taken_out_of_it_unless_it_has_a_message(executor):
+    plant(executor, CROWD)
+    executor.client.zadd("delayq:{tables}:dead", {"stray": 1, "odd": 2})
+    executor.client.hset("delayq:{tables}:dead_messages", "odd", "x")
+    assert deliver(executor, calls.repair_dead([b"stray", b"odd", b"none"], mend=True)) == "100"
+    assert executor.client.zrange("delayq:{tables}:dead", 0, -1)[0] == b"odd"
+    assert executor.client.hget("delayq:{tables}:dead_messages", "odd") == b"x"

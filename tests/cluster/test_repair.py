@@ -1,0 +1,24 @@
+"""A queue is examined and mended on every deployment."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from delayq.calls import Command
+from delayq.config import read_settings
+from delayq.executor import open_executor
+from delayq.keys import Keys
+
+
+def test_what_has_lost_its_place_is_delivered(deployment, open_queue, prefix):
+    queue = open_queue(deployment)
+    queue.send_delay_msg("hello", 60, id="m")
+    with closing(open_executor({"url": deployment.url}, read_settings({}))) as executor:
+        assert executor.call(Command(("ZREM", Keys.of(prefix, queue.name).pending, "m"), int)) == 1
+
+    found = {finding.kind: finding.mended for finding in queue.repair(deep=True).findings}
+
+    assert found.pop("payload without place") == 1
+    assert set(found) <= {"server"}
+    with queue.lease(block=10) as message:
+        assert message.payload == "hello"
