@@ -137,7 +137,7 @@ def check(samples: list[Sample], most_blocks: float, most_bytes: float) -> None:
     ("total", "most"),
     [
         pytest.param(25_000, (0.2, 100), id="25_000", marks=pytest.mark.timeout(300)),
-        pytest.param(1_000_000, (0.01, 5), id="1_000_000", marks=[pytest.mark.torture, pytest.mark.timeout(3600)]),
+        pytest.param(1_000_000, (0.01, 10), id="1_000_000", marks=[pytest.mark.torture, pytest.mark.timeout(3600)]),
     ],
 )
 def test_a_worker_holds_no_more_the_longer_it_runs(face, start_redis, total, most):
