@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,16 @@ SOURCE = str(Path(__file__).parents[2])
 
 one_face = pytest.mark.parametrize("face", [Blocking], indirect=True, ids=["blocking"])
 """For a test in which what is shown happens in a process of its own."""
+
+
+def assert_soon(measure: Callable[[int], float], seconds: float, tries: int = 3) -> None:
+    """Assert that something takes less than so long: a busy machine may be late once, a mistake is late every time."""
+    took = []
+    for number in range(tries):
+        took.append(measure(number))
+        if took[-1] < seconds:
+            return
+    raise AssertionError(f"not once within {seconds} s, but {took}")
 
 
 @contextmanager
