@@ -17,6 +17,8 @@ GAP = 0.002
 """Seconds between two sends of a producer."""
 INSTANT = 0.05
 """Seconds by which the time of an answer, as a producer takes it, may be off on a busy machine."""
+UNDOABLE = {"lease": "5s"}
+"""Options for where a claim or an acknowledgement may be undone: the message is back when its lease is over."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from redis.crc import key_slot
 
 from delayq import NotReplicatedError
 from delayq.torture.deployments import RedisCluster
-from tests.cluster.load import PRODUCERS, Load
+from tests.cluster.load import PRODUCERS, UNDOABLE, Load
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
@@ -32,7 +32,7 @@ def kill_masters(deployment, prefix, times):
     """Kill the master again and again under load; returns the seconds until sends returned, each time."""
     patience = deployment.node_timeout if isinstance(deployment, RedisCluster) else deployment.down_after
     kills, outages = [], []
-    with Load(deployment.url, "reminders", prefix) as load:
+    with Load(deployment.url, "reminders", prefix, UNDOABLE) as load:
         for _ in range(times):
             load.goes_on()
             killed, at, known = kill_master(deployment)
@@ -55,7 +55,7 @@ def kill_masters(deployment, prefix, times):
 
 def kill_masters_of_replicated_sends(deployment, prefix, times):
     """Kill the master again and again under load that waits for a replica; returns how many sends returned."""
-    options = {"durability": "replicated", "replication_timeout": "200ms"}
+    options = UNDOABLE | {"durability": "replicated", "replication_timeout": "200ms"}
     with Load(deployment.url, "reminders", prefix, options) as load:
         for _ in range(times):
             load.goes_on()

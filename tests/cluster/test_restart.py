@@ -7,7 +7,7 @@ import pytest
 
 from delayq.torture.deployments import REPLICATION
 from delayq.torture.proxy import Proxy
-from tests.cluster.load import Load
+from tests.cluster.load import UNDOABLE, Load
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -37,7 +37,7 @@ def test_all_go_on_within_a_second_of_a_restart(start_redis, prefix, down):
 def test_a_master_that_has_become_a_replica_is_left_for_the_one_at_its_address(start_redis, prefix):
     first, second = start_redis(*REPLICATION, tcp=True), start_redis(tcp=True)
     old, new = first.client(), second.client()
-    with Proxy(first.url) as address, Load(address.url, "reminders", prefix) as load:
+    with Proxy(first.url) as address, Load(address.url, "reminders", prefix, UNDOABLE) as load:
         load.goes_on()
         new.replicaof("127.0.0.1", first.port)
         wait_until(lambda: new.info("replication")["master_link_status"] == "up", 20)
