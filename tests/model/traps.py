@@ -181,6 +181,19 @@ class TrapMachine(QueueMachine):
         self._then(self.collect_garbage, which=[receipt.id], reruns=0, **options)
         return self._send_anew(receipt.id) == "1"
 
+    def steered_while_it_waits_again(self, touch: str, at: int) -> bool:
+        """A failed message is cancelled or rescheduled while it waits, and once more when it is pending again."""
+        receipt = self._receipt()
+        if not receipt or self._touch("nack", receipt) != "1":
+            return False
+        if touch != "ack":
+            self._then(self.reschedule, which=[receipt.id], moment=at, reruns=0)
+        if touch in {"ack", "nack"}:
+            self._then(self.cancel, which=[receipt.id], reruns=0)
+            return receipt.id not in self.model.messages
+        self._then(self.reschedule, which=[receipt.id], moment=10, reruns=0)
+        return self._place(receipt.id) == "pending again"
+
     # How the situations come about.
 
     def _then(self, step, **how) -> None:
@@ -283,4 +296,5 @@ TRAPS = (
     TrapMachine.edge_of_the_dedupe_window,
     TrapMachine.edge_of_the_dedupe_window,  # once more: the window is on in some examples only
     TrapMachine.spent_and_sent_anew,
+    TrapMachine.steered_while_it_waits_again,
 )

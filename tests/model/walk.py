@@ -44,7 +44,7 @@ from tests.model.moves import (
 from tests.model.scan import Scan, check, reading
 from tests.model.world import NOW, State, commands, fresh, memory_of, model_of, pack, unpack
 
-AT_A_TIME = 100
+AT_A_TIME = 50
 """Worlds that go to the server in one round trip."""
 
 _DRIVER = Path(__file__).with_name("walk.lua")
