@@ -153,7 +153,7 @@ def test_a_leak_would_show(start_redis):
         return process(number, attempt)
 
     with pytest.raises(AssertionError, match=r"memory: .* objects of a message stay"):
-        check(run(Blocking(), start_redis().url, 10_000, leak), 0.2, 100)
+        check(run(Blocking(), start_redis().url, 5_000, leak), 0.2, 100)
 
 
 def held(client: redis.Redis) -> tuple[int, int, int]:
@@ -197,7 +197,7 @@ def test_queues_that_are_opened_and_closed_leave_nothing(face, start_redis):
         for number in range(20):
             use(number)
         before, objects = held(client), alive()
-        for number in range(1000):
+        for number in range(500):  # a thousand with the other face's
             use(number)
         assert_no_more(client, before)
         assert alive() <= objects

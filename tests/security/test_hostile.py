@@ -23,6 +23,8 @@ from tests.security.hostile import cases, texts, things
 from tests.support.waiting import wait_until
 from tests.unit.test_bad_input import ARGUMENTS
 
+pytestmark = pytest.mark.timeout(300)
+
 PATIENCE = 5.0
 """Seconds that no single call may take."""
 

@@ -445,6 +445,21 @@ def test_a_missing_script_is_told_and_an_admin_loads_it(role, guarded, admin, fa
     queue.close()
 
 
+@pytest.mark.faults
+def test_a_consumer_goes_on_when_the_scripts_are_back(guarded, admin, caplog):
+    seen = []
+    with (
+        DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=seen.append, tick="50ms") as consumer,
+        DelayQueue("reminders", url=url_of(guarded, Role.ADMIN)) as loader,
+    ):
+        consumer.start_consume()
+        admin.script_flush()
+        wait_until(lambda: "Redis has not this script" in caplog.text)
+        loader.preload()
+        loader.send_delay_msg(1)
+        wait_until(lambda: seen)
+
+
 def test_scripts_are_preloaded_into_the_embedded_redis_too():
     with DelayQueue("reminders", url="memory://preloaded") as queue:
         assert queue.preload() == len(names())
