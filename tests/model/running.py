@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.stateful import run_state_machine_as_test
 
-from delayq.config import read_settings
+from delayq.config import QueueOptions, read_settings
 from delayq.executor import Executor, open_executor
 from tests.model.traps import TrapMachine
 
@@ -32,8 +33,8 @@ def unmeasured() -> Iterator[None]:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Executor]:
-    executor = open_executor({"url": url}, read_settings({}))
+def connected(url: str, **settings: Any) -> Iterator[Executor]:
+    executor = open_executor({"url": url}, read_settings(cast("QueueOptions", settings)))
     yield executor
     executor.close()
 

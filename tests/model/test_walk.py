@@ -27,7 +27,8 @@ RULES = {
 
 @pytest.fixture
 def executor(redis_url):
-    with connected(redis_url) as opened:
+    # A round trip holds hundreds of calls: on a machine with other things to do it takes longer than a single one may.
+    with connected(redis_url, socket_timeout=60) as opened:
         yield opened
 
 
