@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from delayq import NewMessage
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -31,10 +32,14 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
     other = open_queue()
     queue.start_consume()
     answers: dict[str, set[int]] = defaultdict(set)
+    pace = 0.001
     for first in range(0, rounds, BATCH):
         numbers = range(first, first + BATCH)
-        # Each is due within about the time that it takes until its turn to be cancelled.
-        ids = other.send_many(numbers, random.uniform(0, 0.02)).ids
+        # Each is due at some time before or after its turn to be cancelled, at the pace of the batch before.
+        delays = [random.uniform(0, 2 * pace * (turn + 1)) for turn in range(BATCH)]
+        messages = [NewMessage(number, delay=delay) for number, delay in zip(numbers, delays, strict=True)]
+        ids = other.send_many(messages).ids
+        began = time.monotonic()
         for number, id in zip(numbers, ids, strict=True):
             before = ended[number]
             outcome = other.cancel(id)
@@ -43,6 +48,7 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
                 assert ended[number], "gone before it was done"
             elif outcome == "cancelled":
                 assert not before, "cancelled after it was done"
+        pace = (time.monotonic() - began) / BATCH
     wait_until(lambda: queue.counts().living == 0, 60)
     assert queue.stop_consume()
 
@@ -56,6 +62,7 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
     return Counter({outcome: len(numbers) for outcome, numbers in answers.items()})
 
 
+@pytest.mark.timeout(180)
 def test_two_thousand_cancels_are_answered_exactly(open_queue):
     answers = cancel_against_promotion(open_queue, 2000)
     assert answers.total() == 2000
