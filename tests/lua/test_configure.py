@@ -117,6 +117,15 @@ def test_what_a_foreign_key_makes_unusable_can_be_switched_off(executor):
 
 
 @pytest.mark.faults
+def test_what_a_foreign_key_makes_unusable_is_nothing_to_a_call_that_leaves_it_as_it_is(executor):
+    executor.client.set(KEYS.events, "a text")
+    assert executor.call(calls.configure(events=None, dedupe_window=500, dedupe_max=7)) is True
+    executor.client.set(KEYS.done, "a text")
+    assert executor.call(calls.configure(events=None, dedupe_window=None, dedupe_max=7)) is True
+    assert observe(executor, without=["events", "done"]) == World(meta={"dedupe": "500 7"})
+
+
+@pytest.mark.faults
 def test_a_full_redis_can_be_configured_so_that_its_workers_can_start(start_redis):
     executor = open_executor({"url": start_redis().url}, read_settings({"deadline": 0.001}))
     plant(executor, World(pending={"a": 5}))
