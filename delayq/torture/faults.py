@@ -19,7 +19,7 @@ from delayq.torture.shim import Shim
 
 LOOK = 0.02
 """Seconds between two looks at what a fault waits for."""
-PATIENCE = 3.0
+PATIENCE = 10.0
 """Seconds that connections are waited for which can be cut."""
 FLUSHED = 1.2
 """Seconds after which Redis has written what it could not write to a full disk: it tries every second."""
