@@ -1,0 +1,180 @@
+"""The tests of `tests/lua`, to be called as functions: a mutant needs hundreds of them, at a millisecond each."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+import pytest
+import redis
+
+import tests.lua
+from delayq.config import read_settings
+from delayq.executor import Executor, open_executor
+from tests.lua.tables import SCRIPTS
+from tests.support.redis_server import RedisServer
+
+_FOLDER = Path(next(iter(tests.lua.__path__)))
+_STATIC = {"test_contract"}
+"""Reads the scripts, and does not run them."""
+PATIENCE = 3.0
+"""Seconds without an answer after which a call is given up: no script of these tests runs for so long."""
+
+
+_WORD = re.compile(r"\w+")
+_CALLED = re.compile(r"""(?:\.|\[")(\w+)(?:\(|"\])""")
+_source = cache(inspect.getsource)
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One test with the values of its parameters."""
+
+    module: ModuleType
+    function: Callable[..., None]
+    values: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Where it is written."""
+        return f"{self.module.__name__.removeprefix('tests.lua.')}.{self.function.__name__}"
+
+    @cached_property
+    def scripts(self) -> set[str]:
+        """The scripts that it may run: that of its case, or those that it and the functions it names call."""
+        if "case" in self.values:
+            return {self.values["case"].call.script.name}
+        if "script" in self.values:
+            return {self.values["script"]}
+        named = [self.function, *(one for one in self.values.values() if inspect.isfunction(one))]
+        for function in named:
+            words = set(_WORD.findall(_source(function)))
+            known = (inspect.unwrap(one) for name, one in vars(self.module).items() if name in words)
+            named += [one for one in known if inspect.isfunction(one) and one not in named]
+        return {name for function in named for name in _CALLED.findall(_source(function)) if name in SCRIPTS}
+
+    @property
+    def is_of_a_table(self) -> bool:
+        """Whether it is for a case of a table, whose script is known."""
+        return self.module.__name__.endswith("test_cases")
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether it is as long as dozens of others."""
+        return self.module.__name__.endswith(("test_full", "test_thousand"))
+
+
+def all_checks() -> list[Check]:
+    """Return every test of every module, once for each set of its parameters."""
+    names = sorted(path.stem for path in _FOLDER.glob("test_*.py") if path.stem not in _STATIC)
+    return [check for name in names for check in _checks_of(import_module(f"tests.lua.{name}"))]
+
+
+def _checks_of(module: ModuleType) -> Iterator[Check]:
+    for name, function in vars(module).items():
+        if not name.startswith("test_"):
+            continue
+        tables = [mark.args for mark in getattr(function, "pytestmark", []) if mark.name == "parametrize"]
+        for row in itertools.product(*(_rows(*table) for table in tables)):
+            yield Check(module, function, {name: value for values in row for name, value in values.items()})
+
+
+def _rows(names: str | tuple[str, ...] | list[str], rows: Any) -> list[dict[str, Any]]:
+    """Return the rows of a parametrisation by their names."""
+    asked = [one.strip() for one in names.split(",")] if isinstance(names, str) else list(names)
+    plain = [row.values if hasattr(row, "marks") else (row if len(asked) > 1 else (row,)) for row in rows]
+    return [dict(zip(asked, row, strict=True)) for row in plain]
+
+
+class Stage:
+    """Two servers, one of them to be filled to the brim, on which checks are called one after another."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        # A script past this threshold is answered for, with BUSY: so it can be told from a slow machine.
+        self._servers = [self._open.enter_context(RedisServer("--busy-reply-threshold", "1000")) for _ in range(2)]
+        self.server, self._spare = self._servers
+        self.clients = [self._open.enter_context(server.client()) for server in self._servers]
+        self.executor = self._open.enter_context(opened(self.server))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    def call(self, check: Check) -> None:
+        """Call a check on empty servers; raises what it raises."""
+        self.clients[0].flushall()
+        with ExitStack() as given:
+            check.function(**self._arguments(check.function, check, given))
+
+    def _arguments(self, function: Callable[..., Any], check: Check, given: ExitStack) -> dict[str, Any]:
+        return {name: self._argument(name, check, given) for name in inspect.signature(function).parameters}
+
+    def _argument(self, name: str, check: Check, given: ExitStack) -> Any:
+        if name in check.values:
+            return check.values[name]
+        fixture = vars(check.module).get(name)
+        if fixture is None:
+            return getattr(self, f"_{name}")(check, given)
+        function = inspect.unwrap(fixture)
+        arguments = self._arguments(function, check, given)
+        if inspect.isgeneratorfunction(function):
+            return given.enter_context(contextmanager(function)(**arguments))
+        return function(**arguments)
+
+    # What the fixtures of other modules would give.
+
+    def _executor(self, check: Check, given: ExitStack) -> Executor:
+        # To connect costs more than the rest of a check: only one that changes its executor has one of its own.
+        is_changed = "monkeypatch" in inspect.signature(check.function).parameters
+        return given.enter_context(opened(self.server)) if is_changed else self.executor
+
+    _real_executor = _executor
+
+    def _redis_client(self, *_: Any) -> redis.Redis:
+        return self.clients[0]
+
+    def _start_redis(self, *_: Any) -> Callable[[], RedisServer]:
+        self.clients[1].config_set("maxmemory", "0")
+        self.clients[1].flushall()
+        return lambda: self._spare
+
+    def _monkeypatch(self, _: Check, given: ExitStack) -> pytest.MonkeyPatch:
+        return given.enter_context(pytest.MonkeyPatch.context())
+
+    def is_stuck(self) -> bool:
+        """Tell whether a server was gone, or at work on a script that does not end; it is started anew."""
+        stuck = [server for server, client in zip(self._servers, self.clients, strict=True) if not _answers(client)]
+        for server in stuck:
+            if server.is_running:
+                server.kill()
+            server.start()
+        return bool(stuck)
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+@contextmanager
+def opened(server: RedisServer) -> Iterator[Executor]:
+    """Open an executor that does not wait long."""
+    executor = open_executor({"url": server.url}, read_settings({"socket_timeout": PATIENCE, "deadline": PATIENCE}))
+    try:
+        yield executor
+    finally:
+        executor.close()

@@ -1,0 +1,115 @@
+"""Puts mutants in the place of their originals and runs them until something fails."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple, Self
+
+import pytest
+import redis
+
+from delayq import script as scripts
+from delayq.errors import OutcomeUnknown, UnavailableError
+from tests.lua.tables import SCRIPTS
+from tests.model.running import run
+from tests.mutation.checks import Check, Stage, all_checks
+from tests.mutation.mutants import Mutant, source
+
+NOT_PLAYED = {"configure", "end_run", "get", "page", "recount", "repair", "repair_dead", "snapshot", "wake"}
+"""Scripts that the state machine does not call, or only to begin with."""
+FAILED = (Exception, pytest.fail.Exception)
+
+
+class Verdict(NamedTuple):
+    """What a mutant was killed by; None if by nothing."""
+
+    mutant: Mutant
+    killer: str | None
+
+
+@contextmanager
+def in_place(mutant: Mutant) -> Iterator[None]:
+    """Have every script that is made of the mutant's file run its text, wherever that script is already held."""
+    original, read = source(mutant.file), scripts._read
+    changed = [scripts.script(name) for name in SCRIPTS if original.encode() in scripts.script(name).text]
+    kept = [(one.text, one.sha) for one in changed]
+    scripts._read = lambda path: mutant.text if path == mutant.file else read(path)
+    try:
+        for one in changed:
+            made = scripts.script.__wrapped__(one.name)
+            _put(one, made.text, made.sha)
+        yield
+    finally:
+        scripts._read = read
+        for one, (text, sha) in zip(changed, kept, strict=True):
+            _put(one, text, sha)
+
+
+def _put(script: scripts.Script, text: bytes, sha: bytes) -> None:
+    object.__setattr__(script, "text", text)
+    object.__setattr__(script, "sha", sha)
+
+
+class Court:
+    """Tries mutants on servers of its own, by the checks that run them and then by the state machine."""
+
+    def __init__(self, *, steps: int) -> None:
+        """`steps` are those of the state machine, which ends at the first failure."""
+        self._steps = steps
+        self._stage = Stage()
+        self._checks = all_checks()
+
+    def __enter__(self) -> Self:
+        self._stage.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stage.__exit__(*exc)
+
+    def try_all(self, mutants: Iterable[Mutant]) -> Iterator[Verdict]:
+        """Return what each mutant was killed by. Those that the server cannot read are none and are left out."""
+        for file, of_one in itertools.groupby(mutants, key=lambda mutant: mutant.file):
+            users = {name for name in SCRIPTS if source(file).encode() in scripts.script(name).text}
+            checks = [check for check in self._checks if users & check.scripts]
+            checks.sort(key=lambda check: (check.is_heavy, not check.is_of_a_table))
+            for mutant in of_one:
+                with in_place(mutant):
+                    if self._loads(mutant):
+                        machine = self._machine if users - NOT_PLAYED else lambda: None
+                        yield Verdict(mutant, self._killer(checks) or machine())
+
+    def _loads(self, mutant: Mutant) -> bool:
+        user = next(scripts.script(name) for name in SCRIPTS if mutant.text.encode() in scripts.script(name).text)
+        try:
+            self._stage.clients[0].script_load(user.text)
+        except redis.ResponseError:
+            return False
+        return True
+
+    def _killer(self, checks: list[Check]) -> str | None:
+        """Return the name of the first check that fails; it comes first for the next mutant, which is alike."""
+        for n, check in enumerate(checks):
+            if self._fails(partial(self._stage.call, check)):
+                if not check.is_heavy:
+                    checks.insert(0, checks.pop(n))
+                return check.name
+        return None
+
+    def _machine(self) -> str | None:
+        play = partial(run, self._stage.executor, self._steps, shrink=False)
+        return "state machine" if self._fails(play) else None
+
+    def _fails(self, play: Callable[[], None]) -> bool:
+        """Tell whether something fails, and not for want of patience with a slow machine."""
+        for _ in range(3):
+            try:
+                play()
+            except FAILED as error:
+                if self._stage.is_stuck() or not isinstance(error, UnavailableError | OutcomeUnknown):
+                    return True
+            else:
+                return False
+        return True
