@@ -33,7 +33,6 @@ NOT_AWAITED = {
     "events": "gives an asynchronous iterator",
     "callback": "registers a function and touches nothing",
     "lease": "gives an object that is awaited or entered",
-    "converse": "is one generator for both executors",
     "stop": "asks for a stop and returns at once; `wait` waits",
 }
 """Methods of the asyncio faces that are none of coroutines, and why."""
