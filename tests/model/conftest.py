@@ -3,5 +3,5 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "tests.model.laws", "tests.model.machine", "tests.model.model", "tests.model.player", "tests.model.scan"
+    *(f"tests.model.{name}" for name in ("laws", "machine", "model", "player", "scan", "traps")),
 )
