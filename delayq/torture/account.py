@@ -151,6 +151,8 @@ def statement(account: Account) -> Iterator[str]:
     yield from account.problems
     for one in account.failed_rounds:
         yield f"round {one.round} failed; its histories: {one.kept}"
+        if " --round " not in account.command:
+            yield f"  again: {account.command} --round {one.round}"
         if one.verdict:
             yield from (f"  {line}" for line in tell(one.verdict))
     if account.interrupted:

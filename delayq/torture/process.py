@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +122,11 @@ def held_up(lease: float) -> float:
     return lease * 250_000
 
 
-def watch(recorder: Recorder, lease: float, process: str) -> threading.Event:
+@contextmanager
+def watch(recorder: Recorder, lease: float, process: str) -> Iterator[None]:
     """Put down when this process is held up, by the machine or by SIGSTOP, for so long that leases may run out.
 
-    `process` is whom that concerns, '' for all: the one that all connections go through. Ends when what is returned is
-    set.
+    `process` is whom that concerns, '' for all: the one that all connections go through.
     """
     enough = threading.Event()
 
@@ -138,5 +138,10 @@ def watch(recorder: Recorder, lease: float, process: str) -> threading.Event:
                 recorder.write(Fault(at=before, until=after, kind="stall", process=process))
             before = after
 
-    threading.Thread(target=look, name="torture-watch", daemon=True).start()
-    return enough
+    thread = threading.Thread(target=look, name="torture-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()

@@ -127,9 +127,8 @@ class Round:
         hasty: QueueOptions = {"url": place.direct, "prefix": PREFIX, "deadline": 0.001, "socket_timeout": 5}
         self._queue = stack.enter_context(DelayQueue(self._name, **hasty))
         self._recorder = Recorder(self._folder / f"{CONDUCTOR}.jsonl", CONDUCTOR)
-        watching = watch(self._recorder, settings.lease, "" if place.proxy else CONDUCTOR)
         stack.callback(self._recorder.close)
-        stack.callback(watching.set)
+        stack.enter_context(watch(self._recorder, settings.lease, "" if place.proxy else CONDUCTOR))
         longest = round(LONGEST_BACKOFF * 1000)
         rules = Rules(
             at=now(),

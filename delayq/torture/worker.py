@@ -93,8 +93,7 @@ async def work_async(task: Task, recorder: Recorder) -> None:
 def main() -> None:
     """Be a worker."""
     task = read_task()
-    with Recorder(task.history, task.process) as recorder:
-        watch(recorder, task.lease, task.process)
+    with Recorder(task.history, task.process) as recorder, watch(recorder, task.lease, task.process):
         if task.number % 2:
             work(task, recorder)
         else:
