@@ -132,7 +132,8 @@ def test_a_number_out_of_range_is_refused_by_name(name, value):
 def test_a_number_may_lie_on_its_bounds(name, bounds):
     least, most = bounds
     for value in (least, most):
-        assert getattr(read_settings({name: value, "events": True, "durability": "replicated"}), SETTING.get(name, name)) == value
+        settings = read_settings({name: value, "events": True, "durability": "replicated"})
+        assert getattr(settings, SETTING.get(name, name)) == value
     for value in (least - 1, most + 1):
         with pytest.raises(ConfigurationError):
             read_settings({name: value})
