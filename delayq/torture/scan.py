@@ -56,12 +56,12 @@ class Held:
 
 def read(executor: Executor, keys: Keys, *, own: bool) -> Held:
     """Read all of it while nobody is at work on the queue; on a server of our `own` all of its keys are looked at."""
-    named = Command(("KEYS", keys.meta.removesuffix("meta") + "*"), _texts)
+    named = Command(("KEYS", keys.meta.removesuffix("meta") + "*"), read_texts)
     requests: list[Any] = [Calls(keys).counts(), named if own else Command(("PING",), lambda _: [])]
-    requests += [Command(("HGETALL", getattr(keys, part)), _fields) for part in _HASHES]
-    requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), _scores) for part in _ZSETS]
-    requests += [Command(("LRANGE", getattr(keys, part), 0, -1), _texts) for part in _LISTS]
-    requests += [Command(("SMEMBERS", keys.garbage), _texts)]
+    requests += [Command(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
+    requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
+    requests += [Command(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
+    requests += [Command(("SMEMBERS", keys.garbage), read_texts)]
     answers = executor.run(requests)
     for answer in answers:
         if isinstance(answer, Exception):
@@ -124,17 +124,17 @@ def _miscounted(held: Held) -> Iterator[str]:
         yield f"{len(held.wake)} wake-ups"
 
 
-# Clients answer in the older protocol or the newer one: flat lists, or mappings and pairs.
-
-
-def _fields(answer: Any) -> dict[str, bytes]:
+def read_hash(answer: Any) -> dict[str, bytes]:
+    """Return a hash, answered in a flat list or, by Redis' newer protocol, as a mapping."""
     return {name.decode(): value for name, value in pairs(answer).items()}
 
 
-def _scores(answer: list[Any]) -> dict[str, int]:
+def read_zset(answer: list[Any]) -> dict[str, int]:
+    """Return a zset, answered in a flat list or, by Redis' newer protocol, in pairs."""
     paired = answer if answer and isinstance(answer[0], list | tuple) else zip(answer[::2], answer[1::2], strict=True)
     return {member.decode(): int(float(score)) for member, score in paired}
 
 
-def _texts(answer: Any) -> list[str]:
+def read_texts(answer: Any) -> list[str]:
+    """Return a list or a set."""
     return [text.decode() for text in answer]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq.throwaway import find_program
-from delayq.torture.deployments import RedisCluster, Sentinels
+from tests.support.deployments import RedisCluster, Sentinels
 from tests.support.faces import Asyncio, Blocking
 
 Open = Callable[..., Any]

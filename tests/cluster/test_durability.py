@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from delayq import DelayQueue, NewMessage, NotReplicatedError, SendStatus
-from delayq.torture.deployments import REPLICATION, Sentinels, until
 from delayq.torture.proxy import Proxy
+from tests.support.deployments import REPLICATION, Sentinels, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 

@@ -6,8 +6,8 @@ import pytest
 from redis.crc import key_slot
 
 from delayq import NotReplicatedError
-from delayq.torture.deployments import RedisCluster
 from tests.cluster.load import PRODUCERS, UNDOABLE, Load
+from tests.support.deployments import RedisCluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 

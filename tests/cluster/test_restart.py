@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from delayq.torture.deployments import REPLICATION
 from delayq.torture.proxy import Proxy
 from tests.cluster.load import UNDOABLE, Load
+from tests.support.deployments import REPLICATION
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]

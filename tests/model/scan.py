@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ from delayq.answers import Counted, Entry
 from delayq.calls import Calls, Command
 from delayq.events import expand
 from delayq.executor import Executor
+from delayq.torture.scan import read_hash, read_texts, read_zset
 from tests.model.fold import Death, Fold, Life, first_line
 from tests.model.model import Dead, Message, Model
 
@@ -60,10 +60,10 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     """Return what is asked for a scan, in the order of its fields."""
     keys = calls.keys
     requests: list[Any] = [calls.counts()]
-    requests += [Command(("HGETALL", getattr(keys, part)), _fields) for part in _HASHES]
-    requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), _scores) for part in _ZSETS]
-    requests += [Command(("LRANGE", getattr(keys, part), 0, -1), _texts) for part in _LISTS]
-    requests += [Command(("SMEMBERS", keys.garbage), lambda answer: set(_texts(answer)))]
+    requests += [Command(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
+    requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
+    requests += [Command(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
+    requests += [Command(("SMEMBERS", keys.garbage), lambda answer: set(read_texts(answer)))]
     requests += [calls.events(after + 1, limit=1000)]
     return requests
 
@@ -164,25 +164,3 @@ def tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
 def _record_of_run(model: Model, run: str) -> bytes:
     counts = " ".join(str(model.runs[run][digit]) for digit in "10235")
     return f"writing {model.begun[run]} 0 -1 {counts} 0".encode()
-
-
-# Clients answer in RESP2 or RESP3: flat lists or dicts and pairs.
-
-
-def _fields(answer: Any) -> dict[str, bytes]:
-    pairs = answer.items() if isinstance(answer, dict) else _pairs(answer)
-    return {name.decode(): value for name, value in pairs}
-
-
-def _scores(answer: list[Any]) -> dict[str, int]:
-    pairs = answer if answer and isinstance(answer[0], list | tuple) else _pairs(answer)
-    return {member.decode(): int(float(score)) for member, score in pairs}
-
-
-def _pairs(flat: list[Any]) -> Iterator[tuple[Any, Any]]:
-    items = iter(flat)
-    return zip(items, items, strict=True)
-
-
-def _texts(answer: Any) -> list[str]:
-    return [text.decode() for text in answer]
