@@ -356,6 +356,13 @@ def _in_a_run() -> list[Case]:
             + World(meta={"sent": 1}, wake=0, runs={"r": "writing -50 - -1 8 7 6 5 4 2"}),
         ),
         Case(
+            "only what was replaced is counted as replaced",
+            stored(a=100),
+            send(out("a"), replace=True, run="r"),
+            "2",
+            stored(a=5000).but(runs={"r": "writing 0 - -1 0 0 1 0 0 0"}),
+        ),
+        Case(
             "what is sent after the end of a run is counted still",
             World(runs={"r": "committed -50 -40 7 1 0 0 0 0 0"}),
             send(out("a"), run="r"),
