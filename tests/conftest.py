@@ -18,6 +18,11 @@ OUTSIDE_URL = os.environ.get("DELAYQ_URL")
 
 COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 
+# Failures of the model's helpers show what was compared; tests of other folders import them, too.
+pytest.register_assert_rewrite(
+    *(f"tests.model.{name}" for name in ("laws", "machine", "model", "player", "scan", "traps", "world")),
+)
+
 StartRedis = Callable[..., RedisServer]
 
 

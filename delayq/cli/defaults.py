@@ -50,7 +50,7 @@ def read_defaults(path: Path, ctx: click.Context) -> dict[str, Any]:
 
 def _checked(table: dict[str, Any], command: click.Command, ctx: click.Context, where: str) -> dict[str, Any]:
     options = {
-        max(param.opts, key=len).lstrip("-").replace("-", "_"): str(param.name)
+        max(param.opts, key=len).lstrip("-").replace("-", "_"): param
         for param in command.params
         if isinstance(param, click.Option) and param.expose_value and not param.hidden
     }
@@ -63,7 +63,16 @@ def _checked(table: dict[str, Any], command: click.Command, ctx: click.Context, 
             if found is not None:
                 checked[key] = _checked(value, found, ctx, f"{where}.{key}")
         elif name in options and not isinstance(value, dict):
-            checked[options[name]] = value
+            checked[str(options[name].name)] = _given(value, options[name], ctx, f"{where}.{key}")
         else:
             raise click.UsageError(f"{where}.{key}{did_you_mean(name, [*sorted(options), *commands])}", ctx)
     return checked
+
+
+def _given(value: Any, option: click.Option, ctx: click.Context, where: str) -> Any:
+    """Return a value as the command line would give it: numbers and times are read from text there, too."""
+    if isinstance(value, list):
+        if not option.multiple:
+            raise click.UsageError(f"{where.replace('unknown key ', '')} takes one value, not several", ctx)
+        return [_given(one, option, ctx, where) for one in value]
+    return value if isinstance(value, bool | str) else str(value)

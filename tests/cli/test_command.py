@@ -171,6 +171,7 @@ def test_another_file_may_hold_them(cli, redis_url, tmp_path):
         ("[tool.delayq.worker]\ngrase = 1\n", "unknown key tool.delayq.worker.grase, did you mean 'grace'?"),
         ("[tool.delayq.dead.lst]\nlimit = 1\n", "unknown key tool.delayq.dead.lst, did you mean 'list'?"),
         ("[tool.delayq]\nworker = 1\n", "unknown key tool.delayq.worker"),
+        ("[tool.delayq.list]\nlimit = [1, 2]\n", "tool.delayq.list.limit takes one value, not several"),
         ("[tool.delayq.prefix]\na = 1\n", "unknown key tool.delayq.prefix"),
         ("[tool]\ndelayq = 1\n", "tool.delayq must be a table"),
         ("[tool.delayq]\nprefix = 'a b'\n", "prefix must be 1 to 128"),
@@ -184,6 +185,13 @@ def test_a_wrong_setting_is_told_in_one_line(cli, settings, text, said):
     ended = cli("queues")
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.line
+
+
+def test_a_number_beyond_all_others_is_no_setting(cli, settings):
+    settings("[tool.delayq.list]\nlimit = 1e400\n")
+    ended = cli("list", "q")
+    assert ended.code == 2
+    assert "'--limit': 'inf' is not" in ended.line
 
 
 def test_the_pyproject_of_others_does_not_matter(cli, settings):

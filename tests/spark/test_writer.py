@@ -520,7 +520,7 @@ def test_a_task_goes_on_when_redis_is_back(start_redis):
 def test_a_full_redis_stores_a_batch_wholly_or_not_at_all(start_redis, monkeypatch):
     server = start_redis("--maxmemory", "4mb")
     target = make(server.url).options.target
-    monkeypatch.setattr(connect(target), "deadline", 0.0)
+    monkeypatch.setattr(connect(target).conversation, "deadline", 0.0)
     rows = batch((f"id-{n}" for n in range(5000)), payload=["x" * 2000] * 5000)
     with pytest.raises(QueueFullError, match="out of memory"):
         make(server.url).write(iter([rows]))

@@ -34,6 +34,13 @@ def folder():
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Leave coverage, which would double the time of a run with dozens of processes, to the smaller runs."""
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        monkeypatch.delenv(name)
+
+
 @contextmanager
 def start(folder, *args, **environment):
     process = subprocess.Popen(
@@ -97,6 +104,7 @@ FIGURES = {"kill": 50, "stop": 10, "term": 10, "server-kill": 10, "replies": 200
 
 
 @LONG
+@pytest.mark.usefixtures("unmeasured")
 def test_the_figures_of_every_test_run(folder):
     planned = FIGURES | {"replies": 2200, "cut": 560}
     account = torture(folder, 100_000, planned, "--aof", "always,everysec", "--lease", "3", "--producers", "6")
@@ -117,12 +125,14 @@ def test_every_kind_of_fault(folder, aof):
 
 
 @LONG
+@pytest.mark.usefixtures("unmeasured")
 def test_without_faults_nothing_is_delivered_twice(folder):
     assert torture(folder, 5_000, {}, "--lease", "10")["duplicates"] == 0
 
 
 @LONG
 @pytest.mark.torture
+@pytest.mark.usefixtures("unmeasured")
 def test_a_million_messages_without_faults(folder):
     account = torture(folder, 1_000_000, {}, "--per-round", "100000", "--aof", "everysec", "--lease", "10")
     assert account["duplicates"] == 0
@@ -202,6 +212,7 @@ def server_of(torture):
 
 
 @LONG
+@pytest.mark.usefixtures("unmeasured")
 def test_ctrl_c_ends_it_with_the_account_so_far(folder):
     with start(folder, "--messages", "100000", "--faults", "kill=5,stop=5,replies=50") as torture:
         wait_until(lambda: begun(folder), timeout=60)
@@ -217,6 +228,7 @@ def test_ctrl_c_ends_it_with_the_account_so_far(folder):
 
 @LONG
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.usefixtures("unmeasured")
 def test_nothing_runs_on_when_it_is_ended_at_once(folder, number):
     with start(folder, "--messages", "100000", "--faults", "stop=5") as torture:
         wait_until(lambda: begun(folder), timeout=60)

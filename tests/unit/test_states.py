@@ -8,7 +8,7 @@ from delayq.script import script
 from delayq.states import TRANSITIONS, State
 
 NAMES = {path.name.removesuffix(".lua") for path in files("delayq").joinpath("lua").iterdir() if path.is_file()}
-READING = {"counts", "get", "page", "snapshot"}
+READING = {"counts", "get", "page", "snapshot", "walk"}
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
@@ -23,7 +23,7 @@ def test_no_transition_is_listed_twice():
 
 
 def test_every_script_that_moves_messages_is_in_the_table():
-    elsewhere = {"extend", "purge", "wake", "configure", "end_run"}
+    elsewhere = {"extend", "purge", "wake", "configure", "end_run", "repair", "repair_dead", "recount"}
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere
 
 
