@@ -1,4 +1,7 @@
 """The proof: a workload under faults, the history its processes write, and the checker that reads it.
 
-`history` is what is written, `checker` what must be true of it. Started by `delayq torture`.
+`plan` and `workload` say what a round is, drawn from a seed; `round` does it with a `crew` of processes (`producer`,
+`worker`, `inspector`) at a `place`, `faults` breaks things, and `scan` looks at what is left. `history` is what is
+written, through `recorded` calls; `stories` puts it together, and `checker` judges it by `rules` and `whole`. Started
+by `delayq torture`.
 """
