@@ -10,11 +10,11 @@ import random
 import threading
 from dataclasses import astuple
 
-from delayq.errors import DelayqError, ServerError
+from delayq.errors import DelayqError
 from delayq.queue import DelayQueue
 from delayq.states import State
 from delayq.torture.history import Recorder
-from delayq.torture.process import at_the_end, read_task, ready, record
+from delayq.torture.process import at_the_end, bear, read_task, ready, record
 
 EVERY = 0.05
 """Seconds between two looks."""
@@ -55,9 +55,7 @@ def main() -> None:
             try:
                 look(queue, chance)
             except DelayqError as error:
-                calls.failed(error)
-                if isinstance(error, ServerError) and "MISCONF" not in str(error):
-                    raise
+                bear(calls, error)
 
 
 if __name__ == "__main__":

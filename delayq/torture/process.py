@@ -13,7 +13,7 @@ import msgspec
 
 from delayq.calls import Command
 from delayq.config import QueueOptions, read_settings
-from delayq.errors import DelayqError
+from delayq.errors import DelayqError, ServerError
 from delayq.executor import Executor, open_executor
 from delayq.torture.history import Fault, Recorder, now
 from delayq.torture.recorded import RecordedCalls
@@ -81,6 +81,13 @@ def record(queue: Any, recorder: Recorder) -> RecordedCalls:
     return calls
 
 
+def bear(calls: RecordedCalls, error: DelayqError) -> None:
+    """Put down that what has no answer raised; raises it anew if no fault explains it: a full disk will not stay so."""
+    calls.failed(error)
+    if isinstance(error, ServerError) and "MISCONF" not in str(error):
+        raise error
+
+
 class Clock:
     """The server's clock, asked over a connection that no fault of the network touches."""
 
@@ -88,8 +95,13 @@ class Clock:
 
     def __init__(self, url: str) -> None:
         """Connect when it is asked."""
-        options: QueueOptions = {"url": url, "deadline": 0.001, "socket_timeout": 1}
+        options = self.options(url)
         self.executor: Executor = open_executor(options, read_settings(options))
+
+    @staticmethod
+    def options(url: str) -> QueueOptions:
+        """Return the options of its connections: an answer that is not there at once would come too late."""
+        return {"url": url, "deadline": 0.001, "socket_timeout": 1}
 
     def __call__(self) -> int:
         """Return its time (ms), 0 if it cannot be had."""

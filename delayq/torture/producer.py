@@ -12,11 +12,11 @@ from collections.abc import Callable
 from itertools import count
 
 from delayq.clock import moment
-from delayq.errors import DelayqError, ServerError
+from delayq.errors import DelayqError
 from delayq.producer import NewMessage
 from delayq.queue import DelayQueue
 from delayq.torture.history import Recorder
-from delayq.torture.process import Task, at_the_end, read_task, ready, record
+from delayq.torture.process import Task, at_the_end, bear, read_task, ready, record
 from delayq.torture.workload import Deed, deeds, fate_of, payload_of
 
 PAUSE = 0.05
@@ -73,9 +73,7 @@ class Producer:
             try:
                 act()
             except DelayqError as error:
-                self._calls.failed(error)
-                if isinstance(error, ServerError) and "MISCONF" not in str(error):  # the disk is full, and will not be
-                    raise
+                bear(self._calls, error)
                 self.gone.wait(PAUSE)
             else:
                 return

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from delayq.backoff import Backoff
-from delayq.config import QueueOptions
+from delayq.config import QueueOptions, read_settings
 from delayq.executor import open_async_executor
 from delayq.message import AsyncMessage, Message
 from delayq.queue import AsyncDelayQueue, DelayQueue
@@ -64,9 +64,9 @@ def work(task: Task, recorder: Recorder) -> None:
 
 async def work_async(task: Task, recorder: Recorder) -> None:
     """Consume with tasks."""
-    given: QueueOptions = {"url": task.direct, "deadline": 0.001, "socket_timeout": 1}
     queue: AsyncDelayQueue[bytes] = AsyncDelayQueue(task.queue, **options(task))
-    clock = open_async_executor(given, queue.settings)
+    asking = Clock.options(task.direct)
+    clock = open_async_executor(asking, read_settings(asking))
 
     @queue.callback
     async def callback(message: AsyncMessage[bytes]) -> bool:
