@@ -11,7 +11,7 @@ import msgspec
 from delayq.torture.breach import RULES, Breach
 from delayq.torture.history import Fault, HistoryError, Line, read
 from delayq.torture.rules import EACH, repeated
-from delayq.torture.stories import Record, Step, gather
+from delayq.torture.stories import History, Step, gather
 from delayq.torture.whole import WHOLE
 
 TOLD = 3
@@ -75,23 +75,23 @@ def check(places: Iterable[Path]) -> Verdict:
 
 def judge(lines: Iterable[tuple[str, Line]]) -> Verdict:
     """Judge the lines of a history."""
-    record = gather(lines)
+    history = gather(lines)
     breaches: dict[str, list[Breach]] = defaultdict(list)
-    for breach in _find(record):
+    for breach in _find(history):
         breaches[breach.rule].append(breach)
-    again = [found for story in record.stories.values() for found in repeated(record, story)]
-    steps = Counter(step.op for story in record.stories.values() for step in story.steps)
+    again = [found for story in history.stories.values() for found in repeated(history, story)]
+    steps = Counter(step.op for story in history.stories.values() for step in story.steps)
     return Verdict(
         right=not breaches,
-        processes=len(record.processes),
-        lines=record.lines,
-        messages=len(record.stories),
+        processes=len(history.processes),
+        lines=history.lines,
+        messages=len(history.stories),
         deliveries=steps["claim"],
         starts=steps["start"],
-        settled=sum(any(step.op == "ack" and step.did for step in story.steps) for story in record.stories.values()),
-        dead=sum(len(story.dead) for story in record.stories.values()),
-        in_doubt=len(record.doubtful_claims) + _doubtful_calls(record),
-        faults=dict(Counter(fault.kind for fault in record.faults)),
+        settled=sum(any(step.op == "ack" and step.did for step in story.steps) for story in history.stories.values()),
+        dead=sum(len(story.dead) for story in history.stories.values()),
+        in_doubt=len(history.doubtful_claims) + _doubtful_calls(history),
+        faults=dict(Counter(fault.kind for fault in history.faults)),
         duplicates=len(again),
         explained=dict(Counter(why.kind for _, _, why in again if why)),
         broken={rule: len(breaches[rule]) for rule in RULES if rule in breaches},
@@ -101,35 +101,35 @@ def judge(lines: Iterable[tuple[str, Line]]) -> Verdict:
                 number=RULES.index(rule) + 1,
                 id=breach.id,
                 text=breach.text,
-                history=list(_told(record, breach)),
+                history=list(_told(history, breach)),
             )
             for rule in RULES
             for breach in sorted(breaches.get(rule, ()), key=lambda breach: len(breach.steps))[:TOLD]
         ],
-        unchecked=_unchecked(record),
+        unchecked=_unchecked(history),
     )
 
 
-def _find(record: Record) -> Iterator[Breach]:
-    for story in record.stories.values():
+def _find(history: History) -> Iterator[Breach]:
+    for story in history.stories.values():
         for rule in EACH:
-            yield from rule(record, story)
+            yield from rule(history, story)
     for whole in WHOLE:
-        yield from whole(record)
+        yield from whole(history)
 
 
-def _doubtful_calls(record: Record) -> int:
-    doubtful = (step for story in record.stories.values() for step in story.steps if step.outcome == "unknown")
+def _doubtful_calls(history: History) -> int:
+    doubtful = (step for story in history.stories.values() for step in story.steps if step.outcome == "unknown")
     return len({(step.process, step.call) for step in doubtful})
 
 
-def _told(record: Record, breach: Breach) -> Iterator[str]:
+def _told(history: History, breach: Breach) -> Iterator[str]:
     """Yield the steps of a violation in order, with the faults that came between."""
     if not breach.steps:
         return
     first, last = min(step.began for step in breach.steps), max(step.began for step in breach.steps)
     lines: list[Step | Fault] = list(dict.fromkeys(breach.steps))
-    lines += [fault for fault in record.faults if fault.at <= last and fault.until >= first]
+    lines += [fault for fault in history.faults if fault.at <= last and fault.until >= first]
     for line in sorted(lines, key=lambda line: line.began if isinstance(line, Step) else line.at):
         if isinstance(line, Step):
             yield str(line)
@@ -138,13 +138,13 @@ def _told(record: Record, breach: Breach) -> Iterator[str]:
             yield f"{line.at / 1e6:.6f} {(line.until - line.at) / 1000:+10.1f} ms  {whose:<12} fault: {line.kind}"
 
 
-def _unchecked(record: Record) -> list[str]:
+def _unchecked(history: History) -> list[str]:
     found = []
-    if record.final is None:
+    if history.final is None:
         found.append("no final scan: not checked are loss, the dead letter, counters, liveness and leftovers")
-    if record.rules is None:
+    if history.rules is None:
         found.append("no rules of the queue: liveness is not checked")
-    if record.rolled_back:
+    if history.rolled_back:
         found.append("the server lost writes: not checked are counters and the order of attempts and leases")
     return found
 

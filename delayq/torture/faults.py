@@ -1,4 +1,4 @@
-"""The faults, carried out: each is a story that yields the seconds it waits, and puts itself down when it is over."""
+"""The faults, carried out: each is a course that yields the seconds it waits, and puts itself down when it is over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLUSHED = 1.2
 BACKLOG = 3_000_000
 """Microseconds that Redis may hold writes back for a slow disk under `everysec` (2 s), and some."""
 
-Story = Generator[float, None, Any]
+Course = Generator[float, None, Any]
 """Returns how many faults it was, None for one."""
 
 
@@ -51,12 +51,12 @@ class Field:
         self.recorder.write(Fault(**{"at": at, "until": now(), "kind": planned.kind, **facts}))
 
 
-def carry_out(field: Field, planned: Planned) -> Story:
+def carry_out(field: Field, planned: Planned) -> Course:
     """Let a planned fault happen."""
-    return _STORIES[planned.kind](field, planned)
+    return _COURSES[planned.kind](field, planned)
 
 
-def _kill(field: Field, planned: Planned) -> Story:
+def _kill(field: Field, planned: Planned) -> Course:
     worker = yield from _chosen(field, planned)
     at, worker.ending = now(), True
     worker.signal(signal.SIGKILL)
@@ -66,7 +66,7 @@ def _kill(field: Field, planned: Planned) -> Story:
     field.crew.hire("worker")
 
 
-def _stop(field: Field, planned: Planned) -> Story:
+def _stop(field: Field, planned: Planned) -> Course:
     worker = yield from _chosen(field, planned)
     at = now()
     worker.signal(signal.SIGSTOP)
@@ -77,7 +77,7 @@ def _stop(field: Field, planned: Planned) -> Story:
     worker.busy = False
 
 
-def _term(field: Field, planned: Planned) -> Story:
+def _term(field: Field, planned: Planned) -> Course:
     worker = yield from _chosen(field, planned)
     at, worker.ending = now(), True
     worker.signal(signal.SIGTERM)
@@ -99,7 +99,7 @@ def _chosen(field: Field, planned: Planned) -> Any:
     return worker
 
 
-def _replies(field: Field, planned: Planned) -> Story:
+def _replies(field: Field, planned: Planned) -> Course:
     """Have the proxy lose some; it counts them as they are lost."""
     yield from ()
     at = now()
@@ -108,7 +108,7 @@ def _replies(field: Field, planned: Planned) -> Story:
     return 0
 
 
-def _cut(field: Field, planned: Planned) -> Story:
+def _cut(field: Field, planned: Planned) -> Course:
     while field.broken:
         yield LOOK
     at, left = now(), planned.size
@@ -119,7 +119,7 @@ def _cut(field: Field, planned: Planned) -> Story:
     return planned.size - left
 
 
-def _server_kill(field: Field, planned: Planned) -> Story:
+def _server_kill(field: Field, planned: Planned) -> Course:
     server, shim, at = _there(field.server), field.shim, now()
     server.kill()
     held = 0 if field.aof == "always" else shim.held_back(now()) if shim else at - BACKLOG
@@ -129,7 +129,7 @@ def _server_kill(field: Field, planned: Planned) -> Story:
     field.note(planned, at, lost=held)
 
 
-def _power(field: Field, planned: Planned) -> Story:
+def _power(field: Field, planned: Planned) -> Course:
     server, at = _there(field.server), now()
     server.kill()
     lost, since = _there(field.shim).cut_power(server.folder)
@@ -140,7 +140,7 @@ def _power(field: Field, planned: Planned) -> Story:
     field.note(planned, at, lost=0 if field.aof == "always" else since)
 
 
-def _flush(field: Field, planned: Planned) -> Story:
+def _flush(field: Field, planned: Planned) -> Course:
     yield from ()
     at = now()
     field.direct.call(Command(("SCRIPT", "FLUSH"), bool))
@@ -148,7 +148,7 @@ def _flush(field: Field, planned: Planned) -> Story:
     field.note(planned, at, breaks_leases=False)
 
 
-def _memory(field: Field, planned: Planned) -> Story:
+def _memory(field: Field, planned: Planned) -> Course:
     at = now()
     field.direct.call(Command(("CONFIG", "SET", "maxmemory", "1"), bool))
     field.tell(planned, f"for {planned.lasts:.1f} s")
@@ -157,7 +157,7 @@ def _memory(field: Field, planned: Planned) -> Story:
     field.note(planned, at, breaks_leases=False)
 
 
-def _disk(field: Field, planned: Planned) -> Story:
+def _disk(field: Field, planned: Planned) -> Course:
     server, shim, at = _there(field.server), _there(field.shim), now()
     shim.fail_writes(errno.ENOSPC)
     field.tell(planned, f"for {planned.lasts:.1f} s")
@@ -169,7 +169,7 @@ def _disk(field: Field, planned: Planned) -> Story:
     field.note(planned, at)
 
 
-def _clock(field: Field, planned: Planned) -> Story:
+def _clock(field: Field, planned: Planned) -> Course:
     shim, at = _there(field.shim), now()
     shim.shift(planned.size)
     field.note(planned, at, shift=planned.size)
@@ -180,7 +180,7 @@ def _clock(field: Field, planned: Planned) -> Story:
     field.note(planned, at, shift=-planned.size)
 
 
-def _slow_fsync(field: Field, planned: Planned) -> Story:
+def _slow_fsync(field: Field, planned: Planned) -> Course:
     shim, at = _there(field.shim), now()
     shim.slow(planned.lasts / 5)
     field.tell(planned, f"{planned.lasts / 5:.2f} s each, for {planned.lasts:.1f} s")
@@ -196,7 +196,7 @@ def _there(thing: Any) -> Any:
     return thing
 
 
-_STORIES: dict[str, Callable[[Field, Planned], Story]] = {
+_COURSES: dict[str, Callable[[Field, Planned], Course]] = {
     "kill": _kill,
     "stop": _stop,
     "term": _term,

@@ -22,7 +22,7 @@ from delayq.queue import DelayQueue
 from delayq.torture.account import RoundAccount, look_back
 from delayq.torture.checker import check, find_files
 from delayq.torture.crew import Crew
-from delayq.torture.faults import LOOK, Field, Story, carry_out
+from delayq.torture.faults import LOOK, Course, Field, carry_out
 from delayq.torture.history import Calm, Fault, Recorder, Rules, now
 from delayq.torture.place import Ground, Place, open_place
 from delayq.torture.plan import EXCLUSIVE, Plan, Planned, Settings
@@ -84,7 +84,7 @@ class Round:
         self._changed = (0.0, 0)
         self._phase = "starting"
         self._numbers = count()
-        self._todo: list[tuple[float, int, Planned, Story | None]] = [
+        self._todo: list[tuple[float, int, Planned, Course | None]] = [
             (fault.at, next(self._numbers), fault, None) for fault in plan.faults
         ]
 
@@ -205,24 +205,24 @@ class Round:
     def _advance(self) -> None:
         """Let every fault take its next step whose time has come."""
         while self._todo and self._todo[0][0] <= self._elapsed:
-            _, _, planned, story = heapq.heappop(self._todo)
+            _, _, planned, course = heapq.heappop(self._todo)
             exclusive = planned.kind in EXCLUSIVE
-            if story is None and exclusive and self._field.broken:
+            if course is None and exclusive and self._field.broken:
                 self._later(LOOK, planned, None)
                 continue
             self._field.broken = self._field.broken or exclusive
-            story = story or carry_out(self._field, planned)
+            course = course or carry_out(self._field, planned)
             try:
-                wait = next(story)
+                wait = next(course)
             except StopIteration as end:
                 self._done[planned.kind] += 1 if end.value is None else end.value
                 if exclusive:
                     self._field.broken = False
             else:
-                self._later(wait, planned, story)
+                self._later(wait, planned, course)
 
-    def _later(self, wait: float, planned: Planned, story: Story | None) -> None:
-        heapq.heappush(self._todo, (self._elapsed + wait, next(self._numbers), planned, story))
+    def _later(self, wait: float, planned: Planned, course: Course | None) -> None:
+        heapq.heappush(self._todo, (self._elapsed + wait, next(self._numbers), planned, course))
 
     def _drain(self, interrupted: threading.Event) -> None:
         """Wait until nothing lives any more, or nothing changes any more."""

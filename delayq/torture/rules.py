@@ -10,15 +10,15 @@ from itertools import pairwise
 
 from delayq.torture.breach import Breach, Breaches
 from delayq.torture.history import Fault
-from delayq.torture.stories import EVER, Record, Step, Story, doubtful_between
+from delayq.torture.stories import EVER, History, Step, Story, doubtful_between
 
 SPENT = "retries spent"
 """The reason of a message in the dead letter whose retries are spent."""
 
 
-def conservation(record: Record, story: Story) -> Breaches:
+def conservation(history: History, story: Story) -> Breaches:
     """Every life that began is over or lasts: none is lost, and none goes on after its end."""
-    if record.final is None:
+    if history.final is None:
         return
     begun = story.of("send", "redrive")
     ended = story.of("ack", "cancel", "reject", "dead_purge", "redrive")
@@ -26,14 +26,14 @@ def conservation(record: Record, story: Story) -> Breaches:
     alive = int(story.living is not None)
     surely = sum(step.did for step in begun)
     perhaps_over = sum(step.may for step in over) + sum(_may_replace(step) for step in begun) + len(story.dead)
-    perhaps_over += len(record.purges) + bool(record.final.counters.get("trimmed"))
+    perhaps_over += len(history.purges) + bool(history.final.counters.get("trimmed"))
     if surely > perhaps_over + alive:
         text = f"lost: {surely} sent, {perhaps_over} settled, cancelled or dead, {alive} in the queue"
         yield Breach("conservation", story.id, text, (*begun, *ended))
     perhaps = sum(step.begins for step in begun)
     surely_over = sum(step.did for step in over) + sum(step.did and step.digit == "2" for step in begun)
     in_all = surely_over + len(story.dead) + alive
-    if in_all > perhaps and not record.rolled_back:
+    if in_all > perhaps and not history.rolled_back:
         text = f"in two places: {perhaps} sent, {surely_over} over, {len(story.dead)} dead, {alive} in the queue"
         yield Breach("conservation", story.id, text, (*begun, *ended))
 
@@ -42,7 +42,7 @@ def _may_replace(step: Step) -> bool:
     return step.op == "send" and step.may and (step.digit == "2" or (step.replaces and not step.did))
 
 
-def provenance(_: Record, story: Story) -> Breaches:
+def provenance(_: History, story: Story) -> Breaches:
     """What is delivered was sent, byte for byte."""
     sends = [step for step in story.of("send") if step.may]
     payloads = {step.payload for step in sends}
@@ -53,7 +53,7 @@ def provenance(_: Record, story: Story) -> Breaches:
             yield Breach("provenance", story.id, "delivered with a payload it was not sent with", (*sends, claim))
 
 
-def never_early(record: Record, story: Story) -> Breaches:
+def never_early(history: History, story: Story) -> Breaches:
     """Nothing is delivered or begun before it is due, by the server's clock."""
     by_token = {claim.token: claim for claim in story.of("claim")}
     for step in story.of("claim", "start"):
@@ -67,7 +67,7 @@ def never_early(record: Record, story: Story) -> Breaches:
             yield Breach("never early", story.id, text, (*asked, claim))
             continue
         due = claim.due or min(dues, default=0)
-        if step.server + record.back_step < due:
+        if step.server + history.back_step < due:
             what = "delivered" if step.op == "claim" else "begun"
             yield Breach("never early", story.id, f"{what} {due - step.server} ms early", (*asked, step))
 
@@ -82,7 +82,7 @@ def _asked_for(story: Story, claim: Step) -> list[Step]:
     return [step for step in asked if step.ended >= last.began]
 
 
-def bounded_deliveries(record: Record, story: Story) -> Breaches:
+def bounded_deliveries(history: History, story: Story) -> Breaches:
     """Each attempt is charged once, there are at most retries + 1, and none once a life is over."""
     claims = story.claims()
     sends = [step for step in story.of("send") if step.may]
@@ -91,11 +91,11 @@ def bounded_deliveries(record: Record, story: Story) -> Breaches:
         if claim.attempt > most:
             text = f"attempt {claim.attempt} of a message with {most - 1} retries"
             yield Breach("bounded deliveries", story.id, text, (*sends, claim))
-    if len(sends) == 1 and not story.of("release", "redrive") and len(claims) > most and not record.rolled_back:
+    if len(sends) == 1 and not story.of("release", "redrive") and len(claims) > most and not history.rolled_back:
         text = f"delivered {len(claims)} times with {most - 1} retries"
         yield Breach("bounded deliveries", story.id, text, (*sends, *claims))
     for before, after in pairwise(claims):
-        if before.attempt and not record.rolled_back and not _charged_right(record, story, before, after):
+        if before.attempt and not history.rolled_back and not _charged_right(history, story, before, after):
             text = f"attempt {after.attempt} came after attempt {before.attempt}"
             yield Breach("bounded deliveries", story.id, text, (before, *_settling(story, before), after))
     for end in story.of("ack", "cancel"):
@@ -105,10 +105,10 @@ def bounded_deliveries(record: Record, story: Story) -> Breaches:
             yield Breach("bounded deliveries", story.id, f"delivered after its {end.op}", (end, again))
 
 
-def _charged_right(record: Record, story: Story, before: Step, after: Step) -> bool:
+def _charged_right(history: History, story: Story, before: Step, after: Step) -> bool:
     if story.begun_between(before, after):
         return True
-    unseen = sum(1 for _ in doubtful_between(record, before, after))
+    unseen = sum(1 for _ in doubtful_between(history, before, after))
     uncharged = any(step.op == "release" and step.may for step in _settling(story, before))
     least = before.attempt + (0 if uncharged or unseen else 1)
     return least <= after.attempt <= before.attempt + 1 + unseen
@@ -119,21 +119,21 @@ def _settling(story: Story, claim: Step) -> list[Step]:
     return [step for step in story.of(*ops) if step.token == claim.token]
 
 
-def leases(record: Record, story: Story) -> Breaches:
+def leases(history: History, story: Story) -> Breaches:
     """Tokens rise, each is given out once, and at any instant there is one valid lease."""
     claims = story.claims()
     for before, after in pairwise(claims):
         if before.token == after.token:
             yield Breach("leases", story.id, f"token {after.token} was given out twice", (before, after))
-        elif after.ended < before.began and not (record.rolled_back and record.back_step):
+        elif after.ended < before.began and not (history.rolled_back and history.back_step):
             text = f"token {before.token} was drawn after the higher {after.token}"
             yield Breach("leases", story.id, text, (after, before))
-        elif not record.rolled_back and not _lease_over(record, story, before, after):
+        elif not history.rolled_back and not _lease_over(history, story, before, after):
             yield Breach("leases", story.id, "delivered while another lease was valid", (before, after))
 
 
-def _lease_over(record: Record, story: Story, before: Step, after: Step) -> bool:
-    if after.server + sum(abs(fault.shift) for fault in record.faults) >= _deadline(story, before):
+def _lease_over(history: History, story: Story, before: Step, after: Step) -> bool:
+    if after.server + sum(abs(fault.shift) for fault in history.faults) >= _deadline(story, before):
         return True
     given_up = (step for step in _settling(story, before) if step.op != "extend")
     if any(step.may and step.began < after.ended for step in given_up):
@@ -154,37 +154,37 @@ def _deadline(story: Story, claim: Step) -> int:
     return deadline
 
 
-def fencing(record: Record, story: Story) -> Breaches:
+def fencing(history: History, story: Story) -> Breaches:
     """No settlement counts under an old token, and no ack from an earlier life; of a life one ack counts."""
     claims = story.claims()
     by_token = {claim.token: claim for claim in claims}
     for step in story.of("nack", "extend", "release", "reject"):
         newer = [claim for claim in claims if claim.token > step.token and claim.ended < step.began]
-        if step.did and newer and not record.rolled_back:
+        if step.did and newer and not history.rolled_back:
             yield Breach("fencing", story.id, f"{step.op} counted under an old token", (newer[0], step))
     acks = [step for step in story.of("ack") if step.did]
     for ack in acks:
         claim = by_token.get(ack.token)
         lives = (send for send in story.of("send") if send.did)
         later = claim and next((send for send in lives if send.began > claim.ended and send.ended < ack.began), None)
-        if claim and later and not record.rolled_back:
+        if claim and later and not history.rolled_back:
             yield Breach("fencing", story.id, "an ack from an earlier life counted", (claim, later, ack))
     for before, after in pairwise(acks):
         if before.ended < after.began and not story.begun_between(before, after):
             yield Breach("fencing", story.id, "two acks of one life counted", (before, after))
 
 
-def dead_letter(record: Record, story: Story) -> Breaches:
+def dead_letter(history: History, story: Story) -> Breaches:
     """What died of its failures has had all of its attempts."""
     for token, attempts, retries, reason in story.dead:
-        if reason == SPENT and attempts != retries + 1 and not record.rolled_back:
+        if reason == SPENT and attempts != retries + 1 and not history.rolled_back:
             text = f"dead after {attempts} attempts of {retries + 1} (token {token})"
             yield Breach("dead letter", story.id, text, tuple(story.claims()))
 
 
-def doubt(record: Record, story: Story) -> Breaches:
+def doubt(history: History, story: Story) -> Breaches:
     """A call in doubt was carried out or was not: no life begins while another lasts."""
-    if story.dead or record.purges or record.rolled_back:  # it may have ended in between
+    if story.dead or history.purges or history.rolled_back:  # it may have ended in between
         return
     sends = [step for step in story.of("send") if step.did and step.digit == "1"]
     for before, after in pairwise(sends):
@@ -195,27 +195,27 @@ def doubt(record: Record, story: Story) -> Breaches:
             yield Breach("doubt", story.id, "sent anew while it lived", (before, after))
 
 
-def liveness(record: Record, story: Story) -> Breaches:
+def liveness(history: History, story: Story) -> Breaches:
     """After the faults everything that is due is delivered and settled in time."""
-    if record.final is None or record.rules is None or story.living is None:
+    if history.final is None or history.rules is None or story.living is None:
         return
     state, due = story.living
-    bound = record.rules.lease + 2 * record.rules.tick + record.rules.longest_delay
-    late = record.final.server - due
+    bound = history.rules.lease + 2 * history.rules.tick + history.rules.longest_delay
+    late = history.final.server - due
     if late > bound:
         yield Breach("liveness", story.id, f"{state} {late} ms after it was due", tuple(story.steps[-3:]))
 
 
-def duplicates(record: Record, story: Story) -> Breaches:
+def duplicates(history: History, story: Story) -> Breaches:
     """A message is begun again only after a failure, or because a fault broke its lease."""
-    for before, after, why in repeated(record, story):
+    for before, after, why in repeated(history, story):
         if why is None:
             first, last = sorted((before.began, after.began))  # the older lease may be the one that is used later
             between = [step for step in story.steps if first <= step.began <= last]
             yield Breach("duplicates", story.id, "begun again without a failure or a fault", tuple(between))
 
 
-def repeated(record: Record, story: Story) -> Iterator[tuple[Step, Step, Fault | None]]:
+def repeated(history: History, story: Story) -> Iterator[tuple[Step, Step, Fault | None]]:
     """Yield the starts that no failure asked for: the one before, the one again, and the fault that explains it."""
     starts = sorted(story.of("start"), key=lambda step: (step.token, step.began))
     claimed = {claim.token: claim.began for claim in story.of("claim")}
@@ -228,11 +228,11 @@ def repeated(record: Record, story: Story) -> Iterator[tuple[Step, Step, Fault |
         if before.token in failed or story.begun_between(before, after):
             continue
         since = claimed.get(before.token, before.began)
-        breaking = (fault for fault in record.faults if fault.breaks_leases and fault.process in ("", before.process))
+        breaking = (fault for fault in history.faults if fault.breaks_leases and fault.process in ("", before.process))
         yield before, after, next((one for one in breaking if one.at < after.began and one.until > since), None)
 
 
-EACH: tuple[Callable[[Record, Story], Breaches], ...] = (
+EACH: tuple[Callable[[History, Story], Breaches], ...] = (
     conservation,
     provenance,
     never_early,

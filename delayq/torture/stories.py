@@ -100,7 +100,7 @@ class Story:
 
 
 @dataclass(slots=True)
-class Record:
+class History:
     """A whole history: the stories, and what concerns them all."""
 
     stories: dict[str, Story] = field(default_factory=dict)
@@ -125,47 +125,47 @@ class Record:
         return any(fault.lost for fault in self.faults)
 
 
-def gather(lines: Iterable[tuple[str, Line]]) -> Record:
+def gather(lines: Iterable[tuple[str, Line]]) -> History:
     """Put a history together; what a server lost, is in doubt."""
-    record = Record()
+    history = History()
     open_calls: dict[tuple[str, int], Invoke] = {}
     found: dict[str, list[Step]] = defaultdict(list)
     for process, line in lines:
-        record.lines += 1
+        history.lines += 1
         if isinstance(line, Invoke):
             open_calls[process, line.call] = line
         elif isinstance(line, Answer):
             invoke = open_calls.pop((process, line.call), None)
             if invoke is not None:
-                _take(record, found, process, invoke, line)
+                _take(history, found, process, invoke, line)
         elif isinstance(line, Start | End):
             found[line.id].append(_callback(process, line))
         else:
-            _note(record, process, line)
+            _note(history, process, line)
     for (process, _), invoke in open_calls.items():
-        _take(record, found, process, invoke, None)
-    losses = [(fault.lost, fault.until) for fault in record.faults if fault.lost]
+        _take(history, found, process, invoke, None)
+    losses = [(fault.lost, fault.until) for fault in history.faults if fault.lost]
     for id, steps in found.items():
         doubted = [_doubt(step, losses) for step in steps] if losses else steps
-        record.stories[id] = Story(id, sorted(doubted, key=lambda step: step.began))
-    _end(record)
-    return record
+        history.stories[id] = Story(id, sorted(doubted, key=lambda step: step.began))
+    _end(history)
+    return history
 
 
-def _note(record: Record, process: str, line: Line) -> None:
+def _note(history: History, process: str, line: Line) -> None:
     if isinstance(line, Opened):
-        record.processes.append(process)
+        history.processes.append(process)
     elif isinstance(line, Rules):
-        record.rules = line
+        history.rules = line
     elif isinstance(line, Fault):
-        record.faults.append(line)
+        history.faults.append(line)
     elif isinstance(line, Calm):
-        record.calm = line
+        history.calm = line
     elif isinstance(line, Final):
-        record.final = line
+        history.final = line
 
 
-def _take(record: Record, found: dict[str, list[Step]], process: str, invoke: Invoke, answer: Answer | None) -> None:
+def _take(history: History, found: dict[str, list[Step]], process: str, invoke: Invoke, answer: Answer | None) -> None:
     facts: dict[str, Any] = {"process": process, "began": invoke.at, "op": invoke.op, "call": invoke.call}
     if answer is not None:
         facts["outcome"] = answer.outcome
@@ -173,13 +173,13 @@ def _take(record: Record, found: dict[str, list[Step]], process: str, invoke: In
             facts["ended"] = answer.at
     if invoke.op == "claim":
         if answer is None or answer.outcome == "unknown":
-            record.doubtful_claims.append(Step(id="", **facts))
+            history.doubtful_claims.append(Step(id="", **facts))
             return
         facts |= {"server": answer.now, "deadline": answer.deadline, "digit": "1", "lease": invoke.lease}
         columns = {"id": answer.ids, "token": answer.tokens, "due": answer.dues, "attempt": answer.attempts}
         _spread(found, facts, columns | {"payload": answer.payloads})
     elif invoke.op == "purge":
-        record.purges.append(Step(id="", digit="1", **facts))
+        history.purges.append(Step(id="", digit="1", **facts))
     else:
         facts |= {"replaces": invoke.replace, "lease": invoke.lease}
         columns = {"id": invoke.ids, "token": invoke.tokens, "due": invoke.dues, "retries": invoke.retries}
@@ -210,15 +210,15 @@ def _doubt(step: Step, losses: list[tuple[int, int]]) -> Step:
     return step
 
 
-def _end(record: Record) -> None:
-    if record.final is None:
+def _end(history: History) -> None:
+    if history.final is None:
         return
-    for id, state, due in record.final.living:
-        record.stories.setdefault(id, Story(id)).living = (state, due)
-    for id, token, attempts, retries, reason in record.final.dead:
-        record.stories.setdefault(id, Story(id)).dead.append((token, attempts, retries, reason))
+    for id, state, due in history.final.living:
+        history.stories.setdefault(id, Story(id)).living = (state, due)
+    for id, token, attempts, retries, reason in history.final.dead:
+        history.stories.setdefault(id, Story(id)).dead.append((token, attempts, retries, reason))
 
 
-def doubtful_between(record: Record, before: Step, after: Step) -> Iterator[Step]:
+def doubtful_between(history: History, before: Step, after: Step) -> Iterator[Step]:
     """Yield the claims without an answer that may have come between two steps."""
-    return (claim for claim in record.doubtful_claims if claim.began < after.ended and claim.ended > before.began)
+    return (claim for claim in history.doubtful_claims if claim.began < after.ended and claim.ended > before.began)

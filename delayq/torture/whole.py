@@ -6,23 +6,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from delayq.torture.breach import Breach, Breaches
-from delayq.torture.stories import Record, Story
+from delayq.torture.stories import History, Story
 
 
-def counters(record: Record) -> Breaches:
+def counters(history: History) -> Breaches:
     """The totals that the server keeps are those of the history."""
-    if record.final is None or record.rolled_back:
+    if history.final is None or history.rolled_back:
         return
     surely: Counter[str] = Counter()
     doubtful: Counter[str] = Counter()
-    for story in record.stories.values():
+    for story in history.stories.values():
         for step in story.steps:
             for name in _COUNTED.get(step.op, ()):
                 if step.did and not (step.op == "send" and step.digit == "2"):
                     surely[name] += 1
                 elif step.may:
                     doubtful[name] += 1
-    kept = record.final.counters
+    kept = history.final.counters
     done = kept.get("acked", 0) + kept.get("discarded", 0)
     totals = {"sent": kept.get("sent", 0), "nacked": kept.get("nacked", 0), "cancelled": kept.get("cancelled", 0)}
     for name, total in {**totals, "settled": done}.items():
@@ -34,14 +34,14 @@ def counters(record: Record) -> Breaches:
 _COUNTED = {"send": ("sent",), "nack": ("nacked",), "cancel": ("cancelled",), "ack": ("settled",)}
 
 
-def whole_calls(record: Record) -> Breaches:
+def whole_calls(history: History) -> Breaches:
     """A call in doubt that sent several messages sent all of them or none."""
     batches: dict[tuple[str, int], list[Story]] = defaultdict(list)
-    for story in record.stories.values():
+    for story in history.stories.values():
         sends = story.of("send")
         if len(sends) == 1 and sends[0].outcome == "unknown" and not sends[0].replaces:
             batches[sends[0].process, sends[0].call].append(story)
-    if record.final is None or record.rolled_back or record.purges or record.final.counters.get("trimmed"):
+    if history.final is None or history.rolled_back or history.purges or history.final.counters.get("trimmed"):
         return
     for (process, call), stories in batches.items():
         there = [story for story in stories if story.living or story.dead or len(story.steps) > 1]
@@ -51,11 +51,11 @@ def whole_calls(record: Record) -> Breaches:
             yield Breach("doubt", gone.id, text, (gone.steps[0], *there[0].steps))
 
 
-def leftovers(record: Record) -> Breaches:
+def leftovers(history: History) -> Breaches:
     """Nothing is left behind: every field belongs to a message, every message stands in one place."""
-    for text in record.final.leftovers if record.final else ():
+    for text in history.final.leftovers if history.final else ():
         yield Breach("leftovers", "", text)
 
 
-WHOLE: tuple[Callable[[Record], Breaches], ...] = (counters, whole_calls, leftovers)
+WHOLE: tuple[Callable[[History], Breaches], ...] = (counters, whole_calls, leftovers)
 """The rules about all messages together."""
