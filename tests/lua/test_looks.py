@@ -12,7 +12,7 @@ from delayq.repair import DEAD, DEEP
 from tests.lua.cases.states import CROWD, LEASED, READY
 from tests.lua.cases.states import DEAD as DIED
 from tests.lua.tables import TABLES
-from tests.support.scripts import Case, World, calls, deliver, observe, observe_replies, plant
+from tests.support.scripts import KEYS, NOW, Case, World, calls, deliver, observe, observe_replies, plant
 
 MENDING = ["repair", "repair_dead", "recount"]
 
@@ -32,6 +32,35 @@ def test_a_look_finds_what_would_be_mended_and_writes_nothing(real_executor, cas
     assert observe(real_executor) == case.before
     assert not observe_replies(real_executor)
     assert deliver(real_executor, looking(case.call)) == case.answer
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{name}: {case.name}")
+        for name in MENDING
+        for case in TABLES[name]
+        if case.before == case.after
+    ],
+)
+def test_where_all_is_well_not_even_a_counter_of_none_appears(real_executor, case: Case):
+    plant(real_executor, case.before)
+    before = real_executor.client.hgetall(KEYS.meta)
+    deliver(real_executor, case.call)
+    assert real_executor.client.hgetall(KEYS.meta) == before
+
+
+@pytest.mark.parametrize("limit", [0, 5], ids=["beyond what is counted", "counted"])
+def test_a_counter_that_is_no_number_is_set_right(executor, limit):
+    plant(executor, World(ready=["x"], unack={"y": 5}, messages={"y": "Y"}))
+    executor.client.hset(KEYS.meta, mapping={"stale_ready": "many", "stale_retry": "few", "backoffs": ""})
+    stale = min(limit, 1)
+    assert deliver(executor, calls.recount(mend=True, limit=limit)) == (-1 - stale, -1, -1, 0)
+    assert executor.client.hgetall(KEYS.meta) == {
+        b"stale_ready": b"%d" % stale,
+        b"stale_retry": b"0",
+        b"backoffs": b"0",
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,8 +124,8 @@ def test_a_walk_over_a_list_meets_all_that_stay_though_its_head_is_taken(executo
     plant(executor, World(ready=[f"m{number}" for number in range(10)]))
     cursor, first = executor.call(calls.walk("ready", cursor="0", limit=4))
     assert first == [b"m6", b"m7", b"m8", b"m9"]
-    executor.client.lpop("delayq:{tables}:ready", 3)
-    executor.client.lpush("delayq:{tables}:ready", "again")
+    executor.client.lpop(KEYS.ready, 3)
+    executor.client.lpush(KEYS.ready, "again")
     cursor, second = executor.call(calls.walk("ready", cursor=cursor, limit=4))
     assert (cursor, second) == ("8", [b"again", b"m3", b"m4", b"m5"])
     assert executor.call(calls.walk("ready", cursor=cursor, limit=4)) == ("0", [])
@@ -116,8 +145,15 @@ def test_an_empty_structure_has_no_ids(executor):
 
 def test_what_is_no_entry_of_the_dead_letter_is_taken_out_of_it_unless_it_has_a_message(executor):
     plant(executor, CROWD)
-    executor.client.zadd("delayq:{tables}:dead", {"stray": 1, "odd": 2})
-    executor.client.hset("delayq:{tables}:dead_messages", "odd", "x")
+    executor.client.zadd(KEYS.dead, {"stray": 1, "odd": 2})
+    executor.client.hset(KEYS.dead_messages, "odd", "x")
     assert deliver(executor, calls.repair_dead([b"stray", b"odd", b"none"], mend=True)) == "100"
-    assert executor.client.zrange("delayq:{tables}:dead", 0, -1)[0] == b"odd"
-    assert executor.client.hget("delayq:{tables}:dead_messages", "odd") == b"x"
+    assert executor.client.zrange(KEYS.dead, 0, -1)[0] == b"odd"
+    assert executor.client.hget(KEYS.dead_messages, "odd") == b"x"
+
+
+def test_a_message_of_the_dead_letter_that_cannot_be_read_gets_an_entry_as_of_now(executor):
+    executor.client.hset(KEYS.dead_messages, "a:5", "no line of counts")
+    assert deliver(executor, calls.repair_dead([b"a:5"], mend=True)) == "2"
+    assert executor.client.zrange(KEYS.dead, 0, -1, withscores=True) == [(b"a:5", NOW)]
+    assert executor.client.hgetall(KEYS.dead_ids) == {b"a": b"5"}

@@ -3,7 +3,7 @@
 import pytest
 
 from delayq.answers import Living
-from tests.support.scripts import NOW, World, at, calls, plant
+from tests.support.scripts import KEYS, NOW, World, at, calls, plant
 
 WORLD = World(
     pending={"a": 1000, "b": 1000, "c": 1000, "d": 2000, "ghost": 3000},
@@ -86,6 +86,16 @@ def test_records_out_of_the_due_times_are_left_out(read, low, high, found):
     assert sorted(ids(read(EVERY, low=NOW + low, high=NOW + high))) == sorted(found)
 
 
+def test_a_record_that_cannot_be_read_is_left_out(executor, read):
+    executor.client.hset(KEYS.deliveries, "a", "garbled")
+    assert sorted(ids(read(EVERY))) == ["l", "r", "w"]
+
+
+def test_an_id_may_read_like_a_due_time(executor):
+    plant(executor, World(pending={"a": 5, str(NOW + 5): 6}, messages={"a": "A", str(NOW + 5): "B"}))
+    assert ids(executor.call(calls.snapshot("", limit=9, cursor=""))) == ["a", str(NOW + 5)]
+
+
 def test_pages_go_on_behind_the_last_id(read):
     pages, cursor, score = [], "", ""
     while not pages or (cursor and len(pages) < 9):
@@ -104,6 +114,7 @@ def test_a_page_behind_an_id_that_is_gone_begins_with_its_due_time(read):
 def test_payloads_are_read_as_far_as_there_is_room(read):
     page = read("", room=1)
     assert (ids(page), page.payloads, page.cursor, page.score) == (["a"], [b"aaaa"], b"a", b"%d" % (NOW + 1000))
+    assert read("", room=3).payloads == [b"aaaa"]  # a page has one at least
     page = read("", room=8)
     assert page.payloads == [b"aaaa", b"bbbb", b"cccc"]
     assert read("", room=100).payloads == [b"aaaa", b"bbbb", b"cccc", b"dddd"]

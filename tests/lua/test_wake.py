@@ -17,6 +17,10 @@ def test_a_wake_up_waits_once_and_is_taken_once(executor):
     assert executor.call(calls.await_wake(0.001)) is False
 
 
+def test_it_answers_1(executor):
+    assert executor.client.eval(calls.wake().script.text, 1, KEYS.wake) == 1
+
+
 def test_a_key_of_another_type_is_refused(executor):
     executor.client.set(KEYS.wake, "a text")
     with pytest.raises(ServerError, match="WRONGTYPE"):

@@ -9,8 +9,9 @@ import pytest
 from delayq.calls import Outgoing
 from delayq.errors import ServerError
 from delayq.executor import Executor
+from tests.lua.cases.states import PENDING
 from tests.lua.tables import parameters
-from tests.support.scripts import KEYS, NOW, Case, World, calls, observe, observe_replies, plant
+from tests.support.scripts import KEYS, LOG, NOW, Case, World, calls, observe, observe_replies, plant
 
 
 def run_without(executor: Executor, case: Case, part: str, remembered: dict[bytes, bytes]) -> tuple[Any, World]:
@@ -50,6 +51,18 @@ def test_a_key_of_another_type_is_refused_before_the_first_write(real_executor, 
         elif (answer, left) != (case.answer, without(case.after, part)):
             problems[part] = "done otherwise"
     assert not problems
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("mend", [True, False], ids=["mends", "looks"])
+def test_a_repair_refuses_a_key_of_another_type_though_it_has_nothing_to_do_with_it(real_executor, mend):
+    logged = PENDING + World(meta=LOG)
+    for call in (calls.repair([b"a"], mend=mend, look=False, retries=4), calls.repair_dead([b"no entry"], mend=mend)):
+        case = Case("well", logged, call, "0", logged)
+        for part in set(call.script.parts) - {"replies"}:
+            answer, _ = run_without(real_executor, case, part, {b"another": b"1 1 1"})
+            assert isinstance(answer, ServerError), part
+            assert "WRONGTYPE" in str(answer), part
 
 
 @pytest.mark.faults

@@ -29,6 +29,7 @@ _STALE = World(
     meta={"stale_ready": 3, "stale_retry": 2, "backoffs": 1},
 )
 _WRONG = _counts(_STALE, stale_ready=7, stale_retry=-1, backoffs=3)
+_UNCOUNTED = _STALE.but(meta={})
 
 CASES = [
     *(
@@ -37,7 +38,7 @@ CASES = [
     ),
     Case("right with stale entries", _STALE, calls.recount(mend=True), (0, 0, 0, 0), _STALE),
     _mended("too high and too low", _WRONG, (4, -3, 2, 0), _STALE),
-    _mended("none where some should be", _STALE.but(meta={}), (-3, -2, -1, 0), _STALE),
+    _mended("none where some should be", _UNCOUNTED, (-3, -2, -1, 0), _STALE),
     _mended("nothing there", World(meta={"stale_ready": 2, "stale_retry": -3, "backoffs": 1}), (2, -3, 1, 0), World()),
     _mended(
         "beyond what is counted, within bounds",
@@ -53,7 +54,9 @@ CASES = [
         _counts(_STALE, stale_ready=5, stale_retry=0, backoffs=2),
         1,
     ),
+    _mended("beyond what is counted, without a counter", _UNCOUNTED, (0, 0, 0, 0), _UNCOUNTED, 1),
     _mended("just counted", _counts(_STALE, stale_ready=5, backoffs=2), (2, 0, 1, 0), _STALE),
+    _mended("one wake-up more than one", READY.but(wake=2), (0, 0, 0, 1), READY.but(wake=1)),
     _mended("wake-ups", READY.but(meta=LOG, wake=3), (0, 0, 0, 2), READY.but(meta=LOG, wake=1)),
     _mended("a backoff that is not counted", BACKOFF.but(meta={}), (0, 0, -1, 0), BACKOFF.but(meta={"backoffs": 1})),
     _mended("a lease that is counted", _counts(LEASED, backoffs=1), (0, 0, 1, 0), LEASED),

@@ -49,6 +49,10 @@ def _mended(name: str, before: World, answer: str, after: World, *, look: bool =
 _GONE = {"messages": {}, "retries": {}, "headers": {}, "errors": {}, "deliveries": {}}
 
 
+_TORN = {"a": "lost 60000 2 T-9 T-7 w"}
+_DUE = PENDING.but(pending={"a": 0})
+
+
 def _without_payload(world: World) -> World:
     return world.but(messages={})
 
@@ -95,7 +99,7 @@ CASES = [
     _mended("a mere error", World(errors={"a": "e"}), "4", World(meta=_EVERY)),
     _mended("a mere record", World(deliveries={"a": "pending 5 1 T-9 T-9 w"}), "4", World(meta=_EVERY)),
     # payloads without place
-    _mended("never promoted", PENDING.but(pending={}), "2", _counted(PENDING.but(pending={"a": 0}))),
+    _mended("never promoted", PENDING.but(pending={}), "2", _counted(_DUE)),
     _mended("leased", LEASED.but(unack={}), "2", _lost(LEASED)),
     _mended("backoff", BACKOFF.but(unack={}), "2", _lost(BACKOFF, backoffs=0)),
     _mended("garbage goes back there", GARBAGE.but(garbage=set()), "2", _counted(GARBAGE)),
@@ -181,6 +185,14 @@ CASES = [
         "3",
         _counted(LEASED.but(retries={"a": 4})),
     ),
+    _mended("in pending with a record that cannot be read", PENDING.but(deliveries=_TORN), "6", _counted(PENDING)),
+    _mended(
+        "a record that cannot be read says neither place nor time",
+        LEASED.but(deliveries=_TORN),
+        "2",
+        _counted(LEASED.but(unack={}, pending={"a": 0}, deliveries={})),
+    ),
+    _mended("repairs are added up", PENDING.but(pending={}, meta={"repaired": 3}), "2", _DUE.but(meta={"repaired": 4})),
     Case(
         "twice in a call is mended once",
         LEASED.but(pending={"a": 5}),

@@ -27,6 +27,7 @@ _TWICE = DEAD.but(
     dead_messages=DEAD.dead_messages | {"a:T-5": DEAD.dead_messages["a:T-7"]._replace(died=-50)},
     dead_ids={"a": "T-7 T-5"},
 )
+_MOVED = DEAD.but(dead={"a:T-7": -99})
 
 CASES = [
     Case("well", DEAD + CROWD, _repair(), "0", DEAD + CROWD),
@@ -46,6 +47,22 @@ CASES = [
     ),
     _mended("the token of an earlier death comes before the last", _TWICE.but(dead_ids={"a": "T-5"}), "3", _TWICE),
     _mended("one without entry beside one with", _TWICE.but(dead={"a:T-5": -50}), "2", _TWICE),
+    Case(
+        "the token of a later death comes after the first",
+        _TWICE.but(dead_ids={"a": "T-7"}) + CROWD,
+        _repair([b"a:%d" % (T - 5)]),
+        "3",
+        _counted(_TWICE) + CROWD,
+    ),
+    Case("the time of an entry is not judged", _MOVED + CROWD, _repair(), "0", _MOVED + CROWD),
+    _mended("an id that does not know its token, at another time", _MOVED.but(dead_ids={}), "3", _MOVED),
+    Case(
+        "repairs are added up",
+        DEAD.but(dead={}, meta={"repaired": 3}),
+        _repair(),
+        "2",
+        DEAD.but(meta={"repaired": 4}),
+    ),
     Case("twice in a call is mended once", DEAD.but(dead={}), _repair([b"a:%d" % (T - 7)] * 2), "20", _counted(DEAD)),
     Case(
         "several at a time",
