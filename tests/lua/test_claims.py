@@ -29,10 +29,11 @@ def many(ready: int, retry: int) -> World:
 def test_while_both_lists_hold_ids_a_quarter_of_what_is_claimed_are_retries(executor, wanted):
     plant(executor, many(60, 20))
     seen: list[str] = []
-    while len(seen) + wanted <= 60:
+    for _ in range(60 // wanted):
         seen += [one.id for one in executor.call(claim(wanted)).deliveries]
         retries = [id for id in seen if id.startswith("r")]
         assert len(retries) == len(seen) // 4
+    assert len(seen) == 60 // wanted * wanted
     assert retries == [f"r{n}" for n in range(len(retries))]
     assert [id for id in seen if id.startswith("a")] == [f"a{n}" for n in range(len(seen) - len(retries))]
 

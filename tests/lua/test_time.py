@@ -7,6 +7,7 @@ import pytest
 from delayq.calls import Calls, Failure, Outgoing, Rejection
 from tests.lua.tables import TABLES
 from tests.support.scripts import KEYS, plant
+from tests.support.waiting import wait_until
 
 clocked = Calls(KEYS)
 ROUNDED_UP = {"send", "nack", "reschedule"}
@@ -80,8 +81,7 @@ def test_a_promotion_takes_nothing_early(real_executor):
     for _ in range(ROUNDS):
         time = microseconds(client) // 1000 + 2
         client.zadd(KEYS.pending, {"a": time})
-        while not real_executor.call(clocked.pending_to_ready()).moved:
-            pass
+        wait_until(lambda: real_executor.call(clocked.pending_to_ready()).moved, timeout=5, every=0)
         assert microseconds(client) >= time * 1000
 
 
@@ -91,8 +91,7 @@ def test_a_lease_is_never_cut_short(real_executor):
         hold(real_executor)
         time = microseconds(client) // 1000 + 2
         client.zadd(KEYS.unack, {"a": time})
-        while not real_executor.call(clocked.unack_to_retry()).retried:
-            pass
+        wait_until(lambda: real_executor.call(clocked.unack_to_retry()).retried, timeout=5, every=0)
         assert microseconds(client) >= time * 1000
 
 
