@@ -38,6 +38,11 @@ def test_it_can_be_run_again(executor):
         assert configure(executor, 2000, 500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})
 
 
+def test_it_answers_1(executor):
+    call = calls.configure(events=2000, dedupe_window=500, dedupe_max=100)
+    assert executor.client.eval(call.script.text, len(call.keys), *call.keys, *call.args) == 1
+
+
 def test_the_rest_of_meta_stays(executor):
     plant(executor, World(meta={"token": "T-3", "sent": 8}))
     assert configure(executor, 2000, 500).meta == {"token": "T-3", "sent": 8, "events": "0-* 2000", "dedupe": "500 100"}

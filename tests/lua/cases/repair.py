@@ -165,6 +165,7 @@ CASES = [
     _mended("in pending and unack", LEASED.but(pending={"a": 5}), "3", _counted(LEASED)),
     _mended("in pending and backoff", BACKOFF.but(pending={"a": 5}), "3", _counted(BACKOFF)),
     _mended("in unack and pending, never promoted", PENDING.but(unack={"a": 5}), "3", _counted(PENDING)),
+    _mended("in garbage and pending, never promoted", PENDING.but(garbage={"a"}), "3", _counted(PENDING)),
     _mended("in garbage and unack", LEASED.but(garbage={"a"}), "3", _counted(LEASED)),
     _mended("in pending and garbage", GARBAGE.but(pending={"a": 5}), "3", _counted(GARBAGE)),
     _mended("in pending and ready", READY.but(pending={"a": 5}), "3", _counted(READY)),
@@ -172,6 +173,7 @@ CASES = [
     _mended("in three places", LEASED.but(pending={"a": 5}, garbage={"a"}), "3", _counted(LEASED)),
     # the rest
     _mended("without retries", LEASED.but(retries={}), "5", _counted(LEASED.but(retries={"a": 4}))),
+    _mended("pending without retries", PENDING.but(retries={}), "5", _counted(PENDING.but(retries={"a": 4}))),
     _mended("ready without retries", READY.but(retries={}), "5", _counted(READY.but(retries={"a": 4}))),
     _mended(
         "without retries and place",
