@@ -38,11 +38,13 @@ def test_slots_silent_for_longer_than_their_time_are_forgotten(executor):
             "silent": f"7 {NOW - 1001} 1",
             "not yet": f"8 {NOW - 1000} 0 1 2",
             "busy": f"9 {NOW} ",
+            "strange": "what no call remembers",
             "me": f"1 {NOW - 5000} 1",
         },
     )
     assert deliver(executor, collect(), slot="me", sequence=2) == (0, 0, 0)
     assert observe_replies(executor) == {
+        b"strange": b"what no call remembers",
         b"not yet": f"8 {NOW - 1000} 0 1 2".encode(),
         b"busy": f"9 {NOW} ".encode(),
         b"me": f"2 {NOW} 0 0 0".encode(),

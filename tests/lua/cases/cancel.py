@@ -27,7 +27,7 @@ def _in_every_state() -> list[Case]:
 _MANY = World(
     pending={"a": 50, "b": 60},
     ready=["c", "y", "d"],
-    retry=["e", "f"],
+    retry=["z", "e", "f"],
     unack={"g": 5, "h": 6, "i": 7},
     retries=dict.fromkeys("abcdefghi", 3),
     messages=dict.fromkeys("abcdefghi", "m"),
@@ -41,7 +41,7 @@ _MANY = World(
         "h": "backoff -5 1 T-5 T-5 w",
         "i": "leased -5 1 T-4 T-4 w",
     },
-    meta={"backoffs": 2, "stale_ready": 1, "cancelled": 3},
+    meta={"backoffs": 2, "stale_ready": 1, "stale_retry": 1, "cancelled": 3},
 )
 
 CASES = [
@@ -69,12 +69,12 @@ CASES = [
         "1111111012",
         World(
             ready=["c", "y", "d"],
-            retry=["e", "f"],
+            retry=["z", "e", "f"],
             unack={"i": 7},
             retries={"i": 3},
             messages={"i": "m"},
             deliveries={"i": "leased -5 1 T-4 T-4 w"},
-            meta={"stale_ready": 3, "stale_retry": 2, "cancelled": 11},
+            meta={"stale_ready": 3, "stale_retry": 3, "cancelled": 11},
         ),
     ),
 ]

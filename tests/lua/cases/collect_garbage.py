@@ -52,8 +52,16 @@ def _named() -> list[Case]:
         dead_messages={"b:T-8": Dead(1, 0, -6, 0, "retries spent", "", "", "B")},
         dead_ids={"b": "T-8"},
     )
+    like_ttl = World(garbage={"1000000"}, messages={"1000000": "B"}, deliveries={"1000000": "garbage -6 1 T-8 T-8 w"})
     return [
         *cases,
+        Case(
+            "named, beside an id that reads like a limit",
+            GARBAGE + like_ttl,
+            collect(["a"]),
+            Collected(1, 0, 1),
+            _DEAD + like_ttl,
+        ),
         Case("named twice dies once", GARBAGE, collect(["a", "a"]), Collected(1, 0, 0), _DEAD),
         Case(
             "any",
