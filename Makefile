@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit format bench torture spark-demo bench-spark clean
+.PHONY: help demo test check audit format bench bench-gate torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -33,9 +33,13 @@ format: $(READY) ## format the code and fix what can be fixed
 	$(PYTHON) -m ruff check --fix-only
 	$(PYTHON) -m ruff format
 
-bench: $(READY) ## measure throughput and lateness
+bench: $(READY) ## measure throughput, lateness and memory, and put the figures into README and handbook
 	@scripts/ensure-redis
-	@$(PYTHON) scripts/bench.py $(ARGS)
+	@$(PYTHON) scripts/bench.py --readme $(ARGS)
+
+bench-gate: $(READY) ## measure whether a ratio to raw Redis has fallen since the baseline
+	@scripts/ensure-redis
+	@$(PYTHON) scripts/bench.py --gate scripts/measure/baseline.json --rounds 3 $(ARGS)
 
 spark-demo: $(SPARK) ## show the data pipeline on Spark: a year of flights, from table to proof
 	@scripts/ensure-redis

@@ -1,0 +1,132 @@
+"""Depth: what sending and promotion with claims cost where 10 k, 1 M and 10 M messages are pending.
+
+Three queues stand on one server and take turns, so that a slow minute hits them all. What is pending is due at random
+over a month, and what is sent falls among it: as one call sends it, at one time; and scattered, each message at a time
+of its own, which is the hardest case for a sorted set and no cache helps with.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from delayq import DelayQueue, NewMessage
+from delayq.calls import Call
+from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
+from measure.raw import BATCH, batches, claim_and_ack, new_ids, sending
+from measure.stand import TEXT, Stand, rate_of
+
+MILLION = 1_000_000
+SHALLOW, DEEP, DEEPEST = 10_000, MILLION, 10 * MILLION
+NAMES = {DEEP: "1m", DEEPEST: "10m"}
+NEEDED = 6 << 30
+"""Bytes of memory that must be free for 11 M messages, which take four and a bit."""
+TURNS = 20
+MESSAGES = 5000
+"""Messages of a turn: so few that they do not change how deep the shallow queue is by much."""
+MONTH = 30 * 86_400_000
+
+
+def depth(stand: Stand) -> Iterator[Reading]:
+    """Messages a second by `send_many`, its script, and the raw claim + ack loop, beside those at 10 k pending."""
+    reason = _left_out(stand)
+    depths = [SHALLOW, stand.many(DEEP)] + ([] if reason else [DEEPEST])
+    stand.empty()
+    queues = [_Pending(stand, n) for n in depths]
+    for turn in range(TURNS):
+        order = range(len(queues)) if turn % 2 else reversed(range(len(queues)))
+        rates = {at: queues[at].turn() for at in order}
+        for at, name in zip(range(1, len(queues)), NAMES.values(), strict=False):
+            for kind, rate, shallow in zip(_Rates._fields, rates[at], rates[0], strict=True):
+                yield Reading(f"{kind}_{name}", rate, shallow)
+    for queue in queues:
+        queue.queue.close()
+    stand.empty()
+    if reason:
+        raise LeftOut(f"10 M pending: {reason}")
+
+
+class _Rates(NamedTuple):
+    """Messages a second of one turn."""
+
+    send: float
+    scattered: float
+    raw: float
+    claim: float
+
+
+class _Pending:
+    """A queue in which so many messages are pending, and stay so."""
+
+    def __init__(self, stand: Stand, n: int) -> None:
+        """Fill the queue."""
+        self._stand = stand
+        self._random = random.Random(n)  # noqa: S311 - the same due times every time
+        self._calls = stand.calls_of(f"depth-{n}")
+        self._now = int(time.time() * 1000)
+        self.queue = DelayQueue(f"depth-{n}", url=stand.url)
+        stand.raw.stream(self._sending() for _ in range(0, n, BATCH))
+
+    def turn(self) -> _Rates:
+        """Send and consume some, and leave the queue as it was."""
+        (due,), dues = self._dues(1), self._dues(MESSAGES)
+        send, scattered = self._send([due] * MESSAGES), self._send(dues)
+        return _Rates(send, scattered, self._send_raw(), self._claim())
+
+    def _dues(self, n: int) -> list[int]:
+        return [self._now + MONTH + self._random.randrange(MONTH) for _ in range(n)]
+
+    def _sending(self, ids: list[str] | None = None) -> Call[str]:
+        return sending(self._calls, [f"@{due}" for due in self._dues(BATCH)], ids)
+
+    def _send(self, dues: list[int]) -> float:
+        messages = [NewMessage(TEXT, at=datetime.fromtimestamp(due / 1000, UTC)) for due in dues]
+        sent: list[str] = []
+        rate = rate_of(MESSAGES, lambda: sent.extend(self.queue.send_many(messages).ids))
+        self._cancel(sent)
+        return rate
+
+    def _send_raw(self) -> float:
+        raw, ids = self._stand.raw, new_ids(MESSAGES)
+        packed = [raw.pack(self._sending(ids[first : first + BATCH])) for first in range(0, MESSAGES, BATCH)]
+        rate = rate_of(MESSAGES, lambda: [raw.exchange(one, 1) for one in packed])
+        self._cancel(ids)
+        return rate
+
+    def _cancel(self, ids: list[str]) -> None:
+        self._stand.raw.stream(self._calls.cancel(ids[at : at + BATCH]) for at in range(0, len(ids), BATCH))
+
+    def _claim(self) -> float:
+        self._stand.raw.stream(batches(self._calls, MESSAGES, 0))
+        return rate_of(MESSAGES, lambda: claim_and_ack(self._stand.raw, self._calls, MESSAGES))
+
+
+def _left_out(stand: Stand) -> str:
+    """Return why 10 M messages are not tried here; '' if they are."""
+    if stand.scale < 1:
+        return "takes too long for a look"
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return "the system does not tell how much memory is free"
+    free = int(text.partition("MemAvailable:")[2].split()[0]) << 10
+    return "" if free >= NEEDED else f"needs {NEEDED >> 30} GB of free memory, and {free / (1 << 30):.1f} GB are free"
+
+
+def measurements() -> list[Measurement]:
+    """Return what is measured here."""
+    shallow = "at 10 k"
+    figures = []
+    for name, title in (("1m", "1 M"), ("10m", "10 M")):
+        goal = at_least(0.8, shallow) if name == "10m" else None
+        figures += [
+            Figure(f"send_{name}", f"`send_many`, {title} pending", goal, beside=shallow),
+            Figure(f"scattered_{name}", f"`send_many`, scattered, {title} pending", beside=shallow),
+            Figure(f"raw_{name}", f"send script alone, scattered, {title} pending", beside=shallow),
+            Figure(f"claim_{name}", f"promote, claim and ack, {title} pending", goal, beside=shallow),
+        ]
+    return [Measurement("depth", depth, figures, once=True)]

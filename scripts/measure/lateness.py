@@ -1,0 +1,122 @@
+"""Lateness: milliseconds between the due time of a message and its callback, by the one clock of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from delayq import AsyncDelayQueue, DelayQueue, NewMessage
+from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Goal, Measurement, Reading, at_most
+from measure.stand import QUEUE, TEXT, Stand
+
+SECONDS = 5
+"""How long messages become due."""
+AFTER = 2.0
+"""Seconds from sending until the first is due: time to send them all."""
+PATIENCE = 30
+
+
+class _Watch:
+    """A callback that notes how late it is called."""
+
+    def __init__(self, expected: int) -> None:
+        """Expect so many messages."""
+        self._expected = expected
+        self.late: list[float] = []
+
+    def __call__(self, message: Any) -> None:
+        self.late.append(1000 * (time.time() - message.due.timestamp()))
+
+    async def call(self, message: Any) -> None:
+        """Note the same in a task."""
+        self(message)
+
+    @property
+    def done(self) -> bool:
+        """Whether all have come."""
+        return len(self.late) >= self._expected
+
+
+def _spread(per_second: int, seconds: float) -> list[NewMessage[str]]:
+    """Return messages that become due evenly, some time from now."""
+    n = int(per_second * seconds)
+    first = datetime.now(UTC) + timedelta(seconds=AFTER)
+    return [NewMessage(TEXT, at=first + timedelta(seconds=number / per_second)) for number in range(n)]
+
+
+def _in_threads(stand: Stand, per_second: int, seconds: float) -> list[float]:
+    with DelayQueue(QUEUE, url=stand.url, concurrency=10) as queue:
+        messages = _spread(per_second, seconds)
+        watch = _Watch(len(messages))
+        queue.callback(watch)
+        queue.start_consume()
+        queue.send_many(messages)
+        end = time.monotonic() + AFTER + seconds + PATIENCE
+        while not watch.done and time.monotonic() < end:
+            time.sleep(0.05)
+    return _all(watch, len(messages))
+
+
+def _in_tasks(stand: Stand, per_second: int, seconds: float) -> list[float]:
+    async def consume() -> list[float]:
+        async with AsyncDelayQueue(QUEUE, url=stand.url, concurrency=10) as queue:
+            messages = _spread(per_second, seconds)
+            watch = _Watch(len(messages))
+            queue.callback(watch.call)
+            await queue.start_consume()
+            await queue.send_many(messages)
+            end = time.monotonic() + AFTER + seconds + PATIENCE
+            while not watch.done and time.monotonic() < end:  # noqa: ASYNC110 - an event would be one more thing to do
+                await asyncio.sleep(0.05)
+        return _all(watch, len(messages))
+
+    return asyncio.run(consume())
+
+
+def _all(watch: _Watch, sent: int) -> list[float]:
+    if len(watch.late) != sent:
+        raise AssertionError(f"{len(watch.late)} of {sent} messages were delivered")
+    return sorted(watch.late)
+
+
+def lateness(kind: str, per_second: int, stand: Stand) -> Iterator[Reading]:
+    """Milliseconds late: the median, one of a hundred, the latest, and how many came early."""
+    stand.empty()
+    seconds = SECONDS if stand.scale >= 1 else SECONDS / 2
+    late = (_in_threads if kind == "threads" else _in_tasks)(stand, per_second, seconds)
+    name = _name(kind, per_second)
+    yield Reading(f"{name}_p50", late[len(late) // 2])
+    yield Reading(f"{name}_p99", late[int(len(late) * 0.99)])
+    yield Reading(f"{name}_max", late[-1])
+    yield Reading(f"{name}_early", sum(value < 0 for value in late))
+
+
+def _name(kind: str, per_second: int) -> str:
+    return f"lateness_{per_second}" if kind == "threads" else f"lateness_{kind}_{per_second}"
+
+
+def _measurement(kind: str, per_second: int, p50: Goal | None = None, p99: Goal | None = None) -> Measurement:
+    name, title = _name(kind, per_second), f"at {per_second:,} due/s, 10 {kind}"
+    figures = [
+        Figure(f"{name}_p50", f"lateness p50 {title}", p50, MILLISECONDS),
+        Figure(f"{name}_p99", f"lateness p99 {title}", p99, MILLISECONDS),
+        Figure(f"{name}_max", f"lateness max {title}", None, MILLISECONDS),
+        Figure(f"{name}_early", f"delivered early {title}", NEVER, NUMBER),
+    ]
+    return Measurement(name, partial(lateness, kind, per_second), figures)
+
+
+def measurements() -> list[Measurement]:
+    """Return what is measured here."""
+    half, soon, busy = at_most(1, MILLISECONDS), at_most(5, MILLISECONDS), at_most(25, MILLISECONDS)
+    return [
+        _measurement("threads", 100),
+        _measurement("threads", 1_000, half, soon),
+        _measurement("threads", 10_000, None, busy),
+        _measurement("tasks", 1_000, half, soon),
+        _measurement("tasks", 10_000, None, busy),
+    ]

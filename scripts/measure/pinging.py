@@ -1,0 +1,60 @@
+"""Another client, in a process of its own: measures round trips of PING until its standard input ends.
+
+    python -m measure.pinging SOCKET     says "ready", and at the end the p50, p99 and max in milliseconds, as JSON
+
+In a process of its own it measures the server and not who holds Python's lock in the process that is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from measure.raw import Raw
+
+EVERY = 0.001
+"""Seconds between two."""
+
+
+@contextlib.contextmanager
+def pings(path: str) -> Iterator[dict[str, float]]:
+    """Have a server pinged meanwhile; what was measured is in the dictionary afterwards."""
+    found: dict[str, float] = {}
+    with subprocess.Popen(
+        [sys.executable, "-m", "measure.pinging", path],
+        cwd=Path(__file__).resolve().parents[1],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise RuntimeError("the process that is to ping did not start")
+        try:
+            yield found
+        finally:
+            said, _ = process.communicate("")
+    found |= json.loads(said)
+
+
+def main(path: str) -> None:
+    """Ping, and say what was measured."""
+    raw, took = Raw(path), []
+    gc.disable()
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], EVERY)[0]:
+        began = time.perf_counter()
+        raw.exchange(b"*1\r\n$4\r\nPING\r\n", 1)
+        took.append(1000 * (time.perf_counter() - began))
+    took.sort()
+    print(json.dumps({"p50": took[len(took) // 2], "p99": took[int(len(took) * 0.99)], "max": took[-1]}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,157 @@
+"""What was measured, to be read: as JSON, as a table for the terminal, and as Markdown for the pages."""
+
+from __future__ import annotations
+
+import os
+import platform
+import textwrap
+from datetime import UTC, datetime
+from math import floor, log10
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.table import Table
+
+from measure.figure import Figure
+
+SHORT = {
+    "send one by one": ("send",),
+    "the same from 8 threads; 8 tasks": ("send_threads", "send_tasks"),
+    "`send_many`": ("send_many",),
+    "consume, empty callback, 10 threads": ("consume_10",),
+    "consume, empty callback, 10 tasks": ("consume_tasks_10",),
+    "consume, empty batch callback": ("consume_batches",),
+    "pull, 100 at a time": ("pull",),
+    "client commands: a message under load; of an idle consumer": ("commands", "idle"),
+    "lateness at 1,000 due/s: p50; p99; early": ("lateness_1000_p50", "lateness_1000_p99", "lateness_1000_early"),
+    "lateness at 10,000 due/s: p50; p99": ("lateness_10000_p50", "lateness_10000_p99"),
+    "memory of a pending message beside its payload, 1 M": ("memory",),
+    "1 M due at once: longest script; another client's PING p99": ("longest_script", "ping"),
+    "10 M pending: `send_many`; promote, claim and ack": ("send_10m", "claim_10m"),
+    "`import delayq`; `delayq --help`": ("import", "help"),
+}
+"""The rows of the short table, and the figures of each."""
+
+
+WIDTH = 118
+"""Characters of a line of prose."""
+DIGITS = 3
+"""Digits that mean something."""
+
+
+class Setting(NamedTuple):
+    """Where and with what was measured."""
+
+    date: str
+    cores: int
+    processor: str
+    redis: str
+    python: str
+    rounds: int
+
+    @classmethod
+    def here(cls, redis: str, rounds: int) -> Setting:
+        """Return the setting of a run on this machine."""
+        date = datetime.now(UTC).strftime("%Y-%m-%d")
+        return cls(date, os.cpu_count() or 1, _processor(), redis, platform.python_version(), rounds)
+
+    def __str__(self) -> str:
+        """Tell it in a line."""
+        versions = f"Redis {self.redis}, Python {self.python}"
+        rounds = f"medians of {self.rounds} rounds" if self.rounds > 1 else "one round"
+        return f"{self.date}, {self.cores} cores ({self.processor}), {versions}, 64-byte payloads, {rounds}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
+def as_json(figures: list[Figure], left_out: dict[str, str], setting: Setting) -> dict[str, Any]:
+    """Return all that was measured."""
+    return {**setting._asdict(), "left_out": left_out, "figures": figure_rows(figures)}
+
+
+def figure_rows(figures: list[Figure]) -> dict[str, Any]:
+    """Return figures as JSON holds them, by their names."""
+    return {
+        figure.name: {
+            "title": figure.title,
+            "unit": figure.unit.strip(),
+            "median": figure.median,
+            "values": figure.values,
+            "beside": figure.beside if figure.others else None,
+            "others": figure.others,
+            "ratio": figure.ratio,
+            "goal": figure.goal.text if figure.goal else None,
+            "met": figure.met,
+            "note": figure.note,
+        }
+        for figure in figures
+    }
+
+
+def figure_table(figures: list[Figure], title: str) -> Table:
+    """Return figures as a table for the terminal."""
+    table = Table("figure", "median", "range", "beside it", "ratio", "goal", "", title=title)
+    for figure in figures:
+        mark = ("met" if figure.met else "MISSED") if figure.goal else ""
+        cells = _cells(figure)
+        table.add_row(cells[0].replace("`", ""), *cells[1:], mark)
+    return table
+
+
+def whole_table(figures: list[Figure], left_out: dict[str, str], setting: Setting, command: str) -> str:
+    """Return every figure as Markdown."""
+    rows = [["figure", "median", "range", "beside it", "ratio", "goal"], ["---"] * 6, *map(_cells, figures)]
+    return _page(rows, left_out, setting, command)
+
+
+def short_table(figures: list[Figure], left_out: dict[str, str], setting: Setting, command: str) -> str:
+    """Return what matters most as Markdown, a line a row."""
+    known = {figure.name: figure for figure in figures}
+    rows = [["", "measured", "ratio", "goal"], ["---"] * 4]
+    for title, names in SHORT.items():
+        found = [known[name] for name in names if name in known]
+        values = [shown(figure.median, figure.unit) for figure in found] or ["left out"]
+        ratios = [f"{figure.ratio:.2f}" for figure in found if figure.ratio is not None]
+        goals = dict.fromkeys(figure.goal.text for figure in found if figure.goal)
+        rows.append([title, *map("; ".join, (values, ratios, goals))])
+    return _page(rows, left_out, setting, command)
+
+
+def _page(rows: list[list[str]], left_out: dict[str, str], setting: Setting, command: str) -> str:
+    prose = [f"Measured by `{command}` on {setting}.", *(f"Left out: {reason}." for reason in left_out.values())]
+    return "\n".join([*textwrap.wrap(" ".join(prose), WIDTH), "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def missed(figure: Figure) -> str:
+    """Return what is to be said of a goal that was missed."""
+    _, median, span, _, ratio, goal = _cells(figure)
+    return f"{figure.title}: {median} ({span}){', ratio ' + ratio if ratio else ''}; goal {goal}"
+
+
+def _cells(figure: Figure) -> list[str]:
+    unit = figure.unit
+    ends = [shown(end, "") for end in (min(figure.values), max(figure.values))]
+    other = f"{figure.beside} {shown(figure.other, unit)}" if figure.other is not None else ""
+    return [
+        f"{figure.title} ({figure.note})" if figure.note else figure.title,
+        shown(figure.median, unit),
+        "–".join(dict.fromkeys(ends)),
+        other,
+        f"{figure.ratio:.2f}" if figure.ratio is not None else "",
+        figure.goal.text if figure.goal else "",
+    ]
+
+
+def shown(value: float, unit: str) -> str:
+    """Return a value with three digits that mean something, and its unit."""
+    if value:
+        value = round(value, DIGITS - 1 - floor(log10(abs(value))))
+    text = f"{value:,.0f}" if value == int(value) else f"{value:.{DIGITS}g}"
+    return f"{text}{unit}"

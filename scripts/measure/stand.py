@@ -1,0 +1,100 @@
+"""The stand on which is measured: a server that is emptied before each measurement, and how rates are taken."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import redis
+
+from delayq.calls import Calls
+from delayq.keys import Keys
+from delayq.throwaway import RedisServer, find_program
+from measure.raw import AHEAD, BATCH, PAYLOAD, Raw, batches
+
+QUEUE = "bench"
+TEXT = PAYLOAD[1:-1].decode()
+"""The payload as it is handed to delayq."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Stand:
+    """A server, the calls of the queue that is measured on it, and a bare connection."""
+
+    def __init__(self, path: str, scale: float = 1.0) -> None:
+        """Measure on the server at a unix socket, with message counts multiplied by `scale`."""
+        self.path = path
+        self.url = f"unix://{path}"
+        self.scale = scale
+        self.turn = 0
+        """The round, from 0."""
+        self.client = redis.Redis.from_url(self.url, socket_timeout=60)  # to empty a full server takes seconds
+        self.raw = Raw(path)
+        self.raw.load_all()
+        self.calls = self.calls_of(QUEUE)
+
+    @staticmethod
+    def calls_of(queue: str) -> Calls:
+        """Return the calls of a queue."""
+        return Calls(Keys.of("delayq", queue))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
+        self.raw.close()
+
+    def many(self, n: int) -> int:
+        """Return a count of messages to measure with, in whole batches."""
+        return max(BATCH, int(n * self.scale) // BATCH * BATCH)
+
+    def empty(self) -> None:
+        """Empty the server, its scripts kept."""
+        self.client.flushall()
+
+    def fill(self, n: int, due: str | int = AHEAD) -> None:
+        """Empty the server and send `n` messages by the raw connection."""
+        self.empty()
+        self.raw.stream(batches(self.calls, n, due))
+
+    def beside(self, ours: Callable[[], A], other: Callable[[], B]) -> tuple[A, B]:
+        """Measure two things one after the other; which comes first changes by the round."""
+        if self.turn % 2:
+            mine = ours()
+            return mine, other()
+        theirs = other()
+        return ours(), theirs
+
+
+def rate_of(n: int, work: Callable[[], object]) -> float:
+    """Return how many a second were done."""
+    return n / seconds_of(work)
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return how long something takes, with the garbage of what was before collected first."""
+    gc.collect()
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def throwaway_server(*config: str) -> Iterator[str]:
+    """Run a `redis-server` for the measurements; yields the path of its socket."""
+    if find_program() is None:
+        sys.exit("bench: needs a redis-server on PATH: it measures one of its own")
+    with RedisServer(*config) as server:
+        yield urlsplit(server.url).path
+
+
+def client_commands(client: redis.Redis) -> int:
+    """Return how many commands clients have sent, of those that scripts do not call as well."""
+    stats: dict[str, Any] = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "blpop", "ping"))

@@ -1,0 +1,54 @@
+"""Starting: how long fresh processes take, their modules compiled before."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
+from measure.stand import Stand
+
+PROCESSES = 11
+"""Fresh processes whose median makes a round."""
+IMPORT = "import time; began = time.perf_counter(); import delayq; print(time.perf_counter() - began)"
+REDIS = IMPORT.replace("delayq", "redis")
+HELP = "from delayq.cli import main; main()"
+"""What the command `delayq` does."""
+
+
+def starting(stand: Stand) -> Iterator[Reading]:
+    """Milliseconds of `import delayq`, beside redis-py, which is most of it, and of all that `delayq --help` takes."""
+    count = PROCESSES if stand.scale >= 1 else 3
+    _run(IMPORT), _run(REDIS), _run(HELP, "--help")  # compiles what is not, and reads the files once
+    ours, redis, whole = [], [], []
+    for _ in range(count):
+        ours.append(1000 * float(_run(IMPORT)))
+        redis.append(1000 * float(_run(REDIS)))
+        began = time.perf_counter()
+        _run(HELP, "--help")
+        whole.append(1000 * (time.perf_counter() - began))
+    yield Reading("import", statistics.median(ours))
+    yield Reading("import_redis", statistics.median(redis))
+    yield Reading("help", statistics.median(whole))
+
+
+def _run(code: str, *words: str) -> str:
+    return subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True).stdout
+
+
+def measurements() -> list[Measurement]:
+    """Return what is measured here."""
+    return [
+        Measurement(
+            "starting",
+            starting,
+            [
+                Figure("import", "`import delayq`", at_most(120, MILLISECONDS), MILLISECONDS),
+                Figure("import_redis", "of that, redis-py alone", None, MILLISECONDS),
+                Figure("help", "`delayq --help`, the whole process", at_most(300, MILLISECONDS), MILLISECONDS),
+            ],
+        )
+    ]
