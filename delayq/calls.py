@@ -123,14 +123,17 @@ class Calls:
     ) -> Call[str]:
         """Store messages; answers a digit each: 1 new, 0 exists, 2 replaced, 3 running, 4 to be collected, 5 settled.
 
-        What became of them is added up in the run ledger under `run`, if that is given.
+        The run ledger adds up under `run`, if that is given, what became of them.
         """
-        table = messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
-        stride = 5 if any(table.headers) else 4
-        rows: list[Argument] = [0] * (stride * len(table.ids))
-        for at in range(stride):
-            rows[at::stride] = table[at]
-        return self._call("send", [self._now, "1" if replace else "0", max_length or 0, run, stride, *rows], digits)
+        if len(messages) == 1 and not isinstance(messages, OutgoingTable):
+            rows: list[Argument] = [5, *messages[0]]
+        else:
+            table = messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
+            stride = 5 if any(table.headers) else 4
+            rows = [stride] * (1 + stride * len(table.ids))
+            for at in range(stride):
+                rows[1 + at :: stride] = table[at]
+        return self._call("send", [self._now, "1" if replace else "0", max_length or 0, run, *rows], digits)
 
     def pending_to_ready(self, limit: int = MOST_IDS) -> Call[Promoted]:
         """Move due messages to ready."""
@@ -244,11 +247,8 @@ class Calls:
 
     def configure(self, *, events: int | None, dedupe_window: int | None, dedupe_max: int) -> Call[bool]:
         """Switch the event log (entries; 0 off) and the dedupe window (ms; 0 off); None leaves them as they are."""
-        return self._call(
-            "configure",
-            ["" if events is None else events, "" if dedupe_window is None else dedupe_window, dedupe_max],
-            bool,
-        )
+        window = "" if dedupe_window is None else dedupe_window
+        return self._call("configure", ["" if events is None else events, window, dedupe_max], bool)
 
     def default_dedupe_window(self, window: int, most: int) -> Command[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""

@@ -36,6 +36,7 @@ from delayq.calls import Call, Command
 from delayq.clock import monotonic
 from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
 from delayq.operation import Pause
+from delayq.script import Script
 
 log = logging.getLogger("delayq.executor")
 
@@ -129,6 +130,7 @@ class Conversation:
         """Try for `deadline` seconds where Redis does not answer."""
         self.deadline = deadline
         self._slots = _Slots()
+        self._heads: dict[tuple[Script, tuple[str, ...]], tuple[int, bytes]] = {}
 
     @property
     def client_name(self) -> str:
@@ -139,12 +141,15 @@ class Conversation:
     def _seal(self, request: Request) -> Transmission:
         if isinstance(request, Command):
             return Transmission(request, pack(request.args), None)
-        script = request.script
-        head = (b"EVALSHA", script.sha, len(request.keys), *request.keys)
-        if not script.executes_once:
-            return Transmission(request, pack((*head, *request.args)), None)
-        slot = self._slots.take()
-        return Transmission(request, pack((*head, *slot, *request.args)), slot)
+        slot = self._slots.take() if request.script.executes_once else None
+        try:
+            words, head = self._heads[request.script, request.keys]
+        except KeyError:
+            words, head = self._heads[request.script, request.keys] = _head(request)
+        # A script and its keys are packed once: they are most of what a call of one message says.
+        tail = pack((*(slot or ()), *request.args))
+        end = tail.index(b"\n") + 1
+        return Transmission(request, b"*%d\r\n%b%b" % (words + int(tail[1:end]), head, tail[end:]), slot)
 
     def _seal_all(self, requests: Iterable[Request], sent: list[Transmission]) -> Iterator[bytes]:
         for request in requests:
@@ -166,10 +171,11 @@ class Conversation:
             replies = yield Exchange(data, waiting)
             deque(sealing, maxlen=0)  # what an exchange cut short has left
             trouble = _hear(waiting, replies)
+            if trouble is None:
+                waiting = []
+                break
             waiting = [one for one in waiting if one.open]
             data = iter([one.packed for one in waiting])
-            if not waiting:
-                break
             if isinstance(trouble, NoScriptError):
                 trouble = yield from _load(waiting)
                 if trouble is None:
@@ -192,6 +198,12 @@ class Conversation:
         return [_result(one) for one in sent]
 
 
+def _head(call: Call[Any]) -> tuple[int, bytes]:
+    """Return what every call of a script on the same keys begins with: its number of words, and them packed."""
+    words = (b"EVALSHA", call.script.sha, len(call.keys), *call.keys)
+    return len(words), pack(words).partition(b"\r\n")[2]
+
+
 class NotConnectedError(Exception):
     """The connection could not be made, so nothing was sent."""
 
@@ -203,10 +215,12 @@ def _hear(waiting: list[Transmission], replies: list[Any] | Exception | None) ->
             for one in waiting:
                 one.doubtful = True
         return replies
+    trouble: Exception | None = None
     for one, reply in zip(waiting, replies or (), strict=True):
         one.answer = reply
         one.open = isinstance(reply, Exception) and _may_pass(one, reply)
-    trouble: Exception | None = next((one.answer for one in waiting if one.open), None)
+        if one.open and trouble is None:
+            trouble = reply
     if trouble is not None:
         _open_followed(waiting)
     return trouble

@@ -146,32 +146,33 @@ class Producer:
         self._tools = tools
         self._encode = codec.encode
 
-    def send(
-        self,
-        payload: Any,
-        due: str | int,
-        retries: int | None,
-        id: str | None,
-        headers: Mapping[str, str] | None,
-        *,
-        replace: bool,
-    ) -> Operation[Sent]:
-        """Send one message, due as `due_text` says it."""
-        outgoing = Outgoing(
+    @property
+    def is_limited(self) -> bool:
+        """Whether a send may be refused for what the queue holds."""
+        return self._tools.settings.max_length is not None
+
+    def outgoing(
+        self, payload: Any, due: str | int, retries: int | None, id: str | None, headers: Mapping[str, str] | None
+    ) -> Outgoing:
+        """Return a message ready to be sent, due as `due_text` says it; raises what is wrong with it."""
+        return Outgoing(
             new_id() if id is None else check_id(id),
             due,
             self._tools.settings.default_retries if retries is None else check_retries(retries),
             self._payload(payload),
             b"" if headers is None else encode_headers(headers),
         )
+
+    def send(self, messages: list[Outgoing], *, replace: bool = False) -> Operation[list[Sent]]:
+        """Send messages in one call."""
         try:
-            digit, *_ = yield [self._call([outgoing], replace=replace), *self._tools.confirming]
-            if digit == SPENT:
-                digit = yield from send_again(self._tools, [outgoing], replace=replace)
+            digits, *_ = yield [self._call(messages, replace=replace), *self._tools.confirming]
+            if SPENT in digits:
+                digits = yield from self._send_spent(messages, digits, replace=replace)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
-            error.ids = (outgoing.id,)
+            error.ids = tuple(message.id for message in messages)
             raise
-        return Sent(outgoing.id, _STATUS[digit])
+        return [Sent(message.id, _STATUS[digit]) for message, digit in zip(messages, digits, strict=True)]
 
     def send_many(
         self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool, run: str | None
@@ -196,17 +197,25 @@ class Producer:
                 calls = self._calls(part, ids, due, default, replace=replace, run=ledger)
                 answers = yield chain(calls, confirming)
                 digits += "".join(answers[: len(answers) - len(confirming)])
-            spent = [at for at, digit in enumerate(digits) if digit == SPENT]
-            for first in range(0, len(spent), SLICE):
-                places = spent[first : first + SLICE]
-                again = [cast("Outgoing", ready[at]) for at in places]
-                later = yield from send_again(self._tools, again, replace=replace, run=ledger)
-                known = dict(zip(places, later, strict=True))
-                digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
+            if SPENT in digits:
+                digits = yield from self._send_spent(ready, digits, replace=replace, run=ledger)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", SPENT))
             raise
         return SentMany(ids, digits)
+
+    def _send_spent(
+        self, ready: Sequence[Outgoing | bytes], digits: str, *, replace: bool, run: str = ""
+    ) -> Operation[str]:
+        """Send those again whose ids were still to be collected; returns all digits."""
+        spent = [at for at, digit in enumerate(digits) if digit == SPENT]
+        for first in range(0, len(spent), SLICE):
+            places = spent[first : first + SLICE]
+            again = [cast("Outgoing", ready[at]) for at in places]
+            later = yield from send_again(self._tools, again, replace=replace, run=run)
+            known = dict(zip(places, later, strict=True))
+            digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
+        return digits
 
     def _calls(
         self, ready: list[Outgoing | bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str

@@ -13,6 +13,7 @@ from delayq.consumer import AsyncConsumer, Consumer
 from delayq.dead_letter import AsyncDeadLetter, DeadLetter
 from delayq.events import AsyncEventReader, EventReader
 from delayq.face import AsyncFace, BlockingFace
+from delayq.group_commit import AsyncGroupCommit, GroupCommit
 from delayq.inspector import Counts, Inspector, MessageInfo, Page, Stats
 from delayq.message import AsyncMessage, Message
 from delayq.operation import single
@@ -64,6 +65,7 @@ class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], Patient[T], 
         """Open the queue `name`; nothing is sent to Redis before the first use."""
         super().__init__(name, payload_type, options)
         self._producer = Producer(self._tools, self._codec)
+        self._sends = GroupCommit(self._producer, self._perform)
         self._inspector = Inspector(self._tools)
         self._dead = DeadLetter(self._tools, self._perform)
         if callback is not None:
@@ -83,10 +85,12 @@ class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], Patient[T], 
 
         When this returns, the message is stored. With an `id` the send is idempotent: while a message of this id
         lives, the same id is answered `exists`, and with `replace` a waiting one gets this payload and time instead.
-        On `OutcomeUnknown` send again with the same id, which the
-        error carries in `ids`.
+        On `OutcomeUnknown` send again with the same id, which the error carries in `ids`. Sends of several threads at a
+        time share round trips.
         """
-        return self._perform(self._producer.send(payload, due_text(delay, None), retries, id, headers, replace=replace))
+        return self._sends.send(
+            self._producer.outgoing(payload, due_text(delay, None), retries, id, headers), replace=replace
+        )
 
     def send_schedule_msg(
         self,
@@ -99,7 +103,9 @@ class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], Patient[T], 
         replace: bool = False,
     ) -> Sent:
         """Send a message that is due `at` an aware time, or at once if that has passed; see `send_delay_msg`."""
-        return self._perform(self._producer.send(payload, due_text(None, at), retries, id, headers, replace=replace))
+        return self._sends.send(
+            self._producer.outgoing(payload, due_text(None, at), retries, id, headers), replace=replace
+        )
 
     def send_many(
         self,
@@ -208,6 +214,7 @@ class AsyncDelayQueue(
         """Open the queue `name`; nothing is sent to Redis before the first use."""
         super().__init__(name, payload_type, options)
         self._producer = Producer(self._tools, self._codec)
+        self._sends = AsyncGroupCommit(self._producer, self._perform)
         self._inspector = Inspector(self._tools)
         self._dead = AsyncDeadLetter(self._tools, self._perform)
         if callback is not None:
@@ -224,8 +231,8 @@ class AsyncDelayQueue(
         headers: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> Sent:
-        return await self._perform(
-            self._producer.send(payload, due_text(delay, None), retries, id, headers, replace=replace)
+        return await self._sends.send(
+            self._producer.outgoing(payload, due_text(delay, None), retries, id, headers), replace=replace
         )
 
     @twin(DelayQueue.send_schedule_msg)
@@ -239,8 +246,8 @@ class AsyncDelayQueue(
         headers: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> Sent:
-        return await self._perform(
-            self._producer.send(payload, due_text(None, at), retries, id, headers, replace=replace)
+        return await self._sends.send(
+            self._producer.outgoing(payload, due_text(None, at), retries, id, headers), replace=replace
         )
 
     @twin(DelayQueue.send_many)

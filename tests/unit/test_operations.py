@@ -58,9 +58,13 @@ def many(producer, messages, **options):
     return Talk(producer.send_many(messages, **{"delay": 0, "retries": None, "replace": False, "run": None} | options))
 
 
-def one(producer, **options):
-    options = {"payload": 1, "due": 0, "retries": None, "id": "a", "headers": None, "replace": False} | options
-    return Talk(producer.send(**options))
+def one(producer, *, replace=False, **options):
+    def operation():
+        outgoing = producer.outgoing(**{"payload": 1, "due": 0, "retries": None, "id": "a", "headers": None} | options)
+        (sent,) = yield from producer.send([outgoing], replace=replace)
+        return sent
+
+    return Talk(operation())
 
 
 # Beginning

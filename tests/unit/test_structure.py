@@ -27,6 +27,7 @@ LEVELS = {
     **dict.fromkeys(["message", "verdict", "flow", "flows", "doctor", "inspector", "producer", "steering"], 3),
     # what moves bytes and waits
     **dict.fromkeys(["conversation", "clients", "routes", "servers", "executor", "wakeup", "drive", "throwaway"], 4),
+    "group_commit": 4,
     # faces; what is not named here is one
     "": 5,
     # outer rooms

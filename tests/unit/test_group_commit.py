@@ -1,0 +1,336 @@
+"""Group commit, on a producer and a store that the tests hold in their hands."""
+
+import asyncio
+import os
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from delayq import group_commit
+from delayq.calls import Outgoing
+from delayq.errors import OutcomeUnknown, ServerError
+from delayq.group_commit import AsyncGroupCommit, GroupCommit
+from delayq.producer import SLICE, SLICE_BYTES, SendStatus, Sent
+from tests.support.waiting import wait_until
+
+
+class Producer:
+    """Makes an operation that is the messages themselves."""
+
+    is_limited = False
+
+    def send(self, messages, *, replace=False):
+        return messages, replace
+
+
+class Store:
+    """Carries operations out one by one, each when it is let through."""
+
+    def __init__(self):
+        self.begun = []
+        self.gates = []
+        self.threads = []
+        self.held = True
+
+    def __call__(self, operation):
+        messages, replace = operation
+        gate, answer = threading.Event(), []
+        if not self.held:
+            gate.set()
+        self.threads.append(threading.current_thread())
+        self.gates.append((gate, answer))
+        self.begun.append([message.id for message in messages])
+        assert gate.wait(30)
+        if answer:
+            raise answer[0]
+        status = SendStatus.REPLACED if replace else SendStatus.NEW
+        return [Sent(message.id, status) for message in messages]
+
+    def let_through(self, at, error=None):
+        gate, answer = self.gates[at]
+        if error:
+            answer.append(error)
+        gate.set()
+
+
+class Senders:
+    """Threads that send a message each."""
+
+    def __init__(self, group):
+        self.group = group
+        self.results = {}
+        self.threads = []
+
+    def start(self, *ids, payload=b"p", replace=False):
+        for id in ids:
+            thread = threading.Thread(target=self._send, args=(Outgoing(id, 0, 3, payload, b""), replace))
+            self.threads.append(thread)
+            thread.start()
+
+    def _send(self, outgoing, replace):
+        try:
+            self.results[outgoing.id] = self.group.send(outgoing, replace=replace)
+        except BaseException as error:  # noqa: BLE001 - Ctrl-C too
+            self.results[outgoing.id] = error
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(30)
+        return self.results
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def group(store, monkeypatch):
+    monkeypatch.setattr(group_commit, "LINGERING", 0.2)
+    yield GroupCommit(Producer(), store)
+    wait_until(lambda: not any(thread.name == "delayq-sends" for thread in threading.enumerate()))
+
+
+@contextmanager
+def under_way(group, store, *waiting, **options):
+    """Have one send under way and others wait for it."""
+    senders = Senders(group)
+    senders.start("first")
+    wait_until(lambda: store.begun)
+    for n, id in enumerate(waiting):
+        senders.start(id, **options)
+        wait_until(lambda n=n: group._waiting.qsize() + group._gathering >= n + 1)
+    yield senders
+
+
+def test_who_is_alone_sends_at_once_and_by_itself(group, store):
+    store.held = False
+    assert group.send(Outgoing("a", 0, 3, b"p", b""), replace=False) == Sent("a", SendStatus.NEW)
+    assert store.threads == [threading.current_thread()]
+
+
+@pytest.mark.usefixtures("patient")
+def test_those_that_come_meanwhile_go_together_and_in_order(group, store):
+    with under_way(group, store, "a", "b", "c") as senders:
+        assert store.begun == [["first"]]
+        store.let_through(0)
+        wait_until(lambda: len(store.begun) == 2)
+        assert store.begun[1] == ["a", "b", "c"]
+        store.let_through(1)
+        assert senders.join() == {id: Sent(id, SendStatus.NEW) for id in ("first", "a", "b", "c")}
+
+
+@pytest.mark.usefixtures("patient")
+def test_each_of_a_group_raises_an_error_of_its_own(group, store):
+    with under_way(group, store, "a", "b") as senders:
+        store.let_through(0)
+        wait_until(lambda: len(store.begun) == 2)
+        store.let_through(1, OutcomeUnknown("stopped answering"))
+        results = senders.join()
+    assert results["first"] == Sent("first", SendStatus.NEW)
+    assert [(type(results[id]), str(results[id]), results[id].ids) for id in "ab"] == [
+        (OutcomeUnknown, "stopped answering", ("a",)),
+        (OutcomeUnknown, "stopped answering", ("b",)),
+    ]
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("error", [ServerError("refused"), KeyboardInterrupt()])
+def test_a_send_that_fails_holds_nobody_up(group, store, error):
+    with under_way(group, store, "a") as senders:
+        store.let_through(0, error)
+        wait_until(lambda: len(store.begun) == 2)
+        store.let_through(1)
+        assert senders.join() == {"first": error, "a": Sent("a", SendStatus.NEW)}
+
+
+def test_nobody_waits_long_for_one_that_is_not_answered(group, store):
+    with under_way(group, store) as senders:
+        senders.start("a", "b")
+        wait_until(lambda: len(store.begun) == 3)
+        assert sorted(store.begun[1:]) == [["a"], ["b"]]
+        store.let_through(1)
+        store.let_through(2)
+        wait_until(lambda: len(senders.results) == 2)
+        store.let_through(0)
+        assert senders.join().keys() == {"first", "a", "b"}
+    assert len(store.begun) == 3  # none was stored a second time
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_group_is_no_larger_than_a_slice(group, store):
+    store.held = False
+    messages = [group_commit._Waiting(Outgoing(str(n), 0, 3, b"p", b"")) for n in range(SLICE + 1)]
+    for one in messages[1:]:
+        group._waiting.put(one)
+    assert group._gather(messages[0]) == messages[:SLICE]
+    assert group._gather(group._waiting.get()) == messages[SLICE:]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_group_ends_with_the_message_that_makes_it_large(group, store):
+    with under_way(group, store, "a", "b", "c", payload=b"p" * (SLICE_BYTES // 2)) as senders:
+        store.let_through(0)
+        wait_until(lambda: len(store.begun) == 2)
+        store.let_through(1)
+        wait_until(lambda: len(store.begun) == 3)
+        store.let_through(2)
+        senders.join()
+    assert store.begun == [["first"], ["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(("replace", "limited"), [(True, False), (False, True)])
+def test_what_depends_on_its_company_goes_alone(group, store, replace, limited):
+    group._producer.is_limited = limited
+    with under_way(group, store) as senders:
+        senders.start("a", replace=replace)
+        wait_until(lambda: len(store.begun) == 2)
+        assert store.begun[1] == ["a"]
+        store.let_through(0)
+        store.let_through(1)
+        status = SendStatus.REPLACED if replace else SendStatus.NEW
+        assert senders.join()["a"] == Sent("a", status)
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_thread_that_stores_groups_ends_and_comes_again(group, store):
+    store.held = False
+    for n in range(2):
+        with group._line:
+            senders = Senders(group)
+            senders.start(f"a{n}")
+            wait_until(lambda: group._gathering)
+        assert senders.join() == {f"a{n}": Sent(f"a{n}", SendStatus.NEW)}
+        assert store.threads[n].name == "delayq-sends"
+        store.threads[n].join(30)
+    assert store.threads[0] is not store.threads[1]
+
+
+def test_a_fork_waits_for_no_thread_of_its_parent(group, store, monkeypatch):
+    store.held = False
+    group._line.acquire()  # by a thread that the fork does not have
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert group.send(Outgoing("a", 0, 3, b"p", b""), replace=False) == Sent("a", SendStatus.NEW)
+    assert store.threads == [threading.current_thread()]
+
+
+class AsyncStore:
+    """Carries operations out, each when it is let through."""
+
+    def __init__(self):
+        self.begun = []
+        self.gates = []
+
+    async def __call__(self, operation):
+        messages, _ = operation
+        gate = asyncio.get_running_loop().create_future()
+        self.gates.append(gate)
+        self.begun.append([message.id for message in messages])
+        await gate
+        return [Sent(message.id, SendStatus.NEW) for message in messages]
+
+
+class Tasks:
+    """Tasks that send a message each, while the first is under way."""
+
+    def __init__(self):
+        self.store = AsyncStore()
+        self.group = AsyncGroupCommit(Producer(), self.store)
+        self.tasks = {}
+
+    async def start(self, *ids, replace=False):
+        for id in ids:
+            sending = self.group.send(Outgoing(id, 0, 3, b"p", b""), replace=replace)
+            self.tasks[id] = asyncio.ensure_future(sending)
+        await asyncio.sleep(0)
+
+    async def begun(self, n):
+        while len(self.store.begun) < n:  # noqa: ASYNC110 - what is waited for is a step or two away
+            await asyncio.sleep(0)
+        return self.store.begun[n - 1]
+
+    async def results(self):
+        found = await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        return dict(zip(self.tasks, found, strict=True))
+
+
+def test_tasks_that_come_meanwhile_go_together(monkeypatch):
+    async def main():
+        tasks = Tasks()
+        await tasks.start("first", "a", "b", "c")
+        assert tasks.store.begun == [["first"]]
+        tasks.store.gates[0].set_result(None)
+        assert await tasks.begun(2) == ["a", "b", "c"]
+        tasks.store.gates[1].set_result(None)
+        assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in ("first", "a", "b", "c")}
+        assert not tasks.group._tasks
+        assert not tasks.group._under_way
+
+    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_takes_no_other_with_it(monkeypatch):
+    async def main():
+        tasks = Tasks()
+        await tasks.start("first", "gone", "a", "late")
+        tasks.tasks["gone"].cancel()
+        tasks.tasks["first"].cancel()
+        assert await tasks.begun(2) == ["a", "late"]
+        tasks.tasks["late"].cancel()
+        tasks.store.gates[1].set_result(None)
+        results = await tasks.results()
+        assert results.pop("a") == Sent("a", SendStatus.NEW)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results.values())
+
+    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    asyncio.run(main())
+
+
+def test_each_task_of_a_group_raises_an_error_of_its_own(monkeypatch):
+    async def main():
+        tasks = Tasks()
+        await tasks.start("first", "a", "b")
+        tasks.store.gates[0].set_exception(ServerError("refused"))
+        await tasks.begun(2)
+        tasks.store.gates[1].set_exception(OutcomeUnknown("stopped answering"))
+        results = await tasks.results()
+        assert isinstance(results["first"], ServerError)
+        assert [results[id].ids for id in "ab"] == [("a",), ("b",)]
+
+    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    asyncio.run(main())
+
+
+def test_no_task_waits_long_for_one_that_is_not_answered(monkeypatch):
+    async def main():
+        tasks = Tasks()
+        await tasks.start("first", "a", "b")
+        assert await asyncio.wait_for(tasks.begun(2), 30) == ["a", "b"]
+        tasks.store.gates[1].set_result(None)
+        await asyncio.wait([tasks.tasks["a"], tasks.tasks["b"]])
+        assert not tasks.tasks["first"].done()
+        tasks.store.gates[0].set_result(None)
+        assert (await tasks.results()).keys() == {"first", "a", "b"}
+
+    monkeypatch.setattr(group_commit, "PATIENCE", 0.05)
+    asyncio.run(main())
+
+
+def test_a_task_that_replaces_goes_alone():
+    async def main():
+        tasks = Tasks()
+        await tasks.start("first")
+        await tasks.start("a", replace=True)
+        assert tasks.store.begun == [["first"], ["a"]]
+        for gate in tasks.store.gates:
+            gate.set_result(None)
+        assert len(await tasks.results()) == 2
+
+    asyncio.run(main())
