@@ -6,7 +6,8 @@
 
 The raw limit of a rate is measured in the same round: the same scripts with the same arguments, packed beforehand and
 sent over a bare socket read by hiredis, with nothing around it. These machines are noisy, so judge by the ratio. Exits
-with 1 where a goal was missed, or with a gate, where a ratio fell. The measurements are in `scripts/measure`.
+with 1 where a goal was missed, or with a gate where a ratio fell, or a measurement failed, and then neither pages nor
+baseline are written. The measurements are in `scripts/measure`.
 """
 
 from __future__ import annotations
@@ -58,28 +59,28 @@ def main(words: list[str] | None = None) -> int:
         return 2
     with throwaway_server() as path:
         stand = Stand(path, QUICK if options.quick else 1.0)
-        figures, left_out = measure(chosen, stand, options.rounds, lambda text: print(text, file=sys.stderr))
+        results = measure(chosen, stand, options.rounds, lambda text: print(text, file=sys.stderr))
         setting = report.Setting.here(stand.client.info("server")["redis_version"], options.rounds)
         stand.close()
     if options.json:
-        print(json.dumps(report.as_json(figures, left_out, setting), indent=2))
+        print(json.dumps(report.as_json(results, setting), indent=2))
     else:
         note = "\na look with a tenth of the messages: not to be judged by" if options.quick else ""
-        Console(width=None if sys.stdout.isatty() else WIDTH).print(report.figure_table(figures, f"{setting}{note}"))
-    for name, reason in left_out.items():
-        print(f"left out of {name}: {reason}", file=sys.stderr)
-    if options.readme:
-        told = (figures, left_out, setting, "make bench")
-        pages.rewrite(pages.README, report.short_table(*told))
-        pages.rewrite(pages.PERFORMANCE, report.whole_table(*told))
-    if options.save_baseline:
-        gate.write_baseline(gate.BASELINE, figures, setting._asdict())
+        Console(width=None if sys.stdout.isatty() else WIDTH).print(
+            report.figure_table(results.figures, f"{setting}{note}")
+        )
+    if not results.failed and options.readme:
+        pages.rewrite(pages.README, report.short_table(results, setting))
+        pages.rewrite(pages.PERFORMANCE, report.whole_table(results, setting))
+    if not results.failed and options.save_baseline:
+        gate.write_baseline(gate.BASELINE, results.figures, setting._asdict())
+    wrong = [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
     if options.gate:
-        wrong = gate.compare(options.baseline, figures, known)
+        wrong += [f"fell: {line}" for line in gate.compare(options.baseline, results.figures, known)]
     else:
-        wrong = [report.missed(figure) for figure in figures if not figure.met]
-    for line in wrong:
-        print(f"{'fell' if options.gate else 'missed'}: {line}", file=sys.stderr)
+        wrong += [f"missed: {report.missed(figure)}" for figure in results.figures if not figure.met]
+    for line in [*(f"left out of {name}: {reason}" for name, reason in results.left_out.items()), *wrong]:
+        print(line, file=sys.stderr)
     return 1 if wrong else 0
 
 

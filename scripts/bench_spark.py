@@ -80,7 +80,7 @@ class SparkBench:
             self.calls.send(rows[first : first + BATCH], replace=False, max_length=None, run="raw")
             for first in range(0, n, BATCH)
         ]
-        self.raw.load(calls[0])
+        self.raw.load_scripts()
         packed = [self.raw.pack(call) for call in calls]
         return rate_of(n, lambda: [self.raw.exchange(one, 1) for one in packed])
 

@@ -39,6 +39,5 @@ def measurements() -> list[Measurement]:
     """Return what is measured here."""
     return [
         Measurement("commands", under_load, [Figure("commands", "client commands a message", at_most(0.1), NUMBER)]),
-        # A window of five seconds may hold one more, or one less, than five times what is sent in one.
         Measurement("idle", idle, [Figure("idle", "idle, client commands", at_most(2, "/s"))]),
     ]

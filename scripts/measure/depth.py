@@ -21,8 +21,9 @@ from measure.raw import BATCH, batches, claim_and_ack, new_ids, sending
 from measure.stand import TEXT, Stand, rate_of
 
 MILLION = 1_000_000
-SHALLOW, DEEP, DEEPEST = 10_000, MILLION, 10 * MILLION
-NAMES = {DEEP: "1m", DEEPEST: "10m"}
+SHALLOW = 10_000
+NAMES = {"1m": "1 M", "10m": "10 M"}
+"""What the deep queues are called."""
 NEEDED = 6 << 30
 """Bytes of memory that must be free for 11 M messages, which take four and a bit."""
 TURNS = 20
@@ -34,13 +35,13 @@ MONTH = 30 * 86_400_000
 def depth(stand: Stand) -> Iterator[Reading]:
     """Messages a second by `send_many`, its script, and the raw claim + ack loop, beside those at 10 k pending."""
     reason = _left_out(stand)
-    depths = [SHALLOW, stand.many(DEEP)] + ([] if reason else [DEEPEST])
+    depths = [SHALLOW, stand.many(MILLION)] + ([] if reason else [10 * MILLION])
     stand.empty()
     queues = [_Pending(stand, n) for n in depths]
     for turn in range(TURNS):
         order = range(len(queues)) if turn % 2 else reversed(range(len(queues)))
         rates = {at: queues[at].turn() for at in order}
-        for at, name in zip(range(1, len(queues)), NAMES.values(), strict=False):
+        for at, name in zip(range(1, len(queues)), NAMES, strict=False):
             for kind, rate, shallow in zip(_Rates._fields, rates[at], rates[0], strict=True):
                 yield Reading(f"{kind}_{name}", rate, shallow)
     for queue in queues:
@@ -121,7 +122,7 @@ def measurements() -> list[Measurement]:
     """Return what is measured here."""
     shallow = "at 10 k"
     figures = []
-    for name, title in (("1m", "1 M"), ("10m", "10 M")):
+    for name, title in NAMES.items():
         goal = at_least(0.8, shallow) if name == "10m" else None
         figures += [
             Figure(f"send_{name}", f"`send_many`, {title} pending", goal, beside=shallow),

@@ -101,24 +101,35 @@ class Measurement:
     """Whether it is taken in the first round only, since it takes long or always says the same."""
 
 
-def measure(
-    measurements: list[Measurement], stand: Any, rounds: int, say: Callable[[str], None]
-) -> tuple[list[Figure], dict[str, str]]:
+class Results(NamedTuple):
+    """What a run brought: figures, and the measurements that were left out or failed, with the reason of each."""
+
+    figures: list[Figure]
+    left_out: dict[str, str]
+    failed: dict[str, str]
+
+
+def measure(measurements: list[Measurement], stand: Any, rounds: int, say: Callable[[str], None]) -> Results:
     """Take every measurement `rounds` times, round by round, so that a slow minute hits them all.
 
-    Returns the figures that were measured, and why which measurements were left out.
+    One that is left out or fails is not tried again; the others go on, for a run takes long.
     """
-    figures = {figure.name: figure for measurement in measurements for figure in measurement.figures}
+    figures = [figure for measurement in measurements for figure in measurement.figures]
+    known = {figure.name: figure for figure in figures}
     left_out: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for turn in range(rounds):
         stand.turn = turn
         for measurement in measurements:
-            if measurement.name in left_out or (measurement.once and turn):
+            if measurement.name in left_out | failed or (measurement.once and turn):
                 continue
             say(f"round {turn + 1} of {rounds}: {measurement.name}")
             try:
                 for reading in measurement.take(stand):
-                    figures[reading.figure].add(reading)
+                    known[reading.figure].add(reading)
             except LeftOut as reason:
                 left_out[measurement.name] = str(reason)
-    return [figure for figure in figures.values() if figure.values], left_out
+            except Exception as error:  # noqa: BLE001 - told with the figures, at the end
+                failed[measurement.name] = f"{type(error).__name__}: {error}"
+                say(f"failed: {measurement.name}: {failed[measurement.name]}")
+    return Results([figure for figure in figures if figure.values], left_out, failed)

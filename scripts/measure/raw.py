@@ -52,11 +52,7 @@ class Raw:
         """Pack a call."""
         return bytes(hiredis.pack_command(self.arguments(call)))
 
-    def load(self, call: Call[Any]) -> None:
-        """Load the script of a call."""
-        self.exchange(bytes(hiredis.pack_command(("SCRIPT", "LOAD", call.script.text))), 1)
-
-    def load_all(self) -> None:
+    def load_scripts(self) -> None:
         """Load every script."""
         for name in names():
             self.exchange(bytes(hiredis.pack_command(("SCRIPT", "LOAD", script(name).text))), 1)

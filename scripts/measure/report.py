@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from measure.figure import Figure
+from measure.figure import Figure, Results
 
 SHORT = {
     "send one by one": ("send",),
@@ -71,9 +71,9 @@ def _processor() -> str:
     return next(named, "") or platform.processor() or platform.machine()
 
 
-def as_json(figures: list[Figure], left_out: dict[str, str], setting: Setting) -> dict[str, Any]:
+def as_json(results: Results, setting: Setting) -> dict[str, Any]:
     """Return all that was measured."""
-    return {**setting._asdict(), "left_out": left_out, "figures": figure_rows(figures)}
+    return {**setting._asdict(), **results._asdict(), "figures": figure_rows(results.figures)}
 
 
 def figure_rows(figures: list[Figure]) -> dict[str, Any]:
@@ -105,15 +105,15 @@ def figure_table(figures: list[Figure], title: str) -> Table:
     return table
 
 
-def whole_table(figures: list[Figure], left_out: dict[str, str], setting: Setting, command: str) -> str:
+def whole_table(results: Results, setting: Setting) -> str:
     """Return every figure as Markdown."""
-    rows = [["figure", "median", "range", "beside it", "ratio", "goal"], ["---"] * 6, *map(_cells, figures)]
-    return _page(rows, left_out, setting, command)
+    rows = [["figure", "median", "range", "beside it", "ratio", "goal"], ["---"] * 6, *map(_cells, results.figures)]
+    return _page(rows, results, setting)
 
 
-def short_table(figures: list[Figure], left_out: dict[str, str], setting: Setting, command: str) -> str:
+def short_table(results: Results, setting: Setting) -> str:
     """Return what matters most as Markdown, a line a row."""
-    known = {figure.name: figure for figure in figures}
+    known = {figure.name: figure for figure in results.figures}
     rows = [["", "measured", "ratio", "goal"], ["---"] * 4]
     for title, names in SHORT.items():
         found = [known[name] for name in names if name in known]
@@ -121,11 +121,12 @@ def short_table(figures: list[Figure], left_out: dict[str, str], setting: Settin
         ratios = [f"{figure.ratio:.2f}" for figure in found if figure.ratio is not None]
         goals = dict.fromkeys(figure.goal.text for figure in found if figure.goal)
         rows.append([title, *map("; ".join, (values, ratios, goals))])
-    return _page(rows, left_out, setting, command)
+    return _page(rows, results, setting)
 
 
-def _page(rows: list[list[str]], left_out: dict[str, str], setting: Setting, command: str) -> str:
-    prose = [f"Measured by `{command}` on {setting}.", *(f"Left out: {reason}." for reason in left_out.values())]
+def _page(rows: list[list[str]], results: Results, setting: Setting) -> str:
+    prose = [f"Measured by `make bench` on {setting}."]
+    prose += [f"Left out: {reason}." for reason in results.left_out.values()]
     return "\n".join([*textwrap.wrap(" ".join(prose), WIDTH), "", *(f"| {' | '.join(row)} |" for row in rows)])
 
 

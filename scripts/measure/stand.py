@@ -37,7 +37,7 @@ class Stand:
         """The round, from 0."""
         self.client = redis.Redis.from_url(self.url, socket_timeout=60)  # to empty a full server takes seconds
         self.raw = Raw(path)
-        self.raw.load_all()
+        self.raw.load_scripts()
         self.calls = self.calls_of(QUEUE)
 
     @staticmethod
@@ -86,15 +86,15 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 @contextmanager
-def throwaway_server(*config: str) -> Iterator[str]:
+def throwaway_server() -> Iterator[str]:
     """Run a `redis-server` for the measurements; yields the path of its socket."""
     if find_program() is None:
         sys.exit("bench: needs a redis-server on PATH: it measures one of its own")
-    with RedisServer(*config) as server:
+    with RedisServer() as server:
         yield urlsplit(server.url).path
 
 
 def client_commands(client: redis.Redis) -> int:
     """Return how many commands clients have sent, of those that scripts do not call as well."""
     stats: dict[str, Any] = client.info("commandstats")
-    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "blpop", "ping"))
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "blpop"))

@@ -64,22 +64,31 @@ def taking(name, taken, *, once=False, ends=None):
 
 def test_measurements_take_turns_round_by_round():
     taken = []
-    figures, left_out = measure(
-        [taking("a", taken), taking("b", taken), taking("c", taken, once=True)], SimpleNamespace(), 2, lambda _: None
-    )
+    every = [taking("a", taken), taking("b", taken), taking("c", taken, once=True)]
+    figures, left_out, failed = measure(every, SimpleNamespace(), 2, lambda _: None)
     assert taken == [(0, "a"), (0, "b"), (0, "c"), (1, "a"), (1, "b")]
     assert [len(one.values) for one in figures] == [2, 2, 1]
-    assert left_out == {}
+    assert (left_out, failed) == ({}, {})
 
 
 def test_what_is_left_out_keeps_what_it_measured_and_is_not_tried_again():
     taken = []
-    figures, left_out = measure([taking("a", taken, ends=LeftOut("no room"))], SimpleNamespace(), 3, lambda _: None)
+    every = [taking("a", taken, ends=LeftOut("no room"))]
+    figures, left_out, failed = measure(every, SimpleNamespace(), 3, lambda _: None)
     assert taken == [(0, "a")]
     assert [one.values for one in figures] == [[1.0]]
-    assert left_out == {"a": "no room"}
+    assert (left_out, failed) == ({"a": "no room"}, {})
+
+
+def test_what_fails_is_told_and_the_others_go_on():
+    taken, said = [], []
+    every = [taking("a", taken, ends=ValueError("broken")), taking("b", taken)]
+    results = measure(every, SimpleNamespace(), 2, said.append)
+    assert taken == [(0, "a"), (0, "b"), (1, "b")]
+    assert (results.left_out, results.failed) == ({}, {"a": "ValueError: broken"})
+    assert "failed: a: ValueError: broken" in said
 
 
 def test_what_was_not_measured_is_no_figure():
     empty = Measurement("a", lambda _: (), [Figure("a", "a")])
-    assert measure([empty], SimpleNamespace(), 1, lambda _: None) == ([], {})
+    assert measure([empty], SimpleNamespace(), 1, lambda _: None) == ([], {}, {})

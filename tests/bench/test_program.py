@@ -63,9 +63,11 @@ def measured(monkeypatch, tmp_path):
     """`measured(value)` has the programme measure one figure, with the raw limit 10 and the goal 0.85."""
 
     def set_up(value):
+        def take(_):
+            return [Reading("send", float(value), 10.0)]
+
         def room():
-            figures = [Figure("send", "send", at_least(0.85))]
-            return [Measurement("send", lambda _: [Reading("send", value, 10.0)], figures)]
+            return [Measurement("send", take, [Figure("send", "send", at_least(0.85))])]
 
         monkeypatch.setattr(bench, "ROOMS", [SimpleNamespace(measurements=room)])
         for name in ("README", "PERFORMANCE"):
@@ -95,6 +97,14 @@ def test_a_whole_run_writes_the_tables_and_the_baseline(measured, capsys):
     assert "round 2 of 2: send" in capsys.readouterr().err
 
 
+def test_a_measurement_that_fails_is_named_and_nothing_is_written(measured, capsys):
+    folder = measured("fast")
+    assert bench.main(["--readme", "--save-baseline"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("failed: send: ValueError: could not convert")
+    assert (folder / "README.md").read_text() == "<!-- bench -->\n<!-- /bench -->\n"
+    assert not (folder / "baseline.json").exists()
+
+
 @pytest.mark.parametrize(("before", "code"), [(0.8, 0), (0.99, 1)])
 def test_a_gate_judges_what_fell_and_not_the_goals(measured, capsys, before, code):
     folder = measured(8.0)
@@ -115,4 +125,4 @@ def test_a_look_reports_figures_beside_others():
         assert figure["median"] > 0
         assert figure["beside"] == "unlogged"
         assert figure["ratio"] == figure["values"][0] / figure["others"][0]
-    assert found["left_out"] == {}
+    assert (found["left_out"], found["failed"]) == ({}, {})

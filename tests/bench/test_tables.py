@@ -3,7 +3,7 @@
 import bench
 import pytest
 from measure import pages, report
-from measure.figure import Figure, Reading, at_least, at_most
+from measure.figure import Figure, Reading, Results, at_least, at_most
 from measure.report import Setting, missed, shown
 
 SETTING = Setting("2026-11-20", 2, "A Processor", "7.0.15", "3.11.7", 5)
@@ -34,7 +34,7 @@ def test_a_value_is_shown_with_three_digits(value, unit, text):
 
 def test_the_whole_table_has_a_line_for_every_figure():
     figures = [figure("send", 8.0, 10.0, goal=at_least(0.85)), figure("idle", 2.0, unit="/s")]
-    text = report.whole_table(figures, {}, SETTING, "make bench")
+    text = report.whole_table(Results(figures, {}, {}), SETTING)
     assert text.splitlines()[-2:] == [
         "| send | 8/s | 8 | raw 10/s | 0.80 | ≥ 0.85 of raw |",
         "| idle | 2/s | 2 |  |  |  |",
@@ -47,7 +47,7 @@ def test_the_short_table_puts_what_belongs_together_into_a_row():
         figure("lateness_1000_p50", 0.8, unit=" ms", goal=at_most(1, " ms")),
         figure("lateness_1000_p99", 1.5, unit=" ms", goal=at_most(5, " ms")),
     ]
-    text = report.short_table(figures, {"depth": "10 M pending: no room"}, SETTING, "make bench")
+    text = report.short_table(Results(figures, {"depth": "10 M pending: no room"}, {}), SETTING)
     assert "| lateness at 1,000 due/s: p50; p99; early | 0.8 ms; 1.5 ms |  | ≤ 1 ms; ≤ 5 ms |" in text
     assert "| 10 M pending: `send_many`; promote, claim and ack | left out |  |  |" in text
     assert "Left out: 10 M pending: no room." in " ".join(text.splitlines())
@@ -60,7 +60,7 @@ def test_the_short_table_names_figures_that_are_measured_and_is_short():
     figures = [one for measurement in bench.measurements() for one in measurement.figures]
     for one in figures:
         one.add(Reading(one.name, 123_456.7, 1.0))
-    assert max(map(len, report.short_table(figures, {}, SETTING, "make bench").splitlines())) <= 150
+    assert max(map(len, report.short_table(Results(figures, {}, {}), SETTING).splitlines())) <= 150
 
 
 def test_no_two_figures_or_measurements_have_one_name():
