@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
-from delayq.calls import Call, Outgoing
+from delayq.calls import Call, Outgoing, OutgoingTable
 from delayq.clock import Duration, milliseconds, timestamp
 from delayq.codec import Codec
 from delayq.config import check_retries
@@ -23,7 +23,7 @@ from delayq.errors import (
     PayloadTooLargeError,
     QueueFullError,
 )
-from delayq.ids import new_id
+from delayq.ids import new_id, new_ids
 from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
@@ -184,10 +184,7 @@ class Producer:
         if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be several payloads, such as a list; one {kind} is not")
-        ready = [
-            self._outgoing(message, due, default) if isinstance(message, NewMessage) else self._payload(message)
-            for message in messages
-        ]
+        ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default)
         ids: list[str] = []
         digits = ""
         confirming = self._tools.confirming
@@ -204,8 +201,20 @@ class Producer:
             raise
         return SentMany(ids, digits)
 
+    def _ready(self, messages: list[Any], due: int, retries: int) -> list[Outgoing] | list[bytes]:
+        """Check and encode messages; plain payloads all at once, since nothing is sent meanwhile."""
+        if not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
+            encoded: list[bytes] = list(map(self._encode, messages))
+            are_bytes = set(map(type, encoded)) <= {bytes}
+            if are_bytes and max(map(len, encoded), default=0) <= self._tools.settings.max_payload:
+                return encoded
+        return [
+            self._outgoing(message if isinstance(message, NewMessage) else NewMessage(message), due, retries)
+            for message in messages
+        ]
+
     def _send_spent(
-        self, ready: Sequence[Outgoing | bytes], digits: str, *, replace: bool, run: str = ""
+        self, ready: Sequence[Outgoing] | Sequence[bytes], digits: str, *, replace: bool, run: str = ""
     ) -> Operation[str]:
         """Send those again whose ids were still to be collected; returns all digits."""
         spent = [at for at, digit in enumerate(digits) if digit == SPENT]
@@ -218,26 +227,19 @@ class Producer:
         return digits
 
     def _calls(
-        self, ready: list[Outgoing | bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str
+        self, ready: list[Outgoing] | list[bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str
     ) -> Iterator[Call[str]]:
         """Make the calls of one round, slice by slice, while the slices before are on their way; notes their ids."""
-        part: list[Outgoing] = []
-        size = 0
-        for message in ready:
-            if type(message) is bytes:
-                outgoing = Outgoing(new_id(), due, retries, message, b"")
+        for part in _slices(ready):
+            n = len(part)
+            if isinstance(part[0], bytes):
+                table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, [b""] * n)
             else:
-                outgoing = cast("Outgoing", message)
-            part.append(outgoing)
-            ids.append(outgoing.id)
-            size += len(outgoing.payload)
-            if len(part) == SLICE or size >= SLICE_BYTES:
-                yield self._call(part, replace=replace, run=run)
-                part, size = [], 0
-        if part:
-            yield self._call(part, replace=replace, run=run)
+                table = OutgoingTable(*zip(*part, strict=True))
+            ids += table.ids
+            yield self._call(table, replace=replace, run=run)
 
-    def _call(self, messages: list[Outgoing], *, replace: bool, run: str = "") -> Call[str]:
+    def _call(self, messages: list[Outgoing] | OutgoingTable, *, replace: bool, run: str = "") -> Call[str]:
         return self._tools.calls.send(messages, replace=replace, max_length=self._tools.settings.max_length, run=run)
 
     def _outgoing(self, message: NewMessage[Any], due: int, retries: int) -> Outgoing:
@@ -260,6 +262,23 @@ class Producer:
         if len(encoded) > most:
             raise PayloadTooLargeError(f"the payload is {len(encoded)} bytes encoded; max_payload is {most}")
         return encoded
+
+
+def _slices(ready: list[Outgoing] | list[bytes]) -> Iterator[list[Outgoing] | list[bytes]]:
+    """Cut what is ready into slices; large payloads make them shorter."""
+    for first in range(0, len(ready), SLICE):
+        part = ready[first : first + SLICE]
+        payloads = part if isinstance(part[0], bytes) else [message.payload for message in part]
+        sizes = list(map(len, payloads))
+        if sum(sizes) <= SLICE_BYTES:
+            yield part
+            continue
+        begin = size = 0
+        for end, length in enumerate(sizes, 1):
+            size += length
+            if size >= SLICE_BYTES or end == len(part):
+                yield part[begin:end]
+                begin, size = end, 0
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:

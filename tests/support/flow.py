@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
-from delayq.calls import Receipt
+from delayq.calls import Outgoing, OutgoingTable, Receipt
 from delayq.config import read_settings
 from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.consume import Consumption
@@ -39,7 +39,11 @@ class Asking:
     """Stands for `Calls`: whatever is called, is written down."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda what=None, **options: Ask(name, what, options)
+        return lambda what=None, **options: Ask(name, _rows(what), options)
+
+
+def _rows(what: Any) -> Any:
+    return list(map(Outgoing, *what)) if isinstance(what, OutgoingTable) else what
 
 
 def promoted(**seen: int) -> Promoted:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from delayq.ids import new_id
+from delayq.ids import new_id, new_ids
 from delayq.keys import check_id
 
 
@@ -26,11 +26,20 @@ def test_ids_sort_as_text_in_the_order_they_were_made():
     assert len(set(ids)) == len(ids)
 
 
-def test_ids_say_when_they_were_made():
+def test_many_at_once_rise_too_among_those_made_one_by_one():
+    ids = [id for n in (1, 2, 500, 5000, 0, 7) * 20 for id in (*new_ids(n), new_id())]
+    assert len(ids) == 20 * (5510 + 6)
+    assert ids == sorted(ids)
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[0-9A-Za-z]{22}", id) for id in ids)
+
+
+@pytest.mark.parametrize("make", [new_id, lambda: new_ids(500)[-1]])
+def test_ids_say_when_they_were_made(make):
     digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     before = time.time_ns() // 1_000_000
     number = 0
-    for character in new_id():
+    for character in make():
         number = number * 62 + digits.index(character)
     after = time.time_ns() // 1_000_000
     assert before <= number >> 80 <= after
