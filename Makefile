@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit format bench bench-gate torture spark-demo bench-spark clean
+.PHONY: help demo test check audit format bench bench-gate bench-peers torture spark-demo bench-spark clean
 
 READY := .venv/.ready
 # The same with PySpark and a Java: 450 MB that a first look at the queue does without.
@@ -40,6 +40,10 @@ bench: $(READY) ## measure throughput, lateness and memory, and put the figures 
 bench-gate: $(READY) ## measure whether a ratio to raw Redis has fallen since the baseline
 	@scripts/ensure-redis
 	@$(PYTHON) scripts/bench.py --gate scripts/measure/baseline.json --rounds 3 $(ARGS)
+
+bench-peers: $(READY) ## measure delayq beside its peers (fetches them, 100 MB)
+	@scripts/ensure-redis
+	@$(PYTHON) scripts/bench_peers.py $(ARGS)
 
 spark-demo: $(SPARK) ## show the data pipeline on Spark: a year of flights, from table to proof
 	@scripts/ensure-redis

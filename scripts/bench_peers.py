@@ -1,0 +1,163 @@
+"""Measures delayq beside its peers: the same work, one after the other in one run, on a throwaway server.
+
+    make bench-peers                                all of them, medians of 3 rounds
+    make bench-peers ARGS="--only huey,rq --quick"  a look at some, with a tenth of the messages
+    make bench-peers ARGS=--docs                    and write the table into the handbook
+
+Each peer gets an environment of its own in .venv/peers, made when it is first needed, and an adapter in scripts/peers
+that sets it up as its own guide advises for many short tasks. All adapters are timed by scripts/peers/measuring.py.
+Exits with 1 where delayq missed a goal or could not be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+from measure.options import parser
+from measure.report import Setting
+from peers.asking import ADAPTERS, FailedError, ask, python_of
+from peers.figures import Row, as_json, markdown, multiples, remarks, sorted_rows, table, verdict
+from peers.roster import PEERS, RATES
+from rich.console import Console
+
+from delayq.throwaway import RedisServer, find_program
+
+PAGE = Path(__file__).resolve().parents[1] / "delayq" / "docs" / "performance.md"
+BEGIN, END = "<!-- peers -->\n", "<!-- /peers -->"
+WIDTH = 110
+"""Columns of the table where it goes to a file."""
+QUICKER = 10
+"""Through what the counts are divided for a look."""
+DELAYED, DELAYED_QUICKLY = 500, 100
+"""Messages of which is measured how late they come."""
+SCHEDULED = 6_250
+"""Messages that are due later when memory is measured; they fill hash tables to the same share as 100,000 do."""
+PAYLOAD = 64
+"""Bytes of the text of 62 characters as JSON has it."""
+
+
+class Bench:
+    """The works, each on an emptied server."""
+
+    def __init__(self, url: str, *, quick: bool) -> None:
+        """Measure at an address; quickly means with fewer messages, which is less exact."""
+        self.url = url
+        self.quick = quick
+        self.client = redis.Redis.from_url(url)
+
+    def measure(self, row: Row, work: str) -> None:
+        """Do one work and note what was found, or why nothing was."""
+        try:
+            self._measure(row, work)
+        except FailedError as error:
+            row.failures[work] = str(error)
+
+    def _measure(self, row: Row, work: str) -> None:
+        python, adapter = python_of(row.peer), ADAPTERS / f"{row.peer.name}_peer.py"
+        self.client.flushall()
+        if work in RATES:
+            n = row.peer.counts[RATES.index(work)] // (QUICKER if self.quick else 1)
+            row.rates[work].append(n / _number(ask(python, adapter, work, n, self.url), "seconds"))
+        elif work == "late":
+            n = DELAYED_QUICKLY if self.quick else DELAYED
+            row.late += _numbers(ask(python, adapter, work, n, self.url), "late", n)
+        else:
+            before = self.client.info("memory")["used_memory"]
+            ask(python, adapter, work, SCHEDULED, self.url)
+            row.bytes = (self.client.info("memory")["used_memory"] - before) / SCHEDULED - PAYLOAD
+
+
+def _number(answer: dict[str, Any], name: str) -> float:
+    value = answer.get(name)
+    if not isinstance(value, int | float) or value <= 0:
+        raise FailedError(f"no {name} in its answer {str(answer)[:80]}")
+    return float(value)
+
+
+def _numbers(answer: dict[str, Any], name: str, n: int) -> list[float]:
+    values = answer.get(name)
+    if not isinstance(values, list) or len(values) != n or not all(isinstance(value, int | float) for value in values):
+        raise FailedError(f"no {n} numbers {name} in its answer {str(answer)[:80]}")
+    return values
+
+
+def measure(bench: Bench, rows: list[Row], rounds: int, say: Callable[[str], None]) -> None:
+    """Measure all round by round, so that a slow minute hits them all; lateness and memory in the first only."""
+    for row in rows:
+        try:
+            python_of(row.peer)
+        except FailedError as error:
+            row.failures["setup"] = str(error)
+    for turn in range(rounds):
+        for row in (row for row in rows if "setup" not in row.failures):
+            for work in RATES if turn or not row.peer.delays else (*RATES, "late", "schedule"):
+                if work not in row.failures:  # what failed once is not waited for again
+                    say(f"round {turn + 1} of {rounds}: {row.peer.name}, {work}")
+                    bench.measure(row, work)
+
+
+def write_page(page: Path, text: str) -> None:
+    """Put a text between the marks of a page; `ValueError` where it has none."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{page.name} must have {BEGIN.strip()} and {END} after it")
+    page.write_text(f"{before}{begin}{text}\n{end}{after}")
+
+
+def read_options(words: list[str] | None) -> argparse.Namespace:
+    """Return the options, checked; ends with exit code 2 where they are wrong."""
+    made = parser("bench-peers", __doc__, rounds=3)
+    made.add_argument("--quick", action="store_true", help="one round with a tenth of the messages, for a look")
+    made.add_argument("--docs", action="store_true", help="put the table into the handbook")
+    options = made.parse_args(words)
+    if options.quick:
+        options.rounds = 1
+    if options.docs and (options.quick or options.only):
+        made.error("--docs takes a whole run, without --quick and --only")
+    if options.docs and not all(mark in PAGE.read_text() for mark in (BEGIN, END)):
+        made.error(f"{PAGE.name} must have {BEGIN.strip()} and {END} after it")
+    parts = [part.strip() for part in options.only.split(",")]
+    for part in parts:
+        if not any(part in peer.name for peer in PEERS):
+            made.error(f"no peer has {part!r} in its name: {', '.join(peer.name for peer in PEERS)}")
+    # Without delayq there is nothing to compare with.
+    options.peers = [peer for peer in PEERS if not peer.requirements or any(part in peer.name for part in parts)]
+    if find_program() is None:
+        made.error("needs a redis-server on PATH: it measures on one of its own")
+    return options
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, print, and return 1 if delayq missed a goal or could not be compared."""
+    options = read_options(words)
+    rows = [Row(peer) for peer in options.peers]
+    with RedisServer(tcp=True) as server:  # not every peer takes a unix socket
+        bench = Bench(server.url, quick=options.quick)
+        measure(bench, rows, options.rounds, lambda text: print(text, file=sys.stderr, flush=True))
+        setting = Setting.here(bench.client.info("server")["redis_version"], options.rounds)
+        bench.client.close()
+    rows, found = sorted_rows(rows), multiples(rows)
+    if options.json:
+        print(json.dumps({**setting._asdict(), **as_json(rows, found)}, indent=2))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
+        console.print(table(rows, f"{setting}{': a look, not to be judged by' if options.quick else ''}"))
+        for line in [*map(remarks, rows), verdict(found)]:
+            console.print(line)
+    if options.docs:
+        write_page(PAGE, markdown(rows, found, f"Measured by `make bench-peers` on {setting}."))
+    return 0 if found and all(one.met for one in found) and not rows[0].failures else 1
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)

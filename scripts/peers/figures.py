@@ -1,0 +1,140 @@
+"""What was measured, compared and laid out."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from measure.report import WIDTH, shown
+from peers.roster import RATES, Peer
+from rich.table import Table
+
+GOAL = 8.0
+"""delayq is to be so many times as fast as the best of its peers."""
+
+
+@dataclass
+class Row:
+    """What was measured of a peer: a rate a round, and of some works why there is nothing."""
+
+    peer: Peer
+    rates: dict[str, list[float]] = field(default_factory=lambda: {work: [] for work in RATES})
+    late: list[float] = field(default_factory=list)
+    bytes: float | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def median(self, work: str) -> float | None:
+        """The median rate of a work, None where there is none."""
+        return statistics.median(self.rates[work]) if self.rates[work] else None
+
+    def late_at(self, share: float) -> float | None:
+        """Milliseconds that this share of the delayed messages was late at most."""
+        return sorted(self.late)[min(int(len(self.late) * share), len(self.late) - 1)] if self.late else None
+
+
+class Multiple(NamedTuple):
+    """How many times as fast as the best of its peers delayq is."""
+
+    work: str
+    peer: str
+    value: float
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached."""
+        return self.value >= GOAL
+
+
+def multiples(rows: list[Row]) -> list[Multiple]:
+    """Compare delayq with the best of its peers round by round; who sends faster one by one is taken at that."""
+    own = next(row for row in rows if not row.peer.requirements)
+    found = []
+    for work, counted in (("bulk", ("send", "bulk")), ("consume", ("consume",))):
+        others = [
+            (median, row.peer.name, row.rates[each])
+            for row in rows
+            if row is not own
+            for each in counted
+            if (median := row.median(each)) is not None
+        ]
+        if others and own.rates[work]:
+            _, name, rates = max(others)
+            ratios = [mine / theirs for mine, theirs in zip(own.rates[work], rates, strict=False)]
+            found.append(Multiple(work, name, statistics.median(ratios)))
+    return found
+
+
+def sorted_rows(rows: list[Row]) -> list[Row]:
+    """Return delayq first, then its peers by the rate at which they consume."""
+    return sorted(rows, key=lambda row: (bool(row.peer.requirements), -(row.median("consume") or 0)))
+
+
+COLUMNS = ("", "version", "send/s", "in bulk/s", "consume/s", "late p50", "late p99", "bytes", "delivery")
+UNITS = ("", "", "", " ms", " ms", "")
+
+
+def table(rows: list[Row], title: str) -> Table:
+    """Return the figures as a table for the terminal."""
+    made = Table(*COLUMNS, title=title)
+    for row in rows:
+        made.add_row(*cells(row))
+    return made
+
+
+def cells(row: Row) -> list[str]:
+    """Return a row as texts, under `COLUMNS`."""
+    values = [*map(row.median, RATES), row.late_at(0.5), row.late_at(0.99), row.bytes]
+    texts = ["–" if value is None else shown(value, unit) for value, unit in zip(values, UNITS, strict=True)]
+    return [row.peer.name, row.peer.version, *texts, row.peer.delivery]
+
+
+def remarks(row: Row) -> str:
+    """Return what there is to know of a row in a line."""
+    failed = [f"{work} failed: {reason}" for work, reason in row.failures.items()]
+    return f"{row.peer.name}: {'; '.join([row.peer.remark, *failed])}."
+
+
+def verdict(found: list[Multiple]) -> str:
+    """Return the line that says how delayq compares."""
+    if not found:
+        return "Nothing to compare delayq with."
+    names = {"bulk": "sends in bulk", "consume": "consumes"}
+    parts = [f"{names[one.work]} {one.value:.1f} times as fast as the best ({one.peer})" for one in found]
+    missed = "" if all(one.met for one in found) else ": MISSED"
+    return f"delayq {' and '.join(parts)}; goal {GOAL:g} times{missed}."
+
+
+def markdown(rows: list[Row], found: list[Multiple], heading: str) -> str:
+    """Return the figures as the handbook shows them."""
+    lines = [
+        *textwrap.wrap(heading, WIDTH),
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        "|" + "---|" * len(COLUMNS),
+        *(f"| {' | '.join(cells(row))} |" for row in rows),
+        "",
+        *textwrap.wrap(verdict(found), WIDTH),
+        "",
+        *(line for row in rows for line in textwrap.wrap(f"- {remarks(row)}", WIDTH, subsequent_indent="  ")),
+    ]
+    return "\n".join(lines)
+
+
+def as_json(rows: list[Row], found: list[Multiple]) -> dict[str, Any]:
+    """Return all that was measured, as JSON holds it."""
+    peers = {
+        row.peer.name: {
+            "version": row.peer.version,
+            "delivery": row.peer.delivery,
+            "remark": row.peer.remark,
+            "rates": {work: {"median": row.median(work), "values": row.rates[work]} for work in RATES},
+            "late": {"p50": row.late_at(0.5), "p99": row.late_at(0.99)},
+            "bytes": row.bytes,
+            "failures": row.failures,
+        }
+        for row in rows
+    }
+    compared = {one.work: {"peer": one.peer, "multiple": one.value, "goal": GOAL, "met": one.met} for one in found}
+    return {"peers": peers, "multiples": compared}
