@@ -1,8 +1,9 @@
 """Depth: what sending and promotion with claims cost where 10 k, 1 M and 10 M messages are pending.
 
-Three queues stand on one server and take turns, so that a slow minute hits them all. What is pending is due at random
-over a month, and what is sent falls among it: as one call sends it, at one time; and scattered, each message at a time
-of its own, which is the hardest case for a sorted set and no cache helps with.
+Three queues stand on one server and take turns, so that a slow minute hits them all; it is a server of their own, since
+to empty it would take long. What is pending is due at random over a month, and what is sent falls among it: as one call
+sends it, at one time; and scattered, each message at a time of its own, which is the hardest case for a sorted set and
+no cache helps with.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from delayq import DelayQueue, NewMessage
 from delayq.calls import Call
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
 from measure.raw import BATCH, batches, claim_and_ack, new_ids, sending
-from measure.stand import TEXT, Stand, rate_of
+from measure.stand import TEXT, Stand, rate_of, throwaway_server
 
 MILLION = 1_000_000
 SHALLOW = 10_000
@@ -29,24 +30,27 @@ NEEDED = 6 << 30
 TURNS = 20
 MESSAGES = 5000
 """Messages of a turn: so few that they do not change how deep the shallow queue is by much."""
+SENDS = 1000
+"""Messages of a turn that are sent one by one."""
 MONTH = 30 * 86_400_000
 
 
 def depth(stand: Stand) -> Iterator[Reading]:
-    """Messages a second by `send_many`, its script, and the raw claim + ack loop, beside those at 10 k pending."""
+    """Messages a second sent, by the send script alone, and through the raw loop, beside those at 10 k pending."""
     reason = _left_out(stand)
     depths = [SHALLOW, stand.many(MILLION)] + ([] if reason else [10 * MILLION])
-    stand.empty()
-    queues = [_Pending(stand, n) for n in depths]
-    for turn in range(TURNS):
-        order = range(len(queues)) if turn % 2 else reversed(range(len(queues)))
-        rates = {at: queues[at].turn() for at in order}
-        for at, name in zip(range(1, len(queues)), NAMES, strict=False):
-            for kind, rate, shallow in zip(_Rates._fields, rates[at], rates[0], strict=True):
-                yield Reading(f"{kind}_{name}", rate, shallow)
-    for queue in queues:
-        queue.queue.close()
-    stand.empty()
+    with throwaway_server() as path:
+        own = Stand(path, stand.scale)
+        queues = [_Pending(own, n) for n in depths]
+        for turn in range(TURNS):
+            order = range(len(queues)) if turn % 2 else reversed(range(len(queues)))
+            rates = {at: queues[at].turn() for at in order}
+            for at, name in zip(range(1, len(queues)), NAMES, strict=False):
+                for kind, rate, shallow in zip(_Rates._fields, rates[at], rates[0], strict=True):
+                    yield Reading(f"{kind}_{name}", rate, shallow)
+        for queue in queues:
+            queue.queue.close()
+        own.close()
     if reason:
         raise LeftOut(f"10 M pending: {reason}")
 
@@ -55,6 +59,7 @@ class _Rates(NamedTuple):
     """Messages a second of one turn."""
 
     send: float
+    send_many: float
     scattered: float
     raw: float
     claim: float
@@ -75,8 +80,8 @@ class _Pending:
     def turn(self) -> _Rates:
         """Send and consume some, and leave the queue as it was."""
         (due,), dues = self._dues(1), self._dues(MESSAGES)
-        send, scattered = self._send([due] * MESSAGES), self._send(dues)
-        return _Rates(send, scattered, self._send_raw(), self._claim())
+        many, scattered = self._send_many([due] * MESSAGES), self._send_many(dues)
+        return _Rates(self._send(), many, scattered, self._send_raw(), self._claim())
 
     def _dues(self, n: int) -> list[int]:
         return [self._now + MONTH + self._random.randrange(MONTH) for _ in range(n)]
@@ -84,7 +89,14 @@ class _Pending:
     def _sending(self, ids: list[str] | None = None) -> Call[str]:
         return sending(self._calls, [f"@{due}" for due in self._dues(BATCH)], ids)
 
-    def _send(self, dues: list[int]) -> float:
+    def _send(self) -> float:
+        times = [datetime.fromtimestamp(due / 1000, UTC) for due in self._dues(SENDS)]
+        sent: list[str] = []
+        rate = rate_of(SENDS, lambda: sent.extend(self.queue.send_schedule_msg(TEXT, at).id for at in times))
+        self._cancel(sent)
+        return rate
+
+    def _send_many(self, dues: list[int]) -> float:
         messages = [NewMessage(TEXT, at=datetime.fromtimestamp(due / 1000, UTC)) for due in dues]
         sent: list[str] = []
         rate = rate_of(MESSAGES, lambda: sent.extend(self.queue.send_many(messages).ids))
@@ -125,7 +137,8 @@ def measurements() -> list[Measurement]:
     for name, title in NAMES.items():
         goal = at_least(0.8, shallow) if name == "10m" else None
         figures += [
-            Figure(f"send_{name}", f"`send_many`, {title} pending", goal, beside=shallow),
+            Figure(f"send_{name}", f"send one by one, {title} pending", goal, beside=shallow),
+            Figure(f"send_many_{name}", f"`send_many`, {title} pending", goal, beside=shallow),
             Figure(f"scattered_{name}", f"`send_many`, scattered, {title} pending", beside=shallow),
             Figure(f"raw_{name}", f"send script alone, scattered, {title} pending", beside=shallow),
             Figure(f"claim_{name}", f"promote, claim and ack, {title} pending", goal, beside=shallow),

@@ -27,7 +27,7 @@ SHORT = {
     "lateness at 10,000 due/s: p50; p99": ("lateness_10000_p50", "lateness_10000_p99"),
     "memory of a pending message beside its payload, 1 M": ("memory",),
     "1 M due at once: longest script; another client's PING p99": ("longest_script", "ping"),
-    "10 M pending: `send_many`; promote, claim and ack": ("send_10m", "claim_10m"),
+    "10 M pending: send; `send_many`; promote, claim and ack": ("send_10m", "send_many_10m", "claim_10m"),
     "`import delayq`; `delayq --help`": ("import", "help"),
 }
 """The rows of the short table, and the figures of each."""

@@ -49,7 +49,7 @@ def test_the_short_table_puts_what_belongs_together_into_a_row():
     ]
     text = report.short_table(Results(figures, {"depth": "10 M pending: no room"}, {}), SETTING)
     assert "| lateness at 1,000 due/s: p50; p99; early | 0.8 ms; 1.5 ms |  | ≤ 1 ms; ≤ 5 ms |" in text
-    assert "| 10 M pending: `send_many`; promote, claim and ack | left out |  |  |" in text
+    assert "| 10 M pending: send; `send_many`; promote, claim and ack | left out |  |  |" in text
     assert "Left out: 10 M pending: no room." in " ".join(text.splitlines())
 
 
