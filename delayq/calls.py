@@ -45,7 +45,7 @@ T = TypeVar("T")
 Argument = str | bytes | int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call(Generic[T]):
     """A script to run: what goes out, and how the answer is read. Slot and sequence are the executor's to add."""
 
@@ -126,14 +126,14 @@ class Calls:
         The run ledger adds up under `run`, if that is given, what became of them.
         """
         if len(messages) == 1 and not isinstance(messages, OutgoingTable):
-            rows: list[Argument] = [5, *messages[0]]
+            rows: list[Argument] = ["5", *messages[0]]
         else:
             table = messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
             stride = 5 if any(table.headers) else 4
             rows = [stride] * (1 + stride * len(table.ids))
             for at in range(stride):
                 rows[1 + at :: stride] = table[at]
-        return self._call("send", [self._now, "1" if replace else "0", max_length or 0, run, *rows], digits)
+        return self._call("send", [self._now, "1" if replace else "0", max_length or "0", run, *rows], digits)
 
     def pending_to_ready(self, limit: int = MOST_IDS) -> Call[Promoted]:
         """Move due messages to ready."""

@@ -8,14 +8,10 @@ again, it executes once.
 from __future__ import annotations
 
 import logging
-import os
 import random
 import re
-import secrets
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
@@ -37,6 +33,7 @@ from delayq.clock import monotonic
 from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
 from delayq.operation import Pause
 from delayq.script import Script
+from delayq.slots import Slots
 
 log = logging.getLogger("delayq.executor")
 
@@ -58,21 +55,24 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two tries, less up to half of it: a server that is back is noticed within a second."""
 
 
-@dataclass(slots=True)
 class Transmission:
     """One request as it goes over the wire."""
 
-    request: Request
-    packed: bytes
-    slot: tuple[str, int] | None
     answer: Any = None
-    open: bool = True
-    doubtful: bool = False
+    open = True
+    doubtful = False
     """Whether it was sent once without an answer, so that it may have been carried out."""
-    to: Address | None = None
-    """The node of a cluster it is meant for, whatever its key."""
     met: Address | None = None
     """The node of a cluster it was sent to last."""
+
+    def __init__(
+        self, request: Request, packed: bytes, slot: tuple[str, int] | None, *, to: Address | None = None
+    ) -> None:
+        """Send `request` as `packed`, under a slot if it is to be carried out once, to a node of a cluster if given."""
+        self.request = request
+        self.packed = packed
+        self.slot = slot
+        self.to = to
 
     @property
     def name(self) -> str:
@@ -101,35 +101,13 @@ class Exchange(NamedTuple):
 Talk = Generator[Exchange | Pause, "list[Any] | Exception | None", list[Any]]
 
 
-@dataclass(slots=True)
-class _Slots:
-    """The call slots of this process: one call in flight each, taken and given back around every call."""
-
-    client: str = ""
-    pid: int = 0
-    free: list[tuple[str, int]] = field(default_factory=list)
-    names: Iterator[str] = field(default_factory=lambda: iter(()))
-
-    def take(self) -> tuple[str, int]:
-        if self.pid != os.getpid():  # a fork must not answer in its parent's name
-            client = secrets.token_hex(6)
-            # Threads that come here together each make names of their own: two calls must never share a slot.
-            self.client, self.free, self.names = client, [], map(f"{client}.%d".__mod__, count(1))
-            self.pid = os.getpid()
-        try:
-            slot, sequence = self.free.pop()
-        except IndexError:
-            return next(self.names), 1
-        return slot, sequence + 1
-
-
 class Conversation:
     """What both executors share: slots, packing, and the conversation with its retries."""
 
     def __init__(self, *, deadline: float) -> None:
         """Try for `deadline` seconds where Redis does not answer."""
         self.deadline = deadline
-        self._slots = _Slots()
+        self._slots = Slots()
         self._heads: dict[tuple[Script, tuple[str, ...]], tuple[int, bytes]] = {}
 
     @property
@@ -194,7 +172,7 @@ class Conversation:
             pause = min(2 * pause, _LONGEST_PAUSE)
         if patience and pause > _FIRST_PAUSE and not waiting:
             log.info("Redis answers again")
-        self._slots.free.extend(one.slot for one in sent if one.slot)
+        self._slots.free.extend([one.slot for one in sent if one.slot])
         return [_result(one) for one in sent]
 
 

@@ -149,7 +149,10 @@ class AsyncExecutor(_Client):
 
 
 def _trouble(answers: list[Any]) -> DelayqError | None:
-    return next((answer for answer in answers if isinstance(answer, DelayqError)), None)
+    for answer in answers:
+        if isinstance(answer, DelayqError):
+            return answer
+    return None
 
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:

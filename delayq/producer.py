@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
@@ -82,8 +82,7 @@ class NewMessage(Generic[T]):
     headers: Mapping[str, str] | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """What became of one send: the message's id, and whether this call stored it."""
 
     id: str

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from delayq.calls import Outgoing
-from delayq.conversation import _Slots
+from delayq.slots import Slots
 
 
 def message(id):
@@ -21,28 +21,28 @@ def stored(client, calls):
 
 
 def test_a_slot_is_used_again_with_the_next_sequence():
-    slots = _Slots()
+    slots = Slots()
     slot, first = slots.take()
     slots.free.append((slot, first))
     assert slots.take() == (slot, first + 1)
 
 
 def test_calls_in_flight_have_slots_of_their_own():
-    slots = _Slots()
+    slots = Slots()
     taken = [slots.take() for _ in range(5)]
     assert len({slot for slot, _ in taken}) == 5
     assert {sequence for _, sequence in taken} == {1}
 
 
 def test_two_processes_have_different_names():
-    assert _Slots().take()[0] != _Slots().take()[0]
+    assert Slots().take()[0] != Slots().take()[0]
 
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_threads_that_begin_together_never_share_a_slot(attempt):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    slots, taken, ready = _Slots(), [], threading.Barrier(8)
+    slots, taken, ready = Slots(), [], threading.Barrier(8)
 
     def take():
         ready.wait()
@@ -63,8 +63,8 @@ def test_threads_that_begin_together_never_share_a_slot(attempt):
 def test_a_fork_gets_a_name_of_its_own_and_does_not_go_on_with_its_parents_slots():
     program = """
 import os
-from delayq.conversation import _Slots
-slots = _Slots()
+from delayq.slots import Slots
+slots = Slots()
 mine = slots.take()
 slots.free.append(mine)
 read, write = os.pipe()

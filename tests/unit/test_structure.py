@@ -20,7 +20,9 @@ LONGEST = 320
 
 LEVELS = {
     # words
-    **dict.fromkeys(["errors", "states", "twins", "ids", "clock", "keys", "backoff", "codec", "config", "outcomes"], 0),
+    **dict.fromkeys(
+        ["errors", "states", "twins", "ids", "clock", "keys", "backoff", "codec", "config", "outcomes", "slots"], 0
+    ),
     "script": 1,
     **dict.fromkeys(["answers", "calls", "operation"], 2),
     # decisions and operations
