@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from delayq import DelayQueue, State
@@ -24,8 +25,8 @@ from measure.stand import QUEUE, TEXT, Stand
 
 MESSAGES = 1_000_000
 DRAINED = 100_000
-SLOW = 200
-"""Microseconds from which on a command is in the SLOWLOG."""
+SLOWLOG = {"slowlog-log-slower-than": 200, "slowlog-max-len": 100_000}
+"""Microseconds from which on a command is logged, and how many are."""
 PAGES = 50
 """Pages of each structure that a deep look reads here: whole, it takes some twenty seconds a million."""
 PATIENCE = 120
@@ -35,14 +36,11 @@ def backlog(stand: Stand) -> Iterator[Reading]:
     """Milliseconds of the longest script, and another client's PING while a consumer drains the backlog."""
     n = stand.many(MESSAGES)
     stand.fill(n, 0)
-    stand.client.config_set("slowlog-log-slower-than", SLOW)
-    stand.client.config_set("slowlog-max-len", 100_000)
-    stand.client.slowlog_reset()
-    with pings(stand.path) as waited:
-        _drain(stand, stand.many(DRAINED))
-    _look(stand)
-    _settle_many(stand)
-    longest = _longest(stand)
+    with _slowlog(stand) as longest:
+        with pings(stand.path) as waited:
+            _drain(stand, stand.many(DRAINED))
+        _look(stand)
+        _settle_many(stand)
     first, *_ = slowest = sorted(longest, key=lambda name: -longest[name])
     note = ", ".join(f"{name} {longest[name]:.1f}" for name in slowest[:3])
     yield Reading("longest_script", longest[first], note=note)
@@ -129,16 +127,24 @@ def _dead(stand: Stand) -> list[str]:
     return [entry.decode() for entry in stand.client.zrange(stand.calls.keys.dead, 0, DEAD_AT_ONCE - 1)]
 
 
-def _longest(stand: Stand) -> dict[str, float]:
-    """Return the longest run of each script in milliseconds, of those that are in the SLOWLOG."""
-    known = {script(name).sha: name for name in names()}
+@contextmanager
+def _slowlog(stand: Stand) -> Iterator[dict[str, float]]:
+    """Log slow commands meanwhile; afterwards the dictionary has the longest run of each script in milliseconds."""
+    before = {name: stand.client.config_get(name)[name] for name in SLOWLOG}
+    for name, value in SLOWLOG.items():
+        stand.client.config_set(name, value)
+    stand.client.slowlog_reset()
     longest: dict[str, float] = {}
-    for entry in stand.client.slowlog_get(100_000):
+    yield longest
+    known = {script(name).sha: name for name in names()}
+    for entry in stand.client.slowlog_get(SLOWLOG["slowlog-max-len"]):
         words = entry["command"].split(b" ", 2)
         if words[0].upper() == b"EVALSHA" and words[1] in known:
             name, took = known[words[1]], entry["duration"] / 1000
             longest[name] = max(longest.get(name, 0.0), took)
-    return longest
+    for name, value in before.items():
+        stand.client.config_set(name, value)
+    stand.client.slowlog_reset()  # it takes memory, and what is measured next may be that
 
 
 def measurements() -> list[Measurement]:
