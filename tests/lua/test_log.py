@@ -222,5 +222,6 @@ def test_a_log_that_is_switched_off_is_kept_and_goes_on_later(executor):
 def test_a_foreign_key_in_the_place_of_one_that_is_off_is_nobodys_business(executor, part):
     plant(executor, LEASED + PENDING.but(pending={"p": 5}, messages={"p": "P"}))
     executor.client.set(getattr(KEYS, part), "a text")
-    assert deliver(executor, calls.ack([Receipt("a", T - 7)])) == "1"
+    assert deliver(executor, calls.release([Receipt("p", T - 7)])) == "0"
+    assert deliver(executor, calls.ack([Receipt("a", T - 7)]), sequence=2) == "1"
     assert executor.client.get(getattr(KEYS, part)) == b"a text"
