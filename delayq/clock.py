@@ -11,8 +11,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from time import CLOCK_MONOTONIC, clock_gettime
 
-import durationpy
-
 from delayq.errors import ConfigurationError, shown
 
 Duration = timedelta | int | float | str
@@ -45,6 +43,8 @@ def milliseconds(value: Duration, name: str = "duration", *, least: int = 0, mos
 
 
 def _parse(text: str, name: str) -> float:
+    import durationpy  # which takes its time to load, and most durations are numbers
+
     if not _TEXT.fullmatch(text):
         raise ConfigurationError(f"{name} must look like '1h30m', '45s' or '7d', not {shown(text)}")
     try:

@@ -10,7 +10,10 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 MOST_IDS = 1000
 """Ids one call may carry: a few milliseconds of the server's time, well within what Lua can unpack."""
@@ -35,8 +38,8 @@ class Script:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of all scripts."""
-    folder = files("delayq").joinpath("lua").iterdir()
-    return tuple(sorted(path.name.removesuffix(".lua") for path in folder if path.name.endswith(".lua")))
+    found = (path.name for path in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua")))
 
 
 @cache
@@ -51,8 +54,14 @@ def script(name: str) -> Script:
     return Script(name, text, sha, parts, header["ARGV"].startswith("slot, sequence"))
 
 
+def _folder() -> Traversable:
+    from importlib.resources import files  # a tenth of `import delayq`, which reads no script
+
+    return files("delayq").joinpath("lua")
+
+
 def _read(path: str) -> str:
-    return files("delayq").joinpath("lua", path).read_text()
+    return _folder().joinpath(path).read_text()
 
 
 def _header(source: str) -> dict[str, str]:
