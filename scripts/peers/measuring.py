@@ -20,6 +20,7 @@ import asyncio
 import functools
 import json
 import logging
+import math
 import os
 import sys
 import threading
@@ -137,7 +138,7 @@ def _announce(peer: Peer, n: int) -> int:
 
 def _late(n: int) -> dict[str, Any]:
     came = {text: at for at, text in reversed(_arrivals)}
-    ready = came.pop(TEXT)
+    ready = came.pop(TEXT, math.inf)
     dues = {float(text): at for text, at in came.items()}
     if len(dues) != n:
         give_up(f"{len(dues)} of {n} delayed messages came, some of them twice")

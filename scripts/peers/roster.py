@@ -41,14 +41,14 @@ PEERS = (
     Peer(
         "rq",
         ("rq==3.0.0", *REDIS),
-        (5_000, 10_000, 1_000),
+        (5_000, 20_000, 1_000),
         "at most once",
         "`SimpleWorker`: one job at a time (its usual worker forks for each job, which is slower); a job whose worker "
         "died fails; bulk: `enqueue_many`",
     ),
     Peer(
         "arq",
-        ("arq==0.28.0", "hiredis==3.5.0", UVLOOP),
+        ("arq==0.28.0", "redis==5.3.1", "hiredis==3.5.0", UVLOOP),
         (5_000, 5_000, 500),
         "at least once",
         "asyncio, `max_jobs=10`; takes 100 jobs each 0.5 s (`poll_delay` as it is by default); no bulk: one by one",
@@ -71,7 +71,7 @@ PEERS = (
     Peer(
         "docket",
         ("pydocket==0.27.0", *REDIS, UVLOOP),
-        (2_000, 10_000, 300),
+        (2_000, 15_000, 300),
         "at least once",
         "asyncio, `concurrency=10`, `execution_ttl=0`, checks each 100 ms whether one of ten places is free; bulk: "
         "`add_many`",
@@ -79,7 +79,7 @@ PEERS = (
     Peer(
         "bullmq",
         ("bullmq==3.4.4", *OLDER_REDIS, UVLOOP),
-        (4_000, 15_000, 3_000),
+        (4_000, 20_000, 3_000),
         "at least once",
         "BullMQ for Python, asyncio, `concurrency=10`; bulk: `addBulk` of 1,000; on redis-py 7, as the socket timeout "
         "of 5 s that 8 brings cuts off its wait for messages",
@@ -94,8 +94,8 @@ PEERS = (
     ),
     Peer(
         "streaq",
-        ("streaq==7.2.0", "hiredis==3.5.0", UVLOOP),
-        (3_000, 10_000, 2_000),
+        ("streaq==7.2.0", "coredis==6.9.0", UVLOOP),
+        (3_000, 20_000, 2_000),
         "at least once",
         "asyncio, `concurrency=10`; bulk: `enqueue_many` of 1,000",
     ),
