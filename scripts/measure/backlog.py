@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from delayq import DelayQueue, State
+from delayq import CancelOutcome, DelayQueue, State
 from delayq.calls import Call, Calls, Failure, Receipt, Rejection
 from delayq.dead_letter import SLICE as DEAD_AT_ONCE
 from delayq.message import COLLECTED_AT_ONCE
@@ -62,8 +62,7 @@ def _drain(stand: Stand, n: int) -> None:
             for message in queue.list("pending", limit=10).messages:
                 queue.reschedule(message.id, "1h")
                 queue.get(message.id)
-                queue.cancel(message.id)
-                sent -= 1
+                sent -= queue.cancel(message.id) is CancelOutcome.CANCELLED
             for state in State:
                 queue.list(state, limit=1000)
             queue.stats()
