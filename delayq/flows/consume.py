@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator
 from typing import Any
 
-from delayq.answers import Claimed, Collected, Promoted
+from delayq.answers import Claimed, Collected, Expired, Promoted
 from delayq.errors import DelayqError
 from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.held import Held
@@ -138,7 +138,7 @@ class Consumption:
         freed = min(len(self.owed), MOST_IDS) if plan else 0
         late = self._deadline_at is not None and self._deadline_at <= self._now
         if late:
-            plan.append((calls.unack_to_retry(), _nothing))
+            plan.append((calls.unack_to_retry(), self._expired))
         if self._collect_at <= self._now:
             plan.append((self._tools.collect(), self._collected))
         plan.append((calls.pending_to_ready(), self._look))
@@ -203,8 +203,8 @@ class Consumption:
         if promoted.garbage:
             self._collect_at = self._now
         # A burst waits for what comes back within a tick, such as a message nacked without a delay. It looks once more
-        # after it has settled: where the server had to be taught a script first, this promotion came before that.
-        # Where a test has stopped the clock, nothing comes back.
+        # after it has settled or expired something: where the server had to be taught a script first, this promotion
+        # came before that. Where a test has stopped the clock, nothing comes back.
         stopped = promoted.now == self._server_now and self._asked_at - self._looked_at > MOVES_WITHIN
         self._server_now, self._looked_at = promoted.now, self._now
         soon = self._now + self._tick
@@ -227,6 +227,5 @@ class Consumption:
         self._expecting = claimed.left > 0
         self._drained = self._drained and not claimed.left
 
-
-def _nothing(_: Any) -> None:
-    """Read an answer that the promotion after it tells better."""
+    def _expired(self, expired: Expired) -> None:
+        self._settling |= expired.retried + expired.spent > 0

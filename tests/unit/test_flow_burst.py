@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayq.answers import Collected
+from delayq.answers import Collected, Expired
 from delayq.errors import ServerError
 from delayq.verdict import Verdict
 from tests.support.flow import Play, claimed, promoted
@@ -144,6 +144,19 @@ def test_where_the_clock_stands_still_it_does_not_wait_for_what_cannot_come_back
             break
         play.wake()
     assert play.ended
+
+
+def test_what_a_server_moved_after_its_promotion_is_not_left_behind_where_its_clock_stands_still():
+    play = Play(burst=True, tick=1)
+    play.frozen = True
+    play.wake()
+    play.answer(pending_to_ready=promoted(next_deadline=play.server(play.now)))
+    play.wake(after=0.1)
+    play.answer(unack_to_retry=Expired(1, 0, -1), pending_to_ready=promoted(next_deadline=play.server(play.now)))
+    assert not play.ended
+    play.wake()
+    play.answer(pending_to_ready=promoted(waiting=1), ready_to_unack=claimed("a"))
+    assert play.held == ["a"]
 
 
 def test_an_error_is_no_end():
