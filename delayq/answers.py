@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from delayq.errors import NotReplicatedError, OutcomeUnknown
 
 
-class Delivery(NamedTuple):
-    """A message as it was claimed; `due` in milliseconds since 1970."""
+class Delivery(msgspec.Struct, gc=False):
+    """A message as it was claimed; `due` in milliseconds since 1970.
+
+    There may be many at a time, so they are no concern of the garbage collector's: they refer to nothing.
+    """
 
     id: str
     token: int
@@ -172,23 +177,17 @@ def integers(answer: bytes) -> tuple[int, ...]:
 def read_claimed(answer: list[Any]) -> Claimed:
     """Return what `ready_to_unack` brought."""
     now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers = answer
-    return Claimed(
-        now,
-        deadline,
-        left,
-        list(
-            map(
-                Delivery,
-                map(bytes.decode, ids),
-                map(int, tokens),
-                payloads,
-                [int(left or 0) for left in retries],
-                map(int, dues),
-                map(int, attempts),
-                [top or b"" for top in headers] or [b""] * len(ids),
-            )
-        ),
+    deliveries = map(
+        Delivery,
+        map(bytes.decode, ids),
+        map(int, tokens),
+        payloads,
+        [int(left or 0) for left in retries],
+        map(int, dues),
+        map(int, attempts),
+        [top or b"" for top in headers] or [b""] * len(ids),
     )
+    return Claimed(now, deadline, left, list(deliveries))
 
 
 def read_counted(answer: list[Any]) -> Counted:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq.answers import (
@@ -315,4 +316,4 @@ def preload() -> list[Command[bool]]:
 
 
 def _flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:
-    return [argument for row in rows for argument in row]
+    return [*chain.from_iterable(rows)]

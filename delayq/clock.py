@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from time import CLOCK_MONOTONIC, clock_gettime
 
 from delayq.errors import ConfigurationError, shown
@@ -71,13 +73,11 @@ def moment(milliseconds_since_1970: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds_since_1970)
 
 
-def monotonic() -> float:
-    """Return the seconds by which waits and local deadlines are measured.
+monotonic: Callable[[], float] = partial(clock_gettime, CLOCK_MONOTONIC)
+"""Returns the seconds by which waits and local deadlines are measured.
 
-    Not `time.monotonic`: a test that freezes the clock stops that too, and no wait would end.
-    """
-    return clock_gettime(CLOCK_MONOTONIC)
-
+Not `time.monotonic`: a test that freezes the clock stops that too, and no wait would end.
+"""
 
 _LAST_YEAR = 2199
 LATEST = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) - 1

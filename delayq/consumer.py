@@ -8,16 +8,18 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from delayq.clock import Duration, milliseconds, monotonic
-from delayq.config import QueueOptions
+from delayq.config import QueueOptions, whole
 from delayq.drive import AsyncDriver, ThreadDriver
 from delayq.errors import ConfigurationError, NoCallbackError, shown
 from delayq.face import AsyncFace, BlockingFace
 from delayq.flows.consume import Consumption
-from delayq.message import AsyncMessage, Message, Tools
+from delayq.message import Tools
+from delayq.script import MOST_IDS
 from delayq.twins import twin
+from delayq.workbench import Callback
 
 if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor
@@ -26,6 +28,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("delayq.consumer")
+
+_MISSING: Any = object()
 
 SIGNALS_WITHIN = 0.5
 """Seconds within which a signal is heeded: of one that comes just when the main thread begins to wait, or that another
@@ -39,14 +43,14 @@ class Consuming:
         self,
         executor: Executor,
         tools: Tools,
-        callback: Callable[[Message[Any]], object],
+        callback: Callback,
         name: str,
         *,
         burst: bool,
         known: Callable[[Consuming], None],
     ) -> None:
         """Start consuming in a thread; made `known` before, since a callback may ask for it at once."""
-        flow = Consumption(tools, holder=executor.client_name, burst=burst)
+        flow = Consumption(tools, holder=executor.client_name, batch=callback.batch, burst=burst)
         self._driver = ThreadDriver(flow, executor, tools, callback, name)
         self._grace = tools.settings.grace / 1000
         self._pid = os.getpid()
@@ -100,13 +104,13 @@ class AsyncConsuming:
         self,
         executor: AsyncExecutor,
         tools: Tools,
-        callback: Callable[[AsyncMessage[Any]], object],
+        callback: Callback,
         name: str,
         *,
         burst: bool,
     ) -> None:
         """Start consuming in a task."""
-        flow = Consumption(tools, holder=executor.client_name, burst=burst)
+        flow = Consumption(tools, holder=executor.client_name, batch=callback.batch, burst=burst)
         self._driver = AsyncDriver(flow, executor, tools, callback, name)
         self._grace = tools.settings.grace / 1000
         self._task = asyncio.get_running_loop().create_task(self._driver.run(), name=name)
@@ -135,7 +139,7 @@ class _Registers:
     """Holds the callback of a queue."""
 
     name: str
-    _callback: Any = None
+    _callback: Callback | None = None
     _awaits = False
 
     def callback(self, function: F) -> F:
@@ -144,14 +148,38 @@ class _Registers:
         It gets a message. Returning acknowledges it; `False` or an exception takes one retry; raising `Retry`,
         `Reject` or `Discard` says more. A queue has one callback, and the last one registered counts.
         """
-        if not callable(function):
-            raise ConfigurationError(f"callback must be callable, not {shown(function)}")
-        if not self._awaits and inspect.iscoroutinefunction(function):
-            raise ConfigurationError("callback is a coroutine function: those are for an AsyncDelayQueue")
-        self._callback = function
+        self._register(function, "callback", None)
         return function
 
-    def _found_callback(self) -> Any:
+    @overload
+    def batch_callback(self, function: F, *, most: int = 100) -> F: ...
+    @overload
+    def batch_callback(self, *, most: int = 100) -> Callable[[F], F]: ...
+    def batch_callback(self, function: Any = _MISSING, *, most: int = 100) -> Any:
+        """Register the function that processes messages in batches, as a decorator or by a call; see `callback`.
+
+        It gets a list of 1 to `most` messages (up to 1000): those that are there, for nothing waits for a batch to
+        fill up. Returning acknowledges all that were not settled by hand; `False` or an exception takes one retry
+        from each, and `Retry`, `Reject` or `Discard` is about all. A list with an entry for each message judges each
+        by its entry as by the result of a callback, where an exception counts as raised. `concurrency` is the number
+        of batches at a time.
+        """
+        most = whole(most, "most", 1, MOST_IDS)
+
+        def register(function: F) -> F:
+            self._register(function, "batch_callback", most)
+            return function
+
+        return register if function is _MISSING else register(function)
+
+    def _register(self, function: Any, name: str, most: int | None) -> None:
+        if not callable(function):
+            raise ConfigurationError(f"{name} must be callable, not {shown(function)}")
+        if not self._awaits and inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{name} is a coroutine function: those are for an AsyncDelayQueue")
+        self._callback = Callback(function, most)
+
+    def _found_callback(self) -> Callback:
         if self._callback is None:
             raise NoCallbackError(f"queue {self.name} has no callback: register one with @queue.callback")
         return self._callback

@@ -2,25 +2,25 @@
 
 Callbacks run in workers: threads, or tasks of the event loop. A completion or a wake-up rings a bell, which ends the
 flow's wait; completions that come while a round trip is under way are taken in together.
+
+Of the workers that have nothing to do one is called when there is something, and it calls the next if it leaves some:
+so quick callbacks wake no more workers than they need.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
-from collections.abc import Callable
 from inspect import isawaitable
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from delayq.clock import monotonic
-from delayq.errors import UndecodableError
 from delayq.flow import Abandon, Event, Recall, Start, Turn, Wait
 from delayq.flows.consume import Consumption
 from delayq.message import AsyncMessage, Holding, Message, Tools
-from delayq.verdict import Completion, Verdict, judge
 from delayq.wakeup import AsyncListener, Listener
+from delayq.workbench import Callback, Workbench
 
 if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor
@@ -43,22 +43,21 @@ class _Stopping:
 class ThreadDriver:
     """Drives a consumer with threads: one for the flow, and up to `concurrency` workers, made when needed."""
 
-    def __init__(
-        self, flow: Consumption, executor: Executor, tools: Tools, callback: Callable[[Message[Any]], object], name: str
-    ) -> None:
+    def __init__(self, flow: Consumption, executor: Executor, tools: Tools, callback: Callback, name: str) -> None:
         """Run `callback` on what `flow` claims."""
         self._flow = flow
         self._executor = executor
         self._tools = tools
-        self._callback = callback
         self._name = name
         self._stopping = _Stopping()
+        self._bench = Workbench(callback, Message, tools, executor)
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
         self._signalled = False
-        self._backlog: SimpleQueue[Holding | None] = SimpleQueue()
-        self._completions: deque[Completion] = deque()
-        self._workers: list[threading.Thread] = []
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._called = False
+        self._ended = False
+        self._workers: set[threading.Thread] = set()
         self._made = 0
         self._recalled: list[Holding] = []
         self._recalling = threading.RLock()  # a signal's handler may stop while its own thread is doing so
@@ -67,7 +66,7 @@ class ThreadDriver:
         """Stop within `grace` seconds; harmless when stopped already, and from inside a callback."""
         self._stopping.within(grace)
         with self._recalling:
-            self._recall()  # at once: the flow may be busy, and none of these is to start meanwhile
+            self._bench.recall(self._recalled)  # at once: the flow may be busy, and none is to start meanwhile
         self._ring()
 
     def is_worker(self, thread: threading.Thread) -> bool:
@@ -91,10 +90,10 @@ class ThreadDriver:
                     self._wait(step.seconds)
                 elif isinstance(step, Recall):
                     with self._recalling:
-                        self._recall()
+                        self._bench.recall(self._recalled)
                         event.recalled, self._recalled = self._recalled, []
                 event.now = monotonic()
-                event.completions = self._take()
+                event.completions = self._bench.clear()
                 if self._signalled:  # not swapped: the listener's thread may set it meanwhile
                     self._signalled, event.signalled = False, True
                 event.stop_at = self._stopping.at
@@ -103,23 +102,24 @@ class ThreadDriver:
             return
         finally:
             listener.close()
-            for _ in self._workers:
-                self._backlog.put(None)
+            self._ended = True
+            for _ in list(self._workers):
+                self._calls.put(None)
 
     def _start(self, holdings: list[Holding]) -> None:
-        for holding in holdings:
-            self._backlog.put(holding)
+        self._bench.lay(holdings)
         held = self._flow.held
         wanted = min(self._tools.settings.concurrency, len(held.holdings)) + held.given_up
         while self._made < wanted:
             self._made += 1
             name = f"{self._name}-{self._made}"
             worker = threading.Thread(target=self._work, name=name, daemon=True)
-            self._workers.append(worker)
+            self._workers.add(worker)
             worker.start()
+        self._call()
 
     def _wait(self, seconds: float) -> None:
-        waiting = seconds > 0 and not self._completions
+        waiting = seconds > 0 and not self._bench.finished
         try:
             self._bell.get(block=waiting, timeout=seconds if waiting else None)
         except Empty:
@@ -135,78 +135,59 @@ class ThreadDriver:
         self._signalled = True
         self._ring()
 
-    def _take(self) -> list[Completion]:
-        taken = []
-        while self._completions:
-            taken.append(self._completions.popleft())
-        return taken
-
-    def _recall(self) -> None:
-        while True:
-            try:
-                holding = self._backlog.get_nowait()
-            except Empty:
-                return
-            if holding is None:  # the end, which is for a worker
-                self._backlog.put(None)
-                return
-            self._recalled.append(holding)
+    def _call(self) -> None:
+        """Call a worker, unless one is on its way."""
+        if self._bench.waiting and not self._called:
+            self._called = True
+            self._calls.put(None)
 
     def _work(self) -> None:
-        while (holding := self._backlog.get()) is not None:
-            self._completions.append(self._process(holding))
+        bench = self._bench
+        while not self._ended:
+            taken = bench.take()
+            if taken is None:
+                self._calls.get()
+                self._called = False
+                continue
+            self._call()
+            batch, holdings, given = taken
+            if given is not None:
+                result: object = None
+                failure: BaseException | None = None
+                try:
+                    result = bench.function(given)
+                except BaseException as error:  # noqa: BLE001 - whatever a callback raises costs one retry only
+                    failure = error
+                bench.put_back(batch, holdings, result, failure)
             self._ring()
-            if not holding.conclude():  # given up: another worker has taken this one's place
-                self._workers.remove(threading.current_thread())
+            if not batch.conclude():  # given up: another worker has taken this one's place
+                self._workers.discard(threading.current_thread())
                 return
-
-    def _process(self, holding: Holding) -> Completion:
-        if holding.lost:
-            return Completion(holding, Verdict.NOTHING)
-        holding.started = began = monotonic()
-        result: object = None
-        failure: BaseException | None = None
-        try:
-            message: Message[Any] = Message(holding, self._tools, self._executor)
-        except UndecodableError as error:
-            return Completion(holding, Verdict.REJECT, str(error))
-        try:
-            result = self._callback(message)
-        except BaseException as error:  # noqa: BLE001 - whatever a callback raises costs its message one retry only
-            failure = error
-        return Completion(holding, *judge(holding, result, failure), monotonic() - began)
 
 
 class AsyncDriver:
     """Drives a consumer with asyncio: the flow in one task, callbacks in up to `concurrency` tasks."""
 
-    def __init__(
-        self,
-        flow: Consumption,
-        executor: AsyncExecutor,
-        tools: Tools,
-        callback: Callable[[AsyncMessage[Any]], object],
-        name: str,
-    ) -> None:
+    def __init__(self, flow: Consumption, executor: AsyncExecutor, tools: Tools, callback: Callback, name: str) -> None:
         """Run `callback` on what `flow` claims; what it returns is awaited if it can be."""
         self._flow = flow
         self._executor = executor
         self._tools = tools
-        self._callback = callback
         self._name = name
         self._stopping = _Stopping()
+        self._bench = Workbench(callback, AsyncMessage, tools, executor)
         self._bell = asyncio.Event()
         self._signalled = False
-        self._backlog: asyncio.Queue[Holding] = asyncio.Queue()
-        self._completions: list[Completion] = []
-        self._workers: list[asyncio.Task[None]] = []
+        self._calls: asyncio.Queue[None] = asyncio.Queue()
+        self._called = False
+        self._workers: set[asyncio.Task[Any]] = set()
         self._made = 0
         self._recalled: list[Holding] = []
 
     def stop(self, grace: float) -> None:
         """Stop within `grace` seconds; harmless when stopped already, and from inside a callback."""
         self._stopping.within(grace)
-        self._recall()  # at once: the flow may be busy, and none of these is to start meanwhile
+        self._bench.recall(self._recalled)  # at once: the flow may be busy, and none of these is to start meanwhile
         self._bell.set()
 
     def is_worker(self, task: asyncio.Task[Any] | None) -> bool:
@@ -229,12 +210,12 @@ class AsyncDriver:
                     listener.listen(on=step.listen)
                     await self._wait(step.seconds)
                 elif isinstance(step, Recall):
-                    self._recall()
+                    self._bench.recall(self._recalled)
                     event.recalled, self._recalled = self._recalled, []
                 elif isinstance(step, Abandon):
                     self._cancel()
                 event.now = monotonic()
-                event.completions, self._completions = self._completions, []
+                event.completions = self._bench.clear()
                 event.signalled, self._signalled = self._signalled, False
                 event.stop_at = self._stopping.at
                 step = flow.send(event)
@@ -245,66 +226,62 @@ class AsyncDriver:
             await listener.close()
 
     def _start(self, holdings: list[Holding]) -> None:
-        for holding in holdings:
-            self._backlog.put_nowait(holding)
+        self._bench.lay(holdings)
         held = self._flow.held
         wanted = min(self._tools.settings.concurrency, len(held.holdings)) + held.given_up
         while self._made < wanted:
             self._made += 1
             name = f"{self._name}-{self._made}"
-            self._workers.append(asyncio.get_running_loop().create_task(self._work(), name=name))
+            self._workers.add(asyncio.get_running_loop().create_task(self._work(), name=name))
+        self._call()
 
     async def _wait(self, seconds: float) -> None:
-        if seconds > 0 and not self._completions:
+        if seconds > 0 and not self._bench.finished:
             try:
                 async with asyncio.timeout(seconds):
                     await self._bell.wait()
             except TimeoutError:
                 return
-        else:
-            await asyncio.sleep(0)
         self._bell.clear()
 
     def _wake(self) -> None:
         self._signalled = True
         self._bell.set()
 
-    def _recall(self) -> None:
-        while not self._backlog.empty():
-            self._recalled.append(self._backlog.get_nowait())
+    def _call(self) -> None:
+        """Call a worker, unless one is on its way."""
+        if self._bench.waiting and not self._called:
+            self._called = True
+            self._calls.put_nowait(None)
 
     def _cancel(self) -> None:
-        workers, self._workers = self._workers, []
+        workers, self._workers = self._workers, set()
         for worker in workers:
             worker.cancel()
 
     async def _work(self) -> None:
-        me = asyncio.current_task()
+        bench, me = self._bench, cast("asyncio.Task[Any]", asyncio.current_task())
         while True:
-            holding = await self._backlog.get()
-            completion = await self._process(holding)
-            if me not in self._workers:
-                return
-            self._completions.append(completion)
+            taken = bench.take()
+            if taken is None:
+                await self._calls.get()
+                self._called = False
+                continue
+            self._call()
+            batch, holdings, given = taken
+            if given is not None:
+                result: object = None
+                failure: BaseException | None = None
+                try:
+                    result = bench.function(given)
+                    if isawaitable(result):
+                        result = await result
+                except BaseException as error:  # noqa: BLE001 - whatever a callback raises costs one retry only
+                    failure = error
+                if me not in self._workers:
+                    return
+                bench.put_back(batch, holdings, result, failure)
             self._bell.set()
-            if not holding.conclude():  # given up: another worker has taken this one's place
-                self._workers.remove(me)
+            if not batch.conclude():  # given up: another worker has taken this one's place
+                self._workers.discard(me)
                 return
-
-    async def _process(self, holding: Holding) -> Completion:
-        if holding.lost:
-            return Completion(holding, Verdict.NOTHING)
-        holding.started = began = monotonic()
-        result: object = None
-        failure: BaseException | None = None
-        try:
-            message: AsyncMessage[Any] = AsyncMessage(holding, self._tools, self._executor)
-        except UndecodableError as error:
-            return Completion(holding, Verdict.REJECT, str(error))
-        try:
-            result = self._callback(message)
-            if isawaitable(result):
-                result = await result
-        except BaseException as error:  # noqa: BLE001 - whatever a callback raises costs its message one retry only
-            failure = error
-        return Completion(holding, *judge(holding, result, failure), monotonic() - began)

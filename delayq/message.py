@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -38,24 +38,16 @@ def kept(text: str, name: str = "error") -> str:
     return text[:LONGEST_ERROR].encode("utf-8", "replace").decode()
 
 
-class Holding:
-    """A delivery while this process holds it; times are local and monotonic, in seconds.
+class Batch(msgspec.Struct, eq=False, gc=False):
+    """What one call of a callback is given: one message, or several, which name it. It begins when it is taken up."""
 
-    The consumer's flow reads and writes it, the worker that runs the callback marks when it starts.
-    """
+    started: float
+    _open: list[bool]
 
-    __slots__ = ("_open", "claimed", "deadline", "delivery", "lateness", "lost", "settled", "started")
-
-    def __init__(self, delivery: Delivery, *, claimed: float, server_now: int, deadline: float) -> None:
-        """Hold `delivery`, claimed at a local time and a server time (ms), until a local deadline."""
-        self.delivery = delivery
-        self.claimed = claimed
-        self.deadline = deadline
-        self.lateness = (server_now - delivery.due) / 1000
-        self.started: float | None = None
-        self.lost = False
-        self.settled = False
-        self._open = [True]
+    @classmethod
+    def begun(cls, now: float) -> Batch:
+        """Begin at a local time."""
+        return cls(now, [True])
 
     def conclude(self) -> bool:
         """Answer True to the first who asks: the worker whose callback has ended, or the flow that gives it up."""
@@ -64,10 +56,40 @@ class Holding:
         except IndexError:
             return False
 
+
+class Holding(msgspec.Struct, eq=False, gc=False):
+    """A delivery while this process holds it; times are local and monotonic, in seconds.
+
+    The consumer's flow reads and writes it, the worker that takes it up puts it into a batch. There may be many at a
+    time, so they are no concern of the garbage collector's: nothing that they refer to refers to them.
+    """
+
+    delivery: Delivery
+    claimed: float
+    server_now: int
+    """The server's time (ms) of the claim."""
+    deadline: float
+    batch: Batch | None = None
+    lost: bool = False
+    settled: bool = False
+
+    @property
+    def lateness(self) -> float:
+        """Seconds between the due time and the claim."""
+        return (self.server_now - self.delivery.due) / 1000
+
     @property
     def receipt(self) -> Receipt:
         """The right to settle this delivery."""
         return Receipt(self.delivery.id, self.delivery.token)
+
+
+def named(holdings: Sequence[Holding]) -> tuple[str, dict[str, Any]]:
+    """Return how a log calls what one call of a callback was given, and the fields that it adds."""
+    if len(holdings) > 1:
+        return f"batch of {len(holdings)} messages", {"ids": [holding.delivery.id for holding in holdings]}
+    id, attempt = holdings[0].delivery.id, holdings[0].delivery.attempt
+    return f"message {id}", {"id": id, "attempt": attempt}
 
 
 class Tools:
@@ -98,25 +120,23 @@ class Tools:
 class _Delivered(Generic[T]):
     """What both kinds of message have in common: the facts, and the operations behind the methods."""
 
-    __slots__ = ("_executor", "_holding", "_tools", "lateness", "payload")
+    __slots__ = ("_executor", "_handed", "_holding", "_tools", "payload")
 
     payload: T
     """The payload, decoded."""
-    lateness: float
-    """Seconds between the due time and the hand-over to this process and its callback."""
 
-    def __init__(self, holding: Holding, tools: Tools, executor: Any) -> None:
-        """Wrap a held delivery; raises `UndecodableError` if its payload is none of the queue's."""
+    def __init__(self, holding: Holding, tools: Tools, executor: Any, handed: float) -> None:
+        """Wrap a held delivery, handed over at a local time; raises `UndecodableError` if its payload is none."""
         try:
             self.payload = tools.decode(holding.delivery.payload)
         except UndecodableError:
             raise
         except Exception as error:
             raise UndecodableError(f"undecodable: {shown(error)}") from error
-        self.lateness = holding.lateness + monotonic() - holding.claimed
         self._holding = holding
         self._tools = tools
         self._executor = executor
+        self._handed = handed
 
     def __repr__(self) -> str:
         """Show the delivery without its payload, which may be private."""
@@ -141,6 +161,11 @@ class _Delivered(Generic[T]):
     def due(self) -> datetime:
         """When the message was due, in UTC."""
         return moment(self._holding.delivery.due)
+
+    @property
+    def lateness(self) -> float:
+        """Seconds between the due time and the hand-over to this process and its callback."""
+        return self._holding.lateness + self._handed - self._holding.claimed
 
     @property
     def headers(self) -> dict[str, str]:

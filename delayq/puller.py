@@ -95,9 +95,9 @@ class _Claim(Generic[M]):
     def _hold(self, claimed: Claimed) -> Operation[None]:
         now = monotonic()
         for delivery in claimed.deliveries:
-            holding = Holding(delivery, claimed=now, server_now=claimed.now, deadline=now + self._lease / 1000)
+            holding = Holding(delivery, now, claimed.now, now + self._lease / 1000)
             try:
-                self.messages.append(self._kind(holding, self._tools, self._executor))
+                self.messages.append(self._kind(holding, self._tools, self._executor, now))
                 self._holdings.append(holding)
             except UndecodableError as error:
                 yield [self._tools.calls.reject([Rejection(*holding.receipt, kept(str(error)), "")])]
@@ -105,9 +105,9 @@ class _Claim(Generic[M]):
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle what was not settled by hand, as a callback that ended so would."""
         owed = Owed(self._tools.calls, self._tools.settings, lambda _: None)
-        for holding in self._holdings:
-            if not holding.settled:
-                owed.add(Completion(holding, *judge(holding, None, error, quiet=True)))
+        holdings = [holding for holding in self._holdings if not holding.settled]
+        if holdings:
+            owed.add([Completion(holdings, *judge(holdings, None, error, quiet=True))])
         plan = list(owed.settle())
         if plan:
             answers = yield [call for call, _ in plan]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from delayq.clock import milliseconds
 from delayq.errors import ConfigurationError, shown
-from delayq.message import Holding
+from delayq.message import Holding, named
 from delayq.outcomes import Discard, Outcome, Reject, Retry
 
 log = logging.getLogger("delayq.consumer")
@@ -31,27 +33,36 @@ class Verdict(Enum):
 
 
 class Completion(NamedTuple):
-    """A callback that has ended: the verdict, the reason or error, an explicit delay (ms), and how long it took (s)."""
+    """Deliveries whose callback has ended, with one verdict on all: its reason or error, and an explicit delay (ms)."""
 
-    holding: Holding
+    holdings: Sequence[Holding]
     verdict: Verdict
     text: str = ""
     delay: int | None = None
-    took: float = 0.0
+    took: float | None = None
+    """Seconds that the callback took; None if none was run, or if another completion of it says so."""
+
+
+_ACK = Verdict.ACK
+_make: Callable[[tuple[Any, ...]], Completion] = partial(tuple.__new__, Completion)
+
+
+def acknowledged(holdings: Sequence[Holding], took: float) -> Completion:
+    """Return the completion of a callback that returned nothing: of most, so it is made in the quickest way."""
+    return _make((holdings, _ACK, "", None, took))
 
 
 def judge(
-    holding: Holding, result: object, error: BaseException | None, *, quiet: bool = False
+    holdings: Sequence[Holding], result: object, error: BaseException | None, *, quiet: bool = False
 ) -> tuple[Verdict, str, int | None]:
     """Return what a callback's result or exception means: the verdict, its text, and an explicit delay (ms).
 
-    An exception is logged, unless it is `quiet`, since it goes on to the user.
+    It holds for those of `holdings` that were not settled by hand. An exception is logged, unless it is `quiet`,
+    since it goes on to the user.
     """
-    id, attempt = holding.delivery.id, holding.delivery.attempt
-    if holding.settled:
+    if all(holding.settled for holding in holdings):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
-            text = "message %s failed at attempt %d after it was settled"
-            log.error(text, id, attempt, exc_info=error, extra={"id": id, "attempt": attempt})
+            _log_failure(holdings, error, " after it was settled")
         return Verdict.NOTHING, "", None
     if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which nothing runs: {_ADVICE}")
@@ -59,7 +70,7 @@ def judge(
             result.close()
     outcome = result if error is None else error
     if isinstance(outcome, Retry):
-        return _retried(holding, outcome)
+        return _retried(holdings, outcome)
     if isinstance(outcome, Reject):
         return Verdict.REJECT, _reason(outcome) or "rejected", None
     if isinstance(outcome, Discard):
@@ -67,15 +78,42 @@ def judge(
     if error is None:
         return (Verdict.NACK, "the callback returned False", None) if result is False else (Verdict.ACK, "", None)
     if not quiet:
-        log.error("message %s failed at attempt %d", id, attempt, exc_info=error, extra={"id": id, "attempt": attempt})
+        _log_failure(holdings, error)
     return Verdict.NACK, describe(error), None
 
 
-def _retried(holding: Holding, retry: Retry) -> tuple[Verdict, str, int | None]:
+def judge_batch(
+    holdings: Sequence[Holding], result: object, error: BaseException | None, took: float
+) -> list[Completion]:
+    """Return what the result or exception of a batch callback means: a list judges each message by its entry."""
+    if error is None and isinstance(result, list):
+        if len(result) == len(holdings):
+            return [
+                Completion([holding], *_judge_entry(holding, entry), took if holding is holdings[0] else None)
+                for holding, entry in zip(holdings, result, strict=True)
+            ]
+        error = TypeError(
+            f"the batch callback returned a list of {len(result)} for {len(holdings)} messages: "
+            "it takes an entry for each, or None for all"
+        )
+    return [Completion(holdings, *judge(holdings, result, error), took)]
+
+
+def _judge_entry(holding: Holding, entry: object) -> tuple[Verdict, str, int | None]:
+    return judge([holding], entry, entry if isinstance(entry, BaseException) else None)
+
+
+def _log_failure(holdings: Sequence[Holding], error: BaseException, after: str = "") -> None:
+    name, marks = named(holdings)
+    at = f" at attempt {marks['attempt']}" if "attempt" in marks else ""
+    log.error("%s failed%s%s", name, at, after, exc_info=error, extra=marks)
+
+
+def _retried(holdings: Sequence[Holding], retry: Retry) -> tuple[Verdict, str, int | None]:
     try:
         delay = None if retry.delay is None else milliseconds(retry.delay, "delay")
     except ConfigurationError as wrong:
-        log.error("message %s: Retry with a wrong delay: %s", holding.delivery.id, wrong)  # noqa: TRY400
+        log.error("%s: Retry with a wrong delay: %s", named(holdings)[0], wrong)  # noqa: TRY400
         return Verdict.NACK, str(wrong), None
     return Verdict.NACK, _reason(retry) or "retry", delay
 

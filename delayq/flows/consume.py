@@ -24,6 +24,9 @@ COLLECT_EVERY = 60.0
 """Seconds between collections when nothing is known to be spent: they also trim the dead letter by age."""
 AFTER_TROUBLE = 1.0
 """Seconds of rest after Redis has refused a call."""
+MOST_CLAIMED = 250
+"""Messages claimed at a time, but for larger batches: about half of what may be prefetched, so that the server is at
+work on one half while the callbacks of the other run."""
 MOVES_WITHIN = 0.02
 """Seconds within which a clock that runs has moved."""
 
@@ -34,10 +37,11 @@ Plan = list[tuple[Any, Callable[[Any], None]]]
 class Consumption:
     """One consumer's decisions. All times are local and monotonic, in seconds; None is never."""
 
-    def __init__(self, tools: Tools, *, holder: str, burst: bool = False) -> None:
-        """Consume a queue in the name of `holder`; in a burst, return when nothing is due any more."""
-        self.held = Held(tools.calls, tools.settings)
-        self.owed = Owed(tools.calls, tools.settings, self._settled)
+    def __init__(self, tools: Tools, *, holder: str, batch: int = 1, burst: bool = False) -> None:
+        """Consume a queue in the name of `holder`, up to `batch` messages a callback; in a burst, until none is due."""
+        self.held = Held(tools.calls, tools.settings, batch)
+        self.owed = Owed(tools.calls, tools.settings, self.held.drop)
+        self._most_claimed = max(batch, MOST_CLAIMED)
         self._tools = tools
         self._tick = tools.settings.tick / 1000
         self._holder = holder
@@ -81,8 +85,7 @@ class Consumption:
     def _stop(self) -> Generator[Step, Event, None]:
         """Release what has not started, wait for what runs, nack what is cut off; settle everything."""
         event = yield Recall()
-        for holding in event.recalled:
-            self.owed.add(Completion(holding, Verdict.RELEASE))
+        self.owed.add([Completion(event.recalled, Verdict.RELEASE)])
         abandoned = False
         while True:
             self._take_in(event)
@@ -97,9 +100,8 @@ class Consumption:
             if late:
                 event = yield Abandon()
                 abandoned, self._rest_until = True, 0.0
-                for holding in self.held.holdings.values():
-                    if not holding.settled:
-                        self.owed.add(Completion(holding, Verdict.NACK, "cut off by a stop", 0))
+                running = [holding for holding in self.held.holdings if not holding.settled]
+                self.owed.add([Completion(running, Verdict.NACK, "cut off by a stop", 0)])
             else:
                 event = yield Wait(self._patience(self._stop_at or 0.0), listen=False)
         if self.owed:
@@ -111,17 +113,9 @@ class Consumption:
         self._now = event.now
         self._signalled |= event.signalled
         self._stop_at = event.stop_at
-        for completion in event.completions:
-            holding = completion.holding
-            if completion.verdict is Verdict.NOTHING or holding.settled:
-                self.held.drop(holding.receipt)
-            else:
-                self.held.measure(completion.took)
-                self.owed.add(completion)
-
-    def _settled(self, holdings: list[Holding]) -> None:
-        for holding in holdings:
-            self.held.drop(holding.receipt)
+        if event.completions:
+            self.held.measure(event.completions)
+            self.owed.add(event.completions)
 
     # What to do next
 
@@ -145,7 +139,7 @@ class Consumption:
         due = self._due_at is not None and self._due_at <= self._now
         if self._expecting or self._signalled or due or late:
             # A full consumer claims nothing, which passes its wake-up on to the next one.
-            room = min(self.held.room() + freed, MOST_IDS)
+            room = min(self.held.room() + freed, self._most_claimed)
             if room > 0 or self._signalled:
                 plan.append((calls.ready_to_unack(max(room, 0), lease=settings.lease, holder=self._holder), self._hold))
         self._signalled = False

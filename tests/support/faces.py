@@ -71,13 +71,13 @@ class Asyncio:
             asyncio.run_coroutine_threadsafe(self._carry_out(errand), self._loop)
         return self._stand(errand[1].result())
 
-    def adapt(self, callback: Callable[[Any], Any]) -> Callable[[AsyncMessage[Any]], Awaitable[Any]]:
+    def adapt(self, callback: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         """Return a coroutine function that runs a plain callback in a thread and does its errands meanwhile."""
 
-        async def adapted(message: AsyncMessage[Any]) -> Any:
+        async def adapted(given: Any) -> Any:
             desk = _Desk()
             ending: Future[Any] = Future()
-            self._threads.submit(self._call, callback, Stand(message, self), desk, ending)
+            self._threads.submit(self._call, callback, self._stand(given), desk, ending)
             try:
                 while (errand := await desk.errands.get()) is not None:
                     await self._carry_out(errand)
@@ -101,13 +101,13 @@ class Asyncio:
     def _call(
         self,
         callback: Callable[[Any], Any],
-        message: Any,
+        given: Any,
         desk: _Desk,
         ending: Future[tuple[Any, BaseException | None]],
     ) -> None:
         self._here.desk = desk
         try:
-            ending.set_result((callback(message), None))
+            ending.set_result((callback(given), None))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the task
             ending.set_result((None, error))
         finally:
@@ -161,6 +161,10 @@ class Stand:
 
     def callback(self, function: Any) -> Any:
         self._subject.callback(self._loop.adapt(function))
+        return function
+
+    def batch_callback(self, function: Any, **options: Any) -> Any:
+        self._subject.batch_callback(self._loop.adapt(function), **options)
         return function
 
     def __enter__(self) -> Any:

@@ -18,7 +18,7 @@ from delayq.calls import Outgoing, OutgoingTable, Receipt
 from delayq.config import read_settings
 from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.consume import Consumption
-from delayq.message import Holding, Tools
+from delayq.message import Batch, Holding, Tools
 from delayq.verdict import Completion, Verdict
 
 SERVER = 1_700_000_000_000
@@ -69,7 +69,7 @@ _NOTHING: dict[str, Any] = {
 class Play:
     """One flow, and what it has said last."""
 
-    def __init__(self, *, burst: bool = False, drift: float = 0.0, **options: Any) -> None:
+    def __init__(self, *, batch: int = 1, burst: bool = False, drift: float = 0.0, **options: Any) -> None:
         self.now = LOCAL
         self.frozen = False
         self.stop_at: float | None = None
@@ -77,6 +77,7 @@ class Play:
         self.flow = Consumption(
             Tools(Asking(), read_settings(options), lambda data: data),  # type: ignore[arg-type]
             holder="me",
+            batch=batch,
             burst=burst,
         )
         self._drift = drift
@@ -111,7 +112,7 @@ class Play:
 
     @property
     def held(self) -> list[str]:
-        return [receipt.id for receipt in self.flow.held.holdings]
+        return [holding.delivery.id for holding in self.flow.held.holdings]
 
     def server(self, at: float) -> int:
         """The server's time (ms) of a local time; it stands still where the clock is frozen."""
@@ -165,13 +166,28 @@ class Play:
         return started
 
     def begin(self, *ids: str) -> None:
-        """A worker takes these up."""
+        """Workers take these up, one each."""
         for id in ids:
-            self.holding(id).started = self.now
+            self.begin_batch(id)
 
-    def done(self, id: str, verdict: Verdict = Verdict.ACK, text: str = "", **more: Any) -> Completion:
-        """The callback of this one has ended."""
-        return Completion(self.holding(id), verdict, text, **more)
+    def begin_batch(self, *ids: str) -> Batch:
+        """A worker takes these up together."""
+        batch = Batch.begun(self.now)
+        for id in ids:
+            self.holding(id).batch = batch
+        return batch
+
+    def done(
+        self,
+        id: str | tuple[str, ...],
+        verdict: Verdict = Verdict.ACK,
+        text: str = "",
+        delay: int | None = None,
+        took: float | None = 0.0,
+    ) -> Completion:
+        """The callback of this one, or of these, has ended."""
+        ids = (id,) if isinstance(id, str) else id
+        return Completion([self.holding(one) for one in ids], verdict, text, delay, took)
 
     def stop(self, within: float) -> None:
         """From the next event on, a stop has been asked for."""

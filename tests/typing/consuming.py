@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, assert_type
 
-from delayq import AsyncConsuming, AsyncDelayQueue, AsyncMessage, Consuming, DelayQueue, Message
+from delayq import AsyncConsuming, AsyncDelayQueue, AsyncMessage, Consuming, DelayQueue, Message, Retry
 
 
 @dataclass
@@ -111,6 +111,34 @@ def a_decorated_callback_keeps_its_type() -> None:
 
     assert_type(process(Message.__new__(Message[Reminder])), int)
     process("message")  # type: ignore[arg-type]
+
+
+def a_decorated_batch_callback_keeps_its_type() -> None:
+    @queue.batch_callback
+    def process(messages: list[Message[Reminder]]) -> int:
+        return sum(message.payload.user for message in messages)
+
+    @queue.batch_callback(most=500)
+    def process_many(messages: list[Message[Reminder]]) -> list[bool | Retry]:
+        return [message.payload.user > 0 or Retry("later") for message in messages]
+
+    assert_type(process([]), int)
+    assert_type(process_many([]), list[bool | Retry])
+    assert_type(queue.batch_callback(process, most=5)([]), int)
+    process("messages")  # type: ignore[arg-type]
+    queue.batch_callback(process, 5)  # type: ignore[call-overload]
+    queue.batch_callback(most="many")  # type: ignore[call-overload]
+
+
+def an_asyncio_batch_callback_keeps_its_type() -> None:
+    queue = AsyncDelayQueue("reminders", payload_type=Reminder)
+
+    @queue.batch_callback(most=10)
+    async def process(messages: list[AsyncMessage[Reminder]]) -> None:
+        for message in messages:
+            assert_type(await message.ack(), bool)
+
+    process(Message)  # type: ignore[arg-type,unused-coroutine]
 
 
 def consuming_is_a_handle() -> None:

@@ -202,6 +202,9 @@ ARGUMENTS = cases(
     lease_block=(lambda q, wrong: q.lease(block=wrong), [*NO_DURATION, None]),
     stop_grace=(lambda q, wrong: q.stop_consume(wrong), NO_DURATION),
     callback=(lambda q, wrong: q.callback(wrong), [5, None, "print", [], Broken()]),
+    batch_callback=(lambda q, wrong: q.batch_callback(wrong), [5, None, "print", [], Broken()]),
+    most=(lambda q, wrong: q.batch_callback(print, most=wrong), [*NO_NUMBER, 0, -1, 1001]),
+    most_of_a_decorator=(lambda q, wrong: q.batch_callback(most=wrong), [*NO_NUMBER, 0, 1001]),
 )
 
 
@@ -382,9 +385,14 @@ def test_a_coroutine_function_is_no_callback_of_a_blocking_queue():
     for function in (later, partial(later)):
         with pytest.raises(ConfigurationError, match="those are for an AsyncDelayQueue"):
             queue.callback(function)
+        with pytest.raises(ConfigurationError, match="batch_callback is a coroutine function"):
+            queue.batch_callback(function)
+        with pytest.raises(ConfigurationError, match="those are for an AsyncDelayQueue"):
+            queue.batch_callback(most=5)(function)
     with pytest.raises(ConfigurationError, match="coroutine"):
         DelayQueue("reminders", url=NOWHERE, callback=later)
     AsyncDelayQueue("reminders", url=NOWHERE).callback(later)
+    AsyncDelayQueue("reminders", url=NOWHERE).batch_callback(later)
 
 
 @FACES

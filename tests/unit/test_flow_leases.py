@@ -111,7 +111,7 @@ def test_a_worker_is_replaced_even_if_there_is_nothing_to_start():
 def test_a_callback_that_ended_just_before_it_was_given_up_has_ended():
     play = holding("a", max_consume_duration=1)
     play.begin("a")
-    assert play.holding("a").conclude()  # by its worker; the completion is on its way
+    assert play.holding("a").batch.conclude()  # by its worker; the completion is on its way
     play.wake()
     assert play.ask("extend").what == play.receipts("a")
     play.answer(done=[play.done("a")])
@@ -128,6 +128,40 @@ def test_what_was_given_up_and_ends_after_all_is_held_no_longer():
     play.wake(after=1, done=[play.done("a", Verdict.NOTHING)])
     assert play.held == []
     assert play.flow.held.room() == 1
+
+
+def test_a_batch_that_takes_too_long_is_given_up_as_one(caplog):
+    play = holding("a", "b", "c", max_consume_duration=1, prefetch=0, batch=3, concurrency=1)
+    play.begin_batch("a", "b")
+    for _ in range(3):
+        play.wake()
+        play.answer()
+    assert play.flow.held.given_up == 1
+    assert play.flow.held.room() == 2
+    (record,) = caplog.records
+    assert record.getMessage() == "batch of 2 messages has been processed for more than 1 s"
+    assert record.ids == ["a", "b"]
+
+
+def test_of_a_batch_that_was_given_up_no_lease_is_renewed():
+    play = holding("a", "b", "c", max_consume_duration=15, batch=3, concurrency=1)
+    play.begin_batch("a", "b")
+    play.wake()
+    assert play.ask("extend").what == play.receipts("a", "b", "c")
+    play.answer()
+    play.wake()
+    assert play.ask("extend").what == play.receipts("c")
+
+
+def test_a_batch_that_was_given_up_and_ends_after_all_is_held_no_longer():
+    play = holding("a", "b", max_consume_duration=1, prefetch=0, batch=2, concurrency=1)
+    play.begin_batch("a", "b")
+    play.wake()
+    play.answer()
+    play.wake(after=1, done=[play.done(("a", "b"))])
+    play.answer(ack="00")
+    assert play.held == []
+    assert play.flow.held.room() == 2
 
 
 def test_a_lost_lease_is_flagged_and_logged_once(caplog):

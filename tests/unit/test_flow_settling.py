@@ -47,6 +47,29 @@ def test_settlements_are_sent_by_verdict_in_one_round_trip():
     assert rejected.what == [Rejection("c", TOKEN, "no such user", "")]
 
 
+def test_a_batch_is_settled_in_one_call():
+    play = holding("a", "b", "c")
+    play.wake(after=0.1, done=[play.done(("a", "b", "c"))])
+    assert play.asked == ["ack", "pending_to_ready"]
+    assert play.ask("ack").what == play.receipts("a", "b", "c")
+    play.answer()
+    assert play.held == []
+
+
+def test_a_failed_batch_takes_one_retry_from_each_and_waits_as_each_has_been_tried():
+    play = holding("a", "b", nack_delay=Backoff.constant("7s"))
+    play.wake(after=0.1, done=[play.done(("a", "b"), Verdict.NACK, "boom")])
+    assert play.ask("nack").what == [Failure(id, TOKEN, 7000, "boom") for id in "ab"]
+
+
+def test_of_a_batch_what_was_settled_by_hand_is_held_no_longer_and_not_settled_again():
+    play = holding("a", "b", "c")
+    play.holding("b").settled = True
+    play.wake(after=0.1, done=[play.done(("a", "b", "c"))])
+    assert play.ask("ack").what == play.receipts("a", "c")
+    assert play.held == ["a", "c"]
+
+
 def test_a_nack_without_a_delay_waits_as_the_backoff_says():
     play = holding("a", nack_delay=Backoff.constant("7s"))
     play.wake(after=0.1, done=[play.done("a", Verdict.NACK, "boom")])

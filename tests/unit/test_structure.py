@@ -30,6 +30,7 @@ LEVELS = {
     # what moves bytes and waits
     **dict.fromkeys(["conversation", "clients", "routes", "servers", "executor", "wakeup", "drive", "throwaway"], 4),
     "group_commit": 4,
+    "workbench": 4,
     # faces; what is not named here is one
     "": 5,
     # outer rooms

@@ -32,6 +32,7 @@ TWINS = [
 NOT_AWAITED = {
     "events": "gives an asynchronous iterator",
     "callback": "registers a function and touches nothing",
+    "batch_callback": "registers a function and touches nothing",
     "lease": "gives an object that is awaited or entered",
     "stop": "asks for a stop and returns at once; `wait` waits",
 }

@@ -15,7 +15,7 @@ from delayq.verdict import Verdict, describe, judge
 def holding(*, settled=False):
     held = Holding(Delivery("m1", 7, b"1", 3, 0, 2, b""), claimed=0.0, server_now=0, deadline=30.0)
     held.settled = settled
-    return held
+    return [held]
 
 
 @pytest.mark.parametrize("result", [None, True, 0, "", [], {}, 0.0, "no", NotImplemented], ids=repr)

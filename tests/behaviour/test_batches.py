@@ -1,0 +1,387 @@
+"""Batches: a callback that takes a list of messages, and what becomes of each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from delayq import Discard, Reject, Retry
+from tests.behaviour.places import everywhere
+from tests.support.waiting import wait_until
+
+pytestmark = everywhere
+
+
+def once(queue, act, payloads="abc", **options):
+    """Deliver one batch to `act`, and return what its messages are afterwards."""
+    seen = []
+
+    def work(messages):
+        seen.append([message.payload for message in messages])
+        return act(messages)
+
+    queue.batch_callback(work)
+    with queue:
+        for payload in payloads:
+            queue.send_delay_msg(payload, id=payload, **options)
+        queue.run(burst=True)
+        assert seen == [[*payloads]]
+        return [queue.get(payload) for payload in payloads]
+
+
+@pytest.fixture
+def batch_queue(open_queue):
+    """A queue that claims a whole batch at a time, and holds no second one."""
+
+    def batch_queue(**options):
+        return open_queue(**{"nack_delay": 60} | options)
+
+    return batch_queue
+
+
+# Registering
+
+
+def test_a_batch_callback_is_registered_by_a_decorator_that_leaves_it_as_it_is(queue):
+    @queue.batch_callback
+    def double(number):
+        return 2 * number
+
+    assert double(21) == 42
+
+
+def test_a_batch_callback_gets_lists_of_messages_in_their_order(queue):
+    seen = []
+    queue.batch_callback(lambda messages: seen.append([message.payload for message in messages]))
+    queue.send_many(range(250))
+
+    queue.run(burst=True)
+
+    assert [payload for batch in seen for payload in batch] == [*range(250)]
+    assert max(map(len, seen)) == 100
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+def test_a_batch_holds_no_more_than_was_asked_for(queue, most):
+    sizes = []
+    queue.batch_callback(lambda messages: sizes.append(len(messages)), most=most)
+    queue.send_many(range(1100))
+
+    queue.run(burst=True)
+
+    assert sum(sizes) == 1100
+    assert max(sizes) == most
+    assert queue.stats().totals["acked"] == 1100
+
+
+def test_nothing_waits_for_a_batch_to_fill_up(open_queue):
+    seen = []
+    queue = open_queue(tick=60)
+    queue.batch_callback(lambda messages: seen.append([message.payload for message in messages]))
+    queue.start_consume()
+
+    for number in range(3):
+        queue.send_delay_msg(number)
+        wait_until(lambda number=number: len(seen) == number + 1)
+
+    assert seen == [[0], [1], [2]]
+
+
+def test_the_last_callback_registered_counts_batch_or_single(queue):
+    seen = []
+    queue.batch_callback(lambda messages: seen.append("batch"))
+    queue.callback(lambda message: seen.append("single"))
+    queue.send_delay_msg("hello")
+    queue.run(burst=True)
+
+    queue.batch_callback(lambda messages: seen.append(f"batch of {len(messages)}"))
+    queue.send_delay_msg("hello")
+    queue.run(burst=True)
+
+    assert seen == ["single", "batch of 1"]
+
+
+def test_messages_of_a_batch_say_what_single_ones_say(open_queue):
+    seen = []
+    queue = open_queue(payload_type=int)
+    queue.batch_callback(lambda messages: seen.extend(messages))
+    queue.send_delay_msg(5, retries=2, id="m", headers={"user": "7"})
+
+    queue.run(burst=True)
+
+    (message,) = seen
+    assert (message.id, message.payload, message.attempt, message.retries_left) == ("m", 5, 1, 2)
+    assert message.headers == {"user": "7"}
+    assert 0 <= message.lateness < 10
+
+
+# What becomes of the messages
+
+
+@pytest.mark.parametrize("result", [None, True, 0, "", "a text", (False, False, False)], ids=repr)
+def test_whatever_a_batch_callback_returns_acknowledges_all(batch_queue, result):
+    queue = batch_queue()
+
+    assert once(queue, lambda messages: result) == [None, None, None]
+    assert queue.stats().totals["acked"] == 3
+
+
+def test_returning_false_takes_one_retry_from_each(batch_queue):
+    for message in once(batch_queue(), lambda messages: False, retries=3):
+        assert (message.state, message.attempts, message.retries_left) == ("backoff", 1, 2)
+        assert message.error == "the callback returned False"
+
+
+@pytest.mark.parametrize("error", [ValueError("no database"), SystemExit(1), KeyboardInterrupt(), MemoryError()])
+def test_an_exception_takes_one_retry_from_each_and_is_logged_once(batch_queue, error, caplog):
+    def fail(messages):
+        raise error
+
+    messages = once(batch_queue(), fail, retries=3)
+
+    assert [message.error for message in messages] == [f"{type(error).__name__}: {error}"] * 3
+    assert [message.retries_left for message in messages] == [2, 2, 2]
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.getMessage() == "batch of 3 messages failed"
+    assert record.ids == ["a", "b", "c"]
+    assert record.exc_info[1] is error
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+@pytest.mark.parametrize(
+    ("outcome", "states", "total"),
+    [
+        (Retry("rate limited", delay="5m"), ["backoff"] * 3, "nacked"),
+        (Reject("no such table"), ["dead"] * 3, "dead"),
+        (Discard("over"), [None] * 3, "discarded"),
+    ],
+    ids=["retry", "reject", "discard"],
+)
+def test_an_outcome_is_about_all(batch_queue, outcome, states, total, how):
+    def act(messages):
+        if how == "raised":
+            raise outcome
+        return outcome
+
+    queue = batch_queue()
+    found = once(queue, act)
+
+    assert [message and message.state for message in found] == states
+    assert queue.stats().totals[total] == 3
+
+
+def test_a_list_judges_each_message_by_its_entry(batch_queue, caplog):
+    entries = [
+        None,
+        False,
+        Retry("busy", delay="1h"),
+        Reject("no such user"),
+        Discard("over"),
+        ValueError("boom"),
+        True,
+    ]
+    queue = batch_queue()
+
+    found = once(queue, lambda messages: entries, payloads="abcdefg", retries=3)
+
+    assert [message and message.state for message in found] == [
+        *(None, "backoff", "backoff", "dead", None, "backoff", None)
+    ]
+    assert found[1].error == "the callback returned False"
+    assert found[2].error == "busy"
+    assert (found[2].deadline - queue.stats().at).total_seconds() > 3000
+    assert found[3].reason == "no such user"
+    assert found[5].error == "ValueError: boom"
+    totals = queue.stats().totals
+    assert (totals["acked"], totals["nacked"], totals["discarded"]) == (2, 3, 1)
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.getMessage() == "message f failed at attempt 1"
+
+
+@pytest.mark.parametrize("result", [[], [None], [None] * 4], ids=len)
+def test_a_list_of_another_length_is_a_failure_of_all(batch_queue, result, caplog):
+    messages = once(batch_queue(), lambda messages: result, retries=3)
+
+    assert [message.retries_left for message in messages] == [2, 2, 2]
+    (error,) = {message.error for message in messages}
+    assert error.startswith(f"TypeError: the batch callback returned a list of {len(result)} for 3 messages: ")
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert record.ids == ["a", "b", "c"]
+
+
+def test_what_was_settled_by_hand_stays_as_it_was_settled(batch_queue):
+    def act(messages):
+        a, b, c, _ = messages
+        assert a.ack()
+        assert b.nack(delay="1h", error="by hand")
+        assert c.reject("by hand")
+        raise ValueError("boom")
+
+    queue = batch_queue()
+    a, b, c, d = once(queue, act, payloads="abcd", retries=3)
+
+    assert a is None
+    assert (b.state, b.error, b.retries_left) == ("backoff", "by hand", 2)
+    assert (c.state, c.reason) == ("dead", "by hand")
+    assert (d.state, d.error, d.retries_left) == ("backoff", "ValueError: boom", 2)
+
+
+def test_what_was_settled_by_hand_has_an_entry_in_the_list_all_the_same(batch_queue):
+    def act(messages):
+        messages[0].ack()
+        return [False, False]
+
+    a, b = once(batch_queue(), act, payloads="ab")
+
+    assert a is None
+    assert b.error == "the callback returned False"
+
+
+def test_what_cannot_be_decoded_is_rejected_singly_and_left_out(open_queue):
+    seen = []
+    sender, queue = open_queue(), open_queue(payload_type=int)
+    queue.batch_callback(lambda messages: seen.append([message.payload for message in messages]) or [None, None])
+    for id, payload in {"a": 1, "b": "no number", "c": 3}.items():
+        sender.send_delay_msg(payload, id=id)
+
+    queue.run(burst=True)
+
+    assert seen == [[1, 3]]
+    assert (queue.get("b").state, queue.get("b").attempts) == ("dead", 1)
+    assert queue.get("b").reason.startswith("undecodable")
+    assert queue.counts().living == 0
+
+
+def test_a_batch_of_which_nothing_can_be_decoded_calls_nothing(open_queue):
+    seen = []
+    sender, queue = open_queue(), open_queue(payload_type=int)
+    queue.batch_callback(seen.append)
+    sender.send_many(["a", "b"])
+
+    queue.run(burst=True)
+
+    assert seen == []
+    assert queue.counts().dead == 2
+
+
+# Running
+
+
+def test_so_many_batches_run_at_a_time(open_queue, gate):
+    running, most = [], []
+    queue = open_queue(concurrency=3)
+
+    def work(messages):
+        running.append(messages)
+        most.append(len(running))
+        if len(most) == 3:
+            gate.set()
+        gate.wait(10)
+        running.remove(messages)
+
+    queue.batch_callback(work, most=5)
+    queue.send_many(range(60))
+    queue.run(burst=True)
+
+    assert max(most) == 3
+    assert len(most) >= 12
+
+
+def test_enough_is_claimed_to_fill_every_batch(open_queue, gate):
+    sizes = []
+    queue = open_queue(concurrency=2, prefetch=3)
+    queue.batch_callback(lambda messages: sizes.append(len(messages)) or gate.wait(10), most=10)
+    queue.send_many(range(50))
+    queue.start_consume()
+
+    wait_until(lambda: queue.counts().active == 23)
+    wait_until(lambda: sizes == [10, 10])
+
+
+def test_stopping_drains_a_running_batch_and_gives_back_the_rest(open_queue, gate):
+    seen = []
+    queue = open_queue(prefetch=4)
+    queue.batch_callback(lambda messages: seen.append(len(messages)) or gate.wait(10), most=3)
+    ids = queue.send_many(range(10)).ids
+    consuming = queue.start_consume()
+    wait_until(lambda: seen and queue.counts().active == 7)
+
+    consuming.stop()
+    wait_until(lambda: queue.counts().ready == 7)
+    gate.set()
+    consuming.wait()
+
+    left = queue.list("ready").messages
+    assert [message.id for message in left] == ids[3:]
+    assert {(message.attempts, message.retries_left) for message in left} == {(0, 3)}
+    assert queue.stats().totals["acked"] == 3
+
+
+def test_a_stop_cuts_off_a_batch_that_outlasts_its_grace_and_nacks_what_is_not_settled(open_queue, gate):
+    started = threading.Event()
+    queue = open_queue(nack_delay=60)
+
+    def work(messages):
+        messages[0].ack()
+        started.set()
+        gate.wait(30)
+
+    queue.batch_callback(work)
+    for id in "abc":
+        queue.send_delay_msg("endless", id=id)
+    queue.start_consume()
+    assert started.wait(10)
+
+    assert queue.stop_consume(grace="100ms")
+
+    assert [message and message.error for message in map(queue.get, "abc")].count("cut off by a stop") == 2
+
+
+def test_the_leases_of_a_slow_batch_are_renewed(open_queue, gate):
+    deliveries = []
+    queue = open_queue(lease="300ms")
+
+    def work(messages):
+        deliveries.extend(message.id for message in messages)
+        gate.wait(1.2)
+        assert not any(message.lease_lost for message in messages)
+
+    queue.batch_callback(work)
+    ids = queue.send_many(range(20)).ids
+    queue.run(burst=True)
+
+    assert sorted(deliveries) == sorted(ids)
+
+
+def test_a_hanging_batch_is_given_up_once_and_does_not_hold_up_its_consumer(open_queue, gate, caplog):
+    seen = []
+    queue = open_queue(lease="1s", max_consume_duration="300ms", concurrency=1)
+
+    def work(messages):
+        seen.append([message.payload for message in messages])
+        if messages[0].payload == "poison" and messages[0].attempt == 1:
+            gate.wait(30)
+
+    queue.batch_callback(work, most=3)
+    queue.send_many(["poison", "a", "b", "c", "d"])
+    queue.start_consume()
+
+    wait_until(lambda: queue.counts().living == 0)
+    assert len(seen[0]) > 1
+    assert {*seen[0]} < {payload for batch in seen[1:] for payload in batch} == {"poison", *"abcd"}
+    given_up = [record for record in caplog.records if "has been processed for more than" in record.getMessage()]
+    assert len(given_up) == 1
+
+
+def test_a_batch_can_be_settled_and_extended_message_by_message(open_queue):
+    answers = []
+    queue = open_queue()
+    queue.batch_callback(lambda messages: answers.extend((m.extend("1m"), m.ack()) for m in messages))
+    queue.send_many(range(3))
+
+    queue.run(burst=True)
+
+    assert answers == [(True, True)] * 3
+    assert queue.stats().totals["acked"] == 3
