@@ -22,8 +22,8 @@ PAYLOAD = b'"' + b"x" * 62 + b'"'
 """A payload as it is stored: 64 bytes."""
 BATCH = 500
 """Messages in one call of the send script, as `send_many` slices them."""
-CLAIM = 100
-"""Messages claimed at a time."""
+CLAIM, MANY = 100, 500
+"""Messages the raw loop claims at a time; and as many as a consumer of empty callbacks claims at most."""
 AHEAD = 60_000
 """Milliseconds until messages are due that are to stay pending."""
 
@@ -104,7 +104,7 @@ def batches(calls: Calls, n: int, due: str | int = AHEAD) -> Iterator[Call[str]]
         yield sending(calls, [due] * min(BATCH, n - first))
 
 
-def claim_and_ack(raw: Raw, calls: Calls, n: int) -> None:
+def claim_and_ack(raw: Raw, calls: Calls, n: int, claim: int = CLAIM) -> None:
     """Settle what was claimed before, promote and claim the next, in one round trip, as a consumer's turn does."""
     receipts: list[Receipt] = []
     settled = 0
@@ -112,7 +112,7 @@ def claim_and_ack(raw: Raw, calls: Calls, n: int) -> None:
     while settled < n:
         turn = [
             raw.pack(calls.pending_to_ready()),
-            raw.pack(calls.ready_to_unack(CLAIM, lease=30_000, holder="raw")),
+            raw.pack(calls.ready_to_unack(claim, lease=30_000, holder="raw")),
         ]
         if receipts:
             turn.insert(0, raw.pack(calls.ack(receipts)))
