@@ -12,6 +12,7 @@ baseline are written. The measurements are in `scripts/measure`.
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 
@@ -30,7 +31,7 @@ from measure import (
     starting,
     steering,
 )
-from measure.figure import Measurement, measure
+from measure.figure import Measurement, Results, measure
 from measure.options import QUICK, read_options
 from measure.stand import Stand, throwaway_server
 from rich.console import Console
@@ -45,42 +46,62 @@ def measurements() -> list[Measurement]:
     return sorted((one for room in ROOMS for one in room.measurements()), key=lambda one: one.once)
 
 
-def main(words: list[str] | None = None) -> int:
-    """Measure, print, and return 1 if a goal was missed or a ratio fell."""
-    options = read_options(__doc__, words)
-    every = measurements()
-    known = {figure.name for one in every for figure in one.figures}
-    chosen = [one for one in every if options.only in one.name]
-    if options.gate:  # what has no ratio in the baseline is not judged, and need not be measured
-        chosen = [one for one in chosen if {figure.name for figure in one.figures} & set(options.baseline)]
-    if not chosen:
-        names = ", ".join(one.name for one in every)
-        print(f"bench: nothing to measure has {options.only!r} in its name: {names}", file=sys.stderr)
-        return 2
-    with throwaway_server() as path:
-        stand = Stand(path, QUICK if options.quick else 1.0)
-        results = measure(chosen, stand, options.rounds, lambda text: print(text, file=sys.stderr))
-        setting = report.Setting.here(stand.client.info("server")["redis_version"], options.rounds)
-        stand.close()
+def chosen(options: argparse.Namespace) -> list[Measurement]:
+    """Return what is to be measured; with a gate, what has a ratio in the baseline."""
+    found = [one for one in measurements() if options.only in one.name]
+    if options.gate:
+        found = [one for one in found if {figure.name for figure in one.figures} & set(options.baseline)]
+    return found
+
+
+def publish(options: argparse.Namespace, results: Results, setting: report.Setting) -> None:
+    """Print what was measured, and write the pages and the baseline, if asked and nothing failed."""
     if options.json:
         print(json.dumps(report.as_json(results, setting), indent=2))
     else:
         note = "\na look with a tenth of the messages: not to be judged by" if options.quick else ""
-        Console(width=None if sys.stdout.isatty() else WIDTH).print(
-            report.figure_table(results.figures, f"{setting}{note}")
-        )
+        console = Console(width=None if sys.stdout.isatty() else WIDTH)
+        console.print(report.figure_table(results.figures, f"{setting}{note}"))
     if not results.failed and options.readme:
         pages.rewrite(pages.README, report.short_table(results, setting))
         pages.rewrite(pages.PERFORMANCE, report.whole_table(results, setting))
     if not results.failed and options.save_baseline:
         gate.write_baseline(gate.BASELINE, results.figures, setting._asdict())
-    wrong = [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
+
+
+def wrongs(options: argparse.Namespace, results: Results) -> list[str]:
+    """Return a line for all that ends a run with exit code 1."""
+    found = [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
     if options.gate:
-        wrong += [f"fell: {line}" for line in gate.compare(options.baseline, results.figures, known)]
-    else:
-        wrong += [f"missed: {report.missed(figure)}" for figure in results.figures if not figure.met]
-    for line in [*(f"left out of {name}: {reason}" for name, reason in results.left_out.items()), *wrong]:
-        print(line, file=sys.stderr)
+        known = {figure.name for one in measurements() for figure in one.figures}
+        return found + [f"fell: {line}" for line in gate.compare(options.baseline, results.figures, known)]
+    return found + [f"missed: {report.missed(figure)}" for figure in results.figures if not figure.met]
+
+
+def say(text: str) -> None:
+    """Talk on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, print, and return 1 if a goal was missed or a ratio fell."""
+    options = read_options(__doc__, words)
+    todo = chosen(options)
+    if not todo:
+        names = ", ".join(one.name for one in measurements())
+        say(f"bench: nothing to measure has {options.only!r} in its name: {names}")
+        return 2
+    with throwaway_server() as path:
+        stand = Stand(path, QUICK if options.quick else 1.0)
+        setting = report.Setting.here(stand.client.info("server")["redis_version"], options.rounds)
+        results = measure(todo, stand, options.rounds, say)
+        stand.close()
+    publish(options, results, setting)
+    for name, reason in results.left_out.items():
+        say(f"left out of {name}: {reason}")
+    wrong = wrongs(options, results)
+    for line in wrong:
+        say(line)
     return 1 if wrong else 0
 
 
