@@ -25,6 +25,9 @@ from delayq.workbench import Callback, Workbench
 if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor
 
+LOOP_SHARE = 0.01
+"""Seconds for which a worker of the event loop goes on without a break: a callback may await nothing."""
+
 
 class _Stopping:
     """When running callbacks are waited for no more; None until a stop was asked for. A later stop only shortens."""
@@ -261,11 +264,16 @@ class AsyncDriver:
 
     async def _work(self) -> None:
         bench, me = self._bench, cast("asyncio.Task[Any]", asyncio.current_task())
+        now = resumed = monotonic()
         while True:
+            if now - resumed > LOOP_SHARE:
+                await asyncio.sleep(0)
+                now = resumed = monotonic()
             taken = bench.take()
             if taken is None:
                 await self._calls.get()
                 self._called = False
+                now = resumed = monotonic()
                 continue
             self._call()
             batch, holdings, given = taken
@@ -280,7 +288,7 @@ class AsyncDriver:
                     failure = error
                 if me not in self._workers:
                     return
-                bench.put_back(batch, holdings, result, failure)
+                now = bench.put_back(batch, holdings, result, failure)
             self._bell.set()
             if not batch.conclude():  # given up: another worker has taken this one's place
                 self._workers.discard(me)

@@ -107,12 +107,13 @@ class Workbench:
             return batch, holdings, messages[0]
         return batch, holdings, messages or None
 
-    def put_back(self, batch: Batch, holdings: list[Holding], result: object, error: BaseException | None) -> None:
-        """Judge a batch by what the callback has returned or raised."""
-        took = monotonic() - batch.started
+    def put_back(self, batch: Batch, holdings: list[Holding], result: object, error: BaseException | None) -> float:
+        """Judge a batch by what the callback has returned or raised; returns the local time."""
+        now = monotonic()
         if error is None and result is None:
-            self._completions.append(acknowledged(holdings, took))
+            self._completions.append(acknowledged(holdings, now - batch.started))
         elif self._single:
-            self._completions.append(Completion(holdings, *judge(holdings, result, error), took))
+            self._completions.append(Completion(holdings, *judge(holdings, result, error), now - batch.started))
         else:
-            self._completions.extend(judge_batch(holdings, result, error, took))
+            self._completions.extend(judge_batch(holdings, result, error, now - batch.started))
+        return now

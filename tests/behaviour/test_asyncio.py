@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -55,6 +56,31 @@ def test_callbacks_take_turns_in_the_loop(url):
             return (await queue.stats()).totals
 
     assert asyncio.run(main())["acked"] == 20
+
+
+def test_callbacks_that_await_nothing_leave_the_loop_to_others_all_the_same(url):
+    async def main():
+        turns, seen = 0, []
+
+        async def others():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def work(message):
+            time.sleep(0.02)
+            seen.append(turns)
+
+        async with AsyncDelayQueue("reminders", url=url, callback=work, prefetch=20) as queue:
+            await queue.send_many(range(20))
+            others_ = asyncio.create_task(others())
+            await queue.run(burst=True)
+            others_.cancel()
+        return seen
+
+    seen = asyncio.run(main())
+    assert len(seen) == len(set(seen)) == 20
 
 
 def test_a_lease_is_an_asynchronous_context(url):
