@@ -23,6 +23,8 @@ from delayq import AsyncDelayQueue, DelayQueue
 
 queue = DelayQueue("jobs", tick=0.2)
 another = AsyncDelayQueue("jobs", tick=0.2)
+batches = DelayQueue("jobs", tick=0.2)
+batches_async = AsyncDelayQueue("jobs", tick=0.2)
 silent = DelayQueue("jobs")
 strict = DelayQueue("jobs", strict=True, callback=print)
 something = {"else": 1}
@@ -44,6 +46,15 @@ def work(message):
     while payload.get("wait") and not Path("go").exists():
         time.sleep(0.01)
     note(f"end {payload['n']}")
+
+@batches.batch_callback(most=50)
+def work_batch(messages):
+    note(f"batch of {len(messages)}")
+    return [message.payload["n"] != 7 for message in messages]
+
+@batches_async.batch_callback(most=50)
+async def work_batch_async(messages):
+    return work_batch(messages)
 
 @another.callback
 async def work_async(message):
@@ -88,6 +99,17 @@ def test_a_burst_drains_the_queue_and_returns(start: Start, jobs, app, target):
     assert jobs.counts().living == 0
     assert "draining jobs, 1 at a time" in ended.err
     assert "finished jobs" in ended.err
+
+
+@pytest.mark.parametrize("target", ["app:batches", "app:batches_async"])
+def test_a_queue_whose_callback_takes_batches_is_served_as_any_other(start: Start, jobs, app, target):
+    jobs.send_many(({"n": n} for n in range(200)), retries=0)
+    ended = start("worker", target, "--burst").ended()
+    assert ended.code == 0
+    sizes = [int(line.removeprefix("batch of ")) for line in app()]
+    assert sum(sizes) == 200
+    assert max(sizes) == 50
+    assert (jobs.counts().living, jobs.counts().dead) == (0, 1)
 
 
 def test_callbacks_have_stdout_to_themselves(start: Start, jobs, app):
@@ -278,7 +300,7 @@ def importing(monkeypatch, tmp_path):
         ("app.py:queue", "app.py is a file: name the module, as in app:queue"),
         ("./sub/app.py", "as in sub.app:queue"),
         ("app:quue", "app has no 'quue', did you mean 'queue'?"),
-        ("app:zzz", "app has no 'zzz'; it has queue, another, silent, strict"),
+        ("app:zzz", "app has no 'zzz'; it has queue, another, batches, batches_async, silent, strict"),
         ("app:queue.zzz", "app has no 'queue.zzz'"),
         ("app:something", "app:something is not a DelayQueue, but of type dict"),
         ("app:silent", "queue jobs has no callback"),

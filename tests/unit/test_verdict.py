@@ -9,7 +9,7 @@ import pytest
 from delayq import Discard, Reject, Retry
 from delayq.answers import Delivery
 from delayq.message import Holding
-from delayq.verdict import Verdict, describe, judge
+from delayq.verdict import Completion, Verdict, acknowledged, describe, judge, judge_batch
 
 
 def holding(*, settled=False):
@@ -168,3 +168,78 @@ def test_an_exception_after_settling_by_hand_changes_nothing_but_is_logged(caplo
 def test_the_end_of_a_callback_that_was_cut_off_is_not_logged(caplog):
     assert judge(holding(settled=True), None, asyncio.CancelledError())[0] is Verdict.NOTHING
     assert not caplog.records
+
+
+# Batches
+
+
+def batch(n=3, *, settled=()):
+    holdings = [Holding(Delivery(f"m{at}", 7, b"1", 3, 0, 2, b""), 0.0, 0, 30.0) for at in range(n)]
+    for at in settled:
+        holdings[at].settled = True
+    return holdings
+
+
+def test_a_callback_that_returns_nothing_acknowledges_all():
+    held = batch()
+    assert acknowledged(held, 0.5) == Completion(held, Verdict.ACK, "", None, 0.5)
+    assert judge_batch(held, None, None, 0.5) == [acknowledged(held, 0.5)]
+
+
+@pytest.mark.parametrize("result", [True, "text", (), {}, (False, False, False)], ids=repr)
+def test_anything_that_is_no_list_is_about_all(result):
+    held = batch()
+    assert judge_batch(held, result, None, 0.5) == [acknowledged(held, 0.5)]
+
+
+def test_an_exception_of_a_batch_is_logged_once_with_the_ids(caplog):
+    held, error = batch(), ValueError("boom")
+    assert judge_batch(held, None, error, 0.5) == [Completion(held, Verdict.NACK, "ValueError: boom", None, 0.5)]
+    (record,) = caplog.records
+    assert record.getMessage() == "batch of 3 messages failed"
+    assert record.ids == ["m0", "m1", "m2"]
+    assert record.exc_info[1] is error
+
+
+def test_a_list_has_an_entry_for_each_and_the_time_is_told_once(caplog):
+    held = batch(5)
+    judged = judge_batch(held, [None, False, Retry("busy", delay=1), Reject("no"), KeyError("k")], None, 0.5)
+    assert judged == [
+        Completion([held[0]], Verdict.ACK, "", None, 0.5),
+        Completion([held[1]], Verdict.NACK, "the callback returned False"),
+        Completion([held[2]], Verdict.NACK, "busy", 1000),
+        Completion([held[3]], Verdict.REJECT, "no"),
+        Completion([held[4]], Verdict.NACK, "KeyError: 'k'"),
+    ]
+    (record,) = caplog.records
+    assert (record.id, record.attempt) == ("m4", 2)
+
+
+@pytest.mark.parametrize("result", [[], [None] * 2, [None] * 4], ids=len)
+def test_a_list_that_is_too_short_or_too_long_is_a_failure_of_all(result, caplog):
+    held = batch()
+    ((holdings, verdict, text, delay, took),) = judge_batch(held, result, None, 0.5)
+    assert (holdings, verdict, delay, took) == (held, Verdict.NACK, None, 0.5)
+    assert text.startswith(f"TypeError: the batch callback returned a list of {len(result)} for 3 messages")
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, async_generator])
+def test_what_a_batch_callback_returned_without_having_been_run_is_no_success(function):
+    ((_, verdict, text, _, _),) = judge_batch(batch(), function(), None, 0.5)
+    assert verdict is Verdict.NACK
+    assert "which nothing runs" in text
+
+
+def test_a_batch_that_was_settled_by_hand_in_part_is_judged_for_the_rest():
+    held = batch(settled=[1])
+    assert judge_batch(held, False, None, 0.5)[0].verdict is Verdict.NACK
+    assert [one.verdict for one in judge_batch(held, [False] * 3, None, 0.5)] == [
+        *(Verdict.NACK, Verdict.NOTHING, Verdict.NACK)
+    ]
+
+
+def test_a_batch_that_was_settled_by_hand_as_a_whole_stays_so_and_its_failure_is_logged(caplog):
+    held = batch(settled=range(3))
+    assert judge_batch(held, None, ValueError("boom"), 0.5) == [Completion(held, Verdict.NOTHING, "", None, 0.5)]
+    assert caplog.records[0].getMessage() == "batch of 3 messages failed after it was settled"
