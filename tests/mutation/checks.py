@@ -106,11 +106,16 @@ class Stage:
         self._servers = [self._open.enter_context(RedisServer("--busy-reply-threshold", "1000")) for _ in range(2)]
         self.server, self._spare = self._servers
         self.clients = [self._open.enter_context(server.client()) for server in self._servers]
-        self.executor = self._open.enter_context(opened(self.server))
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._open.close()
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Open the executor that checks share; one a mutant, for it keeps what the calls of a script begin with."""
+        with opened(self.server) as self.executor:
+            yield
 
     def call(self, check: Check) -> None:
         """Call a check on empty servers; raises what it raises."""

@@ -76,7 +76,7 @@ class Court:
             checks = [check for check in self._checks if users & check.scripts]
             checks.sort(key=lambda check: (check.is_heavy, not check.is_of_a_table))
             for mutant in of_one:
-                with in_place(mutant):
+                with in_place(mutant), self._stage.acting():
                     if self._loads(mutant):
                         machine = self._machine if users - NOT_PLAYED else lambda: None
                         yield Verdict(mutant, self._killer(checks) or machine())
