@@ -27,6 +27,8 @@ AFTER_TROUBLE = 1.0
 MOST_CLAIMED = 250
 """Messages claimed at a time, but for larger batches: about half of what may be prefetched, so that the server is at
 work on one half while the callbacks of the other run."""
+DRIFT = 1e-4
+"""Seconds by which two clocks may drift apart in a second."""
 MOVES_WITHIN = 0.02
 """Seconds within which a clock that runs has moved."""
 
@@ -50,6 +52,7 @@ class Consumption:
         self._asked_at = 0.0
         self._looked_at = 0.0
         self._server_now = 0
+        self._ahead = 0.0
         self._due_at: float | None = None
         self._deadline_at: float | None = None
         self._collect_at = 0.0
@@ -189,8 +192,10 @@ class Consumption:
 
     def _look(self, promoted: Promoted) -> None:
         # Promotion comes after settlements, expiry and collection, so it sees what they have left.
+        self._compare_clocks(promoted.now)
+
         def local(at: int) -> float | None:
-            return None if at == -1 else self._now + (at - promoted.now) / 1000
+            return None if at == -1 else self._now - self._ahead + (at - promoted.now) / 1000
 
         self._due_at, self._deadline_at = local(promoted.next_due), local(promoted.next_deadline)
         self._expecting = promoted.waiting > 0
@@ -209,6 +214,17 @@ class Consumption:
             and (self._due_at is None or self._due_at > self._now)
             and (stopped or self._deadline_at is None or self._deadline_at > soon)
         )
+
+    def _compare_clocks(self, server_now: int) -> None:
+        """Learn how far the server's clock is ahead of what an answer says.
+
+        An answer tells the time in whole milliseconds and takes a while to come, so it is behind by what changes from
+        one to the next. The one that was least behind is remembered; clocks may drift apart meanwhile, and where it
+        cannot be true, one of them was set.
+        """
+        passed = self._now - self._looked_at
+        ahead = self._ahead + passed * (1 - DRIFT) - (server_now - self._server_now) / 1000
+        self._ahead = ahead if 0 < ahead <= 0.001 + self._now - self._asked_at else 0.0
 
     def _collected(self, collected: Collected) -> None:
         if collected.trimmed:

@@ -10,6 +10,7 @@ assert play.ask("ack").what == play.receipts("a")
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ class Play:
             batch=batch,
             burst=burst,
         )
-        self._drift = drift
+        self.drift = drift
         self._known: dict[str, Holding] = {}
         self._run = self.flow.run()
         self.step = next(self._run)
@@ -115,10 +116,10 @@ class Play:
         return [holding.delivery.id for holding in self.flow.held.holdings]
 
     def server(self, at: float) -> int:
-        """The server's time (ms) of a local time; it stands still where the clock is frozen."""
+        """The server's time (whole ms) of a local time; it stands still where the clock is frozen."""
         if self.frozen:
             return SERVER
-        return SERVER + round((at - LOCAL + self._drift) * 1000)
+        return SERVER + math.floor((at - LOCAL + self.drift) * 1000 + 1e-6)
 
     def holding(self, id: str) -> Holding:
         return self._known[id]

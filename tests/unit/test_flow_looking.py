@@ -84,6 +84,59 @@ def test_a_client_clock_a_day_wrong_makes_no_difference(drift):
     assert play.sleeps == 0.25
 
 
+def looking(play, due):
+    """Let it look once more, and find a message due at a server's time (ms)."""
+    play.wake(after=0.0, signalled=True)
+    play.answer(pending_to_ready=promoted(next_due=due))
+    return play.sleeps
+
+
+def test_the_sleep_counts_the_part_of_a_millisecond_that_the_server_does_not_tell():
+    play = Play(tick=10)
+    play.wake()
+    due = play.server(play.now) + 10
+    play.answer(pending_to_ready=promoted(next_due=due))
+    assert play.sleeps == 0.01
+    play.now += 0.0008
+    assert looking(play, due) == 0.0092  # the server still says the same
+    play.now += 0.0005
+    assert looking(play, due) == 0.0087
+
+
+def test_an_answer_that_took_long_is_not_thought_to_be_of_the_moment_when_it_came():
+    play = Play(tick=10)
+    play.wake()
+    due = play.server(play.now) + 1000
+    play.answer(pending_to_ready=promoted(next_due=due))
+    play.wake(after=0.1, signalled=True)
+    answers = [play._answer(ask, None) for ask in play._turn.calls]
+    look = play.asked.index("pending_to_ready")
+    play.tell(after=0.3, answers=[*answers[:look], answers[look]._replace(next_due=due), *answers[look + 1 :]])
+    assert play.sleeps == pytest.approx(0.6, abs=1e-4)
+
+
+@pytest.mark.parametrize("by", [-3600.0, -0.01, 0.01, 3600.0])
+def test_where_a_clock_was_set_the_latest_answer_counts(by):
+    play = Play(tick=10)
+    play.wake()
+    play.answer()
+    play.now += 0.0008
+    play.drift += by
+    assert looking(play, play.server(play.now) + 10) == 0.01
+
+
+def test_what_was_learnt_of_the_servers_clock_is_trusted_less_and_less():
+    play = Play(tick=3600)
+    play.wake()
+    play.answer()
+    play.now += 0.0008
+    assert looking(play, play.server(play.now) + 10) == 0.0092
+    play.now += 5
+    assert looking(play, play.server(play.now) + 10) == 0.0097
+    play.now += 5
+    assert looking(play, play.server(play.now) + 10) == 0.01
+
+
 def test_the_sleep_ends_in_time_for_the_heartbeat():
     play = Play(tick=3, lease="1.5s")
     play.hold("a")
