@@ -14,6 +14,9 @@ from rich.table import Table
 GOAL = 8.0
 """delayq is to be so many times as fast as the best of its peers."""
 
+TICK = 1.0
+"""Milliseconds: who is early by less has only rounded the due time to its own clock's ticks."""
+
 
 @dataclass
 class Row:
@@ -92,8 +95,13 @@ def cells(row: Row) -> list[str]:
 
 def remarks(row: Row) -> str:
     """Return what there is to know of a row in a line."""
-    failed = [f"{work} failed: {reason}" for work, reason in row.failures.items()]
-    return f"{row.peer.name}: {'; '.join([row.peer.remark, *failed])}."
+    told = [row.peer.remark]
+    if early := [late for late in row.late if late <= -TICK]:
+        told.append(
+            f"{len(early)} of {len(row.late)} delayed messages came before their time, by up to {-min(early):,.0f} ms"
+        )
+    told += [f"{work} failed: {reason}" for work, reason in row.failures.items()]
+    return f"{row.peer.name}: {'; '.join(told)}."
 
 
 def verdict(found: list[Multiple]) -> str:

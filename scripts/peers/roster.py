@@ -44,7 +44,7 @@ PEERS = (
         (5_000, 20_000, 1_000),
         "at most once",
         "`SimpleWorker`: one job at a time (its usual worker forks for each job, which is slower); a job whose worker "
-        "died fails; bulk: `enqueue_many`",
+        "died fails; bulk: `enqueue_many`; due times are whole seconds",
     ),
     Peer(
         "arq",

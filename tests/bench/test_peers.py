@@ -80,6 +80,12 @@ def test_a_row_shows_medians_and_a_dash_for_what_was_not_measured():
     assert remarks(one) == "one: threads; bulk failed: not done in 90 s."
 
 
+def test_who_delivers_early_is_told_so():
+    one = row("one")
+    one.late = [-0.9, 3.0, -1.0, -307.5]
+    assert remarks(one) == "one: threads; 2 of 4 delayed messages came before their time, by up to 308 ms."
+
+
 def test_the_page_has_the_rows_the_verdict_and_the_remarks():
     text = markdown([row("delayq", bulk=[80.0])], [Multiple("bulk", "rq", 9.0)], "Measured here.")
     lines = text.splitlines()
