@@ -102,7 +102,8 @@ class Round:
             self._recorder.write(Calm(at=now()))
             self._drain(interrupted)
             self._crew.finish("worker")
-            self._recorder.write(scan(self._direct, self._keys, own=place.server is not None))
+            if not interrupted.is_set():
+                self._recorder.write(scan(self._direct, self._keys, own=place.server is not None))
         files = find_files([self._folder])
         stalls, recovery = look_back(files)
         return RoundAccount(
@@ -198,7 +199,8 @@ class Round:
                 undone = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
                 self._crew.problems.append(f"nothing changed for {STUCK:g} s while it went on; faults left: {undone}")
         self._todo = [one for one in self._todo if one[3]]
-        while self._todo:  # what has begun is to end: a frozen worker goes on
+        # What has begun is to end: a frozen worker goes on. Ctrl-C in a terminal has ended them all.
+        while self._todo and any(self._crew.of("worker")):
             self._advance()
             time.sleep(LOOK)
 

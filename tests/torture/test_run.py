@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
@@ -18,6 +21,7 @@ from click.testing import CliRunner
 
 from delayq.cli import main
 from delayq.torture.plan import KINDS
+from delayq.torture.round import Round
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -50,6 +54,7 @@ def start(folder, *args, **environment):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     with process:
         try:
@@ -214,17 +219,28 @@ def server_of(torture):
 
 @LONG
 @pytest.mark.usefixtures("unmeasured")
-def test_ctrl_c_ends_it_with_the_account_so_far(folder):
-    with start(folder, "--messages", "100000", "--faults", "kill=5,stop=5,replies=50") as torture:
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "to all in the terminal"])
+def test_ctrl_c_ends_it_with_the_account_so_far(folder, send):
+    with start(folder, "--messages", "100000", "--faults", "kill=500,stop=5,replies=50") as torture:
         wait_until(lambda: begun(folder), timeout=60)
         server = server_of(torture)
-        torture.send_signal(signal.SIGINT)
+        send(torture.pid, signal.SIGINT)
         out, err = torture.communicate(timeout=60)
     assert (torture.returncode, err) == (130, "")
     assert "interrupted: this is the account of what was" in out
     assert list(folder.iterdir()) == []
     assert processes_of(folder) == []
     assert not server.exists()
+
+
+@pytest.mark.timeout(10)
+def test_a_fault_that_still_waits_for_a_worker_does_not_hold_up_the_end():
+    interrupted = threading.Event()
+    interrupted.set()
+    ended = object.__new__(Round)
+    ended._crew = SimpleNamespace(of=lambda _: iter(()))  # Ctrl-C in a terminal has ended all of them
+    ended._todo = [(0.0, 0, None, repeat(0.01))]
+    ended._break(interrupted)
 
 
 @LONG
