@@ -23,6 +23,7 @@ def test_an_acknowledged_message_is_settled_and_held_no_longer():
     play = holding("a")
     play.wake(after=0.1, done=[play.done("a")])
     assert play.ask("ack").what == play.receipts("a")
+    assert [receipt.id for receipt in play.ask("ack").what] == ["a"]
     assert play.held == ["a"]
     play.answer()
     assert play.held == []
