@@ -115,6 +115,7 @@ def always_failing(world: World) -> None:
 def lost_reply(world: World) -> None:
     """The reply to a claim of a message without retries is lost."""
     world.one.send("a", retries=0)
+    world.one.fetch()  # nothing, but from now on the server knows the scripts
     world.one.promote()
     world.one.wire.lose_at = 1
     for id in world.one.fetch():
