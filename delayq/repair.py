@@ -17,7 +17,7 @@ from delayq.face import AsyncFace, BlockingFace
 from delayq.findings import DEAD_ILL, ILL, LISTS, SHOWN, Checkup, FindingKind, Notes
 from delayq.message import Tools
 from delayq.operation import Operation
-from delayq.script import MOST_IDS
+from delayq.script import MOST_IDS, MOST_MOVED
 from delayq.twins import twin
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class _Look:
         self._mend = mend
         self._notes = Notes(mend=mend)
         self._waiting: dict[str, set[bytes]] = {"ready": set(), "retry": set()}
-        self._searched = MOST_IDS
+        self._searched = MOST_MOVED
 
     def run(self, queue: str) -> Operation[Checkup]:
         """Look over everything that is to be looked at."""
@@ -59,7 +59,7 @@ class _Look:
         if strange := sorted(name.decode("utf-8", "backslashreplace") for name in meta.keys() - FIELDS):
             self._notes.tell(FindingKind.FIELD, ", ".join(strange[:SHOWN]), count=len(strange))
         lengths = yield [Command(("LLEN", key), int) for key in (keys.ready, keys.retry)]
-        self._searched = max(1, min(MOST_IDS, SEARCHED // max(sum(lengths), 1)))
+        self._searched = max(1, min(MOST_MOVED, SEARCHED // max(sum(lengths), 1)))
         for part in DEEP if self._deep else LIGHT:
             yield from self._messages(part)
         for missed in self._waiting.values():
@@ -77,8 +77,8 @@ class _Look:
             (page,) = yield [self._walk(part, cursor)]
             cursor, found = page
             met.update(dict.fromkeys(found))
-            if len(met) >= MOST_IDS or cursor == "0":
-                for ids in _slices(met, MOST_IDS):
+            if len(met) >= MOST_MOVED or cursor == "0":
+                for ids in _slices(met, MOST_MOVED):
                     yield from self._examine(part, ids)
                 met.clear()
             if cursor == "0":
@@ -104,7 +104,7 @@ class _Look:
         while True:
             (page,) = yield [self._walk(part, cursor)]
             cursor, found = page
-            for entries in _slices(dict.fromkeys(found), MOST_IDS):
+            for entries in _slices(dict.fromkeys(found), MOST_MOVED):
                 (digits,) = yield [self._tools.calls.repair_dead(entries, mend=self._mend)]
                 self._notes.take(DEAD_ILL, entries, digits)
             if cursor == "0":

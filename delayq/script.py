@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_IDS = 1000
 """Ids one call may carry: a few milliseconds of the server's time, well within what Lua can unpack."""
+MOST_MOVED = 500
+"""Ids of a call that moves messages with all they have, or looks for all they have: twice the work for each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,6 @@ from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.held import Held
 from delayq.flows.owed import Owed
 from delayq.message import Holding, Tools
-from delayq.script import MOST_IDS
 from delayq.verdict import Completion, Verdict
 
 log = logging.getLogger("delayq.consumer")
@@ -132,7 +131,7 @@ class Consumption:
         calls, settings = self._tools.calls, self._tools.settings
         plan = self._housekeeping()
         self._settling = bool(plan)
-        freed = min(len(self.owed), MOST_IDS) if plan else 0
+        freed = self.owed.next if plan else 0
         late = self._deadline_at is not None and self._deadline_at <= self._now
         if late:
             plan.append((calls.unack_to_retry(), self._expired))

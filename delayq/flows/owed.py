@@ -10,7 +10,7 @@ from typing import Any
 from delayq.calls import Calls, Failure, Receipt, Rejection
 from delayq.config import Settings, nack_wait
 from delayq.message import Holding, kept
-from delayq.script import MOST_IDS
+from delayq.script import MOST_IDS, MOST_MOVED
 from delayq.verdict import Completion, Verdict
 
 log = logging.getLogger("delayq.consumer")
@@ -48,6 +48,11 @@ class Owed:
         """Return how many settlements are on their way."""
         return sum(map(len, self._queues.values()))
 
+    @property
+    def next(self) -> int:
+        """How many the next calls settle."""
+        return sum(min(len(queue), _most(verdict)) for verdict, queue in self._queues.items())
+
     def add(self, completions: Iterable[Completion]) -> None:
         """Take on settlements; what was settled by hand needs none."""
         for holdings, verdict, text, delay, _ in completions:
@@ -72,7 +77,7 @@ class Owed:
         """Yield the calls that settle what is owed, each with the reader of its answer."""
         for verdict, queue in self._queues.items():
             if queue:
-                first = queue[:MOST_IDS]
+                first = queue[: _most(verdict)]
                 told = verdict in (Verdict.NACK, Verdict.REJECT)
                 items = [self._said[one] if told else Receipt(one.delivery.id, one.delivery.token) for one in first]
                 yield self._calls[verdict](items), partial(self._answered, verdict)
@@ -89,3 +94,7 @@ class Owed:
             late = [holding.delivery.id for holding, digit in zip(settled, answer, strict=True) if digit == "0"]
             text = "%d messages were settled elsewhere before this %s: %s"
             log.warning(text, len(late), verdict.name.lower(), ", ".join(late[:5]), extra={"ids": late})
+
+
+def _most(verdict: Verdict) -> int:
+    return MOST_MOVED if verdict in (Verdict.REJECT, Verdict.RELEASE) else MOST_IDS

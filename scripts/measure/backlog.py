@@ -17,7 +17,7 @@ from delayq.calls import Call, Calls, Failure, Receipt, Rejection
 from delayq.dead_letter import SLICE as DEAD_AT_ONCE
 from delayq.message import COLLECTED_AT_ONCE
 from delayq.repair import DEEP, HEAVY
-from delayq.script import MOST_IDS, names, script
+from delayq.script import MOST_IDS, MOST_MOVED, names, script
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.pinging import pings
 from measure.raw import AHEAD, BATCH, sending
@@ -78,7 +78,7 @@ def _look(stand: Stand) -> None:
         cursor = "0"
         for _ in range(PAGES):
             cursor, ids = raw.call(calls.walk(part, cursor=cursor, limit=HEAVY.get(part, MOST_IDS)))
-            for some in (ids[at : at + MOST_IDS] for at in range(0, len(ids), MOST_IDS)):
+            for some in (ids[at : at + MOST_MOVED] for at in range(0, len(ids), MOST_MOVED)):
                 raw.call(calls.repair(some, mend=False, look=False, retries=3))
             if cursor == "0":
                 break
@@ -106,9 +106,12 @@ def _largest(stand: Stand, calls: Calls) -> Iterator[Call[Any]]:
     yield sending(calls, [AHEAD] * BATCH)
     held = claimed()
     yield calls.extend(held, lease=30_000)
-    yield calls.release(held)
+    for some in (held[:MOST_MOVED], held[MOST_MOVED:]):
+        yield calls.release(some)
     yield calls.ack(claimed())
-    yield calls.reject([Rejection(*receipt, "no use", "no use at all") for receipt in claimed()])
+    held = claimed()
+    for some in (held[:MOST_MOVED], held[MOST_MOVED:]):
+        yield calls.reject([Rejection(*receipt, "no use", "no use at all") for receipt in some])
     yield calls.redrive(_dead(stand), retries=None)
     yield calls.dead_purge(_dead(stand))
     held = claimed()

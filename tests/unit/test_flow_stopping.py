@@ -6,6 +6,7 @@ import pytest
 
 from delayq.calls import Failure
 from delayq.errors import OutcomeUnknown, ServerError
+from delayq.script import MOST_MOVED
 from delayq.verdict import Verdict
 from tests.support.flow import TOKEN, Play, claimed, promoted
 
@@ -144,22 +145,23 @@ def test_what_was_owed_before_is_settled_too():
     assert play.ended
 
 
-def test_more_than_a_thousand_are_released_in_slices():
+def test_many_are_released_in_slices():
     ids = [f"m{n}" for n in range(1000)]
-    more = [f"n{n}" for n in range(500)]
+    more = [f"n{n}" for n in range(200)]
     play = Play(concurrency=2000, prefetch=0)
     play.wake()
-    play.answer(ready_to_unack=claimed(*ids, left=500))
+    play.answer(ready_to_unack=claimed(*ids, left=200))
     play.wake()
     play.answer(ready_to_unack=claimed(*more))
     play.stop(30)
     play.wake(after=0)
     play.tell(recalled=[*ids, *more])
-    assert len(play.ask("release").what) == 1000
-    play.answer()
-    assert play.sleeps == 0
-    play.wake()
-    assert len(play.ask("release").what) == 500
+    for wanted in (MOST_MOVED, MOST_MOVED):
+        assert len(play.ask("release").what) == wanted
+        play.answer()
+        assert play.sleeps == 0
+        play.wake()
+    assert len(play.ask("release").what) == 200
     play.answer()
     assert play.ended
 
