@@ -19,8 +19,9 @@ import hiredis
 
 from delayq import DelayQueue, NewMessage
 from delayq.calls import Call
+from delayq.ids import new_ids
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
-from measure.raw import BATCH, batches, claim_and_ack, new_ids, sending
+from measure.raw import BATCH, batches, claim_and_ack, sending
 from measure.stand import TEXT, Stand, rate_of, throwaway_server
 
 MILLION = 1_000_000

@@ -15,7 +15,7 @@ from typing import Any
 import hiredis
 
 from delayq.calls import Call, Calls, OutgoingTable, Receipt
-from delayq.ids import new_id
+from delayq.ids import new_ids
 from delayq.script import names, script
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
@@ -91,11 +91,6 @@ def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = Non
     n = len(times)
     table = OutgoingTable(ids or new_ids(n), times, [3] * n, [PAYLOAD] * n, [b""] * n)
     return calls.send(table, replace=False, max_length=None)
-
-
-def new_ids(n: int) -> list[str]:
-    """Return so many ids, as delayq makes them."""
-    return [new_id() for _ in range(n)]
 
 
 def batches(calls: Calls, n: int, due: str | int = AHEAD) -> Iterator[Call[str]]:

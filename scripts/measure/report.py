@@ -16,19 +16,16 @@ from measure.figure import Figure, Results
 
 SHORT = {
     "send one by one": ("send",),
-    "the same from 8 threads; 8 tasks": ("send_threads", "send_tasks"),
+    "the same, beside redis-py's own `EVALSHA`": ("send_client",),
+    "the same from 8 threads; 8 tasks, beside one by one": ("send_threads", "send_tasks"),
     "`send_many`": ("send_many",),
-    "consume, empty callback, 10 threads": ("consume_10",),
-    "consume, empty callback, 10 tasks": ("consume_tasks_10",),
+    "consume, empty callback, 10 threads; 10 tasks": ("consume_10", "consume_tasks_10"),
     "consume, empty batch callback": ("consume_batches",),
-    "pull, 100 at a time": ("pull",),
-    "client commands: a message under load; of an idle consumer": ("commands", "idle"),
     "lateness at 1,000 due/s: p50; p99; early": ("lateness_1000_p50", "lateness_1000_p99", "lateness_1000_early"),
     "lateness at 10,000 due/s: p50; p99": ("lateness_10000_p50", "lateness_10000_p99"),
     "memory of a pending message beside its payload, 1 M": ("memory",),
     "1 M due at once: longest script; another client's PING p99": ("longest_script", "ping"),
     "10 M pending: send; `send_many`; promote, claim and ack": ("send_10m", "send_many_10m", "claim_10m"),
-    "`import delayq`; `delayq --help`": ("import", "help"),
 }
 """The rows of the short table, and the figures of each."""
 

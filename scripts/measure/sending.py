@@ -122,14 +122,14 @@ def send_many(stand: Stand, n: int, *, logged: bool = False) -> float:
 
 def measurements() -> list[Measurement]:
     """Return what is measured here."""
-    alone, twice = "one by one", at_least(2, "one by one")
+    client, alone, twice = at_least(0.85, "redis-py"), "one by one", at_least(2, "one by one")
     return [
         Measurement(
             "send",
             one_by_one,
             [
-                Figure("send", "send one by one", at_least(0.85)),
-                Figure("send_client", "send one by one, beside redis-py", beside="redis-py"),
+                Figure("send", "send one by one"),
+                Figure("send_client", "send one by one, beside redis-py", client, beside="redis-py"),
                 Figure("send_threads", "send, 8 threads", twice, beside=alone),
                 Figure("send_threads_raw", "send, 8 threads, beside raw"),
                 Figure("send_tasks", "send, 8 tasks", twice, beside=alone),

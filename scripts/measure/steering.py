@@ -8,8 +8,9 @@ from typing import Any
 
 from delayq import DelayQueue
 from delayq.calls import Call
+from delayq.ids import new_ids
 from measure.figure import Figure, Measurement, Reading
-from measure.raw import AHEAD, BATCH, new_ids, sending
+from measure.raw import AHEAD, BATCH, sending
 from measure.stand import QUEUE, Stand, rate_of
 
 LATER = 2 * AHEAD
