@@ -22,6 +22,8 @@ from delayq.states import State
 
 MOST_ROWS = 1000
 """Entries one page looks at, at most."""
+MOST_READ = 500
+"""Entries one call looks at: each is read from five hashes."""
 PREVIEW = 4096
 """Bytes of each payload that a page carries, by default."""
 
@@ -164,11 +166,16 @@ class Inspector:
         state = State(state)
         whole(limit, "limit", 1, MOST_ROWS)
         at, score = _start(state, cursor)
-        call = self._tools.calls.page(state, limit=limit, cursor=at, score=score, preview=preview)
-        (listed,) = yield [call]
-        rows = {row.id: row for row in listed.rows}.values()
-        next_cursor = f"{listed.cursor}@{listed.score}" if listed.score else listed.cursor
-        return Page([self._row(state, row) for row in rows], next_cursor or None)
+        rows: dict[str, Row] = {}
+        while limit > 0:
+            some = min(limit, MOST_READ)
+            (listed,) = yield [self._tools.calls.page(state, limit=some, cursor=at, score=score, preview=preview)]
+            rows.update((row.id, row) for row in listed.rows)
+            at, score, limit = listed.cursor, listed.score, limit - some
+            if not at:
+                break
+        next_cursor = f"{at}@{score}" if score else at
+        return Page([self._row(state, row) for row in rows.values()], next_cursor or None)
 
     def _found(self, id: str, found: Found) -> MessageInfo:
         if found.dead:

@@ -98,6 +98,15 @@ def test_a_listing_comes_in_pages(queue, state):
     assert seen == ids
 
 
+def test_a_large_page_is_whole_though_it_is_read_in_parts(queue):
+    sent = queue.send_many(range(1100), "1h").ids
+    first = queue.list("pending", limit=1000)
+    assert [message.id for message in first.messages] == sent[:1000]
+    second = queue.list("pending", limit=1000, cursor=first.cursor)
+    assert [message.id for message in second.messages] == sent[1000:]
+    assert second.cursor is None
+
+
 def test_a_page_goes_on_where_the_last_one_ended_though_that_message_has_gone(queue):
     ids = [f"m{number}" for number in range(6)]
     when = datetime(2033, 5, 18, tzinfo=UTC)
