@@ -43,7 +43,7 @@ PEERS = (
         ("rq==3.0.0", *REDIS),
         (5_000, 20_000, 1_000),
         "at most once",
-        "`SimpleWorker`: one job at a time (its usual worker forks for each job, which is slower); a job whose worker "
+        "SimpleWorker: one job at a time (its usual worker forks for each job, which is slower); a job whose worker "
         "died fails; bulk: `enqueue_many`; due times are whole seconds",
     ),
     Peer(
@@ -89,7 +89,7 @@ PEERS = (
         ("taskiq-redis==1.2.4", "taskiq==0.13.0", *REDIS, UVLOOP),
         (3_000, 3_000, 3_000),
         "at least once",
-        "asyncio, `max_async_tasks=10`, `RedisStreamBroker`; no bulk: one by one; delays need a scheduler process",
+        "asyncio, `max_async_tasks=10`, RedisStreamBroker; no bulk: one by one; delays need a scheduler process",
         delays=False,
     ),
     Peer(
