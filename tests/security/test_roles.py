@@ -21,6 +21,7 @@ from delayq.acl.rules import Role, rules
 from delayq.config import read_settings
 from delayq.executor import Executor, open_executor
 from delayq.script import names, script
+from delayq.throwaway import free_port
 from tests.lua.tables import TABLES
 from tests.support.faces import Asyncio, Blocking
 from tests.support.redis_server import RedisServer
@@ -383,7 +384,8 @@ def test_a_producer_wakes_a_consumer_that_waits(guarded, admin):
 
 @pytest.mark.faults
 def test_roles_suffice_on_a_cluster(face):
-    with RedisServer("--cluster-enabled", "yes", tcp=True) as server:
+    # The port of the cluster's bus too: 10,000 above its own it could be that of an outgoing connection.
+    with RedisServer("--cluster-enabled", "yes", "--cluster-port", str(free_port()), tcp=True) as server:
         with server.client() as admin:
             admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             wait_until(lambda: b"cluster_state:ok" in admin.execute_command("CLUSTER", "INFO", **RAW))
