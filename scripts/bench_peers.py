@@ -16,10 +16,10 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import redis
+from measure import pages
 from measure.options import parser
 from measure.report import Setting
 from peers.asking import ADAPTERS, FailedError, ask, python_of
@@ -29,8 +29,9 @@ from rich.console import Console
 
 from delayq.throwaway import RedisServer, find_program
 
-PAGE = Path(__file__).resolve().parents[1] / "delayq" / "docs" / "performance.md"
-BEGIN, END = "<!-- peers -->\n", "<!-- /peers -->"
+PAGE = pages.PERFORMANCE
+MARK = "peers"
+"""What marks the place of the table there."""
 WIDTH = 110
 """Columns of the table where it goes to a file."""
 QUICKER = 10
@@ -103,15 +104,6 @@ def measure(bench: Bench, rows: list[Row], rounds: int, say: Callable[[str], Non
                     bench.measure(row, work)
 
 
-def write_page(page: Path, text: str) -> None:
-    """Put a text between the marks of a page; `ValueError` where it has none."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{page.name} must have {BEGIN.strip()} and {END} after it")
-    page.write_text(f"{before}{begin}{text}\n{end}{after}")
-
-
 def read_options(words: list[str] | None) -> argparse.Namespace:
     """Return the options, checked; ends with exit code 2 where they are wrong."""
     made = parser("bench-peers", __doc__, rounds=3)
@@ -122,8 +114,11 @@ def read_options(words: list[str] | None) -> argparse.Namespace:
         options.rounds = 1
     if options.docs and (options.quick or options.only):
         made.error("--docs takes a whole run, without --quick and --only")
-    if options.docs and not all(mark in PAGE.read_text() for mark in (BEGIN, END)):
-        made.error(f"{PAGE.name} must have {BEGIN.strip()} and {END} after it")
+    if options.docs:
+        try:
+            pages.check(PAGE, MARK)
+        except pages.PageError:
+            made.error(f"{PAGE.name} must have <!-- {MARK} --> and <!-- /{MARK} --> after it")
     parts = [part.strip() for part in options.only.split(",")]
     for part in parts:
         if not any(part in peer.name for peer in PEERS):
@@ -153,7 +148,7 @@ def main(words: list[str] | None = None) -> int:
         for line in [*map(remarks, rows), verdict(found)]:
             console.print(line)
     if options.docs:
-        write_page(PAGE, markdown(rows, found, f"Measured by `make bench-peers` on {setting}."))
+        pages.rewrite(PAGE, markdown(rows, found, f"Measured by `make bench-peers` on {setting}."), MARK)
     return 0 if found and all(one.met for one in found) and not rows[0].failures else 1
 
 
