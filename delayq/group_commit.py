@@ -122,11 +122,9 @@ class GroupCommit:
 
     def _store_all(self, group: list[_Waiting]) -> None:
         try:
-            if group:
-                for one, sent in zip(
-                    group, self._perform(self._producer.send([one.outgoing for one in group])), strict=True
-                ):
-                    one.sent = sent
+            stored = self._perform(self._producer.send([one.outgoing for one in group])) if group else []
+            for one, sent in zip(group, stored, strict=True):
+                one.sent = sent
         except BaseException as error:  # noqa: BLE001 - it is for those that wait
             for one in group:
                 one.error = error

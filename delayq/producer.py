@@ -245,13 +245,8 @@ class Producer:
         at: str | int = due
         if message.delay is not None or message.at is not None:
             at = due_text(message.delay, message.at)
-        return Outgoing(
-            new_id() if message.id is None else check_id(message.id),
-            at,
-            retries if message.retries is None else check_retries(message.retries),
-            self._payload(message.payload),
-            b"" if message.headers is None else encode_headers(message.headers),
-        )
+        left = retries if message.retries is None else message.retries
+        return self.outgoing(message.payload, at, left, message.id, message.headers)
 
     def _payload(self, payload: Any) -> bytes:
         encoded = self._encode(payload)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from delayq.calls import Calls, Failure, Receipt, Rejection
+from delayq.calls import Calls, Failure, Rejection
 from delayq.config import Settings, nack_wait
 from delayq.message import Holding, kept
 from delayq.script import MOST_IDS, MOST_MOVED
@@ -79,7 +79,7 @@ class Owed:
             if queue:
                 first = queue[: _most(verdict)]
                 told = verdict in (Verdict.NACK, Verdict.REJECT)
-                items = [self._said[one] if told else Receipt(one.delivery.id, one.delivery.token) for one in first]
+                items = [self._said[one] if told else one.receipt for one in first]
                 yield self._calls[verdict](items), partial(self._answered, verdict)
 
     def _answered(self, verdict: Verdict, answer: str) -> None:
