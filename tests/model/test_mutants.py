@@ -9,6 +9,7 @@ import pytest
 from delayq import script
 from delayq.errors import ServerError
 from tests.model.running import connected, run
+from tests.support.lua_files import in_place
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,15 +55,12 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mistake_is_found(mutant, redis_url, monkeypatch):
-    read = script._read
-    source = read(mutant.file)
+def test_a_mistake_is_found(mutant, redis_url):
+    source = script._read(mutant.file)
     assert source.count(mutant.text) == 1, "the script has changed: change this mutant with it"
-    changed = {mutant.file: source.replace(mutant.text, mutant.instead)}
-    monkeypatch.setattr(script, "_read", lambda path: changed.get(path) or read(path))
-    script.script.cache_clear()
-    try:
-        with connected(redis_url) as executor, pytest.raises((AssertionError, ServerError)):
-            run(executor, STEPS, shrink=False)
-    finally:
-        script.script.cache_clear()
+    with (
+        in_place(mutant.file, source.replace(mutant.text, mutant.instead)),
+        connected(redis_url) as executor,
+        pytest.raises((AssertionError, ServerError)),
+    ):
+        run(executor, STEPS, shrink=False)

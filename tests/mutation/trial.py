@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -17,6 +16,7 @@ from tests.lua.tables import SCRIPTS
 from tests.model.running import run
 from tests.mutation.checks import Check, Stage, all_checks
 from tests.mutation.mutants import Mutant, source
+from tests.support.lua_files import in_place
 
 NOT_PLAYED = {"configure", "end_run", "get", "page", "recount", "repair", "repair_dead", "snapshot", "wake"}
 """Scripts that the state machine does not call, or only to begin with."""
@@ -28,29 +28,6 @@ class Verdict(NamedTuple):
 
     mutant: Mutant
     killer: str | None
-
-
-@contextmanager
-def in_place(mutant: Mutant) -> Iterator[None]:
-    """Have every script that is made of the mutant's file run its text, wherever that script is already held."""
-    original, read = source(mutant.file), scripts._read
-    changed = [scripts.script(name) for name in SCRIPTS if original.encode() in scripts.script(name).text]
-    kept = [(one.text, one.sha) for one in changed]
-    scripts._read = lambda path: mutant.text if path == mutant.file else read(path)
-    try:
-        for one in changed:
-            made = scripts.script.__wrapped__(one.name)
-            _put(one, made.text, made.sha)
-        yield
-    finally:
-        scripts._read = read
-        for one, (text, sha) in zip(changed, kept, strict=True):
-            _put(one, text, sha)
-
-
-def _put(script: scripts.Script, text: bytes, sha: bytes) -> None:
-    object.__setattr__(script, "text", text)
-    object.__setattr__(script, "sha", sha)
 
 
 class Court:
@@ -76,7 +53,7 @@ class Court:
             checks = [check for check in self._checks if users & check.scripts]
             checks.sort(key=lambda check: (check.is_heavy, not check.is_of_a_table))
             for mutant in of_one:
-                with in_place(mutant), self._stage.acting():
+                with in_place(mutant.file, mutant.text), self._stage.acting():
                     if self._loads(mutant):
                         machine = self._machine if users - NOT_PLAYED else lambda: None
                         yield Verdict(mutant, self._killer(checks) or machine())
