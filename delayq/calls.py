@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from delayq.answers import (
     Claimed,
@@ -36,6 +36,7 @@ from delayq.answers import (
 )
 from delayq.keys import Keys
 from delayq.script import MOST_IDS, Script, names, script
+from delayq.values import Argument, Call, Command, Failure, Outgoing, OutgoingTable, Receipt, Rejection
 
 MOST_RUNS = 1000
 """Runs the ledger keeps."""
@@ -43,72 +44,6 @@ MOST_DUE = (1 << 53) - 1
 """Beyond every due time (ms): the last number that a score holds exactly."""
 
 T = TypeVar("T")
-Argument = str | bytes | int
-
-
-@dataclass(slots=True)
-class Call(Generic[T]):
-    """A script to run: what goes out, and how the answer is read. Slot and sequence are the executor's to add."""
-
-    script: Script
-    keys: tuple[str, ...]
-    args: Sequence[Argument]
-    parse: Callable[[Any], T]
-
-
-@dataclass(frozen=True, slots=True)
-class Command(Generic[T]):
-    """A plain Redis command that may be carried out more than once."""
-
-    args: tuple[Argument, ...]
-    parse: Callable[[Any], T]
-    follows: bool = False
-    """Whether it is about what stands before it in its round trip, which is sent again as a whole if at all."""
-
-
-class Receipt(NamedTuple):
-    """The right to settle one delivery of one message."""
-
-    id: str
-    token: int
-
-
-class Outgoing(NamedTuple):
-    """A message on its way in: `due` is milliseconds from now, or `@` and milliseconds since 1970."""
-
-    id: str
-    due: str | int
-    retries: int
-    payload: bytes
-    headers: bytes
-
-
-class OutgoingTable(NamedTuple):
-    """Messages on their way in, a column for each field of `Outgoing`: many are sooner sent so than one by one."""
-
-    ids: Sequence[str]
-    dues: Sequence[str | int]
-    retries: Sequence[int]
-    payloads: Sequence[bytes]
-    headers: Sequence[bytes]
-
-
-class Failure(NamedTuple):
-    """A delivery that failed, and how long the message waits."""
-
-    id: str
-    token: int
-    delay: int
-    error: str
-
-
-class Rejection(NamedTuple):
-    """A delivery that goes to the dead letter at once."""
-
-    id: str
-    token: int
-    reason: str
-    error: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from delayq.calls import Call, Command
 from delayq.clock import monotonic
 from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
 from delayq.operation import Pause
 from delayq.script import Script
 from delayq.slots import Slots
+from delayq.values import Call, Command
 
 log = logging.getLogger("delayq.executor")
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from delayq.calls import Call
 from delayq.config import check_retries
 from delayq.errors import ConfigurationError, shown
 from delayq.inspector import MOST_ROWS, Inspector, MessageInfo, Page
@@ -16,6 +15,7 @@ from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.states import State
 from delayq.twins import twin
+from delayq.values import Call
 
 R = TypeVar("R")
 

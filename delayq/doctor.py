@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from delayq.answers import pairs
-from delayq.calls import Command
 from delayq.errors import ServerError, UnsafeServerError
 from delayq.keys import Keys, registry
 from delayq.operation import Operation
+from delayq.values import Command
 
 log = logging.getLogger("delayq.doctor")
 

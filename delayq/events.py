@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from delayq.answers import LEAST_TIME, Entry
-from delayq.calls import Command
 from delayq.clock import moment
 from delayq.config import whole
 from delayq.errors import ConfigurationError, shown
@@ -22,6 +21,7 @@ from delayq.face import AsyncFace, BlockingFace
 from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.twins import twin
+from delayq.values import Command
 
 T = TypeVar("T")
 

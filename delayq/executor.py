@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from delayq.calls import Call, Command
 from delayq.clients import ASYNCIO, BLOCKING, Cluster, find_client
 from delayq.config import QueueOptions, Settings
 from delayq.conversation import Conversation, Exchange, Patience, Request
@@ -19,6 +18,7 @@ from delayq.errors import DelayqError
 from delayq.operation import Operation, Pause, single
 from delayq.routes import RoutedConversation
 from delayq.servers import AsyncServer, Nodes, Server
+from delayq.values import Call, Command
 
 T = TypeVar("T")
 

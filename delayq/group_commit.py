@@ -16,10 +16,10 @@ from copy import copy
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from delayq.calls import Outgoing
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.operation import Operation
 from delayq.producer import SLICE, SLICE_BYTES, Producer, Sent
+from delayq.values import Outgoing
 
 PATIENCE = 0.1
 """Seconds after which a send waits no longer for the one before it, which Redis does not answer, and goes alone."""

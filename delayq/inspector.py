@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from delayq.answers import Counted, Found, Row
-from delayq.calls import Command
 from delayq.clock import moment
 from delayq.config import whole
 from delayq.errors import ConfigurationError, shown
@@ -19,6 +18,7 @@ from delayq.keys import check_id, check_name, registry
 from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.states import State
+from delayq.values import Command
 
 MOST_ROWS = 1000
 """Entries one page looks at, at most."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from delayq.answers import Delivery
-from delayq.calls import Call, Calls, Failure, Receipt, Rejection
+from delayq.calls import Calls
 from delayq.clock import Duration, milliseconds, moment, monotonic
 from delayq.config import Settings, nack_wait
 from delayq.errors import ConfigurationError, UndecodableError, shown
 from delayq.operation import Operation
 from delayq.twins import twin
+from delayq.values import Call, Failure, Receipt, Rejection
 
 if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.calls import Call, Command
 from delayq.errors import DelayqError
+from delayq.values import Call, Command
 
 T = TypeVar("T")
 

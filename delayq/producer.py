@@ -11,7 +11,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
 import msgspec
 
-from delayq.calls import Call, Outgoing, OutgoingTable
 from delayq.clock import Duration, milliseconds, timestamp
 from delayq.codec import Codec
 from delayq.config import check_retries
@@ -27,6 +26,7 @@ from delayq.ids import new_id, new_ids
 from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
+from delayq.values import Call, Outgoing, OutgoingTable
 
 T = TypeVar("T")
 

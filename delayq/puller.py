@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from delayq.answers import Claimed, Promoted
-from delayq.calls import Rejection
 from delayq.clock import Duration, milliseconds, monotonic
 from delayq.config import whole
 from delayq.errors import UndecodableError
@@ -18,6 +17,7 @@ from delayq.operation import Operation, Pause
 from delayq.outcomes import Outcome
 from delayq.script import MOST_IDS
 from delayq.twins import twin
+from delayq.values import Rejection
 from delayq.verdict import Completion, judge
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from delayq.calls import Call, Command
 from delayq.doctor import newer, survey
 from delayq.errors import ConfigurationError, shown
 from delayq.face import AsyncFace, BlockingFace
@@ -19,6 +18,7 @@ from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.script import MOST_IDS, MOST_MOVED
 from delayq.twins import twin
+from delayq.values import Call, Command
 
 T = TypeVar("T")
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
-from delayq.calls import Call, Command
 from delayq.conversation import (
     Address,
     Conversation,
@@ -28,6 +27,7 @@ from delayq.conversation import (
     pack,
 )
 from delayq.operation import Pause
+from delayq.values import Call, Command
 
 MOST_HOPS = 5
 """Redirections followed one after another: more than one is a topology in motion."""

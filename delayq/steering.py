@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from delayq.calls import Call
 from delayq.clock import Duration
 from delayq.errors import NotReplicatedError
 from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.producer import due_text
+from delayq.values import Call
 
 
 class CancelOutcome(StrEnum):

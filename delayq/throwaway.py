@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from delayq.calls import Command
 from delayq.config import read_settings
 from delayq.errors import DelayqError, UnavailableError
 from delayq.executor import open_executor
+from delayq.values import Command
 
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 10.0

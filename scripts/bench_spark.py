@@ -31,10 +31,11 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from delayq import DelayQueue
-from delayq.calls import Calls, Outgoing
+from delayq.calls import Calls
 from delayq.keys import Keys
 from delayq.spark import archive, read_messages, register, report, session
 from delayq.spark.schemas import EVENTS
+from delayq.values import Outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delayq.calls import Calls, Command
+from delayq.calls import Calls
 from delayq.cli.failure import NotFound
 from delayq.codec import BytesCodec
 from delayq.config import QueueOptions, read_settings
@@ -14,6 +14,7 @@ from delayq.inspector import Inspector, Stats, queue_names
 from delayq.keys import Keys, check_name, registry
 from delayq.message import Tools
 from delayq.operation import Operation
+from delayq.values import Command
 
 if TYPE_CHECKING:
     from delayq.executor import Executor

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayq.calls import Command
 from delayq.cli.failure import Failure
 from delayq.cli.interruption import interruption
 from delayq.cli.options import json_option
 from delayq.cli.output import console, put, put_json, say
+from delayq.values import Command
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session

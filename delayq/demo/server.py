@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from delayq.calls import Command
 from delayq.clock import Duration
 from delayq.config import read_settings
 from delayq.executor import open_executor
 from delayq.throwaway import RedisServer, find_program
+from delayq.values import Command
 
 
 @dataclass(frozen=True, slots=True)

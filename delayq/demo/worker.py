@@ -18,13 +18,13 @@ from typing import Any, Literal
 import msgspec
 
 from delayq.backoff import Backoff
-from delayq.calls import Command
 from delayq.config import QueueOptions, read_settings
 from delayq.demo.reminders import Fate, Reminder
 from delayq.executor import Executor, open_executor
 from delayq.message import Message
 from delayq.outcomes import Discard
 from delayq.queue import DelayQueue
+from delayq.values import Command
 
 LEASE = 2.0
 """Seconds: a killed worker's reminders are to come back within the run."""

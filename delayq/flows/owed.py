@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from delayq.calls import Calls, Failure, Rejection
+from delayq.calls import Calls
 from delayq.config import Settings, nack_wait
 from delayq.message import Holding, kept
 from delayq.script import MOST_IDS, MOST_MOVED
+from delayq.values import Failure, Rejection
 from delayq.verdict import Completion, Verdict
 
 log = logging.getLogger("delayq.consumer")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute
 
-from delayq.calls import OutgoingTable
 from delayq.clock import LATEST, moment, timestamp
 from delayq.config import MOST_RETRIES, check_retries
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError
@@ -20,6 +19,7 @@ from delayq.keys import ID, check_id
 from delayq.producer import encode_headers
 from delayq.spark.given import did_you_mean
 from delayq.spark.options import WriteOptions
+from delayq.values import OutgoingTable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

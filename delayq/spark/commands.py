@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from delayq.answers import offset_of, pairs
-from delayq.calls import Command
 from delayq.keys import Keys, registry
+from delayq.values import Command
 
 
 class Log(NamedTuple):

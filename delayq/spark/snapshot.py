@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from delayq.answers import Living
-from delayq.calls import MOST_DUE, Call, Command
+from delayq.calls import MOST_DUE
 from delayq.clock import timestamp
 from delayq.errors import DelayqError
 from delayq.inspector import read_death
@@ -29,6 +29,7 @@ from delayq.spark.pushdown import narrowed
 from delayq.spark.reading import check_queue
 from delayq.spark.snapshot_rows import Rows
 from delayq.states import State
+from delayq.values import Call, Command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from delayq.calls import Outgoing, OutgoingTable
 from delayq.clock import HORIZON, monotonic
 from delayq.config import QueueOptions, read_settings
 from delayq.errors import ConfigurationError, DelayqError
@@ -30,6 +29,7 @@ from delayq.spark.columns import Refusal, check_columns, to_messages
 from delayq.spark.connection import calls_of, connect
 from delayq.spark.ledger import RunLedger, ledger_of
 from delayq.spark.options import WriteOptions
+from delayq.values import Outgoing, OutgoingTable
 
 ROUND = 50
 """Calls of one round trip: the server is at work on the first while the last are packed."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.calls import Command
 from delayq.executor import Executor
 from delayq.throwaway import RedisServer
 from delayq.torture.crew import END, Crew
@@ -16,6 +15,7 @@ from delayq.torture.history import Fault, Recorder, now
 from delayq.torture.plan import Aof, Planned
 from delayq.torture.proxy import Proxy
 from delayq.torture.shim import Shim
+from delayq.values import Command
 
 LOOK = 0.02
 """Seconds between two looks at what a fault waits for."""

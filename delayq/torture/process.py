@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from delayq.calls import Command
 from delayq.config import QueueOptions, read_settings
 from delayq.errors import DelayqError, ServerError
 from delayq.executor import Executor, open_executor
 from delayq.torture.history import Fault, Recorder, now
 from delayq.torture.recorded import RecordedCalls
+from delayq.values import Command
 
 TASK = "DELAYQ_TORTURE"
 """The variable that holds the task of a process: not an argument, for it may hold a password."""

@@ -7,10 +7,11 @@ from dataclasses import replace as changed
 from typing import Any, TypeVar
 
 from delayq.answers import Claimed
-from delayq.calls import Call, Calls, Failure, Outgoing, OutgoingTable, Receipt, Rejection
+from delayq.calls import Calls
 from delayq.errors import DelayqError, OutcomeUnknown
 from delayq.keys import Keys
 from delayq.torture.history import Answer, Invoke, Outcome, Recorder, digest, now
+from delayq.values import Call, Failure, Outgoing, OutgoingTable, Receipt, Rejection
 
 T = TypeVar("T")
 

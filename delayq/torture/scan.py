@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from delayq.answers import Counted, pairs
-from delayq.calls import Calls, Command
+from delayq.calls import Calls
 from delayq.executor import Executor
 from delayq.inspector import read_death
 from delayq.keys import Keys
 from delayq.torture.history import Final, now
+from delayq.values import Command
 
 _HASHES = ("messages", "retries", "deliveries", "headers", "errors", "dead_messages", "dead_ids")
 _ZSETS = ("pending", "unack", "dead")

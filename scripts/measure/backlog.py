@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from delayq import CancelOutcome, DelayQueue, State
-from delayq.calls import Call, Calls, Failure, Receipt, Rejection
+from delayq.calls import Calls
 from delayq.dead_letter import SLICE as DEAD_AT_ONCE
 from delayq.message import COLLECTED_AT_ONCE
 from delayq.repair import DEEP, HEAVY
 from delayq.script import MOST_IDS, MOST_MOVED, names, script
+from delayq.values import Call, Failure, Receipt, Rejection
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.pinging import pings
 from measure.raw import AHEAD, BATCH, sending

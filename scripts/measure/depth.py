@@ -18,8 +18,8 @@ from typing import NamedTuple
 import hiredis
 
 from delayq import DelayQueue, NewMessage
-from delayq.calls import Call
 from delayq.ids import new_ids
+from delayq.values import Call
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
 from measure.raw import BATCH, batches, claim_and_ack, sending
 from measure.stand import TEXT, Stand, rate_of, throwaway_server

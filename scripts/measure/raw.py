@@ -14,9 +14,10 @@ from typing import Any
 
 import hiredis
 
-from delayq.calls import Call, Calls, OutgoingTable, Receipt
+from delayq.calls import Calls
 from delayq.ids import new_ids
 from delayq.script import names, script
+from delayq.values import Call, OutgoingTable, Receipt
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
 """A payload as it is stored: 64 bytes."""

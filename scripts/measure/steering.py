@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from delayq import DelayQueue
-from delayq.calls import Call
 from delayq.ids import new_ids
+from delayq.values import Call
 from measure.figure import Figure, Measurement, Reading
 from measure.raw import AHEAD, BATCH, sending
 from measure.stand import QUEUE, Stand, rate_of

@@ -11,7 +11,6 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delayq.calls import Call, Failure, Outgoing, Receipt
 from delayq.config import read_settings
 from delayq.errors import DelayqError
 from delayq.executor import open_executor
@@ -20,6 +19,7 @@ from delayq.script import MOST_IDS
 from delayq.torture.history import Answer, Final, Invoke, digest, now
 from delayq.torture.recorded import RecordedCalls
 from delayq.torture.scan import scan
+from delayq.values import Call, Failure, Outgoing, Receipt
 from tests.ancestor.ancestor import Ancestor
 from tests.ancestor.world import LEASE, Process, World
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from delayq.calls import Command
 from delayq.config import read_settings
 from delayq.executor import open_executor
 from delayq.keys import Keys
+from delayq.values import Command
 
 
 def test_what_has_lost_its_place_is_delivered(deployment, open_queue, prefix):

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from delayq import DelayQueue
-from delayq.calls import Calls, Failure, Receipt
+from delayq.calls import Calls
 from delayq.inspector import MessageInfo
 from delayq.keys import Keys
 from delayq.producer import SLICE
+from delayq.values import Failure, Receipt
 from tests.crash.cuts import Cutter, cut_client
 
 OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from delayq.calls import Call
 from delayq.executor import Executor
+from delayq.values import Call
 from tests.lua.tables import TABLES
 from tests.model.running import connected
 from tests.support.redis_server import RedisServer

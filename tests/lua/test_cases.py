@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from delayq.answers import Claimed, Expired, Promoted
-from delayq.calls import Call
 from delayq.errors import OutcomeUnknown
+from delayq.values import Call
 from tests.lua.tables import TABLES, parameters
 from tests.support.scripts import KEYS, NOW, Case, World, deliver, observe, observe_replies, plant
 

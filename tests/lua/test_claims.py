@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from delayq.answers import Claimed
-from delayq.calls import Calls, Failure, Receipt
+from delayq.calls import Calls
+from delayq.values import Failure, Receipt
 from tests.lua.cases.ready_to_unack import claim, waiting
 from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant
 

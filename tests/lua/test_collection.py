@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.answers import Collected
-from delayq.calls import Call
+from delayq.values import Call
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, observe_replies, plant
 
 

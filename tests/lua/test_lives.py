@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from delayq.answers import Delivery
-from delayq.calls import Call, Failure, Outgoing, Receipt, Rejection
 from delayq.executor import Executor
+from delayq.values import Call, Failure, Outgoing, Receipt, Rejection
 from tests.support.scripts import NOW, World, at, calls, observe
 
 

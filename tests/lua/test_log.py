@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from delayq.answers import Delivery, id_of, offset_of
-from delayq.calls import Failure, Outgoing, Receipt, Rejection
 from delayq.events import Columns, expand
 from delayq.keys import Keys
+from delayq.values import Failure, Outgoing, Receipt, Rejection
 from tests.lua.cases.states import LEASED, PENDING
 from tests.lua.tables import parameters
 from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, deliver, observe, plant

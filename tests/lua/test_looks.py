@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from delayq.calls import Call
 from delayq.repair import DEAD, DEEP
+from delayq.values import Call
 from tests.lua.cases.states import CROWD, LEASED, READY
 from tests.lua.cases.states import DEAD as DIED
 from tests.lua.tables import TABLES

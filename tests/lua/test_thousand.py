@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
-from delayq.calls import Failure, Outgoing, Receipt, Rejection
 from delayq.ids import new_id
 from delayq.script import MOST_IDS
+from delayq.values import Failure, Outgoing, Receipt, Rejection
 from tests.lua.tables import MUTATING
 from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls, deliver, observe, plant
 

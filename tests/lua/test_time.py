@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.calls import Calls, Failure, Outgoing, Rejection
+from delayq.calls import Calls
+from delayq.values import Failure, Outgoing, Rejection
 from tests.lua.tables import TABLES
 from tests.support.scripts import KEYS, LOG, World, plant
 from tests.support.waiting import wait_until

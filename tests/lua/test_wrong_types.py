@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from delayq.calls import Outgoing
 from delayq.errors import ServerError
 from delayq.executor import Executor
+from delayq.values import Outgoing
 from tests.lua.cases.states import PENDING
 from tests.lua.tables import parameters
 from tests.support.scripts import KEYS, LOG, NOW, Case, World, calls, observe, observe_replies, plant

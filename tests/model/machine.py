@@ -10,9 +10,9 @@ from hypothesis import note
 from hypothesis.stateful import initialize, precondition
 
 from delayq.answers import Claimed
-from delayq.calls import Call, Command, Failure, Outgoing, Receipt, Rejection
 from delayq.errors import QueueFullError
 from delayq.script import MOST_IDS
+from delayq.values import Call, Command, Failure, Outgoing, Receipt, Rejection
 from tests.model.draws import (
     DAY,
     consumers,

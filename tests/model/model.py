@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayq.answers import Collected, Delivery, Expired, Promoted
-from delayq.calls import Failure, Outgoing, Receipt, Rejection
+from delayq.values import Failure, Outgoing, Receipt, Rejection
 
 
 class FullError(Exception):

@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from delayq.answers import Claimed
-from delayq.calls import Call, Calls, Failure, Outgoing, Receipt, Rejection
+from delayq.calls import Calls
 from delayq.keys import Keys
 from delayq.script import MOST_IDS
+from delayq.values import Call, Failure, Outgoing, Receipt, Rejection
 from tests.model.model import Model
 from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
 

@@ -12,9 +12,10 @@ from typing import Any
 from hypothesis import note, stateful
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from delayq.calls import Call, Calls, Receipt
+from delayq.calls import Calls
 from delayq.executor import Executor
 from delayq.keys import Keys
+from delayq.values import Call, Receipt
 from tests.model import draws
 from tests.model.fold import Fold
 from tests.model.model import Model

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.answers import Counted, Entry
-from delayq.calls import Calls, Command
+from delayq.calls import Calls
 from delayq.events import expand
 from delayq.executor import Executor
 from delayq.torture.scan import read_hash, read_texts, read_zset
+from delayq.values import Command
 from tests.model.fold import Death, Fold, Life, first_line
 from tests.model.model import Dead, Message, Model
 

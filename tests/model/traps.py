@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import hypothesis.strategies as st
 
-from delayq.calls import Failure, Outgoing, Receipt, Rejection
 from delayq.errors import OutcomeUnknown
 from delayq.script import MOST_IDS
+from delayq.values import Failure, Outgoing, Receipt, Rejection
 from tests.model import draws
 from tests.model.machine import QueueMachine
 from tests.model.player import rule

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.calls import Receipt
 from delayq.keys import Keys
+from delayq.values import Receipt
 from tests.model.model import Dead, Message, Model
 from tests.model.scan import record, tokens_by_id, tombstone
 

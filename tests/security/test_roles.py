@@ -416,7 +416,7 @@ def test_an_id_that_is_spent_waits_for_a_consumer(guarded, admin):
     with DelayQueue("reminders", redis=admin) as all_rights:
         all_rights.send_delay_msg(1, id="bill-7", retries=0)
         with all_rights.lease() as message:
-            call = all_rights._tools.calls.nack([delayq.calls.Failure(*message._holding.receipt, 50, "boom")])
+            call = all_rights._tools.calls.nack([delayq.values.Failure(*message._holding.receipt, 50, "boom")])
             assert all_rights._executor.call(call) == "2"  # spent, and not collected
             message._holding.settled = True
         before = contents(admin)

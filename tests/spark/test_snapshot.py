@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from delayq import ConfigurationError, DelayQueue, NewMessage, ServerError, UnavailableError
-from delayq.calls import Calls, Receipt
+from delayq.calls import Calls
 from delayq.config import read_settings
 from delayq.executor import open_executor
 from delayq.keys import Keys
@@ -28,6 +28,7 @@ from delayq.spark import snapshot, snapshot_rows
 from delayq.spark.options import snapshot_options
 from delayq.spark.snapshot import SnapshotReader, read_messages
 from delayq.spark.source import register
+from delayq.values import Receipt
 
 HOUR = timedelta(hours=1)
 MOST = (1 << 53) - 1

@@ -23,7 +23,6 @@ from pyspark.sql.types import (
 )
 
 from delayq import DelayQueue
-from delayq.calls import Failure, OutgoingTable
 from delayq.errors import (
     ConfigurationError,
     DelayqError,
@@ -36,6 +35,7 @@ from delayq.spark import ledger
 from delayq.spark.connection import connect
 from delayq.spark.options import write_options
 from delayq.spark.writer import BatchWriter, Pace, Sending, StreamWriter, Written, _slices
+from delayq.values import Failure, OutgoingTable
 
 ID, DUE, PAYLOAD = ("id", StringType()), ("due", TimestampType()), ("payload", StringType())
 LATER = datetime(2100, 1, 31, 9, 0, tzinfo=UTC)

@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from delayq.answers import pairs
-from delayq.calls import Command
 from delayq.config import read_settings
 from delayq.errors import DelayqError
 from delayq.executor import open_executor
 from delayq.throwaway import RedisServer, free_port
+from delayq.values import Command
 
 HOST = "127.0.0.1"
 REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
-from delayq.calls import Outgoing, OutgoingTable, Receipt
 from delayq.config import read_settings
 from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.consume import Consumption
 from delayq.message import Batch, Holding, Tools
+from delayq.values import Outgoing, OutgoingTable, Receipt
 from delayq.verdict import Completion, Verdict
 
 SERVER = 1_700_000_000_000

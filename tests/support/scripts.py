@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import redis
 
-from delayq.calls import Call, Calls
+from delayq.calls import Calls
 from delayq.executor import Executor
 from delayq.keys import Keys
+from delayq.values import Call
 
 NOW = 1_700_000_000_000
 """The time of every call, in milliseconds since 1970."""

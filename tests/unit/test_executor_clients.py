@@ -7,8 +7,8 @@ import redis
 import redis.asyncio
 
 from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError, clients
-from delayq.calls import Outgoing
 from delayq.executor import AsyncExecutor, Executor
+from delayq.values import Outgoing
 from tests.support.executors import Asyncio, Blocking
 from tests.support.waiting import wait_until
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from delayq.calls import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError, UnavailableError
+from delayq.values import Outgoing
 from tests.support.executors import Asyncio
 from tests.support.waiting import wait_until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from delayq.calls import Failure, Outgoing, Receipt
 from delayq.errors import QueueFullError, ServerError, UnavailableError
+from delayq.values import Failure, Outgoing, Receipt
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from delayq.calls import Failure, Outgoing, Receipt
+from delayq.values import Failure, Outgoing, Receipt
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("no_pauses", "taught")]

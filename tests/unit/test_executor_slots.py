@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from delayq.calls import Outgoing
 from delayq.slots import Slots
+from delayq.values import Outgoing
 
 
 def message(id):

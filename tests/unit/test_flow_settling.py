@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from delayq import Backoff
-from delayq.calls import Failure, Rejection
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError, UnavailableError
+from delayq.values import Failure, Rejection
 from delayq.verdict import Verdict
 from tests.support.flow import TOKEN, Play, claimed
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from delayq.calls import Failure
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.script import MOST_MOVED
+from delayq.values import Failure
 from delayq.verdict import Verdict
 from tests.support.flow import TOKEN, Play, claimed, promoted
 

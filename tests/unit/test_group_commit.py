@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import pytest
 
 from delayq import group_commit
-from delayq.calls import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.group_commit import AsyncGroupCommit, GroupCommit
 from delayq.producer import SLICE, SLICE_BYTES, SendStatus, Sent
+from delayq.values import Outgoing
 from tests.support.waiting import wait_until
 
 

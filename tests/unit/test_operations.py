@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delayq import CancelOutcome, ConfigurationError, NewMessage, PayloadError, RescheduleOutcome, SendStatus
-from delayq.calls import Call, Calls, Command
+from delayq.calls import Calls
 from delayq.codec import BytesCodec, JsonCodec
 from delayq.config import read_settings
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
@@ -15,6 +15,7 @@ from delayq.message import Tools
 from delayq.operation import begun, single
 from delayq.producer import SLICE, SLICE_BYTES, Producer, SentMany, due_text
 from delayq.steering import cancel, reschedule
+from delayq.values import Call, Command
 from tests.support.flow import Asking
 
 CALLS = Calls(Keys.of("delayq", "unit"))

@@ -6,11 +6,12 @@ from redis.exceptions import AskError, MovedError, NoScriptError, ResponseError,
 from redis.exceptions import ConnectionError as GoneError
 
 from delayq import OutcomeUnknown, ServerError, UnavailableError
-from delayq.calls import Calls, Command, Outgoing
+from delayq.calls import Calls
 from delayq.conversation import NotConnectedError
 from delayq.keys import Keys, registry
 from delayq.operation import Pause
 from delayq.routes import RoutedConversation, Routes
+from delayq.values import Command, Outgoing
 
 A, B, C = ("10.0.0.1", 7001), ("10.0.0.2", 7002), ("10.0.0.3", 7003)
 QUEUE, OTHER = Keys.of("delayq", "a"), Keys.of("delayq", "b")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import delayq
+from delayq import errors
 
 ROOT = Path(delayq.__file__).parent
 LONGEST = 320
@@ -21,10 +22,24 @@ LONGEST = 320
 LEVELS = {
     # words
     **dict.fromkeys(
-        ["errors", "states", "twins", "ids", "clock", "keys", "backoff", "codec", "config", "outcomes", "slots"], 0
+        [
+            "errors",
+            "states",
+            "twins",
+            "lazy",
+            "ids",
+            "clock",
+            "keys",
+            "backoff",
+            "codec",
+            "config",
+            "outcomes",
+            "slots",
+        ],
+        0,
     ),
     "script": 1,
-    **dict.fromkeys(["answers", "calls", "operation"], 2),
+    **dict.fromkeys(["answers", "calls", "operation", "values"], 2),
     # decisions and operations
     **dict.fromkeys(["message", "verdict", "flow", "flows", "doctor", "inspector", "producer", "steering"], 3),
     # what moves bytes and waits
@@ -215,18 +230,30 @@ def test_nothing_is_left_to_be_done(module):
 # The public face
 
 
-def test_the_package_only_reexports_what_it_names():
-    nodes = BY_NAME[""].tree.body
-    reexported = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert reexported == set(delayq.__all__)
-    assert len(delayq.__all__) == len(set(delayq.__all__))
-    kept = [ast.unparse(node) for node in nodes if not isinstance(node, ast.ImportFrom)]
-    assert [text.split("=")[0].split("(")[0].strip() for text in kept[1:]] == [
-        "import logging",
-        "__version__",
-        "__all__",
-        "logging.getLogger",
-    ]
+@pytest.mark.parametrize("package", ["", "spark"], ids=["delayq", "delayq.spark"])
+def test_a_package_names_what_it_has_and_where_from_alike_for_all_who_ask(package):
+    tree = BY_NAME[package].tree
+    checked = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    homes = next(ast.literal_eval(node.value) for node in tree.body if ast.unparse(node).startswith("_HOMES = "))
+    assert homes == checked
+    assert set(homes.values()) <= {f"delayq.{name}" for name in BY_NAME}
+
+
+def test_a_name_that_a_package_has_not_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'delayq' has no attribute 'DelayQeue'"):
+        _ = delayq.DelayQeue
+
+
+def test_a_package_lists_what_is_not_loaded_yet():
+    program = "import delayq, sys; print('DelayQueue' in dir(delayq), 'delayq.queue' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"True False\n"
 
 
 def test_the_version_is_that_of_the_package():
@@ -254,12 +281,12 @@ def test_every_error_is_a_delayq_error(name):
 
 
 def test_every_error_is_public():
-    errors = {name for name, one in vars(delayq.errors).items() if inspect.isclass(one) and issubclass(one, Exception)}
-    assert errors <= set(delayq.__all__)
+    public = {name for name, one in vars(errors).items() if inspect.isclass(one) and issubclass(one, Exception)}
+    assert public <= set(delayq.__all__)
 
 
 def test_importing_delayq_loads_nothing_it_may_not_need():
-    heavy = ["click", "rich", "redis", "fakeredis", "lupa", "pyspark", "opentelemetry", "holidays", "hypothesis"]
+    heavy = ["asyncio", "click", "cronsim", "fakeredis", "hypothesis", "httpx", "msgspec", "pyspark", "redis", "rich"]
     program = f"import delayq, sys; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.calls import Receipt
+from delayq.values import Receipt
 from tests.lua.cases.states import BACKOFF, CROWD, LEASED, READY, RETRY, STATES, logged, remembering
 from tests.support.scripts import Case, T, World, calls
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from delayq.answers import Collected
-from delayq.calls import Call
+from delayq.values import Call
 from tests.lua.cases.states import CROWD, GARBAGE, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, World, calls
 

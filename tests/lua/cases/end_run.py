@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from delayq.answers import Run
-from delayq.calls import MOST_RUNS, Call
+from delayq.calls import MOST_RUNS
+from delayq.values import Call
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 

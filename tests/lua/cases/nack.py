@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.calls import Call, Failure
+from delayq.values import Call, Failure
 from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 

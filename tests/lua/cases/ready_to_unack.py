@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.answers import Claimed, Delivery
-from delayq.calls import Call
+from delayq.values import Call
 from tests.lua.cases.states import logged
 from tests.support.scripts import NOW, Case, T, World, calls
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.calls import Call, Rejection
+from delayq.values import Call, Rejection
 from tests.lua.cases.states import CROWD, LEASED, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, T, World, calls
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.calls import Call
+from delayq.values import Call
 from tests.lua.cases.states import (
     BACKOFF,
     CROWD,

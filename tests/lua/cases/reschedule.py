@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.calls import Call
+from delayq.values import Call
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, RESCHEDULED, STATES, logged
 from tests.support.scripts import NOW, Case, World, calls
 

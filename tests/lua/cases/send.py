@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from delayq.calls import Call, Outgoing
 from delayq.errors import QueueFullError
+from delayq.values import Call, Outgoing
 from tests.lua.cases.states import CROWD, LEASED, LEFTOVERS, STATES, logged, remembering
 from tests.support.scripts import NOW, Case, World, calls
 
