@@ -5,10 +5,9 @@ Importing it loads no PySpark; what is named here is loaded when it is first ask
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from delayq.lazy import attach
 
 if TYPE_CHECKING:
     from delayq.spark.archive import archive as archive
@@ -28,65 +27,27 @@ if TYPE_CHECKING:
     from delayq.spark.snapshot import read_messages as read_messages
     from delayq.spark.source import register as register
 
-__all__ = [
+_HOMES = {
     # the pipelines
-    "Rule",
-    "read_rules",
-    "plan",
-    "Loaded",
-    "load",
-    "archive",
-    "forget_archive",
-    "read_archive",
-    "report",
-    "Audit",
-    "Finding",
-    "audit",
-    # the data source
-    "message_id",
-    "read_messages",
-    "register",
-    "session",
-]
-
-_MODULES = {
+    "Rule": "delayq.spark.rules",
+    "read_rules": "delayq.spark.rules",
+    "plan": "delayq.spark.plan",
+    "Loaded": "delayq.spark.load",
+    "load": "delayq.spark.load",
     "archive": "delayq.spark.archive",
     "forget_archive": "delayq.spark.archive",
     "read_archive": "delayq.spark.archive",
+    "report": "delayq.spark.report",
     "Audit": "delayq.spark.audit",
     "Finding": "delayq.spark.audit",
     "audit": "delayq.spark.audit",
+    # the data source
     "message_id": "delayq.spark.ids",
-    "Loaded": "delayq.spark.load",
-    "load": "delayq.spark.load",
-    "plan": "delayq.spark.plan",
-    "Rule": "delayq.spark.rules",
-    "read_rules": "delayq.spark.rules",
-    "session": "delayq.spark.session",
     "read_messages": "delayq.spark.snapshot",
     "register": "delayq.spark.source",
-    "report": "delayq.spark.report",
+    "session": "delayq.spark.session",
 }
 """Where each name comes from."""
 
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: object) -> None:
-        # Importing the module `delayq.spark.session` would put it here, in place of the function of its name.
-        if not (name in _MODULES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-sys.modules[__name__].__class__ = _Package
+__all__ = list(_HOMES)
+__getattr__, __dir__ = attach(__name__, _HOMES)

@@ -14,23 +14,26 @@ from measure.stand import Stand
 PROCESSES = 11
 """Fresh processes whose median makes a round."""
 IMPORT = "import time; began = time.perf_counter(); import delayq; print(time.perf_counter() - began)"
+QUEUE = IMPORT.replace("import delayq", "from delayq import DelayQueue")
 REDIS = IMPORT.replace("delayq", "redis")
 HELP = "from delayq.cli import main; main()"
 """What the command `delayq` does."""
 
 
 def starting(stand: Stand) -> Iterator[Reading]:
-    """Milliseconds of `import delayq`, of `import redis`, and of all that `delayq --help` takes."""
+    """Milliseconds of `import delayq`, of loading its queue, of `import redis`, and of all that `delayq --help` takes."""
     count = PROCESSES if stand.scale >= 1 else 3
-    _run(IMPORT), _run(REDIS), _run(HELP, "--help")  # compiles what is not, and reads the files once
-    ours, redis, whole = [], [], []
+    _run(QUEUE), _run(REDIS), _run(HELP, "--help")  # compiles what is not, and reads the files once
+    ours, queue, redis, whole = [], [], [], []
     for _ in range(count):
         ours.append(1000 * float(_run(IMPORT)))
+        queue.append(1000 * float(_run(QUEUE)))
         redis.append(1000 * float(_run(REDIS)))
         began = time.perf_counter()
         _run(HELP, "--help")
         whole.append(1000 * (time.perf_counter() - began))
     yield Reading("import", statistics.median(ours))
+    yield Reading("import_queue", statistics.median(queue))
     yield Reading("import_redis", statistics.median(redis))
     yield Reading("help", statistics.median(whole))
 
@@ -47,6 +50,7 @@ def measurements() -> list[Measurement]:
             starting,
             [
                 Figure("import", "`import delayq`", at_most(120, MILLISECONDS), MILLISECONDS),
+                Figure("import_queue", "`from delayq import DelayQueue`", None, MILLISECONDS),
                 Figure("import_redis", "`import redis`, left to the first call", None, MILLISECONDS),
                 Figure("help", "`delayq --help`, the whole process", at_most(300, MILLISECONDS), MILLISECONDS),
             ],
