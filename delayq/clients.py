@@ -96,9 +96,9 @@ def find_client(kind: Kind, options: QueueOptions, settings: Settings) -> tuple[
     if client is not None:
         return (_cluster_of(client, kind), True) if isinstance(client, kind.cluster) else (_given(client, kind), False)
     url = find_url(options)
-    if url.startswith("memory://"):
+    if url.startswith(EMBEDDED):
         # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
-        return _embedded(kind, url.removeprefix("memory://") or "default"), False
+        return _embedded(kind, _embedded_name(url)), False
     return _connected(kind, url, settings), True
 
 
@@ -241,6 +241,7 @@ def _is_here(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+EMBEDDED = "memory://"
 _MEMORY: dict[str, Any] = {}
 """The embedded servers of this process by name, shared between its queues."""
 
@@ -253,3 +254,12 @@ def _embedded(kind: Kind, name: str) -> Any:
         raise ConfigurationError("memory:// needs the extra: pip install 'delayq[embedded]'") from error
     server = _MEMORY.setdefault(name, fakeredis.FakeServer(version=(7,)))
     return getattr(fakeredis, kind.embedded)(server=server)
+
+
+def _embedded_name(url: str) -> str:
+    return url.removeprefix(EMBEDDED) or "default"
+
+
+def forget_embedded(url: str) -> None:
+    """Let an embedded server go, with all it holds; queues that use it keep theirs until they are closed."""
+    _MEMORY.pop(_embedded_name(url), None)

@@ -1,0 +1,105 @@
+"""Where the queues of one test live: a Redis inside the process, or a prefix of its own on a real one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import astuple
+from typing import Any, TypeVar
+
+from delayq.clients import EMBEDDED, forget_embedded
+from delayq.config import read_settings
+from delayq.executor import open_executor
+from delayq.ids import new_id
+from delayq.inspector import queue_names
+from delayq.keys import Keys, registry
+from delayq.operation import together
+from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.testing import inside
+from delayq.values import Command
+
+T = TypeVar("T")
+
+
+class Place:
+    """A Redis, or a part of one, that a test has for itself."""
+
+    def __init__(self, url: str) -> None:
+        """Take a part of the Redis at `url`; for `memory://` a new one inside of this process."""
+        self.prefix = f"test-{new_id()}"
+        """The first part of every key of the test."""
+        self.url = f"{EMBEDDED}{self.prefix}" if url == EMBEDDED else url
+
+    def remove(self) -> None:
+        """Delete all that the test has put there."""
+        if self.url.startswith(EMBEDDED):
+            forget_embedded(self.url)
+            return
+        line = open_executor({"url": self.url}, read_settings({}))
+        try:
+            names = line.perform(queue_names(self.prefix))
+            # A command a queue: in a cluster, each may be on another node.
+            keys = [*(astuple(Keys.of(self.prefix, name)) for name in names), (registry(self.prefix),)]
+            line.perform(together([Command(("UNLINK", *some), int) for some in keys]))
+        finally:
+            line.close()
+
+
+class Queues:
+    """Makes the queues of one test, as the fixture `delayq_queues` gives it; they are gone when the test ends.
+
+    `url` and `prefix` are those of their Redis, for queues that are made in other ways.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Make queues in a place."""
+        self.url, self.prefix = place.url, place.prefix
+        self._made = ExitStack()
+
+    def __call__(self, name: str = "queue", **options: Any) -> DelayQueue[Any]:
+        """Open a queue of this test; the options are those of a `DelayQueue`."""
+        queue: DelayQueue[Any] = DelayQueue(name, **{"url": self.url, "prefix": self.prefix, **options})
+        self._made.callback(_end, queue)
+        return queue
+
+    def adopt(self, queue: DelayQueue[T]) -> DelayQueue[T]:
+        """Have a queue that the program has made live here until the test ends: `delayq_queues.adopt(app.queue)`.
+
+        Its callbacks and options stay, what it has sent so far stays where it is, and afterwards it is as before.
+        """
+        self._made.enter_context(inside.moved(queue, self.url, self.prefix))
+        self._made.callback(_end, queue)
+        return queue
+
+    def close(self) -> None:
+        """Stop what consumes, close the queues that were made, and give back what was adopted."""
+        self._made.close()
+
+
+def _end(queue: DelayQueue[Any]) -> None:
+    queue.stop_consume(0)
+    queue.close()
+
+
+class AsyncQueues:
+    """Makes the asyncio queues of one test, as the fixture `delayq_async_queues` gives it; see `Queues`.
+
+    On a real Redis a queue is to be closed in its event loop, best by `async with`.
+    """
+
+    def __init__(self, place: Place) -> None:
+        """Make queues in a place."""
+        self.url, self.prefix = place.url, place.prefix
+        self._made = ExitStack()
+
+    def __call__(self, name: str = "queue", **options: Any) -> AsyncDelayQueue[Any]:
+        """Open a queue of this test; the options are those of an `AsyncDelayQueue`."""
+        return AsyncDelayQueue(name, **{"url": self.url, "prefix": self.prefix, **options})
+
+    def adopt(self, queue: AsyncDelayQueue[T]) -> AsyncDelayQueue[T]:
+        """Have a queue that the program has made live here until the test ends; see `Queues.adopt`."""
+        self._made.enter_context(inside.moved(queue, self.url, self.prefix))
+        return queue
+
+    def close(self) -> None:
+        """Give back what was adopted."""
+        self._made.close()
