@@ -25,6 +25,7 @@ from delayq.answers import (
     digits,
     id_of,
     integers,
+    pairs,
     read_claimed,
     read_counted,
     read_entries,
@@ -225,6 +226,18 @@ class Calls:
     def refusals(self, run: str) -> Command[bytes]:
         """Read what was refused in a run."""
         return Command(("HGET", self.keys.refusals, run), lambda answer: answer or b"")
+
+    def keep_plan(self, calendar: str, revision: int, plan: bytes) -> Call[bool]:
+        """Keep the plan of a calendar (b'' forgets it) if the one of `revision` is still there; answers whether."""
+        return self._call("keep_plan", [self._now, calendar, revision, plan], lambda answer: integers(answer)[0] == 1)
+
+    def plan(self, calendar: str) -> Command[bytes | None]:
+        """Read the plan of a calendar, as it is kept."""
+        return Command(("HGET", self.keys.plans, calendar), lambda answer: answer)
+
+    def plans(self) -> Command[dict[bytes, bytes]]:
+        """Read the plans of all calendars, as they are kept."""
+        return Command(("HGETALL", self.keys.plans), pairs)
 
     def confirm(self, replicas: int, *, timeout: int) -> list[Command[Any]]:
         """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""

@@ -79,6 +79,14 @@ class Keys:
     """hash: run → what was refused before it could be sent; only of runs that met some."""
     archives: str
     """hash: archive of the event log → last offset it holds, and where it is."""
+    plans: str
+    """hash: calendar → revision and plan of its reminders, packed; only of calendars that were imported."""
+    schedules: str
+    """zset: schedule → next occurrence (ms); only of those that are neither paused nor ended."""
+    schedule_specs: str
+    """hash: schedule → its definition, a line of JSON, and the payload of its messages."""
+    schedule_states: str
+    """hash: schedule → revision, messages fired, last occurrence (ms), and whether it is paused."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

@@ -29,7 +29,7 @@ from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "cancel", "reschedule", "end_run"},
+    Role.PRODUCER: {"send", "cancel", "reschedule", "end_run", "keep_plan"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
         *("ack", "nack", "extend", "release", "reject"),
@@ -48,7 +48,7 @@ PLAIN = {
 READ_PARTS = {
     Role.PRODUCER: set(),
     Role.CONSUMER: set(),
-    Role.INSPECTOR: {"events", "runs", "refusals", "archives"},
+    Role.INSPECTOR: {"events", "runs", "refusals", "archives", "plans"},
 }
 """Parts that each role uses beside those of its scripts."""
 ALL_NEED = {

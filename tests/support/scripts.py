@@ -78,6 +78,7 @@ class World:
     done: dict[str, int] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    plans: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
@@ -132,6 +133,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
+            KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
             KEYS.meta: {name: _token_out(str(value)) for name, value in world.meta.items()},
         }
         for key, mapping in hashes.items():
@@ -311,6 +313,7 @@ _READ: dict[str, Any] = {
     "done": _times,
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
+    "plans": _texts,
     "meta": _meta_in,
     "wake": len,
 }
