@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from delayq.errors import PayloadTooLargeError as PayloadTooLargeError
     from delayq.errors import QueueFullError as QueueFullError
     from delayq.errors import ServerError as ServerError
+    from delayq.errors import SignatureError as SignatureError
     from delayq.errors import UnavailableError as UnavailableError
     from delayq.errors import UndecodableError as UndecodableError
     from delayq.errors import UnsafeServerError as UnsafeServerError
@@ -108,6 +109,7 @@ _HOMES = {
     "PayloadTooLargeError": "delayq.errors",
     "QueueFullError": "delayq.errors",
     "ServerError": "delayq.errors",
+    "SignatureError": "delayq.errors",
     "UnavailableError": "delayq.errors",
     "UndecodableError": "delayq.errors",
     "UnsafeServerError": "delayq.errors",

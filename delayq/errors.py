@@ -7,6 +7,7 @@
 * `OutcomeUnknown`: Redis did not answer in time and the call may have been carried out; do it again with the same id.
 * `NotReplicatedError`: a send is stored, but on fewer replicas than were asked for; do it again with the same id.
 * `ServerError`: Redis refused a command; correct its set-up or the access rights.
+* `SignatureError`: a webhook is not by whom it says, or too old; answer 401 and do nothing.
 * `EventsLostError`: entries of the event log are gone; go on without them, or keep more of them.
 * `UnsafeServerError`: a start-up check failed under `strict=True`.
 """
@@ -65,6 +66,10 @@ class ServerError(DelayqError):
 
 class EventsLostError(DelayqError):
     """Entries of the event log were deleted before they were read."""
+
+
+class SignatureError(DelayqError, ValueError):
+    """A request to a webhook's receiver was not signed with the secret, or too long ago."""
 
 
 class UnsafeServerError(DelayqError):

@@ -35,6 +35,8 @@ class Service:
     """Seconds that Redis is waited for at the start; later it is waited for as long as it takes."""
     started: Callable[[], None]
     """Called once the queue is being consumed."""
+    end: Callable[[], None]
+    """Called when it no longer is, also where callbacks were cut off."""
 
 
 def serve(queue: AnyQueue, service: Service) -> Exit:
@@ -50,7 +52,7 @@ def serve(queue: AnyQueue, service: Service) -> Exit:
 
 
 def _serve_blocking(queue: DelayQueue[Any], service: Service) -> Exit:
-    with _signals(queue) as stopping:
+    with _signals(queue, service) as stopping:
         with _impatient(queue, service.patience):
             consuming = queue._start(burst=service.burst)  # noqa: SLF001 - `start_consume` knows no burst
         _started(queue, service)
@@ -62,7 +64,7 @@ def _serve_blocking(queue: DelayQueue[Any], service: Service) -> Exit:
 
 
 async def _serve_async(queue: AsyncDelayQueue[Any], service: Service) -> Exit:
-    with _signals(queue) as stopping:
+    with _signals(queue, service) as stopping:
         with _impatient(queue, service.patience):
             consuming = await queue._start(burst=service.burst)  # noqa: SLF001 - see above
         _started(queue, service)
@@ -82,8 +84,9 @@ def _started(queue: AnyQueue, service: Service) -> None:
 class _Stopping:
     """What signals do: the first drains, the second cuts off, a third ends the process as it is."""
 
-    def __init__(self, queue: AnyQueue) -> None:
+    def __init__(self, queue: AnyQueue, service: Service) -> None:
         self._queue = queue
+        self._service = service
         self._grace = queue.settings.grace / 1000
         self._count = 0
         self._since = 0.0
@@ -118,6 +121,7 @@ class _Stopping:
     def end(self) -> Exit:
         """Say how it ended; does not return if callbacks were cut off, for they may go on for ever."""
         cut_off = self._count > 1 or (self._count == 1 and time.monotonic() - self._since >= self._grace)
+        self._service.end()
         if cut_off:
             log.error("stopped %s; what was cut off will be delivered again", self._queue.name)
             _leave(Exit.FAILURE)
@@ -136,8 +140,8 @@ def _leave(code: Exit) -> NoReturn:
 
 
 @contextmanager
-def _signals(queue: AnyQueue) -> Iterator[_Stopping]:
-    stopping = _Stopping(queue)
+def _signals(queue: AnyQueue, service: Service) -> Iterator[_Stopping]:
+    stopping = _Stopping(queue, service)
     before = {number: signal.signal(number, stopping.signalled) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopping

@@ -32,6 +32,9 @@ KILLED_AFTER = 10.0
 LOOK = 1.0
 """Seconds after which the parent looks after its children though nothing has told it to."""
 
+Command = Callable[[int, int], list[str]]
+"""Returns the arguments of a child, by its number and the descriptor of its channel."""
+
 
 class Channel:
     """The child's end: reports to the parent, and stops the child when the parent is gone."""
@@ -69,11 +72,11 @@ class _Child:
         self.again_at = 0.0
         self.code: int | None = None
 
-    def start(self, command: list[str]) -> socket.socket:
+    def start(self, command: Command) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - delayq itself
-                [sys.executable, "-m", "delayq", *command, "--supervised", str(self.number), str(theirs.fileno())],
+                [sys.executable, "-m", "delayq", *command(self.number, theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,
@@ -89,9 +92,9 @@ class _Child:
 class Supervisor:
     """Runs so many children until they are done, or a signal ends them."""
 
-    def __init__(self, command: Callable[[], list[str]], processes: int) -> None:
+    def __init__(self, command: Command, processes: int) -> None:
         """Supervise `processes` children, each `python -m delayq` with the arguments that `command` returns."""
-        self._command = command()
+        self._command = command
         self._children = [_Child(number + 1) for number in range(processes)]
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []

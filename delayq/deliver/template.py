@@ -1,0 +1,53 @@
+"""Texts with fields from a payload in them: `{summary}`, or `{user.name}` for a field within a field.
+
+What a payload says is data: it is looked up by name in dictionaries, and nothing of it is called, formatted or taken
+for a template again.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from delayq.errors import ConfigurationError, shown
+from delayq.outcomes import Reject
+
+_FIELD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
+class Template:
+    """A text with fields; `{{` and `}}` stand for braces."""
+
+    def __init__(self, text: str, name: str) -> None:
+        """Read a template; `ConfigurationError` for one that asks for anything but fields."""
+        if not isinstance(text, str):
+            raise ConfigurationError(f"{name} must be text, not {shown(text)}")
+        try:
+            parts = list(string.Formatter().parse(text))
+        except ValueError as error:
+            raise ConfigurationError(f"{name} is no template: {error}") from None
+        for _, field, spec, conversion in parts:
+            if field is not None and (spec or conversion or not _FIELD.fullmatch(field)):
+                raise ConfigurationError(
+                    f"{name} takes fields such as {{summary}} or {{user.name}}, not {shown(field)}"
+                )
+        self._parts = [(literal, field and field.split(".")) for literal, field, *_ in parts]
+
+    def fill(self, fields: Mapping[str, Any]) -> str:
+        """Return the text with what the fields hold; raises `Reject` if there is no such field."""
+        return "".join(literal + (_look_up(path, fields) if path else "") for literal, path in self._parts)
+
+
+def _look_up(path: list[str], fields: Mapping[str, Any]) -> str:
+    found: Any = fields
+    for name in path:
+        if not isinstance(found, Mapping) or name not in found:
+            raise Reject(f"the payload has no field {'.'.join(path)!r}")
+        found = found[name]
+    if found is None:
+        return ""
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()

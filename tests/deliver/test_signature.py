@@ -1,0 +1,80 @@
+"""What a receiver checks: the signature, by an independent computation, and the time."""
+
+import base64
+import time
+
+import pytest
+from freezegun import freeze_time
+
+from delayq import ConfigurationError, DelayqError, SignatureError
+from delayq.deliver import verify
+from delayq.deliver.signature import read_keys, sign
+
+# The example of the specification's own libraries.
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
+AT = 1614265330
+BODY = b'{"test": 2432232314}'
+SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+HEADERS = {"webhook-id": ID, "webhook-timestamp": str(AT), "webhook-signature": SIGNATURE}
+OTHER = "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc="
+
+
+def test_the_example_of_the_specification_comes_out():
+    assert sign(read_keys(SECRET), ID, AT, BODY) == SIGNATURE
+
+
+@pytest.mark.parametrize("secret", [SECRET, SECRET.removeprefix("whsec_"), f"whsec_{'A' * 32} {SECRET}"])
+@pytest.mark.parametrize("signature", [SIGNATURE, f"{OTHER} v2,x {SIGNATURE} {OTHER}"])
+@pytest.mark.parametrize("away", [0, 299, -299])
+def test_a_genuine_request_passes(secret, signature, away):
+    headers = {name.title(): value for name, value in HEADERS.items()} | {"Webhook-Signature": signature, "Host": "x"}
+    with freeze_time(tz_offset=0) as clock:
+        clock.move_to(time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(AT + away)))
+        verify(headers, BODY, secret)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"webhook-id": ""}, "there is no webhook-id"),
+        ({"webhook-timestamp": ""}, "there is no webhook-timestamp"),
+        ({"webhook-signature": ""}, "there is no webhook-signature"),
+        ({"webhook-id": "another"}, "no signature is by this secret"),
+        ({"webhook-timestamp": str(AT + 1)}, "no signature is by this secret"),
+        ({"webhook-timestamp": "now"}, "not a number of seconds"),
+        ({"webhook-timestamp": f"{AT}.5"}, "not a number of seconds"),
+        ({"webhook-timestamp": "9" * 5000}, "not a number of seconds"),
+        ({"webhook-timestamp": "99999999999"}, "too far from now"),
+        ({"webhook-signature": OTHER}, "no signature is by this secret"),
+        ({"webhook-signature": SIGNATURE.replace("v1,", "v2,")}, "no signature is by this secret"),
+        ({"webhook-signature": SIGNATURE.removeprefix("v1,")}, "no signature is by this secret"),
+        ({"webhook-signature": "v1,ünicode"}, "no signature is by this secret"),
+    ],
+)
+def test_a_request_that_was_changed_is_refused(changed, said):
+    with freeze_time("2021-02-25T15:02:10"), pytest.raises(SignatureError, match=said) as told:
+        verify(HEADERS | changed, BODY, SECRET)
+    assert isinstance(told.value, DelayqError)
+
+
+def test_another_body_or_secret_is_refused():
+    with freeze_time("2021-02-25T15:02:10"):
+        verify(HEADERS, BODY, SECRET)
+        for body, secret in ((BODY + b" ", SECRET), (BODY, base64.b64encode(b"x" * 24).decode())):
+            with pytest.raises(SignatureError, match="no signature"):
+                verify(HEADERS, body, secret)
+
+
+@pytest.mark.parametrize("when", ["2021-02-25T15:07:11", "2021-02-25T14:57:09"])
+def test_an_old_request_and_one_from_the_future_are_refused(when):
+    with freeze_time(when):
+        with pytest.raises(SignatureError, match="too far from now"):
+            verify(HEADERS, BODY, SECRET)
+        verify(HEADERS, BODY, SECRET, tolerance="10m")
+
+
+@pytest.mark.parametrize("secret", ["", "  ", None, b"bytes", "whsec_", "whsec_***"])
+def test_a_secret_that_is_none_is_told(secret):
+    with freeze_time("2021-02-25T15:02:10"), pytest.raises(ConfigurationError, match="secret must"):
+        verify(HEADERS, BODY, secret)
