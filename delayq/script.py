@@ -1,5 +1,7 @@
 """The Lua scripts, each read from `lua/<name>.lua` together with the fragments that its header names.
 
+Those of another engine lie in a folder `lua` of its own room: `workqueue/claim` is `workqueue/lua/claim.lua`.
+
 The header of a file is its contract: `KEYS` names the parts of a queue's keys in order (see `Keys`), `ARGV` the
 arguments, `Uses` the fragments of `lua/lib`. A script whose arguments begin with a slot and a sequence executes once.
 """
@@ -39,7 +41,7 @@ class Script:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names of all scripts."""
+    """Return the names of all scripts of a delay queue."""
     found = (path.name for path in _folder().iterdir())
     return tuple(sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua")))
 
@@ -49,21 +51,31 @@ def script(name: str) -> Script:
     """Return the script of a name, its fragments put before it."""
     source = _read(f"{name}.lua")
     header = _header(source)
-    fragments = [_read(f"lib/{fragment}.lua") for fragment in re.findall(r"\w+", header.get("Uses", ""))]
+    room = name.rpartition("/")[0]
+    fragments = [_fragment(room, fragment) for fragment in re.findall(r"\w+", header.get("Uses", ""))]
     text = "\n".join([*fragments, source]).encode()
     parts = tuple(entry.split()[0] for entry in header["KEYS"].split(", "))
     sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
     return Script(name, text, sha, parts, header["ARGV"].startswith("slot, sequence"))
 
 
-def _folder() -> Traversable:
+def _folder(room: str = "") -> Traversable:
     from importlib.resources import files  # a tenth of `import delayq`, which reads no script
 
-    return files("delayq").joinpath("lua")
+    return files("delayq").joinpath(room, "lua")
+
+
+def _fragment(room: str, name: str) -> str:
+    """Return a fragment: one of the room's own, else one of the delay queue's."""
+    own = _folder(room).joinpath("lib", f"{name}.lua")
+    return own.read_text() if room and own.is_file() else _read(f"lib/{name}.lua")
 
 
 def _read(path: str) -> str:
-    return _folder().joinpath(path).read_text()
+    room, _, file = path.rpartition("/")
+    if room == "lib":
+        room, file = "", path
+    return _folder(room).joinpath(file).read_text()
 
 
 def _header(source: str) -> dict[str, str]:

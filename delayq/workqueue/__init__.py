@@ -1,0 +1,11 @@
+"""The protocol of redis-work-queue, so that its clients in other languages share a queue with Python ones.
+
+Keys and commands are those of its version 0.3: `<prefix>:queue`, `<prefix>:processing`, `<prefix>:item:<id>` and
+`<prefix>:lease:<id>`. `delayq docs workqueue` tells what is promised beyond it.
+"""
+
+from delayq.workqueue.item import Item
+from delayq.workqueue.keys import KeyPrefix
+from delayq.workqueue.queue import AsyncWorkQueue, WorkQueue
+
+__all__ = ["AsyncWorkQueue", "Item", "KeyPrefix", "WorkQueue"]

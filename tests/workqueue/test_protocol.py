@@ -1,0 +1,338 @@
+"""What a work queue does to the keys of the protocol, and what it answers; through either face."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+import redis
+
+from delayq.workqueue import Item, KeyPrefix, WorkQueue
+from tests.support.waiting import wait_until
+
+QUEUE, PROCESSING = "jobs:queue", "jobs:processing"
+
+
+def keys(db):
+    return {key.decode() for key in db.keys("*")}
+
+
+def ids(db, key):
+    return [id.decode() for id in db.lrange(key, 0, -1)]
+
+
+def expire(db, *leased):
+    """What the end of a lease is: its key is gone."""
+    assert db.delete(*(f"jobs:lease:{id}" for id in leased)) == len(leased)
+
+
+# Adding
+
+
+def test_an_item_is_its_data_and_an_id_at_the_left_of_the_queue(jobs, redis_client):
+    assert jobs.add_item(Item(b"one", id="a")) is True
+    assert jobs.add_item(Item(b"two", id="b")) is True
+    assert keys(redis_client) == {QUEUE, "jobs:item:a", "jobs:item:b"}
+    assert ids(redis_client, QUEUE) == ["b", "a"]
+    assert redis_client.get("jobs:item:a") == b"one"
+
+
+def test_an_id_is_added_once_until_it_is_completed(jobs, redis_client):
+    assert jobs.add_item(Item("first", id="a"))
+    assert not jobs.add_item(Item("second", id="a"))
+    item = jobs.lease(10)
+    assert not jobs.add_item(Item("third", id="a"))
+    assert item.data() == b"first"
+    assert jobs.complete(item)
+    assert jobs.add_item(Item("fourth", id="a"))
+    assert ids(redis_client, QUEUE) == ["a"]
+
+
+def test_a_unique_item_is_added_without_a_look(jobs, redis_client):
+    assert jobs.add_unique_item(Item("x", id="a")) is None
+    assert (redis_client.get("jobs:item:a"), ids(redis_client, QUEUE)) == (b"x", ["a"])
+
+
+def test_a_pipeline_adds_whole_items_and_says_which_were_new(jobs, redis_client):
+    names = ["add_item_to_pipeline", "add_item_to_pipeline", "add_unique_item_to_pipeline"]
+    assert jobs.pipeline(*names, items=[Item("1", id="a"), Item("2", id="a"), Item("3", id="b")]) == [1, 0, 1]
+    assert ids(redis_client, QUEUE) == ["b", "a"]
+    assert redis_client.get("jobs:item:a") == b"1"
+
+
+def test_nothing_is_added_to_a_list_that_is_none(jobs, redis_client):
+    redis_client.set(QUEUE, "a text")
+    with pytest.raises(redis.ResponseError):
+        jobs.add_item(Item("x", id="a"))
+    assert keys(redis_client) == {QUEUE}
+
+
+# Leasing
+
+
+def test_the_first_added_is_the_first_leased_and_its_lease_holds_the_session(jobs, redis_client):
+    for id in "abc":
+        jobs.add_item(Item(id, id=id))
+    item = jobs.lease(10)
+    assert (item.id(), item.data(), type(item)) == ("a", b"a", Item)
+    assert (ids(redis_client, QUEUE), ids(redis_client, PROCESSING)) == (["c", "b"], ["a"])
+    assert redis_client.get("jobs:lease:a").decode() == jobs.queue._session
+    assert 9_000 < redis_client.pttl("jobs:lease:a") <= 10_000
+    assert jobs.lease(10).id() == "b"
+    assert ids(redis_client, PROCESSING) == ["b", "a"]
+
+
+@pytest.mark.parametrize("lease", [0.25, "250ms"])
+def test_a_lease_may_be_shorter_than_a_second(jobs, redis_client, lease):
+    jobs.add_item(Item("x", id="a"))
+    jobs.lease(lease)
+    assert 0 < redis_client.pttl("jobs:lease:a") <= 250
+
+
+def test_an_empty_queue_leases_nothing(jobs, redis_client):
+    assert jobs.lease(10, False) is None
+    assert jobs.lease(10, block=False, timeout=5) is None
+    assert keys(redis_client) == set()
+
+
+def test_a_wait_ends_with_its_timeout(jobs, redis_client):
+    began = time.monotonic()
+    assert jobs.lease(10, timeout=0.2) is None
+    assert 0.2 <= time.monotonic() - began < 5
+    assert keys(redis_client) == set()
+
+
+def test_ids_without_data_are_dropped_however_many_stand_before_the_work(jobs, redis_client):
+    redis_client.rpush(QUEUE, "work", *(f"stale-{n}" for n in range(1000)))
+    redis_client.set("jobs:item:work", b"x")
+    assert jobs.lease(10, False).id() == "work"
+    assert keys(redis_client) == {PROCESSING, "jobs:item:work", "jobs:lease:work"}
+
+
+def test_ids_without_data_alone_are_no_work(jobs, redis_client):
+    redis_client.rpush(QUEUE, *(f"stale-{n}" for n in range(20)))
+    assert jobs.lease(10, False) is None
+    assert keys(redis_client) == set()
+    redis_client.rpush(QUEUE, *(f"stale-{n}" for n in range(20)))
+    assert jobs.lease(10, timeout=0.05) is None
+    assert keys(redis_client) == set()
+
+
+def test_what_is_listed_twice_is_leased_once(jobs, redis_client):
+    jobs.add_unique_item(Item("x", id="a"))
+    jobs.add_unique_item(Item("y", id="a"))
+    item = jobs.lease(10, False)
+    assert item.data() == b"y"
+    assert jobs.lease(10, False) is None
+    assert ids(redis_client, PROCESSING) == ["a"]
+    assert jobs.complete(item)
+    assert keys(redis_client) == set()
+
+
+def test_an_item_under_a_lease_that_is_queued_is_kept_for_a_cleaner(jobs, redis_client):
+    jobs.add_item(Item("x", id="a"))
+    redis_client.set("jobs:lease:a", "another", ex=10)
+    assert jobs.lease(10, False) is None
+    assert ids(redis_client, PROCESSING) == ["a"]
+    expire(redis_client, "a")
+    assert jobs.light_clean(grace=0) == 1
+    assert jobs.lease(10, False).id() == "a"
+
+
+# Completing
+
+
+def test_completing_leaves_nothing(jobs, redis_client):
+    jobs.add_item(Item("x", id="a"))
+    item = jobs.lease(10)
+    assert jobs.complete(item) is True
+    assert keys(redis_client) == set()
+    assert jobs.complete(item) is False
+
+
+def test_a_late_completion_counts_and_takes_the_item_from_the_queue(jobs, redis_client):
+    jobs.add_item(Item("x", id="a"))
+    item = jobs.lease(10)
+    expire(redis_client, "a")
+    assert jobs.light_clean(grace=0) == 1
+    assert ids(redis_client, QUEUE) == ["a"]
+    assert jobs.complete(item) is True
+    assert keys(redis_client) == set()
+
+
+def test_of_two_who_hold_an_item_one_completes_it(jobs, opened, redis_client):
+    jobs.add_item(Item("x", id="a"))
+    late = jobs.lease(10)
+    expire(redis_client, "a")
+    jobs.light_clean(grace=0)
+    other = opened()
+    current = other.lease(10)
+    assert [jobs.complete(late), other.complete(current), jobs.complete(late)] == [True, False, False]
+    assert keys(redis_client) == set()
+
+
+# Cleaning
+
+
+def test_a_light_clean_puts_back_what_has_lost_its_lease_and_nothing_else(jobs, redis_client):
+    for id in "abcd":
+        jobs.add_item(Item(id, id=id))
+    leased = [jobs.lease(10).id() for _ in range(3)]
+    expire(redis_client, "a", "c")
+    assert jobs.light_clean(grace=0) == 2
+    assert leased == ["a", "b", "c"]
+    assert (ids(redis_client, QUEUE), ids(redis_client, PROCESSING)) == (["c", "a", "d"], ["b"])
+    assert jobs.light_clean(grace=0) == 0
+
+
+def test_a_lease_runs_out_by_itself(jobs, redis_client):
+    jobs.add_item(Item("x", id="a"))
+    jobs.lease(0.02)
+    wait_until(lambda: not redis_client.exists("jobs:lease:a"))
+    assert jobs.light_clean() == 1
+    assert jobs.lease(10, False).id() == "a"
+
+
+def test_a_clean_drops_from_processing_what_is_no_item(jobs, redis_client):
+    redis_client.rpush(PROCESSING, "gone", "gone", "leased")
+    redis_client.set("jobs:lease:leased", "another")
+    assert jobs.light_clean(grace=0) == 0
+    assert ids(redis_client, PROCESSING) == ["leased"]
+
+
+def test_an_item_that_is_twice_in_processing_is_put_back_once(jobs, redis_client):
+    redis_client.set("jobs:item:a", b"x")
+    redis_client.rpush(PROCESSING, "a", "a")
+    assert jobs.light_clean(grace=0) == 1
+    assert (ids(redis_client, QUEUE), ids(redis_client, PROCESSING)) == (["a"], [])
+
+
+@pytest.mark.parametrize("clean", ["light_clean", "deep_clean"])
+def test_an_add_that_was_cut_off_between_its_two_commands_heals(jobs, redis_client, clean):
+    redis_client.set("jobs:item:a", b"x")
+    assert getattr(jobs, clean)() == 1
+    assert jobs.lease(10, False).data() == b"x"
+
+
+def test_light_cleans_walk_through_a_larger_database_by_and_by(jobs, redis_client):
+    redis_client.mset({f"other:{n}": b"" for n in range(15_000)})
+    redis_client.set("jobs:item:a", b"x")
+    assert sum(jobs.light_clean(grace=0) for _ in range(3)) == 1
+    assert ids(redis_client, QUEUE) == ["a"]
+
+
+def test_a_light_clean_does_not_search_a_long_queue_and_a_deep_one_does(jobs, redis_client):
+    redis_client.rpush(QUEUE, *range(20_001))
+    redis_client.set("jobs:item:a", b"x")
+    assert jobs.light_clean(grace=0) == 0
+    assert jobs.deep_clean(grace=0) == 1
+    assert redis_client.lindex(QUEUE, 0) == b"a"
+
+
+def test_a_deep_clean_leaves_alone_what_is_in_order(jobs, redis_client):
+    for id in "abc":
+        jobs.add_item(Item(id, id=id))
+    jobs.lease(10)
+    redis_client.set("jobs:item:held", b"x")
+    redis_client.set("jobs:lease:held", "another")
+    before = {key: redis_client.dump(key) for key in redis_client.keys("*")}
+    assert jobs.deep_clean(grace=0) == 0
+    assert {key: redis_client.dump(key) for key in redis_client.keys("*")} == before
+
+
+def test_a_clean_of_a_queue_looks_at_no_other(opened, redis_client):
+    prefix = "a*[b]?\\"
+    redis_client.set(f"{prefix}:item:x", b"x")
+    redis_client.set("abcb:item:y", b"y")
+    redis_client.set("axxb?\\:item:z", b"z")
+    redis_client.rpush(f"{prefix}:item:a-list", "of another queue")
+    assert opened(prefix).deep_clean(grace=0) == 1
+    assert ids(redis_client, f"{prefix}:queue") == ["x"]
+
+
+def test_a_clean_waits_only_if_there_is_something_to_put_back(jobs, redis_client):
+    jobs.add_item(Item("x", id="a"))
+    jobs.lease(10)
+    began = time.monotonic()
+    assert jobs.light_clean(grace=30) == jobs.deep_clean(grace="1h") == 0
+    assert time.monotonic() - began < 20
+    expire(redis_client, "a")
+    began = time.monotonic()
+    assert jobs.light_clean(grace=0.15) == 1
+    assert time.monotonic() - began >= 0.15
+
+
+# Looking
+
+
+def test_what_is_counted(jobs):
+    for id in "abc":
+        jobs.add_item(Item(id, id=id))
+    item = jobs.lease(10)
+    assert (jobs.queue_len(), jobs.processing(), jobs.counts()) == (2, 1, (2, 1))
+    assert (jobs.get_item_data("b"), jobs.get_item_data("none")) == (b"b", None)
+    jobs.complete(item)
+    assert (jobs.get_item_data("a"), jobs.counts()) == (None, (2, 0))
+
+
+# Clients and what they carry
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_any_bytes_and_ids_pass_a_client_that_decodes(opened, protocol):
+    jobs = opened(decode_responses=True, protocol=protocol)
+    data = bytes(range(256))
+    assert jobs.add_item(Item(data, id="ä:{}*\n"))
+    item = jobs.lease(10, timeout=1)
+    assert (item.id(), item.data(), jobs.get_item_data(item.id())) == ("ä:{}*\n", data, data)
+    assert jobs.complete(item)
+    assert jobs.deep_clean() == 0
+
+
+def test_an_id_that_is_no_text_is_worked_on_all_the_same(jobs, redis_client):
+    redis_client.set(b"jobs:item:\xff\xfe", b"x")
+    redis_client.lpush(QUEUE, b"\xff\xfe")
+    item = jobs.lease(10, False)
+    assert jobs.complete(item)
+    assert keys(redis_client) == set()
+
+
+def test_a_client_with_a_short_timeout_waits_all_the_same(opened):
+    jobs = opened(socket_timeout=0.5, retry=None)
+    began = time.monotonic()
+    assert jobs.lease(10, timeout=0.8) is None
+    assert time.monotonic() - began >= 0.8
+
+
+def test_scripts_that_the_server_has_forgotten_are_sent_again(jobs, redis_client):
+    for id in "ab":
+        redis_client.script_flush()
+        assert jobs.add_item(Item(id, id=id))
+        redis_client.script_flush()
+        assert jobs.complete(jobs.lease(10))
+
+
+def test_a_full_redis_still_leases_completes_and_cleans(start_redis):
+    server = start_redis()
+    with server.client() as db:
+        jobs = WorkQueue(KeyPrefix("jobs"))
+        for id in "abc":
+            jobs.add_item(db, Item(id, id=id))
+        item = jobs.lease(db, 10)
+        db.set("jobs:item:orphan", b"x")
+        jobs.lease(db, 10)
+        expire(db, "b")
+        db.config_set("maxmemory", 1)
+        with pytest.raises(redis.OutOfMemoryError):
+            jobs.add_item(db, Item("x", id="x"))
+        assert not db.exists("jobs:item:x")
+        assert jobs.deep_clean(db, grace=0) == 2
+        assert jobs.lease(db, 10, False).id() == "c"
+        assert jobs.complete(db, item)
+        assert sorted(ids(db, QUEUE)) == ["b", "orphan"]
+
+
+def test_every_object_is_a_session_of_its_own():
+    assert len({WorkQueue("jobs")._session for _ in range(10)}) == 10
+    assert uuid.UUID(WorkQueue("jobs")._session)
