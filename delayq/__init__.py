@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from delayq.dead_letter import AsyncDeadLetter as AsyncDeadLetter
     from delayq.dead_letter import DeadLetter as DeadLetter
     from delayq.dead_letter import Redriven as Redriven
+    from delayq.errors import CalendarChangedError as CalendarChangedError
     from delayq.errors import ConfigurationError as ConfigurationError
     from delayq.errors import DelayqError as DelayqError
     from delayq.errors import EventsLostError as EventsLostError
@@ -99,6 +100,7 @@ _HOMES = {
     "State": "delayq.states",
     "Stats": "delayq.inspector",
     # errors
+    "CalendarChangedError": "delayq.errors",
     "ConfigurationError": "delayq.errors",
     "DelayqError": "delayq.errors",
     "EventsLostError": "delayq.errors",

@@ -8,6 +8,7 @@
 * `NotReplicatedError`: a send is stored, but on fewer replicas than were asked for; do it again with the same id.
 * `ServerError`: Redis refused a command; correct its set-up or the access rights.
 * `SignatureError`: a webhook is not by whom it says, or too old; answer 401 and do nothing.
+* `CalendarChangedError`: a calendar is being imported by others at the same time; do it again.
 * `EventsLostError`: entries of the event log are gone; go on without them, or keep more of them.
 * `UnsafeServerError`: a start-up check failed under `strict=True`.
 """
@@ -66,6 +67,10 @@ class ServerError(DelayqError):
 
 class EventsLostError(DelayqError):
     """Entries of the event log were deleted before they were read."""
+
+
+class CalendarChangedError(DelayqError):
+    """A calendar's reminders were changed by others again and again while they were to be brought up to date."""
 
 
 class SignatureError(DelayqError, ValueError):

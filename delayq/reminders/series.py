@@ -1,0 +1,134 @@
+"""The occurrences of events that recur: RRULE, RDATE and EXDATE are the library's, with moved and cancelled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from icalendar import Calendar
+from recurring_ical_events import CalendarQuery, ComponentsWithName, EventAdapter, Occurrence
+
+from delayq.reminders.components import Component, Part, Unreadable, event_of, one_line
+from delayq.reminders.event import Event
+
+MOST_OCCURRENCES = 20_000
+"""Occurrences of one event that are taken: one an hour, over two years."""
+_SLACK = timedelta(days=2)
+_STEP = {"DAILY": timedelta(days=1), "WEEKLY": timedelta(weeks=1)}
+
+
+class _Adapter(EventAdapter):  # type: ignore[misc]  # the library has no types
+    """An event that shows which component it is of."""
+
+    def __init__(self, component: Component) -> None:
+        super().__init__(component)
+        self.component = component
+
+
+class _Occurrence(Occurrence):  # type: ignore[misc]  # as above
+    """An occurrence that is not copied into a component of its own, which takes longer than finding it."""
+
+    def __init__(self, adapter: _Adapter, start: Any = None, end: Any = None, sequence: int = -1) -> None:
+        super().__init__(adapter, start, end, sequence)
+        self.component = adapter.component
+
+    def as_component(self, keep_recurrence_attributes: bool) -> Any:  # noqa: ARG002, FBT001 - the library's signature
+        return self
+
+
+_EVENTS = [ComponentsWithName("VEVENT", adapter=_Adapter, occurrence=_Occurrence)]
+
+
+def occurrences(
+    members: list[tuple[Part, Component]], uid: str, first: datetime, last: datetime, *, alarms: bool
+) -> Iterator[Event]:
+    """Yield the occurrences from `first` to `last` of all components that share a uid; `Unreadable` says why not.
+
+    Cancelled ones are left out, and all of them if the series is. The recurrence of an occurrence is the time on the
+    wall that the series puts it at, wherever it was moved to.
+    """
+    cores = [(part, component) for part, component in members if "RECURRENCE-ID" not in component]
+    core = max(cores, key=lambda member: _sequence(member[1]), default=None)
+    if core and core[0].withdraws(core[1]):
+        return
+    part_of = {id(component): part for part, component in members}
+    try:
+        found = _between([component for _, component in members], first, last)
+    except Unreadable:
+        raise
+    except Exception as error:  # the libraries raise what their parts happen to raise
+        raise Unreadable(f"its occurrences cannot be computed: {one_line(error)}") from error
+    for occurrence in found:
+        component = occurrence.component
+        part = part_of[id(component)]
+        if not part.withdraws(component):
+            moved = component.get("RECURRENCE-ID")
+            origin = occurrence.start if moved is None else _like(moved.dt, core[1]["DTSTART"].dt if core else None)
+            yield event_of(part, component, occurrence.start, _stamp(origin), uid=uid, alarms=alarms)
+
+
+def _between(components: list[Component], first: datetime, last: datetime) -> list[Any]:
+    calendar = Calendar()
+    for component in components:
+        _check(component)
+        _bring_near(component, first - 2 * _SLACK)
+        calendar.add_component(component)
+    found: list[Any] = CalendarQuery(calendar, components=_EVENTS).between(first - _SLACK, last + _SLACK)
+    if len(found) > MOST_OCCURRENCES:
+        raise Unreadable(
+            f"it recurs {len(found):,} times until {last:%Y-%m-%d}; at most {MOST_OCCURRENCES:,} are taken"
+        )
+    return found
+
+
+def _check(component: Component) -> None:
+    """Refuse a rule that would be worked on for ever."""
+    for rule in _rules(component):
+        frequency, interval = str(_one(rule, "FREQ", "")), _one(rule, "INTERVAL", 1)
+        if frequency in {"SECONDLY", "MINUTELY"}:
+            raise Unreadable(f"it recurs {frequency.lower()}, which no calendar does")
+        if interval < 1:
+            raise Unreadable(f"its RRULE has an interval of {interval}")
+
+
+def _bring_near(component: Component, before: datetime) -> None:
+    """Let a series of days or weeks begin shortly before a time: the library counts up from its beginning.
+
+    By whole intervals on the wall, so that its later occurrences are the same; a series that is counted stays.
+    """
+    rules, start = _rules(component), component["DTSTART"].dt
+    if len(rules) != 1 or {"COUNT", "BYSETPOS"} & set(rules[0]):
+        return
+    step = _STEP.get(str(_one(rules[0], "FREQ", "")))
+    if step is None:
+        return
+    step *= _one(rules[0], "INTERVAL", 1)
+    ahead = before.date() - (start.date() if isinstance(start, datetime) else start) - timedelta(days=1)
+    if ahead > step:
+        component["DTSTART"].dt = start + (ahead // step) * step
+
+
+def _rules(component: Component) -> list[Any]:
+    rules = component.get("RRULE", [])
+    return rules if isinstance(rules, list) else [rules]
+
+
+def _one(rule: Any, name: str, default: Any) -> Any:
+    value = rule.get(name, default)
+    return value[0] if isinstance(value, list) else value
+
+
+def _sequence(component: Component) -> int:
+    value = component.get("SEQUENCE", -1)
+    return value if isinstance(value, int) else -1
+
+
+def _like(at: Any, core: Any) -> Any:
+    """Return a time on the clocks of another, if both have some."""
+    zones = getattr(at, "tzinfo", None), getattr(core, "tzinfo", None)
+    return at.astimezone(zones[1]) if all(zones) else at
+
+
+def _stamp(at: date) -> str:
+    return f"{at:%Y%m%dT%H%M%S}" if isinstance(at, datetime) else f"{at:%Y%m%d}"
