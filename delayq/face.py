@@ -26,17 +26,23 @@ class Face(Generic[T]):
 
     def __init__(self, name: str, payload_type: type[T] | None, options: QueueOptions) -> None:
         """Validate everything; nothing is sent to Redis."""
-        self.name = check_name(name)
+        self.name = self._checked(name)
         self.prefix = options.get("prefix", "delayq")
         self.settings = read_settings(options)
         self._options = options
         self._codec: Codec = find_codec(options.get("codec", "json"), payload_type)
-        self._tools = Tools(Calls(Keys.of(self.prefix, name)), self.settings, self._codec.decode)
+        self._tools = Tools(self._make_calls(), self.settings, self._codec.decode)
         self._opened = False
 
     def __repr__(self) -> str:
         """Show the queue by name; the URL may hold a password."""
         return f"<{type(self).__name__} {self.name}>"
+
+    def _checked(self, name: str) -> str:
+        return check_name(name)
+
+    def _make_calls(self) -> Calls:
+        return Calls(Keys.of(self.prefix, self.name))
 
     def _opening(self) -> list[Any]:
         requests: list[Any] = list(opening(self._tools.calls.keys, self.prefix, self.name))

@@ -1,0 +1,102 @@
+-- Delivers messages: what the blocking read of this process has got, then what is past its lease, then what is new.
+-- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
+-- ARGV: slot, sequence, group, holder, waiter (the consumer of the blocking read), wanted (messages, 0 to give back
+--   what it has got), lease (ms), idle (ms of the lease that are over at once), retries (of messages that do not say),
+--   dead_max (entries)
+-- Returns: now (ms), deadline (ms), 1 if there is more, then arrays: entries, deliveries, fields
+-- Re-run: returns what is still held under the remembered deliveries, with its lease renewed.
+-- Uses: clock, once, pel, bury
+local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
+local slot, sequence, group, holder, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
+local now = math.floor(clock('') / 1000)
+local entries, deliveries, bodies, pairs_held, cursor = {}, {}, {}, {}, '0-0'
+wanted, lease = tonumber(wanted), tonumber(lease)
+
+local function hold(entry, delivery, body)
+  local n = #entries + 1
+  entries[n], deliveries[n], bodies[n], pairs_held[n] = entry, delivery, body, entry .. ' ' .. delivery
+end
+
+local function deliver(entry, delivery, body)
+  give(stream, group, holder, entry, idle, delivery)
+  hold(entry, delivery, body)
+end
+
+local function answer()
+  local more = wanted > 0 and (cursor ~= '0-0' or #entries == wanted and undelivered(stream, group))
+  return {now, now + lease - idle, more and 1 or 0, entries, deliveries, bodies}
+end
+
+local past = answered(replies, slot, sequence)
+if past then
+  begin(replies, '') -- forgets nothing, for no slot has this name: renewing could not begin when Redis is full
+  for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
+    local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
+    if body then deliver(entry, tonumber(delivery), body) end
+  end
+  return answer()
+end
+
+redis.call('XLEN', dead)
+redis.call('SCARD', ids)
+for _, hash in ipairs({errors, meta}) do redis.call('HLEN', hash) end
+local delayed = redis.call('HLEN', delays) > 0
+local known = redis.pcall('XPENDING', stream, group)
+if known.err and not string.find(known.err, 'NOGROUP') then return known end
+begin(replies, slot)
+if known.err then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
+
+-- Takes over an entry, of which a deleted one is left in the list only.
+local function recover(entry)
+  local delivery = redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
+  local at, body = delayed and redis.call('HGET', delays, entry), read(stream, entry)
+  if not body then
+    redis.call('XACK', stream, group, entry)
+    redis.call('HDEL', errors, entry)
+    redis.call('HDEL', delays, entry)
+  elseif at and tonumber(at) > now then
+    give(stream, group, nobody, entry, math.max(lease - (at - now), 0), delivery)
+  elseif delivery > budget(body, retries) then
+    bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', '')
+  else
+    if at then redis.call('HDEL', delays, entry) end
+    deliver(entry, delivery + 1, body)
+  end
+end
+
+for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', math.max(wanted, 1), waiter)) do
+  local body = read(stream, one[1])
+  if body and wanted > 0 then
+    deliver(one[1], one[4], body)
+  else
+    -- A message that was never claimed goes back as a new entry: that wakes the next reader, which nothing else does.
+    redis.call('XACK', stream, group, one[1])
+    redis.call('XDEL', stream, one[1])
+    if body then redis.call('XADD', stream, '*', unpack(body)) end
+  end
+end
+-- Looks at a thousand entries at most, and goes on behind them in the next call: those in front may all be in work.
+local place, looked = 'cursor ' .. group, 0
+local from = redis.call('HGET', meta, place) or '0-0'
+cursor = from
+while #entries < wanted and looked < 1000 do
+  local wished = wanted - #entries
+  local found = redis.call('XAUTOCLAIM', stream, group, holder, lease, cursor, 'COUNT', wished, 'JUSTID')
+  cursor, looked = found[1], looked + 10 * wished
+  for _, entry in ipairs(found[2]) do recover(entry) end
+  if #(found[3] or {}) > 0 then
+    redis.call('HDEL', errors, unpack(found[3]))
+    redis.call('HDEL', delays, unpack(found[3]))
+  end
+  if cursor == '0-0' then break end
+end
+if cursor ~= from then redis.call('HSET', meta, place, cursor) end
+if #entries < wanted then
+  local fresh = redis.call('XREADGROUP', 'GROUP', group, holder, 'COUNT', wanted - #entries, 'STREAMS', stream, '>')
+  for _, one in ipairs(fresh and fresh[1][2] or {}) do
+    hold(one[1], 1, one[2])
+    if idle ~= '0' then give(stream, group, holder, one[1], idle, 1) end
+  end
+end
+remember(replies, slot, sequence, now, table.concat(pairs_held, ' '))
+return answer()

@@ -1,0 +1,40 @@
+-- What a group has delivered and not settled (its pending entries list): each entry has an owner, an idle time (ms) and
+-- a number of deliveries. One that waits to be delivered again is owned by nobody, which is a consumer called retry.
+local nobody = 'retry'
+
+-- Returns whether a consumer holds an entry under this delivery: the fence before everything but an ack.
+local function holds(stream, group, holder, entry, delivery)
+  local found = redis.pcall('XPENDING', stream, group, entry, entry, 1, holder)
+  return not found.err and found[1] and found[1][4] == tonumber(delivery)
+end
+
+-- Gives an entry to a consumer as if it had been idle for so long, under this number of deliveries.
+local function give(stream, group, consumer, entry, idle, deliveries)
+  redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', idle, 'RETRYCOUNT', deliveries, 'JUSTID')
+end
+
+-- Returns the fields of an entry, names and values in turn; nil if it was deleted.
+local function read(stream, entry)
+  local found = redis.call('XRANGE', stream, entry, entry)[1]
+  return found and found[2]
+end
+
+local function field(fields, name)
+  for n = 1, #fields, 2 do
+    if fields[n] == name then return fields[n + 1] end
+  end
+end
+
+-- Returns whether the group has entries of the stream still before it.
+local function undelivered(stream, group)
+  for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local last = field(one, 'last-delivered-id')
+    if field(one, 'name') == group then return #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1) > 0 end
+  end
+  return true
+end
+
+-- Returns how often a message may be delivered again; one that others have added may not say so.
+local function budget(fields, default)
+  return tonumber(string.match(field(fields, 'retries') or '', '^%d+$') or default)
+end

@@ -1,0 +1,24 @@
+-- Moves messages to the dead letter at once, whatever retries are left.
+-- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, replies hash
+-- ARGV: slot, sequence, group, holder, dead_max (entries), then a rejection each: entry, delivery, reason, error
+-- Returns: a digit a rejection: 1 dead, 0 not held under this delivery
+-- Re-run: answers what it answered.
+-- Uses: clock, once, pel, bury
+local stream, ids, dead, errors, delays, replies = unpack(KEYS)
+local slot, sequence, group, holder, dead_max = unpack(ARGV, 1, 5)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock('') / 1000)
+for _, key in ipairs({stream, dead}) do redis.call('XLEN', key) end
+for _, hash in ipairs({errors, delays}) do redis.call('HLEN', hash) end
+redis.call('SCARD', ids)
+local answers = {}
+begin(replies, slot)
+for i = 6, #ARGV, 4 do
+  local entry, delivery, reason, error = unpack(ARGV, i, i + 3)
+  local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
+  answers[#answers + 1] = body and '1' or '0'
+  if body then bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, reason, error) end
+end
+return remember(replies, slot, sequence, now, table.concat(answers))

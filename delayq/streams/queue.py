@@ -1,0 +1,258 @@
+"""The faces of a stream queue, blocking and asyncio side by side: the consumer and the leases are a delay queue's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, cast, overload
+
+from delayq.calls import Calls
+from delayq.config import QueueOptions
+from delayq.consumer import AsyncConsumer, Consumer
+from delayq.errors import ConfigurationError
+from delayq.face import AsyncFace, BlockingFace, Face
+from delayq.inspector import Counts
+from delayq.keys import check_name
+from delayq.message import AsyncMessage, Message
+from delayq.operation import Operation, together
+from delayq.producer import NewMessage, Sent, SentMany
+from delayq.puller import AsyncPuller, Puller
+from delayq.streams.calls import StreamCalls, preload
+from delayq.streams.dead_letter import AsyncStreamDeadLetter, StreamDeadLetter
+from delayq.streams.keys import StreamKeys, check_stream
+from delayq.streams.producer import StreamProducer
+from delayq.twins import twin
+
+T = TypeVar("T")
+
+_LACKING = ("prefix", "events", "events_max_len", "dedupe_window", "dedupe_max")
+
+
+class _StreamFace(Face[T]):
+    """What makes of a face of a delay queue one of a stream: its calls."""
+
+    group: str
+    _executor: Any
+
+    def _join(self, group: str, options: QueueOptions) -> None:
+        """Read in a group. Comes first: the calls that are made next are in its name."""
+        self.group = check_name(group, "group")
+        for option in _LACKING:
+            if option in options:
+                raise ConfigurationError(f"a stream queue has no option {option!r}")
+
+    def _checked(self, name: str) -> str:
+        return check_stream(name)
+
+    def _make_calls(self) -> Calls:
+        keys, made = StreamKeys.of(self.name), self.settings
+        self._calls = StreamCalls(keys, self.group, made, lambda: self._executor.client_name)
+        return cast("Calls", self._calls)  # flows, leases and messages ask for nothing that it lacks
+
+    def _opening(self) -> list[Any]:
+        return self._calls.opening()
+
+    def _send(self, messages: list[Any]) -> Operation[Sent]:
+        (sent,) = yield from self._producer.send(messages)
+        return sent
+
+    @property
+    def _producer(self) -> StreamProducer:
+        return StreamProducer(self._tools, self._codec)
+
+    def _counts(self) -> Operation[Counts]:
+        ((length, held, free, dead),) = yield [self._calls.counts()]
+        return Counts(0, max(length - held, 0), held - free, free, 0, 0, dead)
+
+
+class StreamQueue(_StreamFace[T], Consumer[T], Puller[T], BlockingFace[T]):
+    """A task queue on one Redis stream and one consumer group: a message is delivered at once, until it is settled.
+
+    Delivery is at least once; after `retries` redeliveries a message lies in the dead letter. Consumers in any language
+    share the stream with XREADGROUP, XACK and XDEL. `stream` is the key as it is; side by side with it stand a few
+    others on the same node of a cluster. All consumers of a `group` should have the same `lease`. The other options are
+    those of `QueueOptions`, but for `prefix`, the event log and the dedupe window. Safe to use from several threads.
+    """
+
+    @overload
+    def __init__(
+        self: StreamQueue[Any],
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: None = None,
+        callback: Callable[[Message[Any]], object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: type[T],
+        callback: Callable[[Message[T]], object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: type[T] | None = None,
+        callback: Callable[[Message[T]], object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
+        """Open the queue on a stream; nothing is sent to Redis before the first use."""
+        self._join(group, options)
+        super().__init__(stream, payload_type, options)
+        self._dead = StreamDeadLetter(self._tools, self._calls, self._perform)
+        if callback is not None:
+            self.callback(callback)
+
+    def send(
+        self,
+        payload: T,
+        retries: int | None = None,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Sent:
+        """Send a message, to be redelivered up to `retries` times; when this returns, it is in the stream.
+
+        With an `id` the send is idempotent: while a message of this id lives, the same id is answered `exists`.
+        """
+        return self._perform(self._send([self._producer.outgoing(payload, 0, retries, id, headers)]))
+
+    def send_many(self, messages: Iterable[T | NewMessage[T]], retries: int | None = None) -> SentMany:
+        """Send many messages in few round trips; says which ids were new.
+
+        Takes payloads, and `NewMessage`s for those with retries, headers or an id of their own. All are checked and
+        encoded before the first is sent; then they go in slices, each stored as a whole or not at all.
+        """
+        return self._perform(
+            self._producer.send_many(messages, delay=0, retries=retries, replace=False, run=None),
+        )
+
+    def counts(self) -> Counts:
+        """Count the messages: `ready` in the stream, `active` with a consumer, `backoff` with none, and the dead.
+
+        `ready` counts what the group has still before it, if whoever acknowledges deletes, too. `backoff` is what was
+        nacked or released and waits to be delivered again.
+        """
+        return self._perform(self._counts())
+
+    @property
+    def dead(self) -> StreamDeadLetter:
+        """The dead letter of this queue."""
+        return self._dead
+
+    def preload(self) -> int:
+        """Load every script of a stream queue into Redis, for users whose rights do not include it; returns how many.
+
+        They serve all stream queues of the server, until it restarts. Harmless at any time.
+        """
+        return len(self._executor.perform(together(preload())))
+
+    def close(self) -> None:
+        """Stop consuming and close the connections that this queue made."""
+        self.stop_consume()
+        self._executor.close()
+
+    def __enter__(self) -> Self:
+        """Return the queue; leaving closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the queue."""
+        self.close()
+
+
+class AsyncStreamQueue(_StreamFace[T], AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
+    """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions.
+
+    Belongs to the event loop in which it is first used.
+    """
+
+    @overload
+    def __init__(
+        self: AsyncStreamQueue[Any],
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: None = None,
+        callback: Callable[[AsyncMessage[Any]], Awaitable[object] | object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: type[T],
+        callback: Callable[[AsyncMessage[T]], Awaitable[object] | object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        stream: str,
+        *,
+        group: str = "workers",
+        payload_type: type[T] | None = None,
+        callback: Callable[[AsyncMessage[T]], Awaitable[object] | object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
+        """Open the queue on a stream; nothing is sent to Redis before the first use."""
+        self._join(group, options)
+        super().__init__(stream, payload_type, options)
+        self._dead = AsyncStreamDeadLetter(self._tools, self._calls, self._perform)
+        if callback is not None:
+            self.callback(callback)
+
+    @twin(StreamQueue.send)
+    async def send(
+        self,
+        payload: T,
+        retries: int | None = None,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Sent:
+        return await self._perform(self._send([self._producer.outgoing(payload, 0, retries, id, headers)]))
+
+    @twin(StreamQueue.send_many)
+    async def send_many(self, messages: Iterable[T | NewMessage[T]], retries: int | None = None) -> SentMany:
+        return await self._perform(
+            self._producer.send_many(messages, delay=0, retries=retries, replace=False, run=None),
+        )
+
+    @twin(StreamQueue.counts)
+    async def counts(self) -> Counts:
+        return await self._perform(self._counts())
+
+    @property
+    def dead(self) -> AsyncStreamDeadLetter:
+        """The dead letter of this queue."""
+        return self._dead
+
+    @twin(StreamQueue.preload)
+    async def preload(self) -> int:
+        return len(await self._executor.perform(together(preload())))
+
+    @twin(StreamQueue.close)
+    async def close(self) -> None:
+        await self.stop_consume()
+        await self._executor.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the queue; leaving closes it."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the queue."""
+        await self.close()
