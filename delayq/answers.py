@@ -42,6 +42,8 @@ class Promoted(NamedTuple):
     waiting: int
     garbage: int
     now: int
+    next_schedule: int = -1
+    """When the next schedule occurs (ms, -1 for never)."""
 
 
 class Expired(NamedTuple):

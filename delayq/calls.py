@@ -37,7 +37,19 @@ from delayq.answers import (
 )
 from delayq.keys import Keys
 from delayq.script import MOST_IDS, Script, names, script
-from delayq.values import Argument, Call, Command, Failure, Outgoing, OutgoingTable, Receipt, Rejection
+from delayq.standing import DueSchedules, SchedulePage, read_due, read_schedules
+from delayq.values import (
+    Argument,
+    Call,
+    Command,
+    Failure,
+    Firing,
+    Outgoing,
+    OutgoingTable,
+    Placing,
+    Receipt,
+    Rejection,
+)
 
 MOST_RUNS = 1000
 """Runs the ledger keeps."""
@@ -130,6 +142,26 @@ class Calls:
     def purge(self) -> Call[int]:
         """Delete every message of the queue; answers how many."""
         return self._call("purge", [self._now], lambda answer: integers(answer)[0])
+
+    def schedule_put(self, placings: Iterable[Placing]) -> Call[str]:
+        """Put schedules in their places; answers a digit each: 1 put, 0 it stands otherwise than it was read."""
+        return self._call("schedule_put", [self._now, *_flat(placings)], digits)
+
+    def schedule_remove(self, schedules: Iterable[str]) -> Call[str]:
+        """Remove schedules; answers a digit each: 1 removed, 0 there was none."""
+        return self._call("schedule_remove", [self._now, *schedules], digits)
+
+    def fire(self, firings: Iterable[Firing]) -> Call[str]:
+        """Store the messages of occurrences and move their schedules on; answers a digit each: 1 fired, 0 not by it."""
+        return self._call("fire", [self._now, *_flat(firings)], digits)
+
+    def schedules_due(self, *, ahead: int, offset: int, limit: int, room: int) -> Call[DueSchedules]:
+        """Read schedules that are due within `ahead` ms, up to a `limit` and so many bytes, and none of the first."""
+        return self._call("schedules_due", [self._now, ahead, offset, limit, room], read_due)
+
+    def schedules_page(self, schedules: Iterable[str] = (), *, cursor: str = "0", limit: int) -> Call[SchedulePage]:
+        """Read a page of the schedules; or those named, as far as they are there."""
+        return self._call("schedules_page", [self._now, cursor, limit, *schedules], read_schedules)
 
     def counts(self) -> Call[Counted]:
         """Count the messages in each state."""

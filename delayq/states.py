@@ -39,6 +39,7 @@ _WAITING = (State.PENDING, State.READY, State.RETRY, State.BACKOFF)
 
 TRANSITIONS = (
     Transition("send", None, State.PENDING, "sent"),
+    Transition("fire", None, State.PENDING, "sent"),
     Transition("pending_to_ready", State.PENDING, State.READY, "due"),
     Transition("ready_to_unack", State.READY, State.ACTIVE, "delivered"),
     Transition("ready_to_unack", State.RETRY, State.ACTIVE, "delivered"),

@@ -78,3 +78,30 @@ class Rejection(NamedTuple):
     token: int
     reason: str
     error: str
+
+
+class Placing(NamedTuple):
+    """A schedule on its way in, if it still has this revision ('0' for none yet): next time (ms) and definition."""
+
+    name: str
+    revision: str
+    next: int | str
+    """'' for none."""
+    paused: int
+    spec: bytes
+    """Empty to keep the one there is."""
+
+
+class Firing(NamedTuple):
+    """Occurrences of a schedule that has this revision: its next time and its last (ms), and their messages."""
+
+    name: str
+    revision: str
+    next: int | str
+    """'' for none."""
+    last: int
+    retries: int
+    payload: bytes
+    headers: bytes
+    occurrences: str
+    """Ids and due times (ms) by turns, with spaces between."""

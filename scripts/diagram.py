@@ -23,10 +23,10 @@ CENTRES = [PITCH // 2 + PITCH * column for column in range(len(COLUMNS))]
 def draw() -> str:
     """Return the drawing: the states, and a line for each kind of move; it fits a terminal of 80 columns."""
     lines = _heads()
-    moves: dict[tuple[str, State | None, str], list[State | None]] = {}
+    moves: dict[tuple[State | None, str], list[State | None]] = {}
     for move in TRANSITIONS:
-        moves.setdefault((move.script, move.target, move.cause), []).append(move.source)
-    for (_, target, cause), sources in moves.items():
+        moves.setdefault((move.target, move.cause), []).append(move.source)
+    for (target, cause), sources in moves.items():
         lines.append(f"{_row(sources, target)}  {cause}")
     return "\n".join(lines)
 

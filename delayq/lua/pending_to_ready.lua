@@ -1,12 +1,12 @@
 -- Moves due ids from pending to the ready list, earliest first, and looks around for what comes next.
--- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, events stream,
---   meta hash, replies hash
+-- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, schedules zset,
+--   events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "moved next_due next_deadline waiting garbage now": ids; ms or -1; ms or -1; live ids in ready and retry;
---   ids; ms
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; live ids in ready
+--   and retry; ids; ms; ms or -1
 -- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
 -- Uses: clock, once, record, log
-local pending, ready, unack, retry, garbage, deliveries, events, meta, replies = unpack(KEYS)
+local pending, ready, unack, retry, garbage, deliveries, schedules, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -18,6 +18,7 @@ local stale = redis.call('HMGET', meta, 'stale_ready', 'stale_retry')
 local retrying = redis.call('LLEN', retry) - (stale[2] or 0)
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local spent = redis.call('SCARD', garbage)
+local next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1
 if moved > 0 then
   local ids, dues, records = {}, {}, {}
   for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
@@ -41,6 +42,7 @@ end
 
 local waiting = math.max(redis.call('LLEN', ready) - (stale[1] or 0) + retrying, 0)
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
-local answer = string.format('%d %.0f %.0f %d %d %.0f', moved, next_due, next_deadline, waiting, spent, now)
+local answer = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, waiting, spent, now,
+  next_schedule)
 if moved == 0 then return answer end
 return remember(replies, slot, sequence, now, answer)

@@ -73,8 +73,7 @@ end
 
 -- Adds before it removes, unlike the others: its first write must be the one that a full Redis refuses.
 if #dues > 0 then
-  local first = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
-  redis.call('ZADD', pending, unpack(dues))
+  enter(pending, wake, dues)
   if #renewed > 0 then
     depart(pending, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, errors}) do redis.call('HDEL', hash, unpack(renewed)) end
@@ -85,8 +84,6 @@ if #dues > 0 then
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', fresh)
   if fresh > 0 then tell('sent', '1') end
-  local earliest = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
-  if not first or tonumber(earliest) < tonumber(first) then signal(wake) end
 end
 local answer = table.concat(answers)
 if run ~= '' then add_up(runs, run, at_once, answer) end

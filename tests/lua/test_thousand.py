@@ -9,7 +9,7 @@ import pytest
 from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
 from delayq.ids import new_id
 from delayq.script import MOST_IDS
-from delayq.values import Failure, Outgoing, Receipt, Rejection
+from delayq.values import Failure, Firing, Outgoing, Placing, Receipt, Rejection
 from tests.lua.tables import MUTATING
 from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls, deliver, observe, plant
 
@@ -72,6 +72,10 @@ CLAIM = calls.ready_to_unack(MOST_IDS, lease=100, holder="me")
 COLLECT = calls.collect_garbage(limit=MOST_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50)
 COLLECT_NAMED = calls.collect_garbage(limit=MOST_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50, ids=IDS)
 TRIM = calls.collect_garbage(limit=MOST_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
+PLACINGS = [Placing(id, "0", NOW + 50, 0, b"{}") for id in IDS]
+FIRINGS = [Firing(id, str(T), NOW + 50, NOW - 5, 2, b"m", b"h", f"{id} {NOW - 5}") for id in IDS]
+OCCURRENCES = " ".join(f"{id} {NOW - 5}" for id in IDS)
+SCHEDULED = World(schedules=each(50), schedule_specs=each("{}"), schedule_states=each("T+0 0 - 0"))
 SENT = {"meta": {"sent": MOST_IDS}, "wake": 1}
 BURIED = {"meta": {"dead": MOST_IDS}}
 
@@ -173,6 +177,22 @@ CASES = [
         BACKOFF.but(ready=IDS, meta={"stale_ready": MOST_IDS, "backoffs": MOST_IDS}),
     ),
     Case("purged", BACKOFF, calls.purge(), MOST_IDS, World(meta={"purged": MOST_IDS})),
+    Case("put", World(), calls.schedule_put(PLACINGS), digits(1), SCHEDULED.but(wake=1)),
+    Case("removed", SCHEDULED, calls.schedule_remove(IDS), digits(1), World()),
+    Case(
+        "fired",
+        SCHEDULED.but(schedules=each(-5)),
+        calls.fire(FIRINGS),
+        digits(1),
+        SCHEDULED.but(schedule_states=each("T+1 1 -5 0")) + sent(pending=each(-5), **SENT),
+    ),
+    Case(
+        "a thousand of one",
+        World(schedules={"s": -5}, schedule_states={"s": "T+0 0 - 0"}),
+        calls.fire([Firing("s", str(T), NOW + 50, NOW - 5, 2, b"m", b"h", OCCURRENCES)]),
+        "1",
+        World(schedules={"s": 50}, schedule_states={"s": f"T+1 {MOST_IDS} -5 0"}) + sent(pending=each(-5), **SENT),
+    ),
 ]
 
 
@@ -191,6 +211,10 @@ def test_a_thousand_ids_in_one_call(executor, case: Case):
 
 TOLD = {
     "new": "sent",
+    "put": "",
+    "removed": "",
+    "fired": "sent",
+    "a thousand of one": "sent",
     "fresh": "promoted",
     "from ready": "delivered",
     "from retry": "delivered",

@@ -57,7 +57,8 @@ class World:
     """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
 
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
-    epoch new exists replaced running settled refused", where "-" stands for not ended. A counter of `meta` that is 0
+    epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
+    "revision fired last paused", where it stands for none yet. A counter of `meta` that is 0
     counts as absent. `wake` is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
 
@@ -78,6 +79,9 @@ class World:
     done: dict[str, int] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    schedules: dict[str, int] = field(default_factory=dict)
+    schedule_specs: dict[str, str] = field(default_factory=dict)
+    schedule_states: dict[str, str] = field(default_factory=dict)
     plans: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
@@ -113,7 +117,12 @@ class Case:
 def plant(executor: Executor, world: World) -> None:
     """Put the contents of a world into an empty queue."""
     with executor.client.pipeline(transaction=False) as pipe:
-        for key, times in ((KEYS.pending, world.pending), (KEYS.unack, world.unack), (KEYS.done, world.done)):
+        for key, times in (
+            (KEYS.pending, world.pending),
+            (KEYS.unack, world.unack),
+            (KEYS.done, world.done),
+            (KEYS.schedules, world.schedules),
+        ):
             if times:
                 pipe.zadd(key, {id: NOW + time for id, time in times.items()})
         for key, ids in ((KEYS.ready, world.ready), (KEYS.retry, world.retry), (KEYS.wake, ["1"] * world.wake)):
@@ -133,6 +142,8 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
+            KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
+            KEYS.schedule_states: {name: _state_out(state) for name, state in world.schedule_states.items()},
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
             KEYS.meta: {name: _token_out(str(value)) for name, value in world.meta.items()},
         }
@@ -154,7 +165,7 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
-            if part in ("pending", "unack", "dead", "done"):
+            if part in ("pending", "unack", "dead", "done", "schedules"):
                 pipe.zrange(key, 0, -1, withscores=True)
             elif part in ("ready", "retry", "wake"):
                 pipe.lrange(key, 0, -1)
@@ -264,6 +275,16 @@ def _run_in(data: bytes) -> str:
     return " ".join((state, str(int(started) - NOW), "-" if ended == "0" else str(int(ended) - NOW), *numbers))
 
 
+def _state_out(state: str) -> str:
+    revision, fired, last, paused = state.split()
+    return " ".join((_token_out(revision), fired, "0" if last == "-" else str(NOW + int(last)), paused))
+
+
+def _state_in(data: bytes) -> str:
+    revision, fired, last, paused = data.decode().split(" ")
+    return " ".join((_token_in(revision), fired, "-" if last == "0" else str(int(last) - NOW), paused))
+
+
 def _event_out(text: str) -> list[str | bytes]:
     head, *columns = text.split("; ")
     kind, time = head.split(" ")
@@ -313,6 +334,9 @@ _READ: dict[str, Any] = {
     "done": _times,
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
+    "schedules": _times,
+    "schedule_specs": _texts,
+    "schedule_states": lambda held: {name.decode(): _state_in(state) for name, state in held.items()},
     "plans": _texts,
     "meta": _meta_in,
     "wake": len,

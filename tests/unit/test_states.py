@@ -8,7 +8,7 @@ from delayq.script import script
 from delayq.states import TRANSITIONS, State
 
 NAMES = {path.name.removesuffix(".lua") for path in files("delayq").joinpath("lua").iterdir() if path.is_file()}
-READING = {"counts", "get", "page", "snapshot", "walk"}
+READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page"}
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
@@ -24,6 +24,7 @@ def test_no_transition_is_listed_twice():
 
 def test_every_script_that_moves_messages_is_in_the_table():
     elsewhere = {"extend", "purge", "wake", "configure", "end_run", "keep_plan", "repair", "repair_dead", "recount"}
+    elsewhere |= {"schedule_put", "schedule_remove"}
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere
 
 

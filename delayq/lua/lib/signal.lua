@@ -3,6 +3,14 @@ local function signal(wake)
   if redis.call('LLEN', wake) == 0 then redis.call('RPUSH', wake, '1') end
 end
 
+-- Puts ids into pending by their due times, and wakes a consumer if one is due before all that were there.
+local function enter(pending, wake, dues)
+  local first = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
+  redis.call('ZADD', pending, unpack(dues))
+  local earliest = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
+  if not first or tonumber(earliest) < tonumber(first) then signal(wake) end
+end
+
 -- Wakes a consumer if one of these ids has become the first of a zset by time.
 local function signal_if_first(wake, zset, ids)
   local first = redis.call('ZRANGE', zset, 0, 0)[1]

@@ -22,6 +22,25 @@ CASES = [
         CROWD,
     ),
     Case(
+        "when the next schedule occurs",
+        World(schedules={"s": 700, "t": 500, "u": 600}),
+        calls.pending_to_ready(),
+        Promoted(0, -1, -1, 0, 0, NOW, NOW + 500),
+        World(schedules={"s": 700, "t": 500, "u": 600}),
+    ),
+    Case(
+        "a schedule that is due is left to others",
+        _DUE.but(schedules={"s": -500}),
+        calls.pending_to_ready(2),
+        Promoted(2, NOW - 1, -1, 2, 0, NOW, NOW - 500),
+        _DUE.but(
+            schedules={"s": -500},
+            pending={"a": -1, "d": 9},
+            ready=["b", "c"],
+            deliveries={"b": "ready -3 0 0 0 -", "c": "ready -2 0 0 0 -"},
+        ),
+    ),
+    Case(
         "due this very millisecond, and one millisecond later",
         World(pending={"a": 0, "b": 1}),
         calls.pending_to_ready(),
