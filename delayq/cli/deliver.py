@@ -44,7 +44,7 @@ _OPTIONS = [
     click.option("--deliver-timeout", type=DURATION, help="How long a delivery waits for the other side."),
     click.option("--retry-delay", type=DURATION, help=f"First wait after a failure.  [default: {FIRST_WAIT}]"),
     click.option("--webhook-url", metavar="URL", help="Where messages are posted to."),
-    click.option("--webhook-header", type=_Lines(), multiple=True, metavar="'NAME: VALUE'", help="Sent with each."),
+    click.option("--webhook-header", type=_Lines(), multiple=True, metavar="NAME=VALUE", help="Sent with each."),
     click.option("--webhook-secret-file", type=FILE, help="Holds the secret; else DELAYQ_WEBHOOK_SECRET does."),
     click.option("--smtp-host", metavar="HOST", help="The mail server."),
     click.option("--smtp-port", type=click.IntRange(1, 65_535), metavar="PORT", help="Its port."),
@@ -162,6 +162,8 @@ def open_queue(session: Session, options: dict[str, Any]) -> DelayQueue[Any]:
         prefix=session.prefix,
         codec="bytes",
         nack_delay=Backoff.exponential(first, factor=GROWTH, jitter=0.1),
+        # A delivery may take its time: what another process could begin with at once must not wait behind it.
+        prefetch=0,
         max_consume_duration=max(timedelta(minutes=10), 3 * timeout),
     )
 
@@ -178,10 +180,10 @@ def _content(file: Path | None) -> str | None:
 def _headers(lines: Sequence[str]) -> dict[str, str]:
     headers = {}
     for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise click.UsageError("--webhook-header must look like 'Name: value'")
-        headers[name.strip()] = value.strip()
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise click.UsageError("--webhook-header must look like NAME=VALUE")  # and is not shown: it may be secret
+        headers[name] = value.strip()
     return headers
 
 

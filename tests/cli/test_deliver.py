@@ -1,0 +1,261 @@
+"""`delayq worker --deliver …`: a reminder service without code, against real receivers, in real processes."""
+
+import base64
+import json
+import os
+import re
+import signal
+import ssl
+import sys
+from pathlib import Path
+
+import pytest
+import trustme
+
+from delayq.deliver import verify
+from tests.cli.conftest import Program, Start
+from tests.support.receivers import mail_server, receiver, status
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
+
+SECRET = base64.b64encode(b"a key that is long enough").decode()
+SERVE = ("worker", "--queue", "reminders", "--deliver")
+
+
+@pytest.fixture
+def hooks():
+    with receiver() as made:
+        yield made
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# Each way
+
+
+def test_messages_are_logged(start: Start, queue):
+    queue.send_delay_msg({"summary": "Zahnarzt"}, id="a", headers={"source": "x"})
+    ended = start(*SERVE, "log", "--burst").ended()
+    assert ended.code == 0
+    line = ended.json
+    assert (line["id"], line["attempt"], line["payload"]) == ("a", 1, {"summary": "Zahnarzt"})
+    assert line["headers"] == {"source": "x"}
+    assert "draining reminders, 1 at a time" in ended.err
+    assert queue.counts().living == 0
+
+
+def test_messages_are_posted(start: Start, queue, hooks, tmp_path):
+    queue.send_many([{"n": n} for n in range(20)])
+    (tmp_path / "secret").write_text(f"whsec_{SECRET}\n")
+    options = ("--webhook-url", hooks.url, "--webhook-header", "X-Of=here", "--webhook-secret-file", "secret")
+    ended = start(*SERVE, "webhook", *options, "--concurrency", "5", "--burst", "--log-level", "debug").ended()
+    assert (ended.code, ended.out) == (0, "")
+    assert {json.loads(request.body)["payload"]["n"] for request in hooks.requests} == set(range(20))
+    for request in hooks.requests:
+        assert request.headers["x-of"] == "here"
+        verify(request.headers, request.body, SECRET)
+    assert "s3cr3t" not in ended.err  # which is in the URL
+    assert SECRET not in ended.err
+    assert queue.counts().living == 0
+
+
+def test_what_a_receiver_answers_decides(start: Start, queue, hooks):
+    hooks.answers = [status(500), status(429, Retry_After="3600"), status(404), status(204)]
+    queue.send_many([{"n": n} for n in range(3)])
+    ended = start(*SERVE, "webhook", "--webhook-url", hooks.url, "--retry-delay", "50ms", "--burst").ended()
+    assert ended.code == 0
+    assert len(hooks.requests) == 4
+    (dead,) = queue.dead.list().messages
+    assert dead.reason == "webhook 127.0.0.1 answered 404"
+    (waiting,) = queue.list("backoff").messages
+    assert waiting.error == "webhook 127.0.0.1 answered 429"
+    assert (waiting.deadline - queue.stats().at).total_seconds() > 3500
+    assert "retry: webhook 127.0.0.1 answered 500" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_messages_are_mailed(start: Start, queue, tmp_path):
+    queue.send_delay_msg({"summary": "Zahnarzt", "email": "anna@example.com"})
+    (tmp_path / "body").write_text("Dear {email},\n{summary}.\n")
+    (tmp_path / "password").write_text("s3cr3t\n")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with mail_server(context, login=("bot", "s3cr3t")) as box:
+        server = ("--smtp-host", "127.0.0.1", "--smtp-port", str(box.port), "--smtp-user", "bot")
+        letter = ("--smtp-from", "bot@example.org", "--smtp-to", "{email}", "--smtp-subject", "{summary}")
+        files = ("--smtp-password-file", "password", "--smtp-body-file", "body")
+        trust = {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        ended = start(*SERVE, "smtp", *server, *letter, *files, "--burst", env=trust).ended()
+    assert ended.code == 0
+    (envelope,) = box.letters
+    assert envelope.rcpt_tos == ["anna@example.com"]
+    assert b"Subject: Zahnarzt\r\n" in envelope.content
+    assert b"Dear anna@example.com,\r\nZahnarzt.\r\n" in envelope.content
+    assert "s3cr3t" not in ended.err
+
+
+def test_messages_are_given_to_a_program(start: Start, queue):
+    queue.send_delay_msg({"code": 0}, id="a")
+    queue.send_delay_msg({"code": 100}, id="b")
+    program = (
+        "import json, os, sys; print(os.environ['DELAYQ_ID'], *sys.argv[1:]); sys.exit(json.load(sys.stdin)['code'])"
+    )
+    ended = start(*SERVE, "command", "--burst", "--", sys.executable, "-c", program, "--queue", "--burst").ended()
+    assert ended.code == 0
+    assert sorted(ended.out.splitlines()) == ["a --queue --burst", "b --queue --burst"]
+    assert {entry.id: entry.reason for entry in queue.dead.list().messages} == {
+        "b": f"{Path(sys.executable).name} ended with exit code 100"
+    }
+
+
+def test_everything_may_be_in_the_environment_or_the_settings(start: Start, queue, hooks, tmp_path):
+    queue.send_delay_msg({"n": 1})
+    (tmp_path / "pyproject.toml").write_text("[tool.delayq.worker]\nqueue = 'reminders'\ndeliver = 'webhook'\n")
+    env = {"DELAYQ_WORKER_WEBHOOK_URL": hooks.url, "DELAYQ_WORKER_WEBHOOK_HEADER": "X-A=1 2\nX-B=3"}
+    assert start("worker", "--burst", env=env | {"DELAYQ_WEBHOOK_SECRET": SECRET}).ends() == 0
+    (request,) = hooks.requests
+    assert (request.headers["x-a"], request.headers["x-b"]) == ("1 2", "3")
+    verify(request.headers, request.body, SECRET)
+
+
+# As any other worker
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_a_delivery_end(start: Start, queue, hooks, number):
+    hooks.answers = [hooks.slow]
+    queue.send_many([{"n": n} for n in range(2)])
+    program: Program = start(*SERVE, "webhook", "--webhook-url", hooks.url)
+    program.until(lambda: hooks.requests, "the first request")
+    program.signal(number)
+    program.says("finishing what runs")
+    hooks.released.set()
+    assert program.ends() == 0
+    assert len(hooks.requests) == 1
+    assert queue.counts().living == 1
+
+
+def test_a_second_signal_cuts_a_program_off(start: Start, queue, tmp_path):
+    queue.send_delay_msg({}, id="a")
+    hang = "echo $$ > pid.new; mv pid.new pid; exec sleep 600"
+    program: Program = start(*SERVE, "command", "--", "sh", "-c", hang)
+    program.until((tmp_path / "pid").exists, "the program")
+    pid = int((tmp_path / "pid").read_text())
+    program.signal()
+    program.says("finishing what runs")
+    assert alive(pid)
+    program.signal()
+    assert program.ends() == 1
+    wait_until(lambda: not alive(pid))
+    assert (queue.get("a").state, queue.get("a").error) == ("backoff", "cut off by a stop")
+
+
+def test_several_processes_deliver_and_none_shows_a_secret(start: Start, queue, hooks):
+    hooks.answers = [hooks.slow]
+    queue.send_many([{"n": n} for n in range(2)])
+    options = ("--webhook-url", hooks.url, "--webhook-header", "X-A=1 2", "--webhook-header", "X-B=c4nary")
+    program: Program = start(*SERVE, "webhook", *options, "--deliver-timeout", "20s", "--processes", "2")
+    program.until(lambda: len(hooks.requests) == 2, "a request of each process")
+    pids = {int(pid) for pid in re.findall(r" (\d+) delayq.worker: consuming reminders", program.err)}
+    assert len(pids) == 2
+    for pid in pids:
+        shown = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert b"s3cr3t" not in shown
+        assert b"c4nary" not in shown
+    assert all(request.headers["x-a"] == "1 2" and request.headers["x-b"] == "c4nary" for request in hooks.requests)
+    program.signal()
+    program.says("finishing what runs", 2)
+    hooks.released.set()
+    assert program.ends() == 0
+    assert queue.counts().living == 0
+
+
+def test_several_processes_start_the_same_program(start: Start, queue):
+    queue.send_many([{"n": n} for n in range(4)])
+    options = ("--processes", "2", "--burst", "--", "sh", "-c", 'printf "%s %s\\n" "$(cat)" "$1"', "sh", "--processes")
+    ended = start(*SERVE, "command", *options).ended()
+    assert ended.code == 0
+    assert sorted(ended.out.splitlines()) == [f'{{"n":{n}}} --processes' for n in range(4)]
+
+
+def test_no_redis_at_the_start_is_told_soon(start: Start):
+    ended = start("--timeout", "200ms", *SERVE, "log", url="redis://127.0.0.1:1").ended()
+    assert (ended.code, ended.out) == (69, "")
+    assert "connecting to 127.0.0.1:1" in ended.line
+
+
+# What is wrong is told in one line
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch):
+    """Set up no log in this process."""
+    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
+
+
+MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--smtp-to", "{to}", "--smtp-subject", "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "name one MODULE:QUEUE, or --queue and --deliver"),
+        (["a:b", "c:d"], "name one MODULE:QUEUE, or --queue and --deliver"),
+        (["--queue", "reminders"], "--queue goes with --deliver"),
+        (["a:b", "--webhook-url", "http://x/"], "--webhook-url goes with --deliver"),
+        (["--deliver", "log"], "--deliver needs --queue"),
+        (["--deliver", "pigeon"], "'pigeon' is not one of"),
+        ([*SERVE[1:], "log", "app:queue"], "'app:queue' does not go with --deliver log"),
+        ([*SERVE[1:], "log", "--smtp-host", "x"], "--smtp-host does not go with --deliver log"),
+        ([*SERVE[1:], "webhook"], "--deliver webhook needs --webhook-url"),
+        ([*SERVE[1:], "webhook", "--webhook-url", "ftp://s3cr3t/"], "url must be http:// or https://"),
+        (
+            [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a"],
+            "must look like 'Name: value'",
+        ),
+        ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a b=c"], "'a b' is no header"),
+        (
+            [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "none"],
+            "'none' does not exist",
+        ),
+        ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "file"], "secret must be"),
+        ([*SERVE[1:], "smtp"], "--deliver smtp needs --smtp-host"),
+        ([*SERVE[1:], "smtp", *MAIL[:4]], "--deliver smtp needs --smtp-to"),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-user", "bot"], "a user needs a password"),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-tls", "maybe"], "'maybe' is not one of"),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-port", "0"], "--smtp-port"),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-subject", "{a!r}"], "subject takes fields such as"),
+        ([*SERVE[1:], "command"], "--deliver command needs a program: -- PROGRAM [ARGUMENT]…"),
+        ([*SERVE[1:], "command", "--", "no-such-program"], "there is no program 'no-such-program'"),
+        ([*SERVE[1:], "log", "--deliver-timeout", "soon"], "--deliver-timeout must look like"),
+        ([*SERVE[1:], "command", "--deliver-timeout", "0", "true"], "timeout must be"),
+        ([*SERVE[1:], "log", "--queue", "a b"], "queue name must be"),
+    ],
+)
+def test_what_does_not_go_together_is_told_in_one_line(cli, arguments, said):
+    Path("file").write_text("no base64")
+    ended = cli("worker", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.line
+    assert "s3cr3t" not in ended.line
+
+
+def test_without_the_extra_the_line_says_how_to_get_it(cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    ended = cli(*SERVE, "webhook", "--webhook-url", "http://example.com/")
+    assert ended.code == 2
+    assert ended.line == "webhooks need the extra: pip install 'delayq[http]'"
+
+
+def test_a_choice_in_the_environment_gives_way_to_no_module(cli):
+    ended = cli("worker", "app:queue", env={"DELAYQ_WORKER_WEBHOOK_URL": "http://x/", "DELAYQ_WORKER_QUEUE": "q"})
+    assert (ended.code, ended.line.split(" in ")[0]) == (2, "no module 'app'")
+    assert "DELAYQ_WORKER_DELIVER" not in os.environ
