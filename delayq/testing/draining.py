@@ -6,6 +6,7 @@ callback itself, until nothing is left to do; then the clock is turned to what c
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -100,7 +101,7 @@ def _drained(queue: DelayQueue[Any], draining: _Drain) -> list[Delivered]:
 async def _drained_async(queue: AsyncDelayQueue[Any], draining: _Drain) -> list[Delivered]:
     __tracebackhide__ = True
     await queue.open()
-    line = cast("AsyncExecutor", inside.executor(queue))
+    line, mine = cast("AsyncExecutor", inside.executor(queue)), cast("asyncio.Task[Any]", asyncio.current_task())
     with draining.ruled(await line.call(draining.tools.calls.time())) as steps:
         try:
             step = next(steps)
@@ -109,6 +110,10 @@ async def _drained_async(queue: AsyncDelayQueue[Any], draining: _Drain) -> list[
                     try:
                         result = step.function(step.given)
                         answer: Any = (await result if isawaitable(result) else result), None
+                    except asyncio.CancelledError as error:
+                        if mine.cancelling():  # it is the drain that is to end
+                            raise
+                        answer = None, error
                     except BaseException as error:  # noqa: BLE001 - the drain tells what counts as in a consumer
                         answer = None, error
                 else:
@@ -167,8 +172,7 @@ class _Drain:
 
     def _look_in(self) -> Generator[list[Any] | _Invoke, Any, Promoted | None]:
         """Do as a consumer what is to be done at this time; returns what it saw last, None if it has crashed."""
-        kind = AsyncMessage if isinstance(self._queue, AsyncDelayQueue) else Message
-        bench = Workbench(self._callback, kind, self.tools, inside.executor(self._queue))
+        bench = Workbench(self._callback, self._handed_over, self.tools, inside.executor(self._queue))
         flow = Consumption(self.tools, holder="drain", batch=self._callback.batch).run()
         step = next(flow)
         before = seen = None
@@ -192,6 +196,11 @@ class _Drain:
                 return seen
             event.now = monotonic()
             step = flow.send(event)
+
+    def _handed_over(self, holding: Holding, tools: Tools, line: Any, _: float) -> Message[Any] | AsyncMessage[Any]:
+        """Return a message that was handed over as soon as it was claimed: the time between is not by this clock."""
+        kind = AsyncMessage if isinstance(self._queue, AsyncDelayQueue) else Message
+        return kind(holding, tools, line, holding.claimed)
 
     def _work(self, bench: Workbench) -> Generator[_Invoke, _Answer, list[Completion] | None]:
         """Call the callback with what lies on the bench; returns the completions, None if the worker has crashed."""

@@ -1,0 +1,340 @@
+"""A drain delivers what is due, and turns the clock from one due time to the next."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from freezegun import freeze_time
+
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, Discard, NoCallbackError, Reject, Retry
+from delayq.testing import crash, drain
+
+DAY = timedelta(days=1)
+NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock(delayq_clock):
+    """The clock, at nine on New Year's day."""
+    delayq_clock.move_to(NEW_YEAR)
+    return delayq_clock
+
+
+def told(delivered):
+    return [(one.payload, one.outcome, one.at - NEW_YEAR) for one in delivered]
+
+
+def test_what_is_due_comes_in_the_order_of_due_times_each_at_its_own(clock, delayq_queue):
+    seen = []
+    delayq_queue.callback(lambda message: seen.append((message.payload, clock.now - NEW_YEAR, message.lateness)))
+    for days in (30, 0, 2, 1):
+        delayq_queue.send_delay_msg(days, days * DAY)
+
+    delivered = drain(delayq_queue)
+
+    assert seen == [(days, days * DAY, 0.0) for days in (0, 1, 2, 30)]
+    assert told(delivered) == [(days, "acked", days * DAY) for days in (0, 1, 2, 30)]
+    assert delayq_queue.counts().living == 0
+
+
+def test_it_goes_up_to_a_time_and_leaves_the_clock_there(clock, delayq_queue):
+    delayq_queue.callback(lambda message: None)
+    for days in (1, 2, 3):
+        delayq_queue.send_delay_msg(days, days * DAY)
+
+    assert told(drain(delayq_queue, until="1d")) == [(1, "acked", DAY)]  # what is due at its end, too
+    assert told(drain(delayq_queue, until=NEW_YEAR + 2.5 * DAY)) == [(2, "acked", 2 * DAY)]
+    assert clock.now == NEW_YEAR + 2.5 * DAY
+    assert drain(delayq_queue, until=0) == []
+    assert delayq_queue.counts().pending == 1
+
+
+def test_a_clock_that_was_turned_is_late(clock, delayq_queue):
+    delayq_queue.callback(lambda message: message.lateness == 3600 or pytest.fail("not an hour late"))
+    delayq_queue.send_delay_msg("late", "1h")
+    clock.advance("2h")
+    assert told(drain(delayq_queue)) == [("late", "acked", timedelta(hours=2))]
+
+
+def test_what_a_callback_sends_is_delivered_in_its_turn(clock, delayq_queue):
+    @delayq_queue.callback
+    def count_down(message):
+        if message.payload:
+            delayq_queue.send_delay_msg(message.payload - 1, "1h")
+
+    delayq_queue.send_delay_msg(3)
+    assert [one.payload for one in drain(delayq_queue)] == [3, 2, 1, 0]
+    assert clock.now == NEW_YEAR + timedelta(hours=3)
+
+
+def test_failures_count_as_in_a_consumer(clock, delayq_queues):
+    queue = delayq_queues(nack_delay="1m")
+
+    @queue.callback
+    def fail(message):
+        if message.payload == "raise":
+            raise OSError("no route")
+        if message.payload == "retry":
+            raise Retry("busy", delay="1h")
+        if message.payload == "reject":
+            raise Reject("no such user")
+        if message.payload == "discard":
+            raise Discard("too late")
+        if message.payload == "by hand":
+            message.ack()
+        return message.payload != "false"
+
+    for payload in ("false", "raise", "retry", "reject", "discard", "by hand"):
+        queue.send_delay_msg(payload, retries=1, headers={"of": "a test"})
+    delivered = drain(queue)
+
+    first = [(one.payload, one.outcome, one.error) for one in delivered if one.attempt == 1]
+    assert first == [
+        ("false", "nacked", "the callback returned False"),
+        ("raise", "nacked", "OSError: no route"),
+        ("retry", "nacked", "busy"),
+        ("reject", "rejected", "no such user"),
+        ("discard", "discarded", "too late"),
+        ("by hand", "settled", ""),
+    ]
+    assert [one for one in told(delivered) if one[1] == "dead"] == [
+        ("false", "dead", timedelta(minutes=1)),
+        ("raise", "dead", timedelta(minutes=1)),
+        ("retry", "dead", timedelta(hours=1)),
+    ]
+    assert {one.headers["of"] for one in delivered} == {"a test"}
+    reasons = {message.payload: message.reason for message in queue.dead.list().messages}
+    assert reasons == {"reject": "no such user", **dict.fromkeys(["false", "raise", "retry"], "retries spent")}
+
+
+def test_the_first_error_is_raised_if_that_is_asked_for(clock, delayq_queue):
+    @delayq_queue.callback
+    def fail(message):
+        if message.payload == "bad":
+            raise OSError("no route")
+
+    for payload in ("good", "bad", "later"):
+        delayq_queue.send_delay_msg(payload, retries=1)
+    with pytest.raises(OSError, match="no route"):
+        drain(delayq_queue, raising=True)
+    counts = delayq_queue.counts()
+    assert (counts.backoff, counts.ready, counts.active) == (1, 1, 0)  # it has counted, and nothing else is held
+
+
+def test_outcomes_are_no_errors(clock, delayq_queue):
+    @delayq_queue.callback
+    def reject(message):
+        raise Reject("no")
+
+    delayq_queue.send_delay_msg("x")
+    assert [one.outcome for one in drain(delayq_queue, raising=True)] == ["rejected"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, lambda: pytest.fail.Exception("as a test fails")])
+def test_what_is_about_the_test_itself_goes_through(clock, delayq_queue, error):
+    @delayq_queue.callback
+    def give_up(message):
+        raise error()
+
+    delayq_queue.send_delay_msg("x")
+    with pytest.raises((KeyboardInterrupt, pytest.fail.Exception)):
+        drain(delayq_queue)
+
+
+def test_a_crash_leaves_the_message_leased_until_the_lease_runs_out(clock, delayq_queues):
+    queue = delayq_queues(lease="10m")
+
+    @queue.callback
+    def work(message):
+        if message.payload == "bomb" and message.attempt == 1:
+            crash()
+
+    queue.send_delay_msg("bomb", retries=1)
+    queue.send_delay_msg("next")
+    assert told(drain(queue)) == [
+        ("bomb", "crashed", timedelta()),
+        ("next", "acked", timedelta()),
+        ("bomb", "acked", timedelta(minutes=10)),
+    ]
+
+
+def test_a_crash_costs_a_retry_each_time_and_ends_in_the_dead_letter(clock, delayq_queue):
+    @delayq_queue.callback
+    def work(message):
+        try:
+            crash()
+        except Exception:  # noqa: BLE001 - as many callbacks have it
+            pytest.fail("nothing holds up the end of a process")
+
+    delayq_queue.send_delay_msg("bomb", retries=2)
+    assert [(one.attempt, one.outcome) for one in drain(delayq_queue)] == [(n, "crashed") for n in (1, 2, 3)]
+    assert [message.payload for message in delayq_queue.dead.list().messages] == ["bomb"]
+
+
+def test_a_callback_that_takes_longer_than_its_lease_has_lost_it(clock, delayq_queues):
+    queue = delayq_queues(lease="30s")
+    lost = []
+
+    @queue.callback
+    def work(message):
+        lost.append(message.lease_lost)
+        clock.advance("20s")
+        lost.append(message.lease_lost)
+        message.extend()
+        clock.advance("20s")
+        lost.append(message.lease_lost)
+        clock.advance("11s")
+        lost.append(message.lease_lost)
+
+    queue.send_delay_msg("slow")
+    assert [one.outcome for one in drain(queue)] == ["acked"]
+    assert lost == [False, False, False, True]
+
+
+def test_batches_are_drained_as_batches(clock, delayq_queue):
+    sizes = []
+
+    @delayq_queue.batch_callback(most=3)
+    def work(messages):
+        sizes.append(len(messages))
+        return [message.payload != 4 for message in messages]
+
+    delayq_queue.send_many(range(5), retries=0)
+    delivered = drain(delayq_queue)
+    assert sizes == [3, 2]
+    assert [(one.payload, one.outcome) for one in delivered] == [(n, "dead" if n == 4 else "acked") for n in range(5)]
+
+
+def test_undecodable_bytes_are_told_of_as_they_are(clock, delayq_queues):
+    delayq_queues(codec="bytes").send_delay_msg(b"\xff")
+    queue = delayq_queues()
+    queue.callback(lambda message: pytest.fail("not to be called"))
+    assert [(one.payload, one.outcome) for one in drain(queue)] == [(b"\xff", "rejected")]
+
+
+def test_a_drain_that_would_not_end_fails(clock, delayq_queue):
+    delayq_queue.callback(lambda message: delayq_queue.send_delay_msg("again", "1h") and None)
+    delayq_queue.send_delay_msg("first")
+    with pytest.raises(AssertionError, match="20 messages were delivered, and there is no end"):
+        drain(delayq_queue, most=20)
+
+
+def test_it_needs_a_callback(clock, delayq_queue):
+    with pytest.raises(NoCallbackError):
+        drain(delayq_queue)
+
+
+def test_it_needs_a_clock_to_turn(delayq_queue):
+    delayq_queue.callback(lambda message: None)
+    with pytest.raises(ConfigurationError, match="ask for the fixture delayq_clock"):
+        drain(delayq_queue)
+
+
+def test_it_needs_a_queue(clock):
+    with pytest.raises(ConfigurationError, match="queue must be a DelayQueue or an AsyncDelayQueue, not 5"):
+        drain(5)
+
+
+def test_two_queues_go_by_one_clock(clock, delayq_queues):
+    mails, bills = delayq_queues("mails"), delayq_queues("bills")
+    bills.callback(lambda message: mails.send_delay_msg(f"mail of {message.payload}", "1d") and None)
+    mails.callback(lambda message: None)
+    bills.send_delay_msg("a bill", "1d")
+    drain(bills)
+    assert told(drain(mails)) == [("mail of a bill", "acked", 2 * DAY)]
+
+
+def test_queues_of_the_program_go_by_the_clock_as_well(clock, delayq_queues):
+    with DelayQueue("other", url=delayq_queues.url, prefix=delayq_queues.prefix) as queue:
+        queue.send_schedule_msg("x", NEW_YEAR + DAY)
+        assert queue.stats().at == NEW_YEAR
+        clock.advance("1d")
+        with queue.lease() as message:
+            assert message.payload == "x"
+
+
+def test_a_burst_of_a_consumer_goes_by_the_clock(clock, delayq_queue):
+    seen = []
+    delayq_queue.callback(lambda message: seen.append(message.attempt) or False)
+    delayq_queue.send_delay_msg("x", "1d", retries=1)
+    delayq_queue.run(burst=True)
+    assert seen == []
+    clock.advance("1d")
+    delayq_queue.run(burst=True)
+    assert seen == [1]
+    clock.advance("50ms")
+    delayq_queue.run(burst=True)
+    assert seen == [1, 2]
+
+
+def test_the_clock_of_freezegun_is_turned_as_well(delayq_clock, delayq_queue):
+    with freeze_time(NEW_YEAR, ignore=["_pytest.timing"]) as frozen:
+        assert delayq_clock.now == NEW_YEAR
+        seen = []
+        delayq_queue.callback(lambda message: seen.append(datetime.now(UTC) - NEW_YEAR))
+        delayq_queue.send_delay_msg("x", "1d")
+        delayq_queue.send_delay_msg("y", "3d")
+        drain(delayq_queue, until="2d")
+        assert seen == [DAY]
+        assert datetime.now(UTC) == delayq_clock.now == NEW_YEAR + 2 * DAY
+        frozen.tick(DAY)
+        drain(delayq_queue)
+        assert seen == [DAY, 3 * DAY]
+
+
+def test_freezegun_alone_is_enough_for_the_embedded_redis(delayq_queue, delayq_url):
+    with freeze_time(NEW_YEAR, ignore=["_pytest.timing"]):
+        delayq_queue.callback(lambda message: None)
+        delayq_queue.send_delay_msg("x", "1d")
+        if delayq_url == "memory://":
+            assert told(drain(delayq_queue)) == [("x", "acked", DAY)]
+        else:
+            with pytest.raises(ConfigurationError, match="does not turn the clock of a real Redis"):
+                drain(delayq_queue)
+
+
+def test_coroutines_are_drained_where_they_are_awaited(clock, delayq_async_queues):
+    async def scenario():
+        async with delayq_async_queues(nack_delay="1m") as queue:
+
+            @queue.callback
+            async def work(message):
+                await asyncio.sleep(0)
+                if message.payload == "crash" and message.attempt == 1:
+                    crash()
+                return message.attempt > 1 or message.payload != "fail"
+
+            await queue.send_many(["good", "fail", "crash"])
+            await queue.send_delay_msg("later", "1d")
+            return await drain(queue)
+
+    assert told(asyncio.run(scenario())) == [
+        ("good", "acked", timedelta()),
+        ("fail", "nacked", timedelta()),
+        ("crash", "crashed", timedelta()),
+        ("crash", "acked", timedelta(seconds=30)),
+        ("fail", "acked", timedelta(minutes=1)),
+        ("later", "acked", DAY),
+    ]
+
+
+def test_a_drain_that_is_cancelled_ends(clock, delayq_async_queues):
+    async def scenario():
+        async with delayq_async_queues() as queue:
+            started = asyncio.Event()
+
+            @queue.callback
+            async def wait(message):
+                started.set()
+                await asyncio.Event().wait()
+
+            await queue.send_delay_msg("x")
+            draining = asyncio.create_task(drain(queue))
+            await started.wait()
+            draining.cancel()
+            await asyncio.wait([draining])
+            return draining.cancelled(), isinstance(queue, AsyncDelayQueue)
+
+    assert asyncio.run(scenario()) == (True, True)
