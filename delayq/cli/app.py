@@ -23,6 +23,7 @@ COMMANDS = {
     "Send and process": {
         "send": ("delayq.cli.send:send", "Send one message, or many from a file."),
         "worker": ("delayq.cli.worker:worker", "Process the messages of a queue."),
+        "remind": ("delayq.cli.remind:remind", "Remind of the events of iCalendar files."),
     },
     "Look": {
         "queues": ("delayq.cli.queues:queues", "List the queues in use."),
@@ -44,6 +45,7 @@ COMMANDS = {
         "doctor": ("delayq.cli.doctor:doctor", "Find what is wrong with queues and Redis, and mend it."),
     },
     "Bulk data": {
+        "migrate": ("delayq.cli.migrate:migrate", "Take over a queue of the Go library."),
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
     "Prove": {
