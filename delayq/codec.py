@@ -124,6 +124,15 @@ class BytesCodec:
         return data
 
 
+# JSON lets these stand as they are, but a terminal may obey them.
+_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def inert(json: bytes) -> str:
+    """Return the same JSON with nothing left in it that a terminal would obey."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.decode())
+
+
 def find_codec(codec: str | Codec, payload_type: Any) -> Codec:
     """Return the codec an option names: `"json"`, `"text"`, `"bytes"` or an object with `encode` and `decode`."""
     if codec == "json":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,15 +11,13 @@ import click
 import msgspec
 
 from delayq.cli.text import clean
+from delayq.codec import inert
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 UNLIMITED = 10_000
 """Columns where the output is not a terminal: there nothing is cut to a screen's width."""
-
-# JSON lets these stand as they are, but a terminal may obey them.
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 class Column(NamedTuple):
@@ -52,8 +49,7 @@ def put_json(value: Any) -> None:
 
 def to_json(value: Any) -> str:
     """Return JSON in which nothing is left that a terminal would obey."""
-    text = msgspec.json.encode(value, enc_hook=str).decode()
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return inert(msgspec.json.encode(value, enc_hook=str))
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.codec import inert
 from delayq.deliver.adapter import Adapter
 from delayq.deliver.envelope import envelope
 from delayq.message import Message
@@ -24,11 +25,12 @@ class Log(Adapter):
 
     def hand_on(self, message: Message[Any]) -> None:
         """Write the line, to its end."""
-        line = envelope(message)
+        json = envelope(message)
+        line = inert(json)
         if self._logger is not None:
-            facts = {"id": message.id, "attempt": message.attempt, "delivered": msgspec.json.decode(line)}
-            self._logger.info("delivered %s", line.decode(), extra=facts)
+            facts = {"id": message.id, "attempt": message.attempt, "delivered": msgspec.json.decode(json)}
+            self._logger.info("delivered %s", line, extra=facts)
             return
         with self._lock:
-            sys.stdout.write(f"{line.decode()}\n")
+            sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

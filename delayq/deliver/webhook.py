@@ -32,7 +32,7 @@ KEPT = 100
 
 _LATER = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 """The statuses whose Retry-After counts."""
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
+_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 """What says 4xx and is not about the message."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
@@ -70,7 +70,7 @@ class Webhook(Adapter):
         self._timeout = milliseconds(timeout, "timeout", least=1) / 1000
         self._longest_wait = milliseconds(longest_wait, "longest_wait") / 1000
         self._client: httpx.Client = http.Client(
-            headers={"user-agent": f"delayq/{__version__}", **_checked_headers(headers or {})},
+            headers=_all_headers(headers or {}),
             # One receiver's cookies are no business of the next message.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             timeout=http.Timeout(self._timeout, pool=None),
@@ -159,12 +159,14 @@ def _checked_url(url: str) -> httpx.URL:
     return read
 
 
-def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    for name, value in headers.items():
+def _all_headers(given: Mapping[str, str]) -> httpx.Headers:
+    for name, value in given.items():
         if not _NAME.fullmatch(name) or name.lower() in _OURS:
             raise ConfigurationError(f"{shown(name)} is no header that a webhook can be given")
         if not _VALUE.fullmatch(value):
             raise ConfigurationError(f"header {name} must be printable ASCII on one line")
+    headers: httpx.Headers = _httpx().Headers({"user-agent": f"delayq/{__version__}"})
+    headers.update(given)
     return headers
 
 

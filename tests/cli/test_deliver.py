@@ -219,7 +219,7 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
         ([*SERVE[1:], "webhook", "--webhook-url", "ftp://s3cr3t/"], "url must be http:// or https://"),
         (
             [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a"],
-            "must look like 'Name: value'",
+            "must look like NAME=VALUE",
         ),
         ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a b=c"], "'a b' is no header"),
         (

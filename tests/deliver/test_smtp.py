@@ -222,6 +222,19 @@ def test_starttls_encrypts_and_logs_in(authority, monkeypatch):
         assert "s3cr3t" not in repr(mail)
 
 
+def test_tls_from_the_first_byte(authority, tmp_path, monkeypatch):
+    with mail_server(tls_server(authority, "127.0.0.1"), at_once=True) as box:
+        mail = Smtp("127.0.0.1", box.port, sender="bot@example.org", to="{email}", subject="x", tls="ssl")
+        mail(delivered(EVENT))
+        assert len(box.letters) == 1
+        mail.close()
+        trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.write_to_path(tmp_path / "other.pem")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "other.pem"))
+        with pytest.raises(Retry, match="certificate verify failed"):
+            mail(delivered(EVENT))
+        assert len(box.letters) == 1
+
+
 def test_a_wrong_password_says_nothing_about_the_message(authority):
     with mail_server(tls_server(authority, "127.0.0.1"), login=("bot", "s3cr3t")) as box:
         mail = Smtp(

@@ -88,6 +88,11 @@ def test_a_payload_is_json_where_it_is_and_base64_where_it_is_not(hooks, webhook
     json.loads(request.body)
 
 
+def test_a_header_may_take_the_place_of_a_default(hooks, webhook):
+    webhook(headers={"User-Agent": "reminders"})(delivered({}))
+    assert hooks.requests[0].headers["user-agent"] == "reminders"
+
+
 def test_a_signature_is_that_of_the_specification(hooks, webhook):
     before = int(time.time())
     webhook(secret=SECRET)(delivered({"n": 1}))

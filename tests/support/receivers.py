@@ -144,18 +144,28 @@ class Mailbox:
 
 @contextmanager
 def mail_server(
-    context: ssl.SSLContext | None = None, *, login: tuple[str, str] | None = None, utf8: bool = True
+    context: ssl.SSLContext | None = None,
+    *,
+    at_once: bool = False,
+    login: tuple[str, str] | None = None,
+    utf8: bool = True,
 ) -> Iterator[Mailbox]:
-    """Start a mail server on this machine; with a context it demands STARTTLS, with a login a password."""
+    """Start a mail server on this machine.
+
+    With a context it demands STARTTLS, or `at_once` speaks TLS from the first byte; with a login it demands a password.
+    """
     box = Mailbox(free_port())
 
     def check(_: Any, __: Any, ___: Any, ____: Any, given: Any) -> AuthResult:
         return AuthResult(success=(given.login.decode(), given.password.decode()) == login, handled=False)
 
-    options: dict[str, Any] = {"tls_context": context, "require_starttls": True} if context else {}
+    options: dict[str, Any] = {"tls_context": context, "require_starttls": True} if context and not at_once else {}
     if login:
         options |= {"authenticator": check, "auth_required": True, "auth_require_tls": context is not None}
-    controller = Controller(box, hostname="127.0.0.1", port=box.port, enable_SMTPUTF8=utf8, **options)
+    outer = context if at_once else None
+    controller = Controller(
+        box, hostname="127.0.0.1", port=box.port, enable_SMTPUTF8=utf8, ssl_context=outer, **options
+    )
     controller.start()
     try:
         yield box
