@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -43,6 +44,10 @@ class Calendar(Operations):
         rules = Rules.of(name, before, quiet=quiet, tz=tz)
         super().__init__(queue, name, rules, milliseconds(grace, "grace"), _checked(retries))
         self._queue = queue
+
+    def now(self) -> datetime:
+        """Return the server's time, by which it is planned what is past: the `now` for reading files."""
+        return self._perform(self._now())  # type: ignore[no-any-return]
 
     def preview(self, events: Events) -> Changes:
         """Return what `update` would change; nothing is written."""
@@ -98,6 +103,10 @@ class AsyncCalendar(Operations):
         rules = Rules.of(name, before, quiet=quiet, tz=tz)
         super().__init__(queue, name, rules, milliseconds(grace, "grace"), _checked(retries))
         self._queue = queue
+
+    @twin(Calendar.now)
+    async def now(self) -> datetime:
+        return await self._perform(self._now())  # type: ignore[no-any-return]
 
     @twin(Calendar.preview)
     async def preview(self, events: Events) -> Changes:

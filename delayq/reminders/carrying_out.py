@@ -63,6 +63,10 @@ class Operations:
         held, now = yield [calls.plan(self.name), calls.time()]
         return unpack(self.name, held), now if calls.clock is None else calls.clock()
 
+    def _now(self) -> Operation[datetime]:
+        _, now = yield from self._read()
+        return moment(now)
+
     def _preview(self, events: Events) -> Operation[Changes]:
         kept, now = yield from self._read()
         made = plan(_events(events), self._rules, now=moment(now))
