@@ -10,9 +10,10 @@ from typing import Any
 
 from delayq.calls import Calls
 from delayq.clock import Duration, milliseconds, moment, timestamp
+from delayq.values import Command
 
-_NOW = "_now"
-"""What `Calls` asks for the time that its scripts are told; nothing but this name is known of it here."""
+_NOW, _TIME = "_now", "time"
+"""What `Calls` asks for the time that its scripts are told, and what it asks the server for when somebody wants it."""
 
 
 class Clock:
@@ -44,22 +45,16 @@ class Clock:
 
     def advance(self, duration: Duration) -> None:
         """Turn the clock on by a duration: `"3d"`, a `timedelta` or seconds. Nothing is delivered by that alone."""
-        self._move(self.milliseconds() + milliseconds(duration))
+        self.move_to(self.now + timedelta(milliseconds=milliseconds(duration)))
 
     def move_to(self, at: datetime) -> None:
         """Turn the clock to an aware time, be it one that has passed: a server's clock can be set back, too."""
-        self._move(timestamp(at))
-
-    def move_to_ms(self, at: int) -> None:
-        """Turn the clock to a time in milliseconds since 1970."""
-        self._move(at)
-
-    def _move(self, at: int) -> None:
-        passed = at - self.milliseconds()
+        stands_at = timestamp(at)
+        passed = stands_at - self.milliseconds()
         frozen = frozen_time()
         if frozen is not None:
-            frozen.move_to(moment(at))
-        self._stands_at = at
+            frozen.move_to(moment(stands_at))
+        self._stands_at = stands_at
         for watch in list(self.watchers):
             watch(passed)
 
@@ -91,11 +86,16 @@ def ruling(clock: Clock) -> Iterator[Clock]:
     def now(calls: Calls) -> int:
         return clock.milliseconds() if calls.clock is None else calls.clock()
 
-    before = vars(Calls)[_NOW]
+    def time(_: Calls) -> Command[int]:
+        return Command(("TIME",), lambda _: clock.milliseconds())
+
+    before = {name: vars(Calls)[name] for name in (_NOW, _TIME)}
     setattr(Calls, _NOW, property(now))
+    setattr(Calls, _TIME, time)
     _ruling.append(clock)
     try:
         yield clock
     finally:
         _ruling.pop()
-        setattr(Calls, _NOW, before)
+        for name, member in before.items():
+            setattr(Calls, name, member)

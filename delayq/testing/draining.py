@@ -163,12 +163,12 @@ class _Drain:
             if seen is None:  # the worker has crashed, and the next one takes its place
                 continue
             now = self._clock.milliseconds()
-            times = [at for at in (seen.next_due, seen.next_deadline) if at != -1]
-            if not times or (self._until is not None and min(times) > self._until):
+            upcoming = _upcoming(seen, now, schedules_alone=self._until is not None)
+            if upcoming is None or (self._until is not None and upcoming > self._until):
                 if self._until is not None and self._until > now:
                     self._clock.move_to(moment(self._until))
                 return self._delivered
-            self._clock.move_to(moment(max(min(times), now + 1)))
+            self._clock.move_to(moment(upcoming))
 
     def _look_in(self) -> Generator[list[Any] | _Invoke, Any, Promoted | None]:
         """Do as a consumer what is to be done at this time; returns what it saw last, None if it has crashed."""
@@ -239,6 +239,16 @@ def _promoted(answers: Iterable[Any]) -> Promoted:
         if isinstance(answer, Promoted):
             seen = answer
     return cast("Promoted", seen)  # every turn looks
+
+
+def _upcoming(seen: Promoted, now: int, *, schedules_alone: bool) -> int | None:
+    """Return the time of what comes next, None for nothing; schedules go on for ever, and count for nothing alone."""
+    messages = [at for at in (seen.next_due, seen.next_deadline) if at > now]
+    if not messages and not schedules_alone:
+        return None
+    # An occurrence that is not fired at its time cannot be: what it takes is not installed.
+    schedules = [seen.next_schedule] if seen.next_schedule > now else []
+    return min([*messages, *schedules], default=None)
 
 
 def _counts(error: BaseException) -> bool:

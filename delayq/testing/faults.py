@@ -50,8 +50,9 @@ def lose_replies(queue: inside.AnyQueue, n: int = 1) -> Iterator[None]:
 
     def lost(step: Exchange, answers: Any) -> Any:
         nonlocal left
-        # A wait for a wake-up is no call: to lose its answer would be no loss.
-        if left == 0 or not any(isinstance(one.request, Call) for one in step.sent):
+        # A wait for a wake-up is no call, and what Redis refused (it did not know the script yet) it did not carry out.
+        refused = isinstance(answers, Exception) or any(isinstance(answer, Exception) for answer in answers)
+        if left == 0 or refused or not any(isinstance(one.request, Call) for one in step.sent):
             return answers
         left -= 1
         return ConnectionResetError("the answer is lost, as the test wants it")

@@ -45,14 +45,17 @@ class _Wanted:
         due = _due(message)
         if self.at is not None:
             return abs(due - self.at) <= (self.within or 0)
-        return self.within is None or due <= now + self.within
+        # A due time is rounded up to the millisecond, and the time that Redis tells down.
+        return self.within is None or due <= now + self.within + 1
 
     def __str__(self) -> str:
-        said = [] if self.payload is _ANY else [f"payload={self.payload!r}"]
-        said += [] if self.id is None else [f"id={self.id!r}"]
-        said += [] if self.at is None else [f"at {_time(moment(self.at))}"]
-        said += [] if self.within is None else [f"within {self.within / 1000:g} s"]
-        return f" with {', '.join(said)}" if said else ""
+        named = [] if self.payload is _ANY else [f"payload={self.payload!r}"]
+        named += [] if self.id is None else [f"id={self.id!r}"]
+        said = f" with {' and '.join(named)}" if named else ""
+        tolerance = "" if self.within is None else f"{self.within / 1000:g} s"
+        if self.at is not None:
+            return f"{said} due at {_time(moment(self.at))}{tolerance and f', give or take {tolerance}'}"
+        return f"{said} due within {tolerance}" if tolerance else said
 
 
 def _wanted(payload: Any, id: str | None, at: datetime | None, within: Duration | None) -> _Wanted:
