@@ -87,12 +87,17 @@ def _same(name: str) -> str:
 
 
 def _places(made: Migration) -> dict[str, dict[str, int]]:
-    lost = {place: sum(number for (where, _), number in made.left.items() if where == place) for place in made.found}
-    return {
-        place: {"found": number, "moved": made.moved[place], "left": lost[place]}
-        for place, number in made.found.items()
-        if number or made.moved[place] or lost[place]
+    from delayq.go_queue import PLACES
+
+    numbers = {
+        place: {
+            "found": made.found[place],
+            "moved": made.moved[place],
+            "left": sum(number for (where, _), number in made.left.items() if where == place),
+        }
+        for place in PLACES
     }
+    return {place: found for place, found in numbers.items() if any(found.values())}
 
 
 def _facts(made: Migration) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def _facts(made: Migration) -> dict[str, Any]:
 
 def _print(made: Migration) -> None:
     columns = [Column("place"), Column("found", right=True), Column("to move" if made.dry_run else "moved", right=True)]
-    rows = [(place, *(f"{number:,}" for number in facts.values())) for place, facts in sorted(_places(made).items())]
+    rows = [(place, *(f"{number:,}" for number in facts.values())) for place, facts in _places(made).items()]
     show(table([*columns, Column("left", right=True)], rows))
     for one in made.listed:
         put(f"{one.place}  {one.id}  {one.why}")
