@@ -13,6 +13,7 @@ import redis
 
 from delayq import DelayQueue
 from tests.ancestor.ancestor import Ancestor
+from tests.cli.conftest import cli, elsewhere  # noqa: F401 - fixtures of the tests here
 
 LEASE = 5
 AGO = 1000
