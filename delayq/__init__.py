@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from delayq.errors import SignatureError as SignatureError
     from delayq.errors import UnavailableError as UnavailableError
     from delayq.errors import UndecodableError as UndecodableError
+    from delayq.errors import UnknownScheduleError as UnknownScheduleError
     from delayq.errors import UnsafeServerError as UnsafeServerError
     from delayq.events import EventKind as EventKind
     from delayq.events import MessageEvent as MessageEvent
@@ -53,6 +54,14 @@ if TYPE_CHECKING:
     from delayq.queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue import DelayQueue as DelayQueue
     from delayq.runs import RunInfo as RunInfo
+    from delayq.schedule import Schedule as Schedule
+    from delayq.schedule import ScheduleOptions as ScheduleOptions
+    from delayq.schedule_info import Applied as Applied
+    from delayq.schedule_info import ScheduleInfo as ScheduleInfo
+    from delayq.schedule_info import ScheduleState as ScheduleState
+    from delayq.schedules import AsyncSchedules as AsyncSchedules
+    from delayq.schedules import Schedules as Schedules
+    from delayq.scheduling import ScheduleOutcome as ScheduleOutcome
     from delayq.states import State as State
     from delayq.steering import CancelOutcome as CancelOutcome
     from delayq.steering import RescheduleOutcome as RescheduleOutcome
@@ -99,6 +108,15 @@ _HOMES = {
     "RunInfo": "delayq.runs",
     "State": "delayq.states",
     "Stats": "delayq.inspector",
+    # schedules
+    "Applied": "delayq.schedule_info",
+    "AsyncSchedules": "delayq.schedules",
+    "Schedule": "delayq.schedule",
+    "ScheduleInfo": "delayq.schedule_info",
+    "ScheduleOptions": "delayq.schedule",
+    "ScheduleOutcome": "delayq.scheduling",
+    "Schedules": "delayq.schedules",
+    "ScheduleState": "delayq.schedule_info",
     # errors
     "CalendarChangedError": "delayq.errors",
     "ConfigurationError": "delayq.errors",
@@ -114,6 +132,7 @@ _HOMES = {
     "SignatureError": "delayq.errors",
     "UnavailableError": "delayq.errors",
     "UndecodableError": "delayq.errors",
+    "UnknownScheduleError": "delayq.errors",
     "UnsafeServerError": "delayq.errors",
 }
 """Where each name comes from, once it is asked for: a program loads what it uses."""

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar
 
 from delayq.clock import Duration, milliseconds, monotonic
-from delayq.config import QueueOptions, whole
+from delayq.config import QueueOptions
 from delayq.drive import AsyncDriver, ThreadDriver
-from delayq.errors import ConfigurationError, NoCallbackError, shown
-from delayq.face import AsyncFace, BlockingFace
 from delayq.flows.consume import Consumption
 from delayq.message import Tools
-from delayq.script import MOST_IDS
+from delayq.schedules import AsyncScheduler, Scheduler
 from delayq.twins import twin
 from delayq.workbench import Callback
 
@@ -25,11 +22,8 @@ if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 log = logging.getLogger("delayq.consumer")
-
-_MISSING: Any = object()
 
 SIGNALS_WITHIN = 0.5
 """Seconds within which a signal is heeded: of one that comes just when the main thread begins to wait, or that another
@@ -135,57 +129,7 @@ class AsyncConsuming:
         return bool(ended)
 
 
-class _Registers:
-    """Holds the callback of a queue."""
-
-    name: str
-    _callback: Callback | None = None
-    _awaits = False
-
-    def callback(self, function: F) -> F:
-        """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
-
-        It gets a message. Returning acknowledges it; `False` or an exception takes one retry; raising `Retry`,
-        `Reject` or `Discard` says more. A queue has one callback, and the last one registered counts.
-        """
-        self._register(function, "callback", None)
-        return function
-
-    @overload
-    def batch_callback(self, function: F, *, most: int = 100) -> F: ...
-    @overload
-    def batch_callback(self, *, most: int = 100) -> Callable[[F], F]: ...
-    def batch_callback(self, function: Any = _MISSING, *, most: int = 100) -> Any:
-        """Register the function that processes messages in batches, as a decorator or by a call; see `callback`.
-
-        It gets a list of 1 to `most` messages (up to 1000): those that are there, for nothing waits for a batch to
-        fill up. Returning acknowledges all that were not settled by hand; `False` or an exception takes one retry
-        from each, and `Retry`, `Reject` or `Discard` is about all. A list with an entry for each message judges each
-        by its entry as by the result of a callback, where an exception counts as raised. `concurrency` is the number
-        of batches at a time.
-        """
-        most = whole(most, "most", 1, MOST_IDS)
-
-        def register(function: F) -> F:
-            self._register(function, "batch_callback", most)
-            return function
-
-        return register if function is _MISSING else register(function)
-
-    def _register(self, function: Any, name: str, most: int | None) -> None:
-        if not callable(function):
-            raise ConfigurationError(f"{name} must be callable, not {shown(function)}")
-        if not self._awaits and inspect.iscoroutinefunction(function):
-            raise ConfigurationError(f"{name} is a coroutine function: those are for an AsyncDelayQueue")
-        self._callback = Callback(function, most)
-
-    def _found_callback(self) -> Callback:
-        if self._callback is None:
-            raise NoCallbackError(f"queue {self.name} has no callback: register one with @queue.callback")
-        return self._callback
-
-
-class Consumer(_Registers, BlockingFace[T]):
+class Consumer(Scheduler[T]):
     """Consuming with a callback."""
 
     _consuming: Consuming | None = None
@@ -234,6 +178,8 @@ class Consumer(_Registers, BlockingFace[T]):
     def _start(self, *, burst: bool) -> Consuming:
         callback = self._found_callback()
         self.open()
+        if self._declared:
+            self.schedules.apply()
         with self._starting:
             consuming = self._consuming
             if consuming is None or not consuming.running:
@@ -245,7 +191,7 @@ class Consumer(_Registers, BlockingFace[T]):
         self._consuming = consuming
 
 
-class AsyncConsumer(_Registers, AsyncFace[T]):
+class AsyncConsumer(AsyncScheduler[T]):
     """Consuming with a callback; see `Consumer`."""
 
     _consuming: AsyncConsuming | None = None
@@ -276,6 +222,8 @@ class AsyncConsumer(_Registers, AsyncFace[T]):
     async def _start(self, *, burst: bool) -> AsyncConsuming:
         callback = self._found_callback()
         await self.open()
+        if self._declared:
+            await self.schedules.apply()
         if self._consuming is None or not self._consuming.running:
             name = f"delayq-{self.name}"
             self._consuming = AsyncConsuming(self._executor, self._tools, callback, name, burst=burst)

@@ -10,6 +10,7 @@
 * `SignatureError`: a webhook is not by whom it says, or too old; answer 401 and do nothing.
 * `CalendarChangedError`: a calendar is being imported by others at the same time; do it again.
 * `EventsLostError`: entries of the event log are gone; go on without them, or keep more of them.
+* `UnknownScheduleError`: no schedule of the queue has this name; add it, or correct the name.
 * `UnsafeServerError`: a start-up check failed under `strict=True`.
 """
 
@@ -79,6 +80,10 @@ class SignatureError(DelayqError, ValueError):
 
 class UnsafeServerError(DelayqError):
     """A start-up check found what could lose messages, and the queue was made with `strict=True`."""
+
+
+class UnknownScheduleError(DelayqError, LookupError):
+    """No schedule of the queue has this name."""
 
 
 class NoCallbackError(DelayqError):

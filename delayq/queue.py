@@ -158,7 +158,7 @@ class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], Patient[T], 
         return self._dead
 
     def purge(self) -> int:
-        """Delete every message of the queue, running ones included, but not the dead letter; returns how many."""
+        """Delete every message, running ones included, but neither the dead letter nor a schedule; returns how many."""
         return self._perform(single(self._tools.calls.purge()))
 
     def close(self) -> None:

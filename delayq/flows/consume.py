@@ -1,6 +1,6 @@
 """The consumer: when to look, how much to claim, when to renew, settle, collect, rest and stop.
 
-One loop turn is one round trip, in this order: settlements, heartbeat, expiry, collection, promotion, claim.
+One loop turn is one round trip, in this order: settlements, heartbeat, expiry, collection, schedules, promotion, claim.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from delayq.errors import DelayqError
 from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
 from delayq.flows.held import Held
 from delayq.flows.owed import Owed
+from delayq.flows.recurring import Recurring
 from delayq.message import Holding, Tools
 from delayq.verdict import Completion, Verdict
 
@@ -45,6 +46,7 @@ class Consumption:
         self._most_claimed = max(batch, MOST_CLAIMED)
         self._tools = tools
         self._tick = tools.settings.tick / 1000
+        self.recurring = Recurring(tools.calls, self._tick)
         self._holder = holder
         self._burst = burst
         self._now = 0.0
@@ -137,9 +139,10 @@ class Consumption:
             plan.append((calls.unack_to_retry(), self._expired))
         if self._collect_at <= self._now:
             plan.append((self._tools.collect(), self._collected))
-        plan.append((calls.pending_to_ready(), self._look))
+        recurring = [*self.recurring.plan(self._now)]
+        plan += [*recurring, (calls.pending_to_ready(), self._look)]
         due = self._due_at is not None and self._due_at <= self._now
-        if self._expecting or self._signalled or due or late:
+        if self._expecting or self._signalled or due or late or recurring:
             # A full consumer claims nothing, which passes its wake-up on to the next one.
             room = min(self.held.room() + freed, self._most_claimed)
             if room > 0 or self._signalled:
@@ -161,6 +164,8 @@ class Consumption:
             until.append(self._deadline_at)
         if self.held:
             until.append(self.held.heartbeat_at)
+        if self.recurring.at is not None:
+            until.append(self.recurring.at)
         return max(0.0, min(until) - self._now)
 
     def _patience(self, end: float) -> float:
@@ -179,7 +184,7 @@ class Consumption:
         self._claimed = []
         trouble = ""
         for (_, read), answer in zip(plan, event.answers, strict=True):
-            if isinstance(answer, DelayqError):
+            if isinstance(answer, DelayqError) and read not in self.recurring.readers:
                 trouble = trouble or str(answer)
             else:
                 read(answer)
@@ -197,6 +202,7 @@ class Consumption:
             return None if at == -1 else self._now - self._ahead + (at - promoted.now) / 1000
 
         self._due_at, self._deadline_at = local(promoted.next_due), local(promoted.next_deadline)
+        self.recurring.occurs(local(promoted.next_schedule))
         self._expecting = promoted.waiting > 0
         if promoted.garbage:
             self._collect_at = self._now
@@ -212,6 +218,7 @@ class Consumption:
             and not promoted.garbage
             and (self._due_at is None or self._due_at > self._now)
             and (stopped or self._deadline_at is None or self._deadline_at > soon)
+            and (self.recurring.at is None or self.recurring.at > self._now)
         )
 
     def _compare_clocks(self, server_now: int) -> None:
