@@ -25,6 +25,7 @@ from measure import (
     gate,
     lateness,
     memory,
+    migrating,
     pages,
     report,
     sending,
@@ -36,7 +37,7 @@ from measure.options import QUICK, read_options
 from measure.stand import Stand, throwaway_server
 from rich.console import Console
 
-ROOMS = (sending, consuming, commands, steering, event_log, lateness, backlog, starting, memory, depth)
+ROOMS = (sending, consuming, commands, steering, event_log, lateness, backlog, starting, memory, migrating, depth)
 WIDTH = 140
 """Columns of the table where it goes to a file."""
 
