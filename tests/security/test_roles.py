@@ -16,7 +16,7 @@ import pytest
 import redis
 
 import delayq
-from delayq import DelayQueue, NewMessage, ServerError, State
+from delayq import DelayQueue, NewMessage, Schedule, ServerError, State
 from delayq.acl.rules import Role, rules
 from delayq.config import read_settings
 from delayq.executor import Executor, open_executor
@@ -29,13 +29,15 @@ from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "cancel", "reschedule", "end_run", "keep_plan"},
+    Role.PRODUCER: {"send", "cancel", "reschedule", "end_run", "keep_plan"}
+    | {"schedule_put", "schedule_remove", "schedules_page"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
         *("ack", "nack", "extend", "release", "reject"),
         *("counts", "get", "page"),
+        *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page"),
     },
-    Role.INSPECTOR: {"counts", "get", "page", "snapshot"},
+    Role.INSPECTOR: {"counts", "get", "page", "snapshot", "schedules_page"},
     Role.ADMIN: set(names()),
 }
 """The scripts that each role is for."""
@@ -55,7 +57,7 @@ ALL_NEED = {
     *("ping", "select", "client|setname", "command", "cluster|slots", "asking"),
     *("evalsha", "info", "time"),
 }
-BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount")}
+BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
 """What the rights of a role cover though no method of delayq leads there: it has no message in its hands."""
 
 RAW = {"NEVER_DECODE": True}
@@ -234,6 +236,12 @@ def started(queue: Any) -> bool:
     return True
 
 
+def applied(queue: Any) -> bool:
+    """Declare a schedule in code and put it into Redis."""
+    queue.every("1h", name="declared")(print)
+    return bool(queue.schedules.apply().outcomes == {"declared": "new"})
+
+
 OPERATIONS = {
     "send_delay_msg": Operation(lambda q: q.send_delay_msg(1, "1h", id="new", headers={"a": "b"}).new),
     "send_schedule_msg": Operation(lambda q: q.send_schedule_msg(1, delayq.clock.moment(2**41), id="new").new),
@@ -256,6 +264,16 @@ OPERATIONS = {
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),
     "dead.redrive": Operation(lambda q: q.dead.redrive("rejected").redriven == 1),
     "dead.purge": Operation(lambda q: q.dead.purge(everything=True) == 1),
+    "schedules.add": Operation(lambda q: q.schedules.add("hourly", every="1h") == "new"),
+    "schedules.add_many": Operation(lambda q: q.schedules.add_many([Schedule("hourly", every="1h")]) != {}),
+    "schedules.apply": Operation(applied),
+    "schedules.list": Operation(lambda q: [info.name for info in q.schedules.list()] == ["asleep", "nightly"]),
+    "schedules.get": Operation(lambda q: q.schedules.get("nightly").state == "active"),
+    "schedules.next": Operation(lambda q: len(q.schedules.next("nightly", 3)) == 3),
+    "schedules.pause": Operation(lambda q: q.schedules.pause("nightly") is None),
+    "schedules.resume": Operation(lambda q: q.schedules.resume("asleep") is None),
+    "schedules.remove": Operation(lambda q: q.schedules.remove("nightly")),
+    "schedules.run_now": Operation(lambda q: q.schedules.run_now("nightly").new),
     "purge": Operation(lambda q: q.purge() == 4),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
@@ -286,10 +304,18 @@ ALLOWED = handbook()
 def test_the_table_holds_every_public_operation():
     assert set(ALLOWED) == set(OPERATIONS)
     public = {name for name, member in inspect.getmembers(DelayQueue, inspect.isfunction) if not name.startswith("_")}
-    elsewhere = {"callback", "batch_callback", "stop_consume", "close"}  # send nothing, or end what others began
+    elsewhere = {
+        "callback",
+        "batch_callback",
+        "cron",
+        "every",
+        "stop_consume",
+        "close",
+    }  # send nothing, or end what others began
     assert {name.partition(" ")[0] for name in OPERATIONS if "." not in name} == public - elsewhere
-    dead = {name for name, _ in inspect.getmembers(delayq.DeadLetter, inspect.isfunction) if not name.startswith("_")}
-    assert {name.partition(".")[2] for name in OPERATIONS if "." in name} == dead
+    for part, kind in (("dead", delayq.DeadLetter), ("schedules", delayq.Schedules)):
+        methods = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+        assert {name.partition(".")[2] for name in OPERATIONS if name.startswith(f"{part}.")} == methods
 
 
 @pytest.fixture
@@ -303,6 +329,8 @@ def scene(admin) -> None:
             held["failed"].nack(delay="1h")
             held["active"]._holding.settled = True  # it stays leased
         queue.send_many([NewMessage("later", id="pending", delay="1h"), NewMessage("now", id="ready")])
+        queue.schedules.add_many(Schedule(name, every="1d", payload=name) for name in ("nightly", "asleep"))
+        queue.schedules.pause("asleep")
         with queue.lease() as message:
             message.release()
 

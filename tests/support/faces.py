@@ -11,12 +11,21 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import wraps
 from typing import Any
 
 import redis
 import redis.asyncio
 
-from delayq import AsyncConsuming, AsyncDeadLetter, AsyncDelayQueue, AsyncLease, AsyncMessage, DelayQueue
+from delayq import (
+    AsyncConsuming,
+    AsyncDeadLetter,
+    AsyncDelayQueue,
+    AsyncLease,
+    AsyncMessage,
+    AsyncSchedules,
+    DelayQueue,
+)
 
 Errand = tuple[Callable[[], Any], "Future[Any]"]
 
@@ -167,6 +176,19 @@ class Stand:
         self._subject.batch_callback(self._loop.adapt(function), **options)
         return function
 
+    def cron(self, *args: Any, **options: Any) -> Any:
+        return self._adapting(self._subject.cron(*args, **options))
+
+    def every(self, *args: Any, **options: Any) -> Any:
+        return self._adapting(self._subject.every(*args, **options))
+
+    def _adapting(self, register: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def adapted(function: Any) -> Any:
+            register(wraps(function)(self._loop.adapt(function)))
+            return function
+
+        return adapted
+
     def __enter__(self) -> Any:
         entered = self._loop.do(lambda: self._subject.__aenter__())
         return self if entered is self._subject else entered
@@ -211,4 +233,4 @@ async def _cancel_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_ASYNC = (AsyncDelayQueue, AsyncMessage, AsyncLease, AsyncConsuming, AsyncDeadLetter)
+_ASYNC = (AsyncDelayQueue, AsyncMessage, AsyncLease, AsyncConsuming, AsyncDeadLetter, AsyncSchedules)

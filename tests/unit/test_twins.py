@@ -12,11 +12,13 @@ from delayq import (
     AsyncDelayQueue,
     AsyncLease,
     AsyncMessage,
+    AsyncSchedules,
     Consuming,
     DeadLetter,
     DelayQueue,
     Lease,
     Message,
+    Schedules,
 )
 from delayq.executor import AsyncExecutor, Executor
 
@@ -24,6 +26,7 @@ TWINS = [
     (DelayQueue, AsyncDelayQueue),
     (Message, AsyncMessage),
     (DeadLetter, AsyncDeadLetter),
+    (Schedules, AsyncSchedules),
     (Lease, AsyncLease),
     (Consuming, AsyncConsuming),
     (Executor, AsyncExecutor),
@@ -33,6 +36,8 @@ NOT_AWAITED = {
     "events": "gives an asynchronous iterator",
     "callback": "registers a function and touches nothing",
     "batch_callback": "registers a function and touches nothing",
+    "cron": "declares a schedule and touches nothing",
+    "every": "declares a schedule and touches nothing",
     "lease": "gives an object that is awaited or entered",
     "stop": "asks for a stop and returns at once; `wait` waits",
 }
