@@ -57,6 +57,13 @@ end
 return table.concat(answers)
 """
 
+# KEYS: payloads. Returns: the bytes of each, 0 also for none. One command, not one a payload: it halves the work.
+_MEASURE = """
+local sizes = {}
+for n, key in ipairs(KEYS) do sizes[n] = redis.call('STRLEN', key) end
+return sizes
+"""
+
 
 class Entry(NamedTuple):
     """An id in a place, and the score it has there; '' where there are none."""
@@ -77,9 +84,9 @@ class GoQueue:
         self._apart = tagged and len(bases) > 1
 
     def count(self) -> Counter[str]:
-        """Count the ids in each place."""
+        """Count the ids in each place that holds any."""
         counting = [Command((_COUNTING[kind], self._key(place)), int) for place, kind in PLACES.items()]
-        return Counter(dict(zip(PLACES, self._run(counting), strict=True)))
+        return +Counter(dict(zip(PLACES, self._run(counting), strict=True)))
 
     def leased(self, after: int) -> int:
         """Count the leases, and the waits after a failure, that end after a time (seconds since 1970)."""
@@ -106,10 +113,9 @@ class GoQueue:
 
     def measure(self, ids: Sequence[str]) -> tuple[list[int], list[int]]:
         """Read the bytes of each payload, 0 also where there is none, and the retries left of each message."""
-        sizing = [Command(("STRLEN", key), int) for keys in self._payload_keys(ids) for key in keys]
-        counting: Command[Any] = Command(("HMGET", self._key("retry:cnt"), *ids), list)
-        *sizes, counts = self._run([*sizing, counting])
-        return [max(sizes[at :: len(ids)]) for at in range(len(ids))], [_retries(count) for count in counts]
+        sizing = [Command(("EVAL", _MEASURE, len(ids), *keys), list) for keys in self._payload_keys(ids)]
+        *sizes, counts = self._run([*sizing, Command(("HMGET", self._key("retry:cnt"), *ids), list)])
+        return list(map(max, zip(*sizes, strict=True))), list(map(_retries, counts))
 
     def payloads(self, ids: Sequence[str]) -> dict[str, tuple[str, bytes]]:
         """Read the payloads of those that have one, each with its key."""

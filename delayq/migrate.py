@@ -141,7 +141,8 @@ def migrate(
     with _Target(to, **chosen) as target:
         theirs = QueueOptions(url=from_url) if from_url else chosen
         with closing(open_executor(theirs, target.settings)) as executor:
-            queues = [GoQueue(executor, name, from_prefix, tagged=tagged) for tagged in (False, True)]
+            both = (GoQueue(executor, name, from_prefix, tagged=tagged) for tagged in (False, True))
+            queues = [queue for queue in both if queue.count()]
             made.found = _count(queues)
             now = executor.call(Command(("TIME",), lambda answer: int(answer[0])))
             held = sum(queue.leased(now) for queue in queues)
