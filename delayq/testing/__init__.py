@@ -9,6 +9,7 @@ from delayq.lazy import attach
 
 if TYPE_CHECKING:
     from delayq.testing.clock import Clock as Clock
+    from delayq.testing.clock import ruling as ruling
     from delayq.testing.delivered import Delivered as Delivered
     from delayq.testing.draining import drain as drain
     from delayq.testing.faults import Crash as Crash
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     # time
     "Clock": "delayq.testing.clock",
+    "ruling": "delayq.testing.clock",
     "Delivered": "delayq.testing.delivered",
     "drain": "delayq.testing.draining",
     # queues
