@@ -81,9 +81,18 @@ def complete(keys: Keys, id: bytes) -> Run[bool]:
     return Run(script("workqueue/complete"), names, (id, SHORT), bool)
 
 
-def restore(keys: Keys, suspects: Mapping[bytes, int]) -> Run[tuple[int, int]]:
-    """Put these ids, each seen so often in processing, back into the queue; answers how many restored and dropped."""
-    names, args = [keys.queue, keys.processing], list[Argument]([SHORT])
+def hold(keys: Keys, ids: Sequence[bytes], cleaner: str, milliseconds: int) -> Run[list[bool]]:
+    """Lease ids to a cleaner; answers for each whether nobody else has."""
+    names = (keys.processing, *map(keys.lease, ids))
+    return Run(script("workqueue/hold"), names, (cleaner, milliseconds), lambda answer: [*map(bool, answer)])
+
+
+def restore(keys: Keys, suspects: Mapping[bytes, int], cleaner: str = "") -> Run[tuple[int, int]]:
+    """Put these ids, each seen so often in processing, back into the queue; answers how many restored and dropped.
+
+    If a cleaner has held them, only those that it still holds.
+    """
+    names, args = [keys.queue, keys.processing], list[Argument]([cleaner, SHORT])
     for id, copies in suspects.items():
         names += (keys.item(id), keys.lease(id))
         args += (id, copies)

@@ -1,19 +1,21 @@
 """Cleaning: items that nobody holds go back into the queue.
 
 A client of another language takes an item and leases it by two commands; a cleaner that comes between them sees what
-it would see of a worker that has died. So nothing is restored at first sight: what is seen without a lease is looked
-at again after a `grace`, and restored by a script that looks once more. An id that is in neither list is treated the
-same: its add may be under way, or cut off between its two commands.
+it would see of a worker that has died. So nothing is restored at first sight. The cleaner leases what it finds to
+itself, for a moment: such a worker overwrites that lease, and other cleaners leave the item alone. What the cleaner
+still holds after a `grace` is restored, by a script that looks once more. An id that is in neither list is looked at
+twice as well: its add may be under way, or cut off between its two commands.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from delayq.operation import Pause
-from delayq.workqueue.calls import SHORT, Work, leases, length, members, restore, scan
+from delayq.workqueue.calls import SHORT, Work, hold, leases, length, members, restore, scan
 from delayq.workqueue.keys import Keys
 
 SCANS_OF_A_LIGHT_CLEAN = 10
@@ -24,6 +26,10 @@ BATCH = 1000
 """Ids that are restored at a time, unless the queue is so long that a search in it takes its time."""
 SEARCHED = 1_000_000
 """Ids that a script may search, one by one, for those of a batch: some ten milliseconds."""
+
+
+ABANDONED = 5.0
+"""Seconds after its grace that what a cleaner holds is free again, should the cleaner have died."""
 
 
 class Walk:
@@ -67,21 +73,38 @@ def _items(keys: Keys, walk: Walk, most: int | None) -> Work[set[bytes]]:
 
 
 def _restore(keys: Keys, suspects: Counter[bytes], grace: float) -> Work[int]:
-    free: dict[bytes, int] = {}
+    free: list[bytes] = []
     for ids in _batches(suspects, BATCH):
         holders = yield leases(keys, ids)
-        free |= {id: suspects[id] for id, holder in zip(ids, holders, strict=True) if holder is None}
-    if not free:
-        return 0
-    if grace:
-        yield Pause(grace)
-    queued = yield length(keys.queue)
+        free += [id for id, holder in zip(ids, holders, strict=True) if holder is None]
+    cleaner = ""
+    if free and grace:
+        cleaner = uuid.uuid4().hex
+        free = yield from _hold(keys, free, suspects, cleaner, grace)
     restored = 0
+    queued = (yield length(keys.queue)) if free else 0
     size = BATCH if queued <= SHORT else max(1, min(BATCH, SEARCHED // queued))
     for ids in _batches(free, size):
-        back, _ = yield restore(keys, {id: free[id] for id in ids})
+        back, _ = yield restore(keys, {id: suspects[id] for id in ids}, cleaner)
         restored += back
     return restored
+
+
+def _hold(keys: Keys, free: list[bytes], suspects: Counter[bytes], cleaner: str, grace: float) -> Work[list[bytes]]:
+    """Hold those in processing for a grace; returns whom nobody else has leased meanwhile.
+
+    Where they are is read anew once they are held: an item that was restored and taken again before that has its full
+    grace from then on.
+    """
+    held = [id for id in free if not suspects[id]]
+    for ids in _batches([id for id in free if suspects[id]], BATCH):
+        answers = yield hold(keys, ids, cleaner, round(1000 * (grace + ABANDONED)))
+        held += [id for id, ours in zip(ids, answers, strict=True) if ours]
+    again: Counter[bytes] = Counter((yield members(keys.processing, 0, -1)))
+    for id in held:
+        suspects[id] = again[id]
+    yield Pause(grace)
+    return held
 
 
 def _batches(ids: Iterable[bytes], size: int) -> Iterator[list[bytes]]:

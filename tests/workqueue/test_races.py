@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.resources import files
 from itertools import product
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import redis
 
 from delayq.operation import Pause
+from delayq.script import script
 from delayq.workqueue import Item, WorkQueue
 from delayq.workqueue.calls import Run
 from tests.workqueue.peer import Peer, finish, stopped
@@ -41,6 +43,8 @@ def count(db, operation):
 
 @pytest.fixture
 def db(redis_client):
+    for path in files("delayq.workqueue").joinpath("lua").iterdir():  # one that is not known costs a second command
+        redis_client.script_load(script(f"workqueue/{path.name.removesuffix('.lua')}").text)
     return redis_client
 
 

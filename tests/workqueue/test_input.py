@@ -1,0 +1,131 @@
+"""Items, prefixes, and what is said of wrong arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+
+import pytest
+import redis
+import redis.asyncio
+
+from delayq import ConfigurationError, PayloadError, UndecodableError
+from delayq.workqueue import AsyncWorkQueue, Item, KeyPrefix, WorkQueue
+
+# Items
+
+
+@pytest.mark.parametrize("data", [b"\xff[1]", bytearray(b"\xff[1]"), memoryview(b"\xff[1]")])
+def test_an_item_is_a_dictionary_of_an_id_and_bytes(data):
+    item = Item(data, id="a")
+    assert (item.id(), item.data(), item) == ("a", b"\xff[1]", {"id": "a", "data": b"\xff[1]"})
+
+
+def test_a_text_becomes_utf_8():
+    assert Item("ä").data() == "ä".encode()
+
+
+def test_an_id_is_random_unless_it_is_given():
+    assert len({Item("x").id() for _ in range(100)}) == 100
+    assert uuid.UUID(Item("x").id()).version == 4
+    given = uuid.uuid4()
+    assert (Item("x", id=7).id(), Item("x", id=given).id()) == ("7", str(given))
+
+
+def test_an_item_holds_json():
+    item = Item.from_json_data({"a": [1, 2]}, id="a")
+    assert item.data() == b'{"a":[1,2]}'
+    assert item.data_json() == {"a": [1, 2]}
+    assert Item.from_json_data([1]).id() != Item.from_json_data([1]).id()
+
+
+def test_an_item_is_read_from_json():
+    assert Item.parse('{"id": "a", "data": "x"}') == Item("x", id="a")
+    assert Item.from_dict({"data": b"x"}).data() == b"x"
+    assert Item.parse(json.dumps({"data": "x"})).id()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "told"),
+    [
+        (lambda: Item(5), PayloadError, "must be bytes or a text, not 5"),
+        (lambda: Item(None), PayloadError, "must be bytes or a text, not None"),
+        (lambda: Item("\ud800"), PayloadError, "UTF-8"),
+        (lambda: Item("x", id=""), ConfigurationError, "must be a text, not ''"),
+        (lambda: Item("x", id=b"a"), ConfigurationError, "must be a text, a number or a UUID, not b'a'"),
+        (lambda: Item("x", id=True), ConfigurationError, "not True"),
+        (lambda: Item("x", id="\ud800"), ConfigurationError, "UTF-8"),
+        (lambda: Item.from_json_data({1j}), PayloadError, "cannot be put as JSON"),
+        (lambda: Item.from_json_data("x", id=""), ConfigurationError, "must be a text"),
+        (lambda: Item.parse("{"), UndecodableError, "is no JSON"),
+        (lambda: Item.parse(5), UndecodableError, "is no JSON"),
+        (lambda: Item.parse("[]"), ConfigurationError, "a mapping with 'data', not []"),
+        (lambda: Item.from_dict({"id": "a"}), ConfigurationError, "a mapping with 'data'"),
+        (lambda: Item(b"\xff").data_json(), UndecodableError, "is no JSON"),
+    ],
+)
+def test_what_is_no_item_is_refused(make, error, told):
+    with pytest.raises(error) as caught:
+        make()
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# Prefixes
+
+
+def test_a_prefix_makes_keys_and_prefixes():
+    prefix = KeyPrefix("cv:")
+    assert (prefix.of("7"), prefix.prefix) == ("cv:7", "cv:")
+    assert KeyPrefix.concat(prefix, "x:") == KeyPrefix("cv:x:")
+    assert repr(WorkQueue(prefix)) == "WorkQueue('cv:')"
+    assert repr(AsyncWorkQueue("cv:")) == "AsyncWorkQueue('cv:')"
+
+
+# Queues
+
+
+@pytest.fixture
+def client():
+    """A client that would connect, if it were used, to nothing."""
+    with redis.Redis(port=1, retry=None) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (lambda queue, db: KeyPrefix(5), "a prefix must be a text, not 5"),
+        (lambda queue, db: KeyPrefix("\ud800"), "a prefix must be a text in UTF-8"),
+        (lambda queue, db: WorkQueue(5), "named by a KeyPrefix, not 5"),
+        (lambda queue, db: queue.add_item(db, {"id": "a", "data": b""}), "expected an Item"),
+        (lambda queue, db: queue.complete(db, "a"), "expected an Item, not 'a'"),
+        (lambda queue, db: queue.get_item_data(db, ""), "the id of an item must be a text"),
+        (lambda queue, db: queue.get_item_data(db, 5), "the id of an item must be a text, not 5"),
+        (lambda queue, db: queue.lease(db, 0), "lease_secs must be between"),
+        (lambda queue, db: queue.lease(db, -1), "lease_secs must be between"),
+        (lambda queue, db: queue.lease(db, None), "lease_secs must be"),
+        (lambda queue, db: queue.lease(db, 5, timeout=-1), "timeout must be between"),
+        (lambda queue, db: queue.lease(db, 5, timeout="soon"), "timeout must look like"),
+        (lambda queue, db: queue.light_clean(db, grace=-1), "grace must be between"),
+        (lambda queue, db: queue.add_item(Item("x"), db), "expected an Item"),
+        (lambda queue, db: queue.add_item(5, Item("x")), "db must be a client such as redis.Redis, not 5"),
+        (lambda queue, db: queue.queue_len(redis.asyncio.Redis()), "db must be a client such as redis.Redis"),
+    ],
+)
+def test_a_wrong_argument_is_a_configuration_error_in_one_line(client, use, told):
+    with pytest.raises(ConfigurationError) as caught:
+        use(WorkQueue("jobs"), client)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_blocking_client_is_none_for_the_asyncio_face(client):
+    with pytest.raises(ConfigurationError, match=r"db must be a client such as redis\.asyncio\.Redis"):
+        asyncio.run(AsyncWorkQueue("jobs").queue_len(client))
+
+
+def test_errors_of_redis_are_those_of_its_client(client):
+    with pytest.raises(redis.ConnectionError):
+        WorkQueue("jobs").queue_len(client)
