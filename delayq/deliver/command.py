@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +45,8 @@ class Command(Adapter):
         self._timeout = milliseconds(timeout, "timeout", least=1) / 1000
         self._retry_after = None if retry_after is None else milliseconds(retry_after, "retry_after") / 1000
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._starting = threading.Lock()
+        self._closed = False
 
     def hand_on(self, message: Message[Any]) -> None:
         """Run the program to its end, and judge its exit code."""
@@ -60,13 +63,7 @@ class Command(Adapter):
         raise Retry(f"{self._name} {how}", delay=self._retry_after if code == EX_TEMPFAIL else None)
 
     def _run(self, data: bytes, environment: dict[str, str]) -> int:
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the program that whoever runs the worker has named
-                self._argv, env=os.environ | environment, stdin=subprocess.PIPE, start_new_session=True
-            )
-        except OSError as error:
-            raise Retry(f"{self._name} cannot be started: {error.strerror}") from error
-        self._running.add(process)
+        process = self._start(environment)
         try:
             with process:
                 try:
@@ -80,11 +77,27 @@ class Command(Adapter):
             self._running.discard(process)
         return process.returncode
 
+    def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        # Under a lock, so that `close` misses none that has just been started.
+        with self._starting:
+            if self._closed:
+                raise Retry(f"{self._name} is not started any more")
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the program that whoever runs the worker has named
+                    self._argv, env=os.environ | environment, stdin=subprocess.PIPE, start_new_session=True
+                )
+            except OSError as error:
+                raise Retry(f"{self._name} cannot be started: {error.strerror}") from error
+            self._running.add(process)
+            return process
+
     def close(self) -> None:
-        """Kill the programs that still run, each with its process group."""
-        for process in self._running.copy():
-            if process.poll() is None:
-                _kill(process)
+        """Kill the programs that still run, each with its process group, and start no other."""
+        with self._starting:
+            self._closed = True
+            for process in self._running.copy():
+                if process.poll() is None:
+                    _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

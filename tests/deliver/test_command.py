@@ -139,6 +139,8 @@ def test_closing_kills_what_runs(tmp_path):
     assert outcome == [f"sh was killed by signal {signal.SIGKILL:d}"]
     assert not alive(int((tmp_path / "pid").read_text()))
     run.close()
+    with pytest.raises(Retry, match="sh is not started any more"):
+        run(delivered({}))
 
 
 # What is refused
