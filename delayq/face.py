@@ -90,10 +90,10 @@ class BlockingFace(Face[T]):
         """
         return len(self._executor.perform(together(preload())))
 
-    def _perform(self, operation: Operation[R]) -> R:
+    def _perform(self, operation: Operation[R], *, writes: bool = False) -> R:
         if not self._opened:
-            operation, writes = begun(operation)
-            if writes:  # who only reads makes no queue known
+            operation, begins = begun(operation)
+            if writes or begins:  # who only reads makes no queue known
                 self.open()
         return self._executor.perform(operation)
 
@@ -119,9 +119,9 @@ class AsyncFace(Face[T]):
     async def preload(self) -> int:
         return len(await self._executor.perform(together(preload())))
 
-    async def _perform(self, operation: Operation[R]) -> R:
+    async def _perform(self, operation: Operation[R], *, writes: bool = False) -> R:
         if not self._opened:
-            operation, writes = begun(operation)
-            if writes:
+            operation, begins = begun(operation)
+            if writes or begins:
                 await self.open()
         return await self._executor.perform(operation)

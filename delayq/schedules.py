@@ -118,11 +118,11 @@ def _was_declared(standing: Standing) -> bool:
 
 
 class _Perform(Protocol):
-    def __call__(self, operation: Operation[R], /) -> R: ...
+    def __call__(self, operation: Operation[R], /, *, writes: bool = False) -> R: ...
 
 
 class _AsyncPerform(Protocol):
-    async def __call__(self, operation: Operation[R], /) -> R: ...
+    async def __call__(self, operation: Operation[R], /, *, writes: bool = False) -> R: ...
 
 
 class Schedules(_Schedules):
@@ -136,11 +136,11 @@ class Schedules(_Schedules):
         One of this name that is the same already stays as it is. Another is replaced by this, keeps what it has fired
         and whether it is paused, and fires no occurrence twice; one that is due and not yet fired stays due. Atomic.
         """
-        return self._perform(self._add(Schedule(name, **options)))
+        return self._perform(self._add(Schedule(name, **options)), writes=True)
 
     def add_many(self, schedules: Iterable[Schedule]) -> dict[str, ScheduleOutcome]:
         """Add many schedules in few round trips, each as by `add`; all are checked before the first is stored."""
-        return self._perform(self._add_many(schedules))
+        return self._perform(self._add_many(schedules), writes=True)
 
     def list(self) -> list[ScheduleInfo]:
         """Read all schedules, by name."""
@@ -189,7 +189,7 @@ class Schedules(_Schedules):
         Consuming does so when it starts. With `prune`, schedules that were declared in code before, and are not by this
         queue object, are removed.
         """
-        return self._perform(self._apply(prune=prune))
+        return self._perform(self._apply(prune=prune), writes=True)
 
 
 class AsyncSchedules(_Schedules):
@@ -199,11 +199,11 @@ class AsyncSchedules(_Schedules):
 
     @twin(Schedules.add)
     async def add(self, name: str, **options: Unpack[TimedOptions]) -> ScheduleOutcome:
-        return await self._perform(self._add(Schedule(name, **options)))
+        return await self._perform(self._add(Schedule(name, **options)), writes=True)
 
     @twin(Schedules.add_many)
     async def add_many(self, schedules: Iterable[Schedule]) -> dict[str, ScheduleOutcome]:
-        return await self._perform(self._add_many(schedules))
+        return await self._perform(self._add_many(schedules), writes=True)
 
     @twin(Schedules.list)
     async def list(self) -> list[ScheduleInfo]:
@@ -235,7 +235,7 @@ class AsyncSchedules(_Schedules):
 
     @twin(Schedules.apply)
     async def apply(self, *, prune: bool = False) -> Applied:
-        return await self._perform(self._apply(prune=prune))
+        return await self._perform(self._apply(prune=prune), writes=True)
 
 
 class Scheduler(Registers, BlockingFace[T]):

@@ -37,6 +37,7 @@ COMMANDS = {
         "cancel": ("delayq.cli.steer:cancel", "Withdraw messages."),
         "reschedule": ("delayq.cli.steer:reschedule", "Give a message a new due time."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
+        "schedules": ("delayq.cli.schedules:schedules", "List, add, pause or run schedules."),
         "purge": ("delayq.cli.steer:purge", "Delete every message of a queue."),
     },
     "Guard": {

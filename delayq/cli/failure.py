@@ -14,6 +14,7 @@ from delayq.errors import (
     OutcomeUnknown,
     PayloadError,
     UnavailableError,
+    UnknownScheduleError,
     UnsafeServerError,
 )
 
@@ -53,6 +54,7 @@ _CODES: list[tuple[type[DelayqError], Exit]] = [
     (ConfigurationError, Exit.USAGE),
     (PayloadError, Exit.USAGE),
     (NoCallbackError, Exit.USAGE),
+    (UnknownScheduleError, Exit.NOT_FOUND),
     (UnsafeServerError, Exit.UNHEALTHY),
 ]
 

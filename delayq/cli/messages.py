@@ -168,8 +168,12 @@ def decoded(message: MessageInfo) -> tuple[Any, str, bool]:
 
     A session reads payloads as bytes: which codec a queue uses is not written in Redis.
     """
-    stored: bytes = message.payload
-    truncated = len(stored) < message.size
+    return as_read(message.payload, message.size)
+
+
+def as_read(stored: bytes, size: int) -> tuple[Any, str, bool]:
+    """Return the first bytes of a payload of a size as `decoded` does."""
+    truncated = len(stored) < size
     if not truncated:
         try:
             return msgspec.json.decode(stored), "json", False

@@ -35,7 +35,8 @@ _SAID = {
 }
 
 
-def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def headers_given(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Return headers that are given as NAME=VALUE."""
     headers = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -62,7 +63,7 @@ def _header(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> di
     "--retries", type=click.IntRange(0), metavar="N", help="Redeliveries before the dead letter; 3 if not given."
 )
 @click.option("--id", type=ID, help="Send once only: while a message of this id lives, it is left as it is.")
-@click.option("--header", multiple=True, metavar="NAME=VALUE", callback=_header, help="Sent along; any number.")
+@click.option("--header", multiple=True, metavar="NAME=VALUE", callback=headers_given, help="Sent along; any number.")
 @click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message of this id.")
 @json_option
 @click.pass_context
@@ -94,7 +95,7 @@ def send(
         raise click.UsageError("give either a PAYLOAD or --file")
     session: Session = ctx.obj
     codec = "text" if text else codec
-    read = _reader(codec)
+    read = reader(codec)
     into: DelayQueue[Any] = session.queue(queue, codec=codec)
 
     def message(raw: bytes, where: str) -> NewMessage[Any]:
@@ -153,7 +154,9 @@ def _messages(
             yield len(line), message(raw, f"line {number}")
 
 
-def _reader(codec: str) -> Callable[[bytes, str], Any]:
+def reader(codec: str) -> Callable[[bytes, str], Any]:
+    """Return what reads a payload for a codec, and says where it stood if it is none."""
+
     def read(raw: bytes, where: str) -> Any:
         try:
             return msgspec.json.decode(raw) if codec == "json" else raw.decode() if codec == "text" else raw
