@@ -83,6 +83,8 @@ def _drained(queue: DelayQueue[Any], draining: _Drain) -> list[Delivered]:
     queue.open()
     line = cast("Executor", inside.executor(queue))
     with draining.ruled(line.call(draining.tools.calls.time())) as steps:
+        if inside.declares_schedules(queue):
+            queue.schedules.apply()
         try:
             step = next(steps)
             while True:
@@ -103,6 +105,8 @@ async def _drained_async(queue: AsyncDelayQueue[Any], draining: _Drain) -> list[
     await queue.open()
     line, mine = cast("AsyncExecutor", inside.executor(queue)), cast("asyncio.Task[Any]", asyncio.current_task())
     with draining.ruled(await line.call(draining.tools.calls.time())) as steps:
+        if inside.declares_schedules(queue):
+            await queue.schedules.apply()
         try:
             step = next(steps)
             while True:

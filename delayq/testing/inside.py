@@ -43,6 +43,11 @@ def callback(queue: AnyQueue) -> Callback:
     return queue._found_callback()
 
 
+def declares_schedules(queue: AnyQueue) -> bool:
+    """Tell whether the program declares schedules for a queue, which are put in place before it is consumed."""
+    return bool(queue._declared)
+
+
 def executor(queue: AnyQueue) -> Executor | AsyncExecutor:
     """Return what carries out the calls of a queue."""
     return queue._executor
