@@ -134,7 +134,7 @@ def migrate(
     again with what has been done so far.
     """
     for text, what in ((name, "name"), (from_prefix, "prefix")):
-        if not isinstance(text, str) or not text:
+        if not isinstance(text, str) or not text or text.encode("utf-8", "ignore").decode() != text:
             raise ConfigurationError(f"the {what} of a Go queue must be text, not {shown(text)}")
     chosen = QueueOptions(**{**options, "codec": "bytes", "max_payload": LARGEST_PAYLOAD})
     made = Migration(name, to, dry_run)
@@ -167,8 +167,10 @@ class _Target(DelayQueue[Any]):
     """The queue that messages are moved to: it remembers what it has settled, so that none is sent again."""
 
     def _opening(self) -> list[Any]:
-        window = self._tools.calls.default_dedupe_window(DEDUPE_WINDOW, self.settings.dedupe_max)
-        return [*super()._opening(), window]
+        requests = super()._opening()
+        if self.settings.dedupe_window is None:
+            requests.append(self._tools.calls.default_dedupe_window(DEDUPE_WINDOW, self.settings.dedupe_max))
+        return requests
 
 
 class _Row(NamedTuple):
@@ -289,7 +291,8 @@ class _Move:
         if "2" in digits:  # not to be mended: to cancel what was sent would have its id refused from now on
             raise LeasedError(
                 f"Go workers are at work on {self._made.name}: they took {digits.count('2'):,} messages while these"
-                " were moved, and both may deliver them; stop the Go consumers and do it again"
+                f" were moved, and both may deliver them; stop the Go consumers and do it again"
+                f" ({self._made.moved.total():,} had been moved before)"
             )
         self._made.moved[place] += len(ours)
         return kept

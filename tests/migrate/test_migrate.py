@@ -285,7 +285,15 @@ def test_the_window_of_a_queue_that_has_one_stays(redis_url, redis_client, go):
     assert redis_client.hget("delayq:{example}:meta", "dedupe") == b"604800000 5"
 
 
-@pytest.mark.parametrize("wrong", [{"name": ""}, {"name": 7}, {"to": "white space"}, {"from_prefix": ""}])
+def test_the_window_can_be_left_off(redis_url, redis_client, go):
+    go.pending(b"m")
+    move(redis_url, dedupe_window=0)
+    assert not redis_client.hexists("delayq:{example}:meta", "dedupe")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": ""}, {"name": 7}, {"name": "\udcff"}, {"to": "white space"}, {"from_prefix": ""}]
+)
 def test_wrong_names_are_refused(redis_url, wrong):
     with pytest.raises(ConfigurationError):
         migrate(**{"name": "example", "to": "example", "url": redis_url, **wrong})
