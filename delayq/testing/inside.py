@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from delayq.calls import Calls
 from delayq.config import QueueOptions
 from delayq.errors import ConfigurationError, shown
 from delayq.executor import AsyncExecutor, Executor, open_async_executor, open_executor
-from delayq.keys import Keys
 from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.queue import AsyncDelayQueue, DelayQueue
@@ -19,6 +18,9 @@ from delayq.workbench import Callback
 
 T = TypeVar("T")
 AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any]
+
+_MOVED = ("settings", "prefix", "_executor", "_options", "_opened", "_consuming")
+"""What of a queue says where it lives."""
 
 
 def checked(queue: Any) -> AnyQueue:
@@ -63,18 +65,21 @@ def rewire(line: Executor | AsyncExecutor, exchange: Callable[[Any], Any]) -> Ca
 def moved(queue: AnyQueue, url: str, prefix: str) -> Iterator[None]:
     """Have a queue live elsewhere, with the callback and the options that it has."""
     mine = queue._tools
-    kept = queue._executor, queue._options, queue.prefix, queue._opened, queue._consuming
+    kept = {name: getattr(queue, name) for name in _MOVED}
     calls, confirming = mine.calls, mine.confirming
     options = cast("QueueOptions", {name: value for name, value in queue._options.items() if name != "redis"})
     options["url"], options["prefix"] = url, prefix
     opened = open_executor if isinstance(queue, DelayQueue) else open_async_executor
     face = cast("Any", queue)
+    # What loses messages is the concern of the server that the program uses.
+    face.settings = replace(queue.settings, strict=False)
     face._executor, face._options, face.prefix = opened(options, queue.settings), options, prefix
     face._opened, face._consuming = False, None
-    mine.calls = Calls(Keys.of(prefix, queue.name), mine.calls.clock)
-    mine.confirming = []  # replicas are nothing that a test's own place has
+    mine.calls = queue._make_calls()
+    mine.confirming = []  # a test's own place has no replicas
     try:
         yield
     finally:
-        face._executor, face._options, face.prefix, face._opened, face._consuming = kept
+        for name, before in kept.items():
+            setattr(face, name, before)
         mine.calls, mine.confirming = calls, confirming

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import astuple
 from typing import Any, TypeVar
 
 from delayq.clients import EMBEDDED, forget_embedded
 from delayq.config import read_settings
+from delayq.doctor import removal
 from delayq.executor import open_executor
 from delayq.ids import new_id
 from delayq.inspector import queue_names
-from delayq.keys import Keys, registry
+from delayq.keys import Keys
 from delayq.operation import together
 from delayq.queue import AsyncDelayQueue, DelayQueue
 from delayq.testing import inside
-from delayq.values import Command
 
 T = TypeVar("T")
 
@@ -36,10 +35,8 @@ class Place:
             return
         line = open_executor({"url": self.url}, read_settings({}))
         try:
-            names = line.perform(queue_names(self.prefix))
-            # A command a queue: in a cluster, each may be on another node.
-            keys = [*(astuple(Keys.of(self.prefix, name)) for name in names), (registry(self.prefix),)]
-            line.perform(together([Command(("UNLINK", *some), int) for some in keys]))
+            for name in line.perform(queue_names(self.prefix)):
+                line.perform(together(removal(Keys.of(self.prefix, name), self.prefix, name)))
         finally:
             line.close()
 

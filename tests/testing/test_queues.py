@@ -94,6 +94,12 @@ def test_a_queue_of_the_program_is_taken_in_with_all_it_has(place, delayq_clock)
         ours.counts()
 
 
+def test_what_is_asked_of_the_real_server_is_not_asked_of_the_one_of_the_test(delayq_queues):
+    ours = DelayQueue("mails", url="redis://localhost:1/0", strict=True, durability="replicated", replicas=2)
+    assert delayq_queues.adopt(ours).send_delay_msg("x").new
+    assert delayq_queues("mails").counts().living == 1
+
+
 def test_it_can_be_taken_in_by_one_test_after_the_other(delayq_url, delayq_clock):
     ours = DelayQueue("mails", url="redis://localhost:1/0", callback=lambda message: None)
     for _ in range(2):
