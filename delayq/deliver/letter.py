@@ -21,6 +21,9 @@ from delayq.outcomes import Reject
 LONGEST_SUBJECT = 200
 """Characters of a subject; what is longer is cut."""
 
+LONGEST_ADDRESS = 512
+"""Characters of an address with its name; SMTP takes 254 of the address itself."""
+
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}")
 _headers = HeaderRegistry()
@@ -50,6 +53,7 @@ class Letters:
         letter["From"] = self.sender
         letter["To"] = to
         letter["Subject"] = _line(self._subject.fill(values), "subject")[:LONGEST_SUBJECT]
+        _line(str(letter["Subject"]), "subject")  # an encoded word is decoded by now, and would be written as it is
         letter["Date"] = datetime.now(UTC)
         letter["Message-ID"] = f"<{_name(message)}@{self.sender.domain}>"
         letter["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence note in return
@@ -71,15 +75,18 @@ def _line(text: str, what: str) -> str:
 
 def _address(text: str) -> Address | None:
     """Return the one address that a text is, with its name if it has one; None if it is anything else."""
-    if not isinstance(text, str) or _CONTROLS.search(text):
+    if not isinstance(text, str) or len(text) > LONGEST_ADDRESS or _CONTROLS.search(text):
         return None
-    header: Any = _headers("To", text)
+    try:
+        header: Any = _headers("To", text)
+    except Exception:  # noqa: BLE001 - the parser fails over malformed addresses in every way there is
+        return None
     # Names beyond ASCII are between the server and us.
     defects = [defect for defect in header.defects if not isinstance(defect, NonASCIILocalPartDefect)]
     if defects or len(header.addresses) != 1 or header.groups[0].display_name is not None:
         return None
     (found,) = header.addresses
-    return found if found.username and found.domain else None
+    return found if found.username and found.domain and not _CONTROLS.search(str(found)) else None
 
 
 def _name(message: Message[Any]) -> str:

@@ -2,14 +2,18 @@
 
 import email
 import email.policy
+import re
 import ssl
 from datetime import timedelta
 
 import pytest
 import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from delayq import ConfigurationError, Reject, Retry
 from delayq.deliver import Smtp
+from delayq.deliver.letter import Letters
 from delayq.throwaway import free_port
 from tests.support.deliveries import DUE, delivered
 from tests.support.receivers import mail_server
@@ -271,10 +275,17 @@ def test_a_server_that_will_not_encrypt_gets_nothing(box):
         ({"summary": "Hello\nWorld"}, "line break or control character into the subject"),
         ({"summary": "Hello\x00"}, "line break or control character into the subject"),
         ({"summary": "Hello\u2028Bcc: all@example.com"}, "line break or control character into the subject"),
+        # Encoded words, which Python's own e-mail package decodes before it writes a header.
+        ({"summary": "=?utf-8?q?Hello=0D=0ABcc:_all@example.com?="}, "control character into the subject"),
+        ({"summary": "=?utf-8?b?SGVsbG8KQmNjOiBhbGxAZXhhbXBsZS5jb20=?="}, "control character into the subject"),
+        ({"email": "=?utf-8?q?Anna=0D=0ABcc:_all@example.com?= <a@example.com>"}, "makes no address"),
         ({"email": "a@example.com\r\nRCPT TO:<all@example.com>"}, "line break or control character into the address"),
         ({"email": "a@example.com, all@example.com"}, "makes no address"),
         ({"email": "a@example.com> <all@example.com"}, "makes no address"),
         ({"email": "group: a@example.com;"}, "makes no address"),
+        ({"email": "(%=@;):"}, "makes no address"),
+        ({"email": "(" * 400}, "makes no address"),
+        ({"email": "a" * 600 + "@example.com"}, "makes no address"),
         ({"email": "nobody"}, "makes no address"),
         ({"email": "<>"}, "makes no address"),
         ({"email": "@example.com"}, "makes no address"),
@@ -288,6 +299,27 @@ def test_a_payload_that_makes_no_proper_letter_is_rejected(box, mailer, changed,
         mailer()(delivered(EVENT | changed))
     assert not box.letters
     assert "example.com" not in str(told.value)
+
+
+PARTS = [*'aü@.<>()[]",:;\\ =_?\r\n\0', "=?utf-8?q?", "=0D=0A", "?=", "Bcc:", "a@b.c"]
+HOSTILE = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(summary=HOSTILE, name=HOSTILE, address=HOSTILE | HOSTILE.map("a@{}.c".format))
+def test_whatever_a_payload_says_a_letter_has_the_headers_that_are_ours(summary, name, address):
+    letters = Letters("bot@example.org", ["{email}", "{name} <a@b.c>"], "Re: {summary}", "{summary}")
+    try:
+        letter, to = letters.write(delivered({"summary": summary, "name": name, "email": address}))
+    except Reject:
+        return
+    head = letter.as_bytes(policy=letter.policy.clone(utf8=True)).partition(b"\r\n\r\n")[0].decode()
+    names = re.findall(r"^([^\s:]+):", head.replace("\r\n ", " "), re.MULTILINE)
+    assert names[:6] == ["From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"]
+    assert set(names[6:]) == {"Content-Type", "Content-Transfer-Encoding", "MIME-Version"}
+    assert not re.search(r"[^\r]\n|\r[^\n]|\0", head)
+    assert len(to) == 2
+    assert not any(re.search(r"[\r\n\0]", one) for one in to)
 
 
 def test_a_name_is_no_second_address(box, mailer):
