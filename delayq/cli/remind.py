@@ -83,7 +83,7 @@ class Given(NamedTuple):
     def read(self, files: list[Path], now: datetime, tell: Tell) -> Reading:
         """Read the files of a calendar."""
         last = _until(self.until, now)
-        stdin = click.get_binary_stream("stdin")
+        stdin = click.open_file("-", "rb")
         opened: list[Path | tuple[str, bytes]] = [
             ("stdin", stdin.read()) if file.name == "-" else file for file in files
         ]

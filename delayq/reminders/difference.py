@@ -77,37 +77,57 @@ def difference(kept: Kept, plan: Plan, *, now: int, grace: int = 0, unread: Unre
     A reminder that is kept and unchanged is not sent again, be it delivered or not. One that is new or moved is sent if
     its time has not passed for longer than the `grace`. What belongs to an event that has begun is let alone.
     """
-    new: list[Reminder] = []
-    moved: list[Reminder] = []
-    changed: list[Reminder] = []
-    cancelled = sorted(kept.doubtful - kept.reminders.keys() - plan.reminders.keys())
-    then: dict[str, Reminder] = {}
-    unchanged = past = spared = 0
-    for id, reminder in plan.reminders.items():
-        before, certain = kept.reminders.get(id), id not in kept.doubtful
-        if before is not None and certain and before.same_as(reminder):
-            then[id] = reminder
-            unchanged += 1
-        elif reminder.due < now - grace:
-            past += 1
-            if not certain or (before is not None and before.due > now):
-                cancelled.append(id)
-        else:
-            then[id] = reminder
-            kind = new if before is None else moved if before.due != reminder.due else changed
-            kind.append(reminder)
+    comparison = _Comparison(kept, plan, now, now - grace, unread)
+    for reminder in plan.reminders.values():
+        comparison.planned(reminder)
     for id, reminder in kept.reminders.items():
-        if id in plan.reminders:
-            continue
-        if reminder in unread:
-            then[id] = reminder
-            spared += 1
-            if id in kept.doubtful and reminder.due >= now - grace:
-                changed.append(reminder)
-        elif id in kept.doubtful or not _has_begun(reminder, plan, now):
-            cancelled.append(id)
-    return Changes(new, moved, changed, cancelled, [], unchanged, past, spared, then)
+        if id not in plan.reminders:
+            comparison.missing(reminder)
+    return comparison.changes()
 
 
-def _has_begun(reminder: Reminder, plan: Plan, now: int) -> bool:
-    return beginning(reminder.event, plan.rules.tz).latest <= moment(now)
+class _Comparison:
+    """Takes the reminders of a plan, and those that it has no more."""
+
+    def __init__(self, kept: Kept, plan: Plan, now: int, earliest: int, unread: Unread) -> None:
+        self._kept, self._plan, self._now, self._earliest, self._unread = kept, plan, now, earliest, unread
+        self._new: list[Reminder] = []
+        self._moved: list[Reminder] = []
+        self._changed: list[Reminder] = []
+        # What an import that was cut off was to cancel is in neither of the two.
+        self._cancelled = sorted(kept.doubtful - kept.reminders.keys() - plan.reminders.keys())
+        self._then: dict[str, Reminder] = {}
+        self._unchanged = self._past = self._spared = 0
+
+    def planned(self, reminder: Reminder) -> None:
+        before, certain = self._kept.reminders.get(reminder.id), reminder.id not in self._kept.doubtful
+        if before is not None and certain and before.same_as(reminder):
+            self._then[reminder.id] = reminder
+            self._unchanged += 1
+        elif reminder.due < self._earliest:
+            self._past += 1
+            if not certain or (before is not None and before.due != reminder.due):
+                self._cancelled.append(reminder.id)
+            elif before is not None:  # it says something else now, but was due when it is
+                self._then[reminder.id] = reminder
+        else:
+            self._then[reminder.id] = reminder
+            moved = before is not None and before.due != reminder.due
+            (self._new if before is None else self._moved if moved else self._changed).append(reminder)
+
+    def missing(self, reminder: Reminder) -> None:
+        certain = reminder.id not in self._kept.doubtful
+        if reminder in self._unread:
+            self._then[reminder.id] = reminder
+            self._spared += 1
+            if not certain and reminder.due >= self._earliest:
+                self._changed.append(reminder)
+        elif not certain or not self._has_begun(reminder):
+            self._cancelled.append(reminder.id)
+
+    def changes(self) -> Changes:
+        sent = self._new, self._moved, self._changed
+        return Changes(*sent, self._cancelled, [], self._unchanged, self._past, self._spared, self._then)
+
+    def _has_begun(self, reminder: Reminder) -> bool:
+        return beginning(reminder.event, self._plan.rules.tz).latest <= moment(self._now)

@@ -131,8 +131,8 @@ def _row(reminder: Reminder) -> _Row:
 def _start_out(start: Any) -> tuple[str, str]:
     """Return a start as text, and the name of the zone on whose clocks it is."""
     zone = getattr(start, "tzinfo", None)
-    if isinstance(zone, ZoneInfo) and zone.key and not start.fold:
-        return start.replace(tzinfo=None).isoformat(), zone.key
+    if isinstance(zone, ZoneInfo) and zone.key:  # of a time that the clocks show twice, the second needs its distance
+        return (start if start.fold else start.replace(tzinfo=None)).isoformat(), zone.key
     if zone is None or isinstance(zone, timezone):
         return start.isoformat(), ""
     return start.astimezone(UTC).isoformat(), "" if isinstance(zone, ZoneInfo) else PINNED
@@ -147,7 +147,7 @@ def _event(row: _Row) -> Event:
         start = datetime.fromisoformat(row.start)
         if row.own_zone not in ("", PINNED):
             if zone := find_zone(row.own_zone):
-                start = start.replace(tzinfo=zone)
+                start = start.astimezone(zone) if start.tzinfo else start.replace(tzinfo=zone)
             else:  # this machine has an older database than the one that planned it
                 start, calendar_zone = datetime.fromisoformat(row.told), PINNED
     alarms = tuple(Offset.of(text) for text in row.alarms)

@@ -117,7 +117,7 @@ def plan(events: Iterable[Event], rules: Rules, *, now: datetime) -> Plan:
     """
     timestamp(now, "now")
     reminders: dict[str, Reminder] = {}
-    for event in events:
+    for event in {(event.uid, event.recurrence): event for event in events}.values():
         for reminder in reminders_of(event, rules, now=now):
             reminders[reminder.id] = reminder
     return Plan(rules, reminders)

@@ -1,0 +1,106 @@
+"""A newer database of time zones: what it puts elsewhere is moved, from what is kept, without the file."""
+
+# ruff: noqa: DTZ001 - times on the wall are what it is about
+
+from __future__ import annotations
+
+import struct
+import zoneinfo
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from delayq.reminders import Calendar, Event
+from tests.reminders.conftest import read
+from tests.reminders.test_calendar import numbers
+
+ZONE = "Test/Zone"
+
+
+@pytest.fixture
+def database(tmp_path):
+    """`database(hours)` puts a database in place in which the zone `Test/Zone` is so far from UTC."""
+    before = zoneinfo.TZPATH
+
+    def put(hours: int) -> None:
+        folder = tmp_path / f"utc{hours}"
+        write_zone(folder / ZONE, hours)
+        zoneinfo.reset_tzpath(to=[str(folder), *before])
+        ZoneInfo.clear_cache()
+
+    yield put
+    zoneinfo.reset_tzpath(to=before)
+    ZoneInfo.clear_cache()
+
+
+def write_zone(path: Path, hours: int) -> None:
+    """Write a zone of one distance from UTC, as RFC 8536 lays it out."""
+    header = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
+    block = struct.pack(">lbb", hours * 3600, 0, 0) + b"XXX\0"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(header + block + header + block + f"\n<XXX>{-hours}\n".encode())
+
+
+def hours(queue):
+    return {one.id: f"{one.due:%dT%H}" for one in queue.list("pending", limit=100).messages}
+
+
+@pytest.mark.parametrize("before", ["1h", "1d@09:00"])
+def test_what_a_newer_database_puts_elsewhere_is_moved(queue, database, before):
+    database(1)
+    wall = datetime(2027, 2, 10, 12)
+    events = [
+        Event("zoned", wall.replace(tzinfo=ZoneInfo(ZONE))),
+        Event("floating", wall, zone=ZONE),
+        Event("day", wall.date(), zone=ZONE),
+        Event("berlin", wall.replace(tzinfo=ZoneInfo("Europe/Berlin"))),
+    ]
+    calendar = Calendar(queue, "team", before)
+    calendar.update(events)
+    first = hours(queue)
+    assert numbers(calendar.replan()) == "unchanged 4"
+    database(3)
+    assert numbers(calendar.replan()) == "moved 3 unchanged 1"
+    second = hours(queue)
+    moved = {id for id in first if first[id] != second[id]}
+    assert moved == {f"team/{uid}//{before}" for uid in ("zoned", "floating", "day")}
+    start = queue.get(f"team/zoned//{before}").payload["start"]
+    assert start == "2027-02-10T12:00:00+03:00"
+    assert numbers(calendar.replan()) == "unchanged 4"
+    fresh = [Event("zoned", wall.replace(tzinfo=ZoneInfo(ZONE))), *events[1:]]
+    assert numbers(calendar.update(fresh)) == "unchanged 4"
+
+
+def test_the_rules_of_the_import_hold(queue, database):
+    database(1)
+    event = Event("a", datetime(2027, 2, 10, 12, tzinfo=ZoneInfo("Europe/Berlin")))
+    Calendar(queue, "team", ["1h", "1d@23:00"], quiet="22:00-07:00", tz=ZONE).update([event])
+    assert hours(queue) == {"team/a//1h": "10T10", "team/a//1d@23:00": "10T06"}
+    database(3)
+    assert numbers(Calendar(queue, "team").replan()) == "moved 1 changed 1"
+    assert hours(queue) == {"team/a//1h": "10T10", "team/a//1d@23:00": "10T04"}
+
+
+def test_what_was_delivered_or_has_begun_stays_so(queue, database, clock):
+    database(1)
+    begun = Event("begun", datetime(2027, 1, 1, 4, tzinfo=ZoneInfo(ZONE)))
+    told = Event("told", datetime(2027, 1, 1, 10, tzinfo=ZoneInfo(ZONE)))
+    calendar = Calendar(queue, "team", "2h")
+    calendar.update([begun, told])
+    clock.advance(hours=7.5)
+    for _ in range(2):
+        with queue.lease():
+            pass
+    database(2)
+    assert numbers(calendar.replan()) == "cancelled 1 past 1"  # nothing is left to cancel, and it is not sent again
+    assert hours(queue) == {}
+
+
+def test_an_event_whose_zone_only_its_file_knows_stays_where_it_is(queue):
+    calendar = Calendar(queue, "team", "1d@09:00")
+    calendar.update(read("outlook.ics"))
+    before = hours(queue)
+    assert numbers(calendar.replan()) == "unchanged 4"
+    assert hours(queue) == before
