@@ -1,0 +1,497 @@
+"""Schedules: what sends a message again and again, at its times, each of them once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, UnknownScheduleError
+from delayq.clock import timestamp
+from delayq.flows.recurring import AHEAD, ROOM
+from delayq.schedule import firing
+from tests.behaviour.places import everywhere
+from tests.support.faces import Stand
+from tests.support.waiting import wait_until
+
+START = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
+"""A Friday, half past eight in Berlin."""
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+class Clock:
+    """The time that the scripts of some queues are told."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def of(self, queue):
+        """Have a queue go by it."""
+        queue._tools.calls = replace(queue._tools.calls, clock=lambda: timestamp(self.now))
+        return queue
+
+    def advance(self, by: timedelta) -> None:
+        self.now += by
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def timed(queue, clock):
+    """A queue that goes by the clock, and what its callback has seen, in the attribute `seen`."""
+    return clock.of(queue)
+
+
+def ran(queue) -> list[str]:
+    """Process all that is due, schedules included; returns the ids in order."""
+    seen = []
+    queue.callback(lambda message: seen.append(message.id))
+    queue.run(burst=True)
+    return seen
+
+
+# What occurs
+
+
+@everywhere
+def test_an_occurrence_is_a_message_with_its_time_in_the_id(timed, clock):
+    assert timed.schedules.add("sweep", every="1h", payload={"a": 1}, retries=7, headers={"who": "me"}) == "new"
+    assert ran(timed) == []
+    seen = []
+    timed.callback(seen.append)
+    clock.advance(HOUR)
+    timed.run(burst=True)
+    (message,) = seen
+    assert (message.id, message.payload, message.retries_left) == ("sweep@2026-11-20T08:00:00Z", {"a": 1}, 7)
+    assert message.headers == {"schedule": "sweep", "who": "me"}
+    assert message.due == datetime(2026, 11, 20, 8, tzinfo=UTC)
+    info = timed.schedules.get("sweep")
+    assert (info.fired, info.last, info.next) == (1, message.due, message.due + HOUR)
+
+
+@everywhere
+def test_a_cron_expression_names_times_in_its_zone(timed, clock):
+    timed.schedules.add("digest", cron="0 9 * * MON-FRI", tz="Europe/Berlin", misfire=9)
+    clock.advance(4 * DAY)
+    assert ran(timed) == [f"digest@2026-11-{day}T08:00:00Z" for day in (20, 23)]
+    assert [at.isoformat() for at in timed.schedules.next("digest", 2)] == [
+        "2026-11-24T09:00:00+01:00",
+        "2026-11-25T09:00:00+01:00",
+    ]
+
+
+def test_an_interval_may_begin_at_a_time_of_its_own_to_the_millisecond(timed, clock):
+    timed.schedules.add("odd", every="10m", start=START + timedelta(minutes=7, milliseconds=5))
+    clock.advance(timedelta(minutes=17, seconds=30))
+    assert ran(timed) == ["odd@2026-11-20T07:37:00.005Z", "odd@2026-11-20T07:47:00.005Z"]
+
+
+@pytest.mark.parametrize(
+    ("misfire", "hours"), [("skip", [12]), ("once", [11, 12]), (2, [10, 11, 12]), (1000, range(8, 13))]
+)
+def test_what_was_missed_is_made_up_for_as_the_schedule_says(timed, clock, misfire, hours):
+    timed.schedules.add("sweep", every="1h", misfire=misfire)
+    clock.advance(timedelta(hours=4, minutes=30, seconds=20))
+    assert ran(timed) == [f"sweep@2026-11-20T{hour:02}:00:00Z" for hour in hours]
+    clock.advance(HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T13:00:00Z"]
+
+
+def test_a_year_of_silence_is_made_up_for_in_a_moment(timed, clock):
+    timed.schedules.add("tick", every="1s", misfire=3)
+    clock.advance(365 * DAY)
+    assert len(ran(timed)) == 3 + 61
+
+
+@everywhere
+def test_a_schedule_ends_after_its_count_and_stays_listed(timed, clock):
+    timed.schedules.add("sweep", every="1h", count=2, misfire=99)
+    clock.advance(10 * HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T08:00:00Z", "sweep@2026-11-20T09:00:00Z"]
+    info = timed.schedules.get("sweep")
+    assert (info.state, info.next, info.fired) == ("ended", None, 2)
+    assert timed.schedules.add("sweep", every="1h", count=2, misfire=99) == "unchanged"
+    assert timed.schedules.add("sweep", every="1h", count=3, misfire=99) == "changed"
+    clock.advance(HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T18:00:00Z"]
+
+
+def test_nothing_occurs_before_the_start_or_after_the_end(timed, clock):
+    timed.schedules.add("sweep", every="1h", start=START + HOUR, end=START + 3 * HOUR, misfire=9)
+    assert timed.schedules.next("sweep", 9) == [START + n * HOUR for n in (1, 2, 3)]
+    clock.advance(DAY)
+    assert len(ran(timed)) == 3
+    assert timed.schedules.get("sweep").state == "ended"
+
+
+# Steering
+
+
+@everywhere
+def test_a_paused_schedule_fires_nothing_and_goes_on_from_when_it_is_resumed(timed, clock):
+    timed.schedules.add("sweep", every="1h", misfire=9)
+    timed.schedules.pause("sweep")
+    timed.schedules.pause("sweep")
+    clock.advance(5 * HOUR)
+    assert ran(timed) == []
+    assert (timed.schedules.get("sweep").state, timed.schedules.next("sweep", 3)) == ("paused", [])
+    timed.schedules.resume("sweep")
+    timed.schedules.resume("sweep")
+    assert ran(timed) == []
+    clock.advance(HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T13:00:00Z"]
+
+
+@everywhere
+def test_a_removed_schedule_fires_nothing_and_its_messages_stay(timed, clock):
+    timed.schedules.add("sweep", every="1h")
+    timed.schedules.run_now("sweep")
+    assert timed.schedules.remove("sweep")
+    assert not timed.schedules.remove("sweep")
+    clock.advance(DAY)
+    assert [id[:10] for id in ran(timed)] == ["sweep@now:"]
+    assert timed.schedules.get("sweep") is None
+
+
+@everywhere
+def test_one_is_run_now_besides_its_times(timed, clock):
+    timed.schedules.add("sweep", every="1h", payload="p", count=1)
+    timed.schedules.pause("sweep")
+    first, second = (timed.schedules.run_now("sweep") for _ in range(2))
+    assert first.new
+    assert first.id != second.id
+    assert sorted(ran(timed)) == sorted([first.id, second.id])
+    timed.schedules.resume("sweep")
+    clock.advance(HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
+
+
+@everywhere
+def test_the_same_again_changes_nothing(timed, clock):
+    options = {"cron": "0 * * * *", "payload": {"a": 1}, "headers": {"b": "2", "a": "1"}}
+    timed.schedules.add("sweep", **options)
+    before = timed.schedules.get("sweep")
+    clock.advance(timedelta(minutes=10))
+    assert timed.schedules.add("sweep", **options | {"headers": {"a": "1", "b": "2"}}) == "unchanged"
+    assert timed.schedules.get("sweep") == before
+
+
+def test_a_change_doubles_nothing_and_loses_nothing_that_is_due(timed, clock):
+    timed.schedules.add("sweep", every="1h", payload=1)
+    clock.advance(HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
+    # By another rule with the same times, and while the next one is due already.
+    assert timed.schedules.add("sweep", cron="0 * * * *", payload=2) == "changed"
+    assert ran(timed) == []
+    clock.advance(HOUR)
+    assert timed.schedules.add("sweep", cron="0 * * * *", payload=3) == "changed"
+    assert ran(timed) == ["sweep@2026-11-20T09:00:00Z"]
+    info = timed.schedules.get("sweep")
+    assert (info.fired, info.payload) == (2, 3)
+
+
+def test_a_change_keeps_a_pause(timed):
+    timed.schedules.add("sweep", every="1h")
+    timed.schedules.pause("sweep")
+    assert timed.schedules.add("sweep", every="2h") == "changed"
+    info = timed.schedules.get("sweep")
+    assert (info.state, info.every) == ("paused", 2 * HOUR)
+
+
+@everywhere
+def test_many_are_added_and_listed_by_name(timed):
+    names = [f"s{n:04}" for n in range(1200)]
+    outcomes = timed.schedules.add_many(Schedule(name, every="1h", payload=name) for name in names)
+    assert set(outcomes.values()) == {"new"}
+    assert [info.name for info in timed.schedules.list()] == names
+    assert set(timed.schedules.add_many([Schedule("s0000", every="2h"), Schedule("x", every="1h")]).values()) == {
+        "new",
+        "changed",
+    }
+
+
+def test_a_purge_leaves_schedules(timed, clock):
+    timed.schedules.add("sweep", every="1h")
+    timed.send_delay_msg(1)
+    assert timed.purge() == 1
+    clock.advance(HOUR)
+    assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
+
+
+@everywhere
+@pytest.mark.parametrize("act", ["pause", "resume", "run_now", "next"])
+def test_what_is_not_there_is_told(timed, act):
+    with pytest.raises(UnknownScheduleError, match="no schedule is named sweep"):
+        getattr(timed.schedules, act)("sweep")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "give cron or every, and not both"),
+        ({"cron": "0 9 * * *", "every": 60}, "give cron or every, and not both"),
+        ({"cron": "0 0 30 2 *"}, "bad day-of-month"),
+        ({"cron": "0 9 * * *", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
+        ({"every": 60, "tz": "UTC"}, "tz goes with cron"),
+        ({"every": 0.5}, "every must be between 1 s"),
+        ({"every": True}, "every must be"),
+        ({"every": 60, "start": datetime(2026, 1, 1)}, "start must carry a time zone"),  # noqa: DTZ001
+        ({"every": 60, "start": START, "end": START - DAY}, "end lies before start"),
+        ({"every": 60, "count": 0}, "count must be"),
+        ({"every": 60, "misfire": "twice"}, "misfire must be"),
+        ({"every": 60, "misfire": 0}, "misfire must be"),
+        ({"every": 60, "misfire": True}, "misfire must be"),
+        ({"every": 60, "late_after": -1}, "late_after must be"),
+        ({"every": 60, "retries": -1}, "retries must be"),
+        ({"every": 60, "headers": {"schedule": "x"}}, "cannot be given"),
+        ({"every": 60, "headers": {"a": 1}}, "headers must map"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused_with_its_name(timed, options, told):
+    with pytest.raises(ConfigurationError, match="schedule sweep: ") as caught:
+        timed.schedules.add("sweep", **options)
+    assert told in str(caught.value)
+    assert timed.schedules.list() == []
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a" * 101, "a:b", "a@b", "é", None, 5])
+def test_a_name_that_cannot_be_is_refused(timed, name):
+    with pytest.raises(ConfigurationError, match="schedule name must be"):
+        timed.schedules.add(name, every=60)
+
+
+def test_a_payload_that_cannot_be_is_refused(timed, open_queue):
+    with pytest.raises(PayloadError):
+        timed.schedules.add("sweep", every=60, payload=object())
+    with pytest.raises(ConfigurationError, match="given twice"):
+        timed.schedules.add_many([Schedule("s", every=60), Schedule("s", every=61)])
+    with pytest.raises(ConfigurationError, match="must be Schedule objects"):
+        timed.schedules.add_many(["s"])
+
+
+# Declared in code
+
+
+@everywhere
+def test_functions_get_the_messages_of_their_schedules_and_the_callback_all_others(timed, clock):
+    seen = []
+    timed.callback(lambda message: seen.append(("callback", message.id)))
+
+    def sweep(message):
+        seen.append(("sweep", message.payload))
+
+    def digest(message):
+        seen.append(("digest", message.headers["schedule"]))
+
+    assert timed.every("1h", payload=1)(sweep) is sweep
+    timed.cron("0 9 * * *", tz="Europe/Berlin", name="morning")(digest)
+    timed.schedules.apply()
+    timed.schedules.add("other", every="1h")
+    timed.send_delay_msg(1, id="m")
+    clock.advance(HOUR)
+    timed.run(burst=True)
+    assert sorted(seen) == [
+        *(("callback", "m"), ("callback", "other@2026-11-20T08:00:00Z")),
+        *(("digest", "morning"), ("sweep", 1)),
+    ]
+
+
+@everywhere
+def test_they_are_put_in_their_places_when_consuming_starts(timed, clock):
+    seen = []
+    timed.every("1h", name="sweep")(lambda message: seen.append(message.id))
+    timed.run(burst=True)
+    info = timed.schedules.get("sweep")
+    assert (info.declared, info.next) == (True, START + timedelta(minutes=30))
+    clock.advance(HOUR)
+    timed.run(burst=True)
+    assert seen == ["sweep@2026-11-20T08:00:00Z"]
+
+
+def test_a_message_that_nothing_is_there_for_ends_in_the_dead_letter(timed, clock):
+    timed.every("1h", name="sweep")(lambda message: None)
+    timed.schedules.add("other", every="1h", retries=0)
+    timed.send_delay_msg(1, id="m", retries=0)
+    clock.advance(HOUR)
+    timed.run(burst=True)
+    told = {message.id.partition("@")[0]: message.error for message in timed.dead.list().messages}
+    assert told["other"] == (
+        "NoCallbackError: this consumer has no callback, "
+        "and the message is of schedule other, which is not declared here"
+    )
+    assert told["m"].endswith("the message is of no schedule")
+
+
+@everywhere
+def test_what_is_declared_no_more_stays_until_it_is_pruned(open_queue, clock):
+    old, new = clock.of(open_queue()), clock.of(open_queue())
+    for name in ("a", "b"):
+        old.every("1h", name=name)(lambda message: None)
+    assert old.schedules.apply().outcomes == {"a": "new", "b": "new"}
+    new.every("2h", name="b")(lambda message: None)
+    new.every("1h", name="c")(lambda message: None)
+    new.schedules.add("by-hand", every="1h")
+    applied = new.schedules.apply()
+    assert (applied.outcomes, applied.removed) == ({"b": "changed", "c": "new"}, [])
+    applied = new.schedules.apply(prune=True)
+    assert (applied.outcomes, applied.removed) == ({"b": "unchanged", "c": "unchanged"}, ["a"])
+    assert [info.name for info in new.schedules.list()] == ["b", "by-hand", "c"]
+
+
+def test_what_cannot_be_declared_is_refused_at_once():
+    queue = DelayQueue("reminders", url="memory://declared")
+    with pytest.raises(ConfigurationError, match="bad day-of-month"):
+        queue.cron("0 0 30 2 *", name="s")(print)
+    with pytest.raises(ConfigurationError, match="schedule name must be"):
+        queue.every("1h")(lambda message: None)
+    with pytest.raises(ConfigurationError, match="must be callable"):
+        queue.every("1h", name="s")(None)
+    queue.every("1h", name="s")(lambda message: None)
+    with pytest.raises(ConfigurationError, match="declared already"):
+        queue.every("1h", name="s")(lambda message: None)
+    queue.batch_callback(lambda messages: None)
+    with pytest.raises(ConfigurationError, match="batch_callback"):
+        queue.run(burst=True)
+
+
+def test_a_coroutine_function_is_for_an_asyncio_queue():
+    async def nightly(message):
+        pass
+
+    with (
+        DelayQueue("reminders", url="memory://coroutines") as queue,
+        pytest.raises(ConfigurationError, match="AsyncDelayQueue"),
+    ):
+        queue.every("1h")(nightly)
+
+
+# Once, whoever fires
+
+
+def carry_out(queue, call):
+    """Send a call as the consumer of a queue does."""
+    if isinstance(queue, Stand):
+        return queue._loop.do(lambda: queue._executor.call(call))
+    return queue._executor.call(call)
+
+
+def test_of_two_that_have_read_the_same_occurrence_one_fires_it(queue, open_queue, clock):
+    workers = [clock.of(queue), clock.of(open_queue())]
+    queue.schedules.add("sweep", every="1h")
+    clock.advance(HOUR)
+    rows = []
+    for worker in workers:
+        due = carry_out(worker, worker._tools.calls.schedules_due(ahead=AHEAD, offset=0, limit=9, room=ROOM))
+        rows.append(firing(due.schedules[0], due.now, ahead=AHEAD)[0])
+    # The one that was first to read is killed or held up, and comes back when another has fired.
+    answers = [
+        carry_out(worker, worker._tools.calls.fire([row])) for worker, row in zip(workers, rows[::-1], strict=True)
+    ]
+    assert answers == ["1", "0"]
+    assert ran(queue) == ["sweep@2026-11-20T08:00:00Z"]
+    assert queue.schedules.get("sweep").fired == 1
+
+
+@pytest.mark.parametrize("change", ["changed", "paused", "removed", "removed and added"])
+def test_what_was_read_before_a_change_is_not_fired(queue, clock, change):
+    clock.of(queue).schedules.add("sweep", every="1h", payload="old")
+    clock.advance(HOUR)
+    due = carry_out(queue, queue._tools.calls.schedules_due(ahead=AHEAD, offset=0, limit=9, room=ROOM))
+    row, _ = firing(due.schedules[0], due.now, ahead=AHEAD)
+    clock.advance(timedelta(milliseconds=1))
+    if change == "changed":
+        queue.schedules.add("sweep", every="1h", payload="new")
+    elif change == "paused":
+        queue.schedules.pause("sweep")
+    else:
+        queue.schedules.remove("sweep")
+        if change == "removed and added":
+            queue.schedules.add("sweep", every="1h", payload="new")
+    assert carry_out(queue, queue._tools.calls.fire([row])) == "0"
+    assert queue.counts().living == 0
+
+
+def test_a_new_schedule_wakes_a_consumer_that_waits(open_queue):
+    seen = []
+    consumer, other = open_queue(tick="1h"), open_queue()
+    consumer.callback(lambda message: seen.append(message.lateness))
+    consumer.start_consume()
+    other.schedules.add("tick", every="1s")
+    wait_until(lambda: len(seen) >= 2)
+    other.schedules.pause("tick")
+    assert min(seen) < 0.5
+
+
+def occurrences(queue) -> dict[str, list[datetime]]:
+    """Return the times of what has been sent by each schedule, from the event log, in order."""
+    found: dict[str, list[datetime]] = {}
+    for event in queue.events():
+        if event.kind == "sent":
+            name, _, time = event.id.partition("@")
+            found.setdefault(name, []).append(datetime.fromisoformat(time))
+    return found
+
+
+def check_once(found: dict[str, list[datetime]]) -> None:
+    for name, times in found.items():
+        assert max(Counter(times).values()) == 1, name
+        assert all(later - sooner == timedelta(seconds=1) for sooner, later in pairwise(sorted(times))), name
+
+
+def test_several_workers_fire_each_occurrence_once(redis_url):
+    seen = []
+    workers = [
+        DelayQueue("reminders", url=redis_url, events=True, callback=lambda message: seen.append(message.id))
+        for _ in range(4)
+    ]
+    try:
+        workers[0].schedules.add_many(Schedule(f"s{n}", every="1s", misfire=1000) for n in range(30))
+        for worker in workers:
+            worker.start_consume()
+        wait_until(lambda: len(seen) >= 90)
+    finally:
+        for worker in workers:
+            worker.stop_consume(0)
+    found = occurrences(workers[0])
+    check_once(found)
+    assert len(found) == 30
+    for worker in workers:
+        worker.close()
+
+
+WORKER = """
+import sys
+from delayq import DelayQueue
+queue = DelayQueue("reminders", url=sys.argv[1], callback=lambda message: print("x", flush=True))
+queue.run()
+"""
+
+
+@pytest.mark.faults
+def test_whoever_is_killed_between_another_goes_on_without_gaps_or_doubles(redis_url):
+    with DelayQueue("reminders", url=redis_url, events=True) as queue:
+        queue.schedules.add_many(Schedule(f"s{n}", every="1s", misfire=1000) for n in range(200))
+        for _ in range(3):
+            worker = subprocess.Popen([sys.executable, "-c", WORKER, redis_url], stdout=subprocess.PIPE)
+            assert worker.stdout is not None
+            worker.stdout.readline()  # in the midst of what it fires
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+            worker.stdout.close()
+        before = max(times[-1] for times in occurrences(queue).values())
+        queue.callback(lambda message: None)
+        queue.start_consume()
+        wait_until(lambda: all(times[-1] > before for times in occurrences(queue).values()))
+        queue.stop_consume()
+        found = occurrences(queue)
+        assert len(found) == 200
+        check_once(found)
