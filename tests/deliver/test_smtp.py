@@ -302,11 +302,12 @@ def test_a_payload_that_makes_no_proper_letter_is_rejected(box, mailer, changed,
 
 
 PARTS = [*'aü@.<>()[]",:;\\ =_?\r\n\0', "=?utf-8?q?", "=0D=0A", "?=", "Bcc:", "a@b.c"]
-HOSTILE = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
+WORDS = st.lists(st.sampled_from(["a", "_", "=0D=0A", "=00", "Bcc:", "=2C", "=40", "=C3=BC"]), max_size=6).map("".join)
+HOSTILE = st.lists(st.sampled_from(PARTS) | WORDS.map("=?utf-8?q?{}?=".format), max_size=12).map("".join)
 
 
 @settings(max_examples=300, deadline=None)
-@given(summary=HOSTILE, name=HOSTILE, address=HOSTILE | HOSTILE.map("a@{}.c".format))
+@given(summary=HOSTILE, name=st.just("Anna") | HOSTILE, address=st.just("a@b.c") | HOSTILE)
 def test_whatever_a_payload_says_a_letter_has_the_headers_that_are_ours(summary, name, address):
     letters = Letters("bot@example.org", ["{email}", "{name} <a@b.c>"], "Re: {summary}", "{summary}")
     try:
