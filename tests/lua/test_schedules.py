@@ -1,0 +1,98 @@
+"""Reading schedules: those that are due, those named, and page by page."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ServerError
+from delayq.standing import Standing
+from tests.support.scripts import KEYS, NOW, T, World, calls, observe, plant
+
+THREE = World(
+    schedules={"late": -500, "soon": 40, "far": 60_000},
+    schedule_specs={"late": "{}\nL", "soon": "{}\nS", "far": "{}\nF", "asleep": "{}\n\x00\xff"},
+    schedule_states={"late": "T-9 3 -60000 0", "soon": "T-8 0 - 0", "far": "T-7 1 -5 0", "asleep": "T-6 2 -7 1"},
+)
+LATE = Standing("late", NOW - 500, b"{}\nL", str(T - 9), 3, NOW - 60_000, False)
+SOON = Standing("soon", NOW + 40, b"{}\nS", str(T - 8), 0, 0, False)
+FAR = Standing("far", NOW + 60_000, b"{}\nF", str(T - 7), 1, NOW - 5, False)
+ASLEEP = Standing("asleep", None, b"{}\n\x00\xff", str(T - 6), 2, NOW - 7, True)
+
+
+def due(executor, ahead=0, offset=0, limit=100, room=1000):
+    found = executor.call(calls.schedules_due(ahead=ahead, offset=offset, limit=limit, room=room))
+    assert found.now == NOW
+    assert observe(executor) == THREE
+    return found.schedules, found.complete
+
+
+def test_those_that_are_due_come_earliest_first_with_what_comes_soon(executor):
+    plant(executor, THREE)
+    assert due(executor) == ([LATE], True)
+    assert due(executor, ahead=39) == ([LATE], True)
+    assert due(executor, ahead=40) == ([LATE, SOON], True)
+    assert due(executor, ahead=60_000) == ([LATE, SOON, FAR], True)
+
+
+def test_a_limit_and_those_to_leave_out_are_heeded(executor):
+    plant(executor, THREE)
+    assert due(executor, ahead=60_000, limit=2) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, limit=3) == ([LATE, SOON, FAR], False)
+    assert due(executor, ahead=60_000, limit=2, offset=1) == ([SOON, FAR], False)
+    assert due(executor, ahead=60_000, limit=2, offset=2) == ([FAR], True)
+    assert due(executor, ahead=60_000, limit=2, offset=3) == ([], True)
+
+
+def test_as_many_are_read_as_fit_into_the_room_and_one_at_least(executor):
+    plant(executor, THREE)
+    assert due(executor, ahead=60_000, room=12) == ([LATE, SOON, FAR], True)
+    assert due(executor, ahead=60_000, room=11) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, room=8) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, room=7) == ([LATE], False)
+    assert due(executor, ahead=60_000, room=1) == ([LATE], False)
+
+
+def test_what_is_left_of_one_that_was_deleted_by_hand_is_read_all_the_same(executor):
+    world = World(schedules={"a": -5, "b": -4}, schedule_specs={"a": "{}"}, schedule_states={"b": "T-9 1 -5 0"})
+    plant(executor, world)
+    found = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, room=9)).schedules
+    assert found == [
+        Standing("a", NOW - 5, b"{}", "0", 0, 0, False),
+        Standing("b", NOW - 4, b"", str(T - 9), 1, NOW - 5, False),
+    ]
+    assert executor.call(calls.schedules_page(limit=9)).schedules == [found[0]]
+
+
+def test_those_named_are_read_as_they_stand(executor):
+    plant(executor, THREE)
+    page = executor.call(calls.schedules_page(["far", "none", "asleep"], limit=9))
+    assert page == (NOW, "0", [FAR, ASLEEP])
+    assert executor.call(calls.schedules_page(["none"], limit=9)).schedules == []
+    assert observe(executor) == THREE
+
+
+def test_all_are_read_page_by_page(executor):
+    names = {f"s{n}": n for n in range(1500)}
+    states = dict.fromkeys(names, "T-9 0 - 0")
+    plant(executor, World(schedules=names, schedule_specs=dict.fromkeys(names, "{}"), schedule_states=states))
+    found, cursor, pages = {}, "", 0
+    while cursor != "0":
+        page = executor.call(calls.schedules_page(cursor=cursor or "0", limit=100))
+        found |= {one.name: one.next - NOW for one in page.schedules}
+        cursor, pages = page.cursor, pages + 1
+    assert found == names
+    assert pages > 5
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("part", ["schedules", "schedule_specs", "schedule_states"])
+def test_a_key_of_another_type_is_refused(real_executor, part):
+    plant(real_executor, THREE)
+    real_executor.client.set(getattr(KEYS, part), "a text")
+    for call in (
+        calls.schedules_due(ahead=0, offset=0, limit=9, room=99),
+        calls.schedules_page(["far"], limit=9),
+        calls.schedules_page(limit=9),
+    ):
+        with pytest.raises(ServerError, match="WRONGTYPE"):
+            real_executor.call(call)
