@@ -103,7 +103,8 @@ def _hold(keys: Keys, free: list[bytes], suspects: Counter[bytes], cleaner: str,
     again: Counter[bytes] = Counter((yield members(keys.processing, 0, -1)))
     for id in held:
         suspects[id] = again[id]
-    yield Pause(grace)
+    if held:
+        yield Pause(grace)
     return held
 
 

@@ -110,6 +110,13 @@ def test_ids_without_data_are_dropped_however_many_stand_before_the_work(jobs, r
     assert keys(redis_client) == {PROCESSING, "jobs:item:work", "jobs:lease:work"}
 
 
+def test_a_thousand_ids_without_data_cost_a_few_commands(jobs, redis_client):
+    redis_client.rpush(QUEUE, *range(1000))
+    redis_client.config_resetstat()
+    assert jobs.lease(10, False) is None
+    assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 10
+
+
 def test_ids_without_data_alone_are_no_work(jobs, redis_client):
     redis_client.rpush(QUEUE, *(f"stale-{n}" for n in range(20)))
     assert jobs.lease(10, False) is None
@@ -169,6 +176,23 @@ def test_of_two_who_hold_an_item_one_completes_it(jobs, opened, redis_client):
     other = opened()
     current = other.lease(10)
     assert [jobs.complete(late), other.complete(current), jobs.complete(late)] == [True, False, False]
+    assert keys(redis_client) == set()
+
+
+def test_completing_takes_an_item_out_of_processing_however_often_it_is_there(jobs, redis_client):
+    redis_client.set("jobs:item:a", b"x")
+    redis_client.rpush(PROCESSING, "a", "b", "a")
+    assert jobs.complete(Item("", id="a"))
+    assert ids(redis_client, PROCESSING) == ["b"]
+
+
+def test_the_queue_is_searched_only_for_what_is_not_in_processing(jobs, redis_client):
+    redis_client.set("jobs:item:a", b"x")
+    redis_client.rpush(PROCESSING, "a")
+    redis_client.rpush(QUEUE, "a")
+    assert jobs.complete(Item("", id="a"))
+    assert ids(redis_client, QUEUE) == ["a"]
+    assert jobs.lease(10, False) is None
     assert keys(redis_client) == set()
 
 
@@ -251,8 +275,10 @@ def test_a_clean_of_a_queue_looks_at_no_other(opened, redis_client):
     assert ids(redis_client, f"{prefix}:queue") == ["x"]
 
 
-def test_a_clean_waits_only_if_there_is_something_to_put_back(jobs, redis_client):
-    jobs.add_item(Item("x", id="a"))
+def test_a_clean_waits_only_if_there_is_something_to_put_back(jobs, redis_client, monkeypatch):
+    monkeypatch.setattr("delayq.workqueue.cleaning.PAGE", 2)
+    for id in "abcdef":
+        jobs.add_item(Item("x", id=id))
     jobs.lease(10)
     began = time.monotonic()
     assert jobs.light_clean(grace=30) == jobs.deep_clean(grace="1h") == 0
@@ -313,24 +339,25 @@ def test_scripts_that_the_server_has_forgotten_are_sent_again(jobs, redis_client
         assert jobs.complete(jobs.lease(10))
 
 
-def test_a_full_redis_still_leases_completes_and_cleans(start_redis):
-    server = start_redis()
-    with server.client() as db:
+@pytest.mark.parametrize("grace", [0, 0.01])
+@pytest.mark.parametrize("left", ["orphan", "lost"])
+def test_a_full_redis_still_leases_completes_and_cleans(start_redis, grace, left):
+    with start_redis().client() as db:
         jobs = WorkQueue(KeyPrefix("jobs"))
         for id in "abc":
             jobs.add_item(db, Item(id, id=id))
         item = jobs.lease(db, 10)
-        db.set("jobs:item:orphan", b"x")
-        jobs.lease(db, 10)
-        expire(db, "b")
+        db.set(f"jobs:item:{left}", b"x")
+        if left == "lost":
+            db.lpush(PROCESSING, left)
         db.config_set("maxmemory", 1)
         with pytest.raises(redis.OutOfMemoryError):
             jobs.add_item(db, Item("x", id="x"))
         assert not db.exists("jobs:item:x")
-        assert jobs.deep_clean(db, grace=0) == 2
-        assert jobs.lease(db, 10, False).id() == "c"
+        assert jobs.deep_clean(db, grace=grace) == 1
+        assert jobs.lease(db, 10, False).id() == "b"
         assert jobs.complete(db, item)
-        assert sorted(ids(db, QUEUE)) == ["b", "orphan"]
+        assert ids(db, QUEUE) == [left, "c"]
 
 
 def test_every_object_is_a_session_of_its_own():

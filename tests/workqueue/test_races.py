@@ -118,22 +118,22 @@ def test_a_waiting_lease_takes_nothing_before_it_has_leased_it(db, ours, clean):
         assert everything(db) == (["a"] if db.exists("jobs:item:a") else [])
 
 
-def drive(queue, db, *, deep, after_the_look):
-    """Carry a clean of ours out, and let something happen after its first look, while it waits."""
-    work, answer, paused = queue._clean(1, deep=deep), None, 0
+def drive(queue, db, *, deep, while_waiting=lambda: None, before_holding=lambda: None):
+    """Carry a clean of ours out, and let something happen between its looks; returns its waits and its answer."""
+    work, answer, waits = queue._clean(1, deep=deep), None, 0
     try:
         while True:
             step = work.send(answer)
             answer = None
             if isinstance(step, Pause):
-                paused += 1
-                after_the_look()
-            elif isinstance(step, Run):
-                answer = step.parse(db.execute_command(*step.whole))
-            else:
-                answer = step.parse(db.execute_command(*step.args))
+                waits += 1
+                while_waiting()
+                continue
+            if isinstance(step, Run) and step.script.name == "workqueue/hold":
+                before_holding()
+            answer = step.parse(db.execute_command(*(step.whole if isinstance(step, Run) else step.args)))
     except StopIteration as end:
-        return paused, end.value
+        return waits, end.value
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
@@ -141,7 +141,7 @@ def drive(queue, db, *, deep, after_the_look):
 def test_a_peer_between_taking_and_leasing_is_given_time(db, ours, other, deep, commands):
     finish(Peer(db).add_item("a", b"x"))
     leasing = stopped(Peer(db).lease(60), commands)
-    assert drive(ours, db, deep=deep, after_the_look=lambda: finish(leasing)) == (1, 0)
+    assert drive(ours, db, deep=deep, while_waiting=lambda: finish(leasing)) == (1, 0)
     assert other.lease(db, 60, False) is None
     assert (ids(db, "queue"), ids(db, "processing")) == ([], ["a"])
 
@@ -149,7 +149,7 @@ def test_a_peer_between_taking_and_leasing_is_given_time(db, ours, other, deep, 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
 def test_a_peer_between_the_commands_of_an_add_is_given_time(db, ours, deep):
     adding = stopped(Peer(db).add_item("a", b"x"), 1)
-    assert drive(ours, db, deep=deep, after_the_look=lambda: finish(adding)) == (1, 0)
+    assert drive(ours, db, deep=deep, while_waiting=lambda: finish(adding)) == (1, 0)
     assert ids(db, "queue") == ["a"]
 
 
@@ -158,8 +158,31 @@ def test_a_peer_that_has_died_between_two_commands_is_not_waited_for(db, ours, d
     finish(Peer(db).add_item("a", b"x"))
     stopped(Peer(db).lease(60), 2)
     stopped(Peer(db).add_item("b", b"y"), 1)
-    assert drive(ours, db, deep=deep, after_the_look=lambda: None) == (1, 2)
+    assert drive(ours, db, deep=deep) == (1, 2)
     assert sorted(ids(db, "queue")) == ["a", "b"]
+
+
+def test_a_worker_that_leases_before_the_cleaner_holds_is_not_waited_for(db, ours):
+    finish(Peer(db).add_item("a", b"x"))
+    leasing = stopped(Peer(db).lease(60), 2)
+    assert drive(ours, db, deep=False, before_holding=lambda: finish(leasing)) == (0, 0)
+    assert db.get("jobs:lease:a") == b"a-peer"
+
+
+def test_an_item_that_was_restored_and_taken_again_before_it_is_held_has_its_full_grace(db, ours, other):
+    finish(Peer(db).add_item("a", b"x"))
+    stopped(Peer(db).lease(60), 2)
+    leasing = []
+    waits, restored = drive(
+        ours,
+        db,
+        deep=False,
+        before_holding=lambda: other.light_clean(db, grace=0),
+        while_waiting=lambda: leasing.append(stopped(Peer(db).lease(60), 2)),
+    )
+    assert (waits, restored) == (1, 0)
+    assert finish(*leasing) == ("a", b"x")
+    assert (ids(db, "queue"), ids(db, "processing")) == ([], ["a"])
 
 
 def test_a_peer_that_leases_late_keeps_what_a_cleaner_has_put_back_meanwhile(db, ours):

@@ -1,0 +1,89 @@
+"""What a cleaner's scripts do with an id, by where it is, who has leased it, and what was seen of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from delayq.workqueue import KeyPrefix
+from delayq.workqueue.calls import hold, one, restore
+from delayq.workqueue.client import perform
+from delayq.workqueue.keys import Keys
+
+KEYS = Keys(KeyPrefix("jobs"))
+
+
+class Place(NamedTuple):
+    """Where the id "a" is: how often in each list, who has leased it, whether it has data."""
+
+    queued: int = 0
+    processed: int = 0
+    leased: str = ""
+    alive: bool = True
+
+
+def plant(db, place):
+    if place.alive:
+        db.set("jobs:item:a", b"x")
+    if place.leased:
+        db.set("jobs:lease:a", place.leased, px=60_000)
+    for key, times in ((KEYS.queue, place.queued), (KEYS.processing, place.processed)):
+        for _ in range(times):
+            db.lpush(key, "a", "other")
+
+
+def observe(db):
+    lists = [db.lrange(key, 0, -1).count(b"a") for key in (KEYS.queue, KEYS.processing)]
+    return Place(*lists, (db.get("jobs:lease:a") or b"").decode(), bool(db.exists("jobs:item:a")))
+
+
+CASES = {
+    # seen in processing, by a cleaner that holds nothing
+    "lost": (Place(processed=1), 1, "", (1, 0), Place(queued=1)),
+    "lost, twice there": (Place(processed=2), 2, "", (1, 0), Place(queued=1)),
+    "leased meanwhile": (Place(processed=1, leased="w"), 1, "", (0, 0), Place(processed=1, leased="w")),
+    "restored by another": (Place(queued=1), 1, "", (0, 0), Place(queued=1)),
+    "completed": (Place(processed=2, alive=False), 2, "", (0, 1), Place(alive=False)),
+    "completed and taken out": (Place(alive=False), 1, "", (0, 0), Place(alive=False)),
+    # seen in processing, by a cleaner that has held it
+    "held": (Place(processed=1, leased="c"), 1, "c", (1, 0), Place(queued=1)),
+    "held, leased meanwhile": (Place(processed=1, leased="w"), 1, "c", (0, 0), Place(processed=1, leased="w")),
+    "held too long": (Place(processed=1), 1, "c", (0, 0), Place(processed=1)),
+    "held, completed": (Place(processed=1, leased="c", alive=False), 1, "c", (0, 1), Place(alive=False)),
+    "held in the queue": (Place(queued=1, leased="c"), 0, "c", (0, 0), Place(queued=1)),
+    "held in neither": (Place(leased="c"), 0, "c", (1, 0), Place(queued=1)),
+    # seen in neither list
+    "orphan": (Place(), 0, "", (1, 0), Place(queued=1)),
+    "orphan, leased": (Place(leased="w"), 0, "", (0, 0), Place(leased="w")),
+    "orphan, queued meanwhile": (Place(queued=1), 0, "", (0, 0), Place(queued=1)),
+    "orphan, taken meanwhile": (Place(processed=1), 0, "c", (0, 0), Place(processed=1)),
+    "orphan, completed": (Place(alive=False), 0, "", (0, 0), Place(alive=False)),
+}
+
+
+@pytest.mark.parametrize("short", [20_000, 0], ids=["short lists", "long lists"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_restore(redis_client, monkeypatch, short, case):
+    before, copies, cleaner, answer, after = case
+    monkeypatch.setattr("delayq.workqueue.calls.SHORT", short)
+    plant(redis_client, before)
+    for told in (answer, (0, 0)):  # run again it finds nothing to do
+        assert perform(redis_client, one(restore(KEYS, {b"a": copies}, cleaner))) == told
+        assert observe(redis_client) == after
+
+
+def test_one_completed_item_does_not_keep_others_from_being_restored(redis_client):
+    plant(redis_client, Place(processed=1))
+    redis_client.lpush(KEYS.processing, "gone")
+    assert perform(redis_client, one(restore(KEYS, {b"gone": 1, b"a": 1}))) == (1, 1)
+    assert observe(redis_client) == Place(queued=1)
+
+
+def test_hold(redis_client):
+    redis_client.set("jobs:lease:a", "w")
+    for _ in range(2):  # run again it says the same
+        assert perform(redis_client, one(hold(KEYS, [b"a", b"b"], "c", 1000))) == [False, True]
+    assert redis_client.get("jobs:lease:a") == b"w"
+    assert redis_client.get("jobs:lease:b") == b"c"
+    assert 0 < redis_client.pttl("jobs:lease:b") <= 1000
