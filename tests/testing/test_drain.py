@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from freezegun import freeze_time
 
-from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, Discard, NoCallbackError, Reject, Retry
-from delayq.testing import crash, drain
+from delayq import (
+    AsyncDelayQueue,
+    ConfigurationError,
+    DelayQueue,
+    Discard,
+    NoCallbackError,
+    Reject,
+    Retry,
+    UnavailableError,
+)
+from delayq.testing import crash, drain, unreachable
 
 DAY = timedelta(days=1)
 NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)
@@ -237,6 +247,16 @@ def test_it_needs_a_queue(clock):
         drain(5)
 
 
+def test_redis_goes_away_while_it_is_drained(clock, delayq_queue):
+    with ExitStack() as outage:
+        delayq_queue.callback(lambda message: outage.enter_context(unreachable(delayq_queue)))
+        delayq_queue.send_delay_msg("x")
+        with pytest.raises(UnavailableError):
+            drain(delayq_queue)
+    delayq_queue.callback(lambda message: None)
+    assert [(one.payload, one.attempt) for one in drain(delayq_queue)] == [("x", 2)]  # the answer did not get through
+
+
 def test_two_queues_go_by_one_clock(clock, delayq_queues):
     mails, bills = delayq_queues("mails"), delayq_queues("bills")
     bills.callback(lambda message: mails.send_delay_msg(f"mail of {message.payload}", "1d") and None)
@@ -295,6 +315,14 @@ def test_freezegun_alone_is_enough_for_the_embedded_redis(delayq_queue, delayq_u
                 drain(delayq_queue)
 
 
+def test_a_clock_of_freezegun_that_goes_on_is_no_hindrance(delayq_clock, delayq_queue):
+    with freeze_time(NEW_YEAR, tick=True, ignore=["_pytest.timing"]):
+        delayq_queue.callback(lambda message: None)
+        delayq_queue.send_delay_msg("x", "1d")
+        (delivered,) = drain(delayq_queue, until="2d")
+        assert DAY <= delivered.at - NEW_YEAR < DAY + timedelta(minutes=1)
+
+
 def test_coroutines_are_drained_where_they_are_awaited(clock, delayq_async_queues):
     async def scenario():
         async with delayq_async_queues(nack_delay="1m") as queue:
@@ -318,6 +346,20 @@ def test_coroutines_are_drained_where_they_are_awaited(clock, delayq_async_queue
         ("fail", "acked", timedelta(minutes=1)),
         ("later", "acked", DAY),
     ]
+
+
+def test_a_callback_that_is_cancelled_by_itself_has_failed(clock, delayq_async_queues):
+    async def scenario():
+        async with delayq_async_queues() as queue:
+
+            @queue.callback
+            async def give_up(message):
+                raise asyncio.CancelledError
+
+            await queue.send_delay_msg("x", retries=1)
+            return await drain(queue)
+
+    assert [one.outcome for one in asyncio.run(scenario())] == ["nacked", "dead"]
 
 
 def test_a_drain_that_is_cancelled_ends(clock, delayq_async_queues):
