@@ -118,7 +118,7 @@ class Operations:
             kept, now = yield from self._read()
             by = rules or kept.rules or self._rules
             changes = make(kept, now)
-            if not (changes or forget or kept.doubtful) and kept.revision and kept.rules == by:
+            if not (changes or forget or kept.doubtful) and kept.rules and kept.rules.texts == by.texts:
                 return changes
             revision = kept.revision
             if changes:
@@ -173,16 +173,8 @@ def told(name: str, kept: Kept) -> CalendarInfo | None:
     """Return what is kept of a calendar, None if nothing is."""
     if kept.rules is None:
         return None
-    rules = kept.rules
-    return CalendarInfo(
-        name,
-        moment(kept.at),
-        list(Plan(rules, kept.reminders)),
-        [offset.text for offset in rules.offsets],
-        rules.quiet.text if rules.quiet else "",
-        rules.tz.key if rules.tz else "",
-        not kept.doubtful,
-    )
+    reminders = list(Plan(kept.rules, kept.reminders))
+    return CalendarInfo(name, moment(kept.at), reminders, *kept.rules.texts, finished=not kept.doubtful)
 
 
 def _events(events: Events) -> list[Event]:

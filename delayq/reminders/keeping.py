@@ -85,15 +85,7 @@ def pack(rules: Rules, reminders: Iterable[Reminder], *, at: int, doubtful: Iter
         if row is None:
             row = rows[event.uid, event.recurrence] = _row(reminder)
         row.reminders.append((reminder.offset, reminder.due))
-    packed = _Packed(
-        VERSION,
-        at,
-        [offset.text for offset in rules.offsets],
-        rules.quiet.text if rules.quiet else "",
-        rules.tz.key if rules.tz else "",
-        [*rows.values()],
-        [*doubtful],
-    )
+    packed = _Packed(VERSION, at, *rules.texts, [*rows.values()], [*doubtful])
     return zlib.compress(_encode(packed), 1)
 
 

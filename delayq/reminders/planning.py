@@ -47,7 +47,15 @@ class Rules:
         if len(check_name(calendar, "calendar")) > _LONGEST_NAME:
             raise ConfigurationError(f"calendar must be at most {_LONGEST_NAME} characters, not {shown(calendar)}")
         zone = check_zone(tz) if isinstance(tz, str) else tz
+        if zone is not None and not (isinstance(zone, ZoneInfo) and zone.key):
+            raise ConfigurationError(f"tz must be a zone with a name, such as 'Europe/Berlin', not {shown(tz)}")
         return cls(calendar, offsets_of(before), QuietHours.of(quiet), zone)
+
+    @property
+    def texts(self) -> tuple[list[str], str, str]:
+        """The offsets, the quiet hours and the zone as texts; '' for what there is not."""
+        offsets = [offset.text for offset in self.offsets]
+        return offsets, self.quiet.text if self.quiet else "", self.tz.key if self.tz else ""
 
 
 @dataclass(frozen=True, slots=True)

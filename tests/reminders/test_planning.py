@@ -135,6 +135,7 @@ def test_what_is_no_event_is_refused(event, message):
         ({"tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
         ({"tz": "Europe"}, "there is no time zone"),
         ({"tz": "../etc/passwd"}, "there is no time zone"),
+        ({"tz": UTC}, "tz must be a zone with a name"),
         ({"quiet": "night"}, "quiet hours"),
         ({"before": "soon"}, "an offset"),
     ],
