@@ -28,6 +28,7 @@ from measure import (
     migrating,
     pages,
     report,
+    scheduling,
     sending,
     starting,
     steering,
@@ -37,7 +38,20 @@ from measure.options import QUICK, read_options
 from measure.stand import Stand, throwaway_server
 from rich.console import Console
 
-ROOMS = (sending, consuming, commands, steering, event_log, lateness, backlog, starting, memory, migrating, depth)
+ROOMS = (
+    sending,
+    consuming,
+    commands,
+    steering,
+    event_log,
+    lateness,
+    scheduling,
+    backlog,
+    starting,
+    memory,
+    migrating,
+    depth,
+)
 WIDTH = 140
 """Columns of the table where it goes to a file."""
 
