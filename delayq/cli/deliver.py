@@ -128,7 +128,7 @@ def adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
     match options["deliver"]:
         case "webhook":
             _silence("httpx", "httpcore")
-            secret, headers = _content(options["webhook_secret_file"]), _headers(options["webhook_header"])
+            secret, headers = _secret(options["webhook_secret_file"]), _headers(options["webhook_header"])
             return Webhook(options["webhook_url"], secret=secret, headers=headers, **timing)
         case "smtp":
             body = options["smtp_body_file"]
@@ -140,8 +140,8 @@ def adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
                 subject=options["smtp_subject"],
                 tls=options["smtp_tls"] or "starttls",
                 user=options["smtp_user"],
-                password=_content(options["smtp_password_file"]),
-                **({"body": body.read_text("utf-8")} if body else {}),
+                password=_secret(options["smtp_password_file"]),
+                **({"body": _text(body)} if body else {}),
                 **timing,
             )
         case "command":
@@ -172,9 +172,19 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _content(file: Path | None) -> str | None:
-    """Return what a file with a secret holds."""
-    return file.read_text("utf-8").strip() if file else None
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{str(file)!r} cannot be read as text") from error
+
+
+def _secret(file: Path | None) -> str | None:
+    """Return the secret that a file holds; without a file, None."""
+    secret = _text(file).strip() if file else None
+    if secret == "":
+        raise click.UsageError(f"there is no secret in {str(file)!r}")
+    return secret
 
 
 def _headers(lines: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayq.cli.deliver import check, deliver_options, hand_down
+from delayq.cli.deliver import adapter, check, deliver_options, hand_down, open_queue
 from delayq.cli.logs import LEVELS, configure_logging
 from delayq.cli.options import DURATION
 from delayq.cli.session import Session
@@ -111,8 +111,6 @@ def _delivering(
     session: Session, options: dict[str, Any], words: tuple[str, ...]
 ) -> tuple[AnyQueue, Callable[[], None]]:
     """Return a queue whose messages are delivered as the options say, and what closes the adapter."""
-    from delayq.cli.deliver import adapter, open_queue
-
     deliver = adapter(options, words)
     queue = open_queue(session, options)
     queue.callback(deliver)

@@ -227,6 +227,11 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
             "'none' does not exist",
         ),
         ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "file"], "secret must be"),
+        (
+            [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "empty"],
+            "no secret in 'empty'",
+        ),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-body-file", "binary"], "'binary' cannot be read as text"),
         ([*SERVE[1:], "smtp"], "--deliver smtp needs --smtp-host"),
         ([*SERVE[1:], "smtp", *MAIL[:4]], "--deliver smtp needs --smtp-to"),
         ([*SERVE[1:], "smtp", *MAIL, "--smtp-user", "bot"], "a user needs a password"),
@@ -242,6 +247,8 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
 )
 def test_what_does_not_go_together_is_told_in_one_line(cli, arguments, said):
     Path("file").write_text("no base64")
+    Path("empty").write_text("\n")
+    Path("binary").write_bytes(b"\xff")
     ended = cli("worker", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.line
