@@ -21,7 +21,7 @@ log = logging.getLogger("delayq.schedules")
 
 AHEAD = 100
 """Milliseconds by which an occurrence is fired ahead: its message is in its place when it is due."""
-AT_ONCE = 250
+AT_ONCE = 200
 """Schedules read at a time: to find their next occurrences takes some milliseconds."""
 ROOM = 1 << 20
 """Bytes of definitions and payloads that are read at a time."""
