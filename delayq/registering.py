@@ -11,7 +11,7 @@ from delayq.clock import Duration
 from delayq.codec import Codec
 from delayq.config import Settings, whole
 from delayq.errors import ConfigurationError, NoCallbackError, shown
-from delayq.schedule import HEADER, Schedule, ScheduleOptions, pack
+from delayq.schedule import HEADER, ScheduleOptions, make_schedule, pack
 from delayq.script import MOST_IDS
 from delayq.workbench import Callback
 
@@ -70,7 +70,7 @@ class Registers:
         `callback`, for the messages of this schedule alone. Its name is that of the function, unless one is given. The
         schedule is put into Redis when consuming starts, or by `queue.schedules.apply()`.
         """
-        return self._schedule(name, lambda named: Schedule(named, cron=expression, tz=tz, **options))
+        return self._schedule(name, {**options, "cron": expression, "tz": tz})
 
     def every(
         self, interval: Duration, *, name: str | None = None, **options: Unpack[ScheduleOptions]
@@ -80,13 +80,13 @@ class Registers:
         They are counted from `start`, by default from 1970, so that all processes agree: every 15 minutes is at the
         quarters of an hour in UTC.
         """
-        return self._schedule(name, lambda named: Schedule(named, every=interval, **options))
+        return self._schedule(name, {**options, "every": interval})
 
-    def _schedule(self, name: str | None, make: Callable[[str], Schedule]) -> Callable[[F], F]:
+    def _schedule(self, name: str | None, options: Mapping[str, Any]) -> Callable[[F], F]:
         def register(function: F) -> F:
             self._checked_function(function, "the function of a schedule")
             named = getattr(function, "__name__", "") if name is None else name
-            spec = pack(make(named), self.settings, self._codec.encode, declared=True)
+            spec = pack(make_schedule(named, options), self.settings, self._codec.encode, declared=True)
             if named in self._declared:
                 raise ConfigurationError(f"schedule {named} is declared already: give one of them another name")
             self._functions = {**self._functions, named: function}

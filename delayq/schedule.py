@@ -5,6 +5,7 @@ It is stored as a line of JSON, with the payload behind it as the codec has enco
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -118,6 +119,18 @@ class Opened(NamedTuple):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Definition).decode
+
+
+def make_schedule(name: str, options: Mapping[str, Any]) -> Schedule:
+    """Return a schedule with these options; `ConfigurationError` for an unknown one."""
+    known = TimedOptions.__annotations__
+    for option in options:
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            raise ConfigurationError(
+                f"unknown option {shown(option)}{f', did you mean {close[0]!r}?' if close else ''}"
+            )
+    return Schedule(name, **options)
 
 
 def check_schedule(name: str) -> str:

@@ -19,7 +19,7 @@ from delayq.ids import new_id
 from delayq.operation import Operation
 from delayq.producer import Producer, Sent
 from delayq.registering import Registers
-from delayq.schedule import Schedule, TimedOptions, check_schedule, message_headers, pack, unpack
+from delayq.schedule import Schedule, TimedOptions, check_schedule, make_schedule, message_headers, pack, unpack
 from delayq.schedule_info import Applied, ScheduleInfo, describe
 from delayq.scheduling import ScheduleOutcome, alter, pausing, put, read_all, read_one, remove, resuming
 from delayq.standing import Standing
@@ -136,7 +136,7 @@ class Schedules(_Schedules):
         One of this name that is the same already stays as it is. Another is replaced by this, keeps what it has fired
         and whether it is paused, and fires no occurrence twice; one that is due and not yet fired stays due. Atomic.
         """
-        return self._perform(self._add(Schedule(name, **options)), writes=True)
+        return self._perform(self._add(make_schedule(name, options)), writes=True)
 
     def add_many(self, schedules: Iterable[Schedule]) -> dict[str, ScheduleOutcome]:
         """Add many schedules in few round trips, each as by `add`; all are checked before the first is stored."""
@@ -199,7 +199,7 @@ class AsyncSchedules(_Schedules):
 
     @twin(Schedules.add)
     async def add(self, name: str, **options: Unpack[TimedOptions]) -> ScheduleOutcome:
-        return await self._perform(self._add(Schedule(name, **options)), writes=True)
+        return await self._perform(self._add(make_schedule(name, options)), writes=True)
 
     @twin(Schedules.add_many)
     async def add_many(self, schedules: Iterable[Schedule]) -> dict[str, ScheduleOutcome]:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -261,6 +262,12 @@ def test_a_schedule_that_cannot_be_is_refused_with_its_name(timed, options, told
         timed.schedules.add("sweep", **options)
     assert told in str(caught.value)
     assert timed.schedules.list() == []
+
+
+def test_an_unknown_option_is_refused_with_what_may_have_been_meant(queue):
+    for add in (lambda **options: queue.schedules.add("s", **options), partial(queue.cron, "@daily")):
+        with pytest.raises(ConfigurationError, match="unknown option 'retires', did you mean 'retries'"):
+            add(retires=3)(print)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a" * 101, "a:b", "a@b", "é", None, 5])
