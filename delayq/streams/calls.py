@@ -39,6 +39,8 @@ OWN_ID = "unique"
 """In place of a due time, which a stream has not: the id is the sender's own, and so among those that are unique."""
 RELAY_ROOM = 1 << 20
 """Payload bytes after which a relay moves no more in one call."""
+EMBEDDED_WAIT = 0.05
+"""Seconds after which a wait looks again where nothing can wake it: in the embedded server."""
 
 T = TypeVar("T")
 _COUNT = 1 << 32
@@ -73,6 +75,8 @@ class StreamCalls:
     group: str
     settings: Settings
     holder: Callable[[], str]
+    embedded: bool = False
+    """Whether the server is the embedded one, whose XREADGROUP does not block."""
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
     def send(
@@ -112,6 +116,8 @@ class StreamCalls:
         It reads in the name of a consumer of its own, of which the next claim takes it over: of a claim a lost answer
         loses nothing, of a blocking read it would keep a message back until its lease is over.
         """
+        if self.embedded:
+            return Command(("BLPOP", self.keys.meta + ".none", f"{min(timeout, EMBEDDED_WAIT):.3f}"), bool)
         block = max(1, int(timeout * 1000))
         reader = ("GROUP", self.group, _waiter(self.holder()), "COUNT", 1, "BLOCK", block)
         return Command(("XREADGROUP", *reader, "STREAMS", self.keys.stream, ">"), bool)

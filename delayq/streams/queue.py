@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from delayq.calls import Calls
-from delayq.config import QueueOptions
+from delayq.config import QueueOptions, find_url
 from delayq.consumer import AsyncConsumer, Consumer
 from delayq.errors import ConfigurationError
 from delayq.face import AsyncFace, BlockingFace, Face
@@ -45,8 +45,9 @@ class _StreamFace(Face[T]):
         return check_stream(name)
 
     def _make_calls(self) -> Calls:
+        embedded = "redis" not in self._options and find_url(self._options).startswith("memory://")
         keys, made = StreamKeys.of(self.name), self.settings
-        self._calls = StreamCalls(keys, self.group, made, lambda: self._executor.client_name)
+        self._calls = StreamCalls(keys, self.group, made, lambda: self._executor.client_name, embedded)
         return cast("Calls", self._calls)  # flows, leases and messages ask for nothing that it lacks
 
     def _opening(self) -> list[Any]:

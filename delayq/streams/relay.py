@@ -46,13 +46,15 @@ class _Relay:
             raise ConfigurationError(f"{text}: give the stream a name with {{{queue.name}}} in it")
 
     def stop(self) -> None:
-        """Ask for an end and return at once; `run` returns within about a second. For any thread, or a signal."""
+        """Ask for an end and return at once; `run` returns within about a second. For any thread, or a signal.
+
+        A relay that was stopped stays so.
+        """
         self.stopped = True
 
     def _moves(self, *, burst: bool) -> Operation[int]:
         """Move what is due until stopped; in a burst, until nothing is due."""
         moved, late, trouble = 0, True, ""
-        self.stopped = False
         while not self.stopped:
             try:
                 now_moved, late, ahead = yield from self._move(late=late)
@@ -117,6 +119,10 @@ class Relay(_Relay):
         """Relay from `queue` to `stream`; in a Redis Cluster they must share a hash tag."""
         super().__init__(queue, stream)
 
+    def open(self) -> None:
+        """Connect and check the server, as the queue's `open` does; `run` does it by itself."""
+        self._queue.open()
+
     def run(self, *, burst: bool = False) -> int:
         """Move messages as they become due until `stop` is called; with `burst`, until nothing is due any more.
 
@@ -131,6 +137,10 @@ class AsyncRelay(_Relay):
     def __init__(self, queue: AsyncDelayQueue[Any], stream: str | AsyncStreamQueue[Any]) -> None:
         """Relay from `queue` to `stream`; in a Redis Cluster they must share a hash tag."""
         super().__init__(queue, stream)
+
+    @twin(Relay.open)
+    async def open(self) -> None:
+        await self._queue.open()
 
     @twin(Relay.run)
     async def run(self, *, burst: bool = False) -> int:

@@ -23,12 +23,13 @@ local function deliver(entry, delivery, body)
 end
 
 local function answer()
-  local more = wanted > 0 and (cursor ~= '0-0' or #entries == wanted and undelivered(stream, group))
+  local more = wanted > 0 and (cursor ~= '0-0' or #entries == wanted and undelivered(stream, find_group(stream, group)))
   return {now, now + lease - idle, more and 1 or 0, entries, deliveries, bodies}
 end
 
 local past = answered(replies, slot, sequence)
 if past then
+  if not find_group(stream, group) then return {now, now, 0, {}, {}, {}} end
   begin(replies, '') -- forgets nothing, for no slot has this name: renewing could not begin when Redis is full
   for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
     local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
@@ -41,10 +42,9 @@ redis.call('XLEN', dead)
 redis.call('SCARD', ids)
 for _, hash in ipairs({errors, meta}) do redis.call('HLEN', hash) end
 local delayed = redis.call('HLEN', delays) > 0
-local known = redis.pcall('XPENDING', stream, group)
-if known.err and not string.find(known.err, 'NOGROUP') then return known end
+local known = find_group(stream, group)
 begin(replies, slot)
-if known.err then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
+if not known then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
 
 -- Takes over an entry, of which a deleted one is left in the list only.
 local function recover(entry)
@@ -93,7 +93,8 @@ end
 if cursor ~= from then redis.call('HSET', meta, place, cursor) end
 if #entries < wanted then
   local fresh = redis.call('XREADGROUP', 'GROUP', group, holder, 'COUNT', wanted - #entries, 'STREAMS', stream, '>')
-  for _, one in ipairs(fresh and fresh[1][2] or {}) do
+  fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- embedded, there is no list around it
+  for _, one in ipairs(fresh[2] or {}) do
     hold(one[1], 1, one[2])
     if idle ~= '0' then give(stream, group, holder, one[1], idle, 1) end
   end

@@ -7,8 +7,8 @@
 -- Uses: pel
 local stream, dead = unpack(KEYS)
 local length, held, free = redis.call('XLEN', stream), 0, 0
-local known = redis.pcall('XPENDING', stream, ARGV[1])
-if not known.err then
+if find_group(stream, ARGV[1]) then
+  local known = redis.call('XPENDING', stream, ARGV[1])
   held = known[1]
   for _, one in ipairs(known[4] or {}) do
     if one[1] == nobody then free = tonumber(one[2]) end

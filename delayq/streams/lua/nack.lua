@@ -15,10 +15,11 @@ for _, key in ipairs({stream, dead}) do redis.call('XLEN', key) end
 for _, hash in ipairs({errors, delays}) do redis.call('HLEN', hash) end
 redis.call('SCARD', ids)
 local answers = {}
+local known = find_group(stream, group)
 begin(replies, slot)
 for i = 8, #ARGV, 4 do
   local entry, delivery, delay, error = unpack(ARGV, i, i + 3)
-  local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
+  local body = known and holds(stream, group, holder, entry, delivery) and read(stream, entry)
   if not body then
     answers[#answers + 1] = '0'
   elseif tonumber(delivery) > budget(body, retries) then

@@ -14,8 +14,8 @@ local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
 local old = redis.call('XRANGE', dead, '-', string.format('%.0f', math.max(now - dead_ttl, 0)), 'COUNT', limit)
 begin(replies, slot)
 for _, one in ipairs(old) do redis.call('XDEL', dead, one[1]) end
-local consumers = redis.pcall('XINFO', 'CONSUMERS', stream, group)
-for _, one in ipairs(consumers.err and {} or consumers) do
+local known = find_group(stream, group)
+for _, one in ipairs(known and redis.call('XINFO', 'CONSUMERS', stream, group) or {}) do
   local name = field(one, 'name')
   if field(one, 'pending') == 0 and field(one, 'idle') > tonumber(slot_ttl) and name ~= nobody then
     redis.call('XGROUP', 'DELCONSUMER', stream, group, name)

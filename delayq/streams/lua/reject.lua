@@ -14,10 +14,11 @@ for _, key in ipairs({stream, dead}) do redis.call('XLEN', key) end
 for _, hash in ipairs({errors, delays}) do redis.call('HLEN', hash) end
 redis.call('SCARD', ids)
 local answers = {}
+local known = find_group(stream, group)
 begin(replies, slot)
 for i = 6, #ARGV, 4 do
   local entry, delivery, reason, error = unpack(ARGV, i, i + 3)
-  local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
+  local body = known and holds(stream, group, holder, entry, delivery) and read(stream, entry)
   answers[#answers + 1] = body and '1' or '0'
   if body then bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, reason, error) end
 end

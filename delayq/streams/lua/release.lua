@@ -11,9 +11,10 @@ if past then return past end
 
 local now, answers = math.floor(clock('') / 1000), {}
 redis.call('XLEN', stream)
+local known = find_group(stream, group)
 begin(replies, slot)
 for i = 6, #ARGV, 2 do
-  local held = holds(stream, group, holder, ARGV[i], ARGV[i + 1])
+  local held = known and holds(stream, group, holder, ARGV[i], ARGV[i + 1])
   answers[#answers + 1] = held and '1' or '0'
   if held then give(stream, group, nobody, ARGV[i], lease, ARGV[i + 1] - 1) end
 end

@@ -2,10 +2,24 @@
 -- a number of deliveries. One that waits to be delivered again is owned by nobody, which is a consumer called retry.
 local nobody = 'retry'
 
+local function field(fields, name)
+  for n = 1, #fields, 2 do
+    if fields[n] == name then return fields[n + 1] end
+  end
+end
+
+-- Returns what the server knows of a group, names and values in turn; nil if there is no such group.
+local function find_group(stream, group)
+  if redis.call('EXISTS', stream) == 0 then return nil end
+  for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    if field(one, 'name') == group then return one end
+  end
+end
+
 -- Returns whether a consumer holds an entry under this delivery: the fence before everything but an ack.
 local function holds(stream, group, holder, entry, delivery)
-  local found = redis.pcall('XPENDING', stream, group, entry, entry, 1, holder)
-  return not found.err and found[1] and found[1][4] == tonumber(delivery)
+  local found = redis.call('XPENDING', stream, group, entry, entry, 1, holder)[1]
+  return found and found[4] == tonumber(delivery)
 end
 
 -- Gives an entry to a consumer as if it had been idle for so long, under this number of deliveries.
@@ -19,19 +33,9 @@ local function read(stream, entry)
   return found and found[2]
 end
 
-local function field(fields, name)
-  for n = 1, #fields, 2 do
-    if fields[n] == name then return fields[n + 1] end
-  end
-end
-
--- Returns whether the group has entries of the stream still before it.
-local function undelivered(stream, group)
-  for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local last = field(one, 'last-delivered-id')
-    if field(one, 'name') == group then return #redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1) > 0 end
-  end
-  return true
+-- Returns whether there are entries of the stream that the group has still before it.
+local function undelivered(stream, known)
+  return #redis.call('XRANGE', stream, '(' .. field(known, 'last-delivered-id'), '+', 'COUNT', 1) > 0
 end
 
 -- Returns how often a message may be delivered again; one that others have added may not say so.

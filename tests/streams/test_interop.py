@@ -1,0 +1,179 @@
+"""Consumers and producers in other languages share the stream: here played by the plain commands that they send."""
+
+import json
+
+import pytest
+import redis
+
+from delayq import SendStatus
+from delayq.streams import StreamQueue
+
+
+@pytest.fixture
+def queue(redis_url):
+    with StreamQueue("tasks", url=redis_url, lease="200ms") as queue:
+        yield queue
+
+
+def read(server, consumer="go-1", count=10):
+    """Read as a consumer of the group does."""
+    found = server.xreadgroup("workers", consumer, {"tasks": ">"}, count=count)
+    return found[0][1] if found else []
+
+
+def test_an_entry_says_in_its_fields_what_a_message_is(queue, server):
+    queue.send({"a": 1}, 2, id="one", headers={"trace": "7"})
+    ((_, fields),) = server.xrange("tasks")
+    assert json.loads(fields.pop("payload")) == {"a": 1}
+    assert json.loads(fields.pop("headers")) == {"trace": "7"}
+    assert fields == {"id": "one", "retries": "2", "unique": "1"}
+
+
+def test_what_others_add_is_delivered(queue, server):
+    entry = server.xadd("tasks", {"id": "theirs", "payload": '{"from": "go"}'})
+    with queue.lease() as message:
+        assert (message.id, message.payload, message.retries_left, message.headers) == ("theirs", {"from": "go"}, 3, {})
+        assert message.due.timestamp() == pytest.approx(int(entry.partition("-")[0]) / 1000)
+    assert server.xlen("tasks") == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"id": "only"}, {"x": "y"}, {"id": "a", "payload": "[1", "retries": "1e9"}, {"payload": "{", "due": "-"}]
+)
+def test_what_others_add_in_another_shape_dies_with_all_its_fields(queue, server, fields):
+    server.xadd("tasks", fields)
+    queue.callback(lambda _: None)
+    queue.run(burst=True)
+    ((_, dead),) = server.xrange("{tasks}.dead")
+    assert dead.items() >= fields.items()
+    assert dead["reason"].startswith("undecodable")
+    (shown,) = queue.dead.list().messages
+    assert queue.dead.redrive(shown.entry).redriven == 1
+    assert server.xrange("tasks")[0][1] == fields
+
+
+def test_a_group_of_others_is_left_as_it_is(queue, server):
+    server.xadd("tasks", {"payload": '"old"'})
+    server.xgroup_create("tasks", "workers", "$")
+    queue.send("new")
+    with queue.lease(n=10) as messages:
+        assert [message.payload for message in messages] == ["new"]
+
+
+def test_what_they_read_is_theirs_and_what_they_settle_is_done(queue, server):
+    queue.send_many(["a", "b", "c"])
+    with queue.lease():
+        pass
+    ((entry, fields),) = read(server, count=1)
+    assert fields["payload"] == '"b"'
+    with queue.lease(n=10) as messages:
+        assert [message.payload for message in messages] == ["c"]
+    assert server.xack("tasks", "workers", entry) == 1
+    assert server.xdel("tasks", entry) == 1
+    assert queue.counts().living == 0
+
+
+def test_what_they_leave_is_taken_over_and_counted(queue, server):
+    queue.send("x")
+    queue.lease().messages[0].release()
+    server.xautoclaim("tasks", "workers", "go-1", 0)
+    assert server.xpending_range("tasks", "workers", "-", "+", 1)[0]["times_delivered"] == 1
+    with queue.lease(block=5) as message:
+        assert (message.payload, message.attempt) == ("x", 2)
+
+
+def test_what_we_leave_they_take_over_with_the_count(queue, server):
+    queue.send("x")
+    (ours,) = queue.lease()
+    wait = 0
+    while not wait:
+        wait = len(server.xautoclaim("tasks", "workers", "go-1", 200)[1])
+    (held,) = server.xpending_range("tasks", "workers", "-", "+", 1)
+    assert (held["consumer"], held["times_delivered"]) == ("go-1", 2)
+    assert not ours.nack()
+    assert not ours.extend()
+
+
+def test_a_heartbeat_of_theirs_keeps_a_message_from_us(queue, server):
+    queue.send("x")
+    assert len(queue.lease()) == 1
+    queue.lease(block=0)
+    entry = server.xrange("tasks")[0][0]
+    server.xclaim("tasks", "workers", "go-1", 0, [entry], justid=True)
+    for _ in range(4):
+        assert len(queue.lease(block=0.1)) == 0
+        server.xclaim("tasks", "workers", "go-1", 0, [entry], justid=True)
+    assert server.xack("tasks", "workers", entry) == 1
+
+
+def test_they_free_an_id_as_we_do(queue, server):
+    queue.send("x", id="one")
+    queue.lease().messages[0].release()
+    entry = server.xrange("tasks")[0][0]
+    with server.pipeline() as pipe:
+        pipe.xack("tasks", "workers", entry).xdel("tasks", entry).srem("{tasks}.ids", "one")
+        assert pipe.execute() == [1, 1, 1]
+    assert queue.send("y", id="one").status is SendStatus.NEW
+
+
+def test_an_entry_that_others_delete_without_settling_it_is_forgotten(queue, server):
+    queue.send_many(["a", "b"])
+    (first,) = queue.lease()
+    server.xdel("tasks", server.xrange("tasks", count=1)[0][0])
+    with queue.lease(block=0.6) as message:
+        assert message.payload == "b"
+    assert len(queue.lease(block=0.5)) == 0
+    assert server.xpending("tasks", "workers")["pending"] == 0
+    assert not first.ack()
+
+
+def test_a_stream_of_another_type_is_an_error_that_changes_nothing(queue, server):
+    from delayq import ServerError
+
+    server.set("tasks", "text")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.send("x", id="one")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        queue.lease()
+    assert not server.exists("{tasks}.ids")
+
+
+# Two mistakes of the published implementation
+
+
+def test_an_ack_takes_the_entry_out_of_the_groups_list_and_out_of_the_stream(queue, server):
+    queue.send_many(["a", "b"])
+    with queue.lease(n=2) as messages:
+        assert server.xpending("tasks", "workers")["pending"] == 2
+        assert [message.ack() for message in messages] == [True, True]
+        assert server.xpending("tasks", "workers")["pending"] == 0
+        assert server.xlen("tasks") == 0
+
+
+def test_every_queue_of_a_process_is_recovered_and_not_only_the_first(redis_url):
+    queues = [StreamQueue(name, url=redis_url, lease="100ms") for name in ("first", "second", "third")]
+    for queue in queues:
+        queue.send(queue.name)
+        assert len(queue.lease()) == 1
+    try:
+        for queue in queues:
+            with queue.lease(block=5) as message:
+                assert (message.payload, message.attempt) == (queue.name, 2)
+    finally:
+        for queue in queues:
+            queue.close()
+
+
+def test_what_is_abandoned_is_found_behind_any_number_of_messages_in_work(queue, server):
+    # More than one call looks at, all of them renewed but for the last.
+    queue.send_many(range(3000))
+    while read(server, count=1000):
+        pass
+    entries = [entry for entry, _ in server.xrange("tasks")]
+    for _ in range(20):
+        server.execute_command("XCLAIM", "tasks", "workers", "go-1", 0, *entries[:-1], "IDLE", 0, "JUSTID")
+        with queue.lease(block=0.1) as message:
+            if message is not None:
+                break
+    assert message is not None
+    assert (message.payload, message.attempt) == (2999, 2)

@@ -1,0 +1,382 @@
+"""What a stream queue promises, through its faces."""
+
+import threading
+
+import pytest
+
+from delayq import ConfigurationError, Counts, NewMessage, NoCallbackError, QueueFullError, Reject, Retry, SendStatus
+from tests.streams.conftest import everywhere
+from tests.support.waiting import wait_until
+
+NOTHING = Counts(0, 0, 0, 0, 0, 0, 0)
+
+
+def counts(queue):
+    """What is in the stream, with a consumer, with none, and dead."""
+    found = queue.counts()
+    return (found.ready, found.active, found.backoff, found.dead)
+
+
+# Sending
+
+
+@everywhere
+def test_what_is_sent_is_delivered_at_once(queue):
+    sent = queue.send({"user": 42}, headers={"trace": "1"})
+    assert sent.new
+    with queue.lease() as message:
+        assert (message.id, message.payload, message.headers) == (sent.id, {"user": 42}, {"trace": "1"})
+        assert (message.attempt, message.retries_left) == (1, 3)
+        assert message.lateness >= 0
+    assert queue.counts() == NOTHING
+
+
+@everywhere
+def test_messages_come_in_the_order_they_were_sent(queue):
+    queue.send_many(["a", "b"])
+    queue.send("c")
+    with queue.lease(n=10) as messages:
+        assert [message.payload for message in messages] == ["a", "b", "c"]
+
+
+@everywhere
+def test_an_id_is_unique_while_its_message_lives(queue):
+    assert queue.send("first", id="one").status is SendStatus.NEW
+    assert queue.send("second", id="one").status is SendStatus.EXISTS
+    with queue.lease() as message:
+        assert queue.send("third", id="one").status is SendStatus.EXISTS
+        assert message.payload == "first"
+    assert queue.send("fourth", id="one").status is SendStatus.NEW
+
+
+def test_ids_are_unique_within_one_send(queue):
+    sent = queue.send_many([NewMessage("a", id="one"), NewMessage("b", id="one"), NewMessage("c", id="two")])
+    assert [one.status for one in sent] == ["new", "exists", "new"]
+    assert counts(queue) == (2, 0, 0, 0)
+
+
+def test_many_are_sent_in_slices(queue):
+    assert len(queue.send_many(range(1200)).new) == 1200
+    assert counts(queue) == (1200, 0, 0, 0)
+
+
+def test_a_full_stream_refuses_all_of_a_send(open_queue):
+    queue = open_queue(max_length=3)
+    queue.send_many([1, 2])
+    with pytest.raises(QueueFullError, match="holds 2 of at most 3"):
+        queue.send_many([3, 4])
+    assert queue.send(3).new
+
+
+@pytest.mark.parametrize("delayed", [{"delay": 5}, {"delay": "1h"}])
+def test_a_stream_has_no_delays(queue, delayed):
+    with pytest.raises(ConfigurationError, match="no delays: send it to a delay queue"):
+        queue.send_many([NewMessage("later", **delayed)])
+    assert queue.send_many([NewMessage("now", delay=0)]).new
+
+
+@pytest.mark.parametrize("option", ["prefix", "events", "events_max_len", "dedupe_window", "dedupe_max"])
+def test_what_a_stream_lacks_is_no_option(open_queue, option):
+    with pytest.raises(ConfigurationError, match=f"no option '{option}'"):
+        open_queue(**{option: 1})
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 201, "a{b", "}{", "{}", "ä", "a\n", 7])
+def test_a_name_that_is_none_is_refused(open_queue, name):
+    with pytest.raises(ConfigurationError, match="stream"):
+        open_queue(name)
+
+
+@pytest.mark.parametrize("group", ["", "a b", "x" * 129])
+def test_a_group_that_is_none_is_refused(open_queue, group):
+    with pytest.raises(ConfigurationError, match="group"):
+        open_queue(group=group)
+
+
+# Settling
+
+
+@everywhere
+def test_an_ack_is_won_once(queue):
+    queue.send("x")
+    lease = queue.lease()
+    (message,) = lease
+    assert message.ack()
+    assert not message.ack()
+    assert queue.counts() == NOTHING
+
+
+@everywhere
+def test_a_nack_takes_a_retry_and_keeps_the_error(open_queue):
+    queue = open_queue(lease="2s")
+    queue.send("x", 1)
+    (message,) = queue.lease()
+    assert message.nack(error="at first")
+    assert not message.nack()
+    assert counts(queue) == (0, 0, 1, 0)
+    (message,) = queue.lease(block=2)
+    assert (message.attempt, message.retries_left) == (2, 0)
+    assert message.nack()
+    assert counts(queue) == (0, 0, 0, 1)
+    (dead,) = queue.dead.list().messages
+    assert (dead.payload, dead.attempts, dead.reason, dead.error) == ("x", 2, "retries spent", "at first")
+
+
+def test_a_nack_delay_is_kept_to_be_it_longer_than_a_lease(open_queue):
+    queue = open_queue(lease="100ms", tick="50ms")
+    queue.send("x")
+    (message,) = queue.lease()
+    assert message.nack(delay=0.4)
+    (early,) = [len(queue.lease(block=0.25))]
+    assert early == 0
+    (again,) = queue.lease(block=5)
+    assert (again.payload, again.attempt) == ("x", 2)
+    assert again.ack()
+    assert queue.counts() == NOTHING
+
+
+@everywhere
+def test_a_rejected_message_is_dead_at_once(queue):
+    queue.send("x", 9)
+    (message,) = queue.lease()
+    assert message.reject("nobody of that name")
+    assert not message.reject("once more")
+    (dead,) = queue.dead.list().messages
+    assert (dead.reason, dead.attempts, dead.error) == ("nobody of that name", 1, "")
+
+
+@everywhere
+def test_a_released_message_was_never_delivered(queue):
+    queue.send("x")
+    (message,) = queue.lease()
+    assert message.release()
+    assert not message.release()
+    (again,) = queue.lease()
+    assert again.attempt == 1
+
+
+@everywhere
+def test_a_message_is_taken_over_when_its_lease_is_over(open_queue):
+    ours, theirs = open_queue(lease="100ms"), open_queue(lease="100ms")
+    ours.send("x")
+    (message,) = ours.lease()
+    (taken,) = theirs.lease(block=5)
+    assert (taken.payload, taken.attempt, taken.retries_left) == ("x", 2, 2)
+    assert not message.extend()
+    assert not message.nack()
+    assert not message.reject("late")
+    assert not message.release()
+    assert message.ack(), "the first to complete it wins, late or not"
+    assert not taken.ack()
+    assert ours.counts() == NOTHING
+
+
+def test_what_its_holders_lose_again_and_again_dies(open_queue):
+    queue = open_queue(lease="100ms")
+    queue.send("x", 1)
+    assert len(queue.lease(block=5)) == 1
+    assert len(queue.lease(block=5)) == 1
+    wait_until(lambda: len(queue.lease()) == 0 and counts(queue) == (0, 0, 0, 1))
+    (dead,) = queue.dead.list().messages
+    assert (dead.attempts, dead.reason) == (2, "retries spent")
+
+
+def test_a_message_is_held_as_long_as_its_lease_is_extended(open_queue):
+    ours, theirs = open_queue(lease="300ms"), open_queue(lease="300ms")
+    ours.send("x")
+    (message,) = ours.lease()
+    for _ in range(6):
+        assert len(theirs.lease(block=0.1)) == 0
+        assert message.extend()
+    assert message.attempt == 1
+    assert message.ack()
+
+
+def test_a_lease_may_be_shorter_than_the_queues_and_no_longer(open_queue):
+    queue = open_queue(lease="10s")
+    queue.send("x")
+    assert len(queue.lease("200ms")) == 1
+    (message,) = queue.lease(block=5)
+    assert message.attempt == 2
+    for beyond in (lambda: queue.lease("11s"), lambda: message.extend("11s")):
+        with pytest.raises(ConfigurationError, match="at most as long as the queue's, 10 s"):
+            beyond()
+
+
+def test_several_groups_names_are_kept_apart(open_queue):
+    queue = open_queue("tasks.{eu}", group="readers")
+    assert queue.send("x", id="one").new
+    with queue.lease() as message:
+        assert message.payload == "x"
+    assert queue.counts() == NOTHING
+
+
+# The dead letter
+
+
+@everywhere
+def test_what_is_dead_is_redriven_as_it_was_sent(queue):
+    queue.send({"a": 1}, 0, id="one", headers={"h": "v"})
+    (message,) = queue.lease()
+    message.reject("no")
+    (dead,) = queue.dead.list().messages
+    assert dead.headers == {"h": "v"}
+    assert queue.dead.redrive(dead.entry).redriven == 1
+    assert queue.dead.redrive(dead.entry).redriven == 0
+    assert queue.send("other", id="one").status is SendStatus.EXISTS
+    (again,) = queue.lease()
+    assert (again.id, again.payload, again.headers, again.attempt) == ("one", {"a": 1}, {"h": "v"}, 1)
+    assert again.retries_left == 0
+
+
+def test_what_is_dead_blocks_no_id_and_stays_dead_while_that_lives(queue):
+    queue.send("first", id="one")
+    (message,) = queue.lease()
+    message.reject("no")
+    assert queue.send("second", id="one").new
+    done = queue.dead.redrive(everything=True)
+    assert (done.redriven, done.exists) == (0, 1)
+
+
+def test_the_dead_letter_is_read_in_pages_redriven_and_purged(queue):
+    queue.send_many(range(250), 0)
+    with queue.lease(n=250) as messages:
+        for message in messages:
+            message.reject(f"no {message.payload}")
+    page = queue.dead.list(limit=200)
+    rest = queue.dead.list(cursor=page.cursor)
+    assert [one.payload for one in page.messages + rest.messages] == list(range(250))
+    assert rest.cursor is None
+    assert queue.dead.purge(page.messages[0].entry) == 1
+    assert queue.dead.redrive(everything=True, retries=2).redriven == 249
+    (message,) = queue.lease()
+    assert (message.payload, message.retries_left) == (1, 2)
+    assert message.reject("again")
+    assert queue.dead.purge(everything=True) == 1
+    assert counts(queue) == (248, 0, 0, 0)
+
+
+def test_the_dead_letter_keeps_so_many(open_queue):
+    queue = open_queue(dead_max=2)
+    queue.send_many(range(4), 0)
+    with queue.lease(n=4) as messages:
+        for message in messages:
+            message.reject("no")
+    assert [one.payload for one in queue.dead.list().messages] == [2, 3]
+
+
+@pytest.mark.parametrize("wrong", [{}, {"entry": "x"}, {"entry": "1-1", "everything": True}])
+def test_what_of_the_dead_is_meant_must_be_said(queue, wrong):
+    with pytest.raises(ConfigurationError):
+        queue.dead.redrive(**wrong)
+    with pytest.raises(ConfigurationError):
+        queue.dead.purge(**wrong)
+
+
+# Consuming
+
+
+@everywhere
+def test_a_callback_says_what_becomes_of_a_message(open_queue):
+    queue = open_queue(lease="2s", tick="100ms")
+    seen = []
+
+    def work(message):
+        seen.append((message.payload, message.attempt))
+        if message.payload == "retry" and message.attempt == 1:
+            raise Retry("not yet")
+        if message.payload == "reject":
+            raise Reject("never")
+        if message.payload == "fail":
+            raise ValueError("broken")
+
+    queue.callback(work)
+    queue.send_many([NewMessage("fine"), NewMessage("retry"), NewMessage("reject"), NewMessage("fail", retries=1)])
+    queue.run(burst=True)
+    assert sorted(seen) == [("fail", 1), ("fail", 2), ("fine", 1), ("reject", 1), ("retry", 1), ("retry", 2)]
+    assert counts(queue) == (0, 0, 0, 2)
+    assert {(one.payload, one.reason) for one in queue.dead.list().messages} == {
+        ("reject", "never"),
+        ("fail", "retries spent"),
+    }
+
+
+def test_a_consumer_that_waits_gets_what_is_sent_at_once(open_queue):
+    queue, seen = open_queue(tick="30s"), []
+    queue.callback(lambda message: seen.append(message.payload))
+    queue.start_consume()
+    for number in range(5):
+        queue.send(number)
+        wait_until(lambda number=number: seen == list(range(number + 1)), timeout=5)
+    assert queue.stop_consume()
+    assert queue.counts() == NOTHING
+
+
+def test_a_stopped_consumer_keeps_nothing_from_others(open_queue):
+    ours, theirs = open_queue(), open_queue(tick="30s")
+    ours.callback(lambda _: None)
+    for _ in range(3):
+        ours.start_consume()
+        assert ours.stop_consume()
+        theirs.send("x")
+        with theirs.lease(block=5) as message:
+            assert (message.payload, message.attempt) == ("x", 1)
+
+
+def test_what_has_not_started_is_given_back_by_a_stop(open_queue):
+    queue, started, gate = open_queue(prefetch=5), [], threading.Event()
+
+    def work(message):
+        started.append(message.payload)
+        gate.wait(10)
+
+    queue.callback(work)
+    queue.send_many(range(4))
+    consuming = queue.start_consume()
+    wait_until(lambda: counts(queue) == (0, 4, 0, 0) and started == [0])
+    consuming.stop(5)
+    gate.set()
+    assert consuming.wait()
+    assert counts(queue) == (0, 0, 3, 0)
+    with queue.lease(n=9) as messages:
+        assert {message.attempt for message in messages} == {1}
+
+
+def test_a_batch_callback_takes_several(open_queue):
+    queue, seen = open_queue(), []
+    queue.batch_callback(lambda messages: seen.append(len(messages)), most=10)
+    queue.send_many(range(10))
+    queue.run(burst=True)
+    assert sum(seen) == 10
+    assert queue.counts() == NOTHING
+
+
+def test_an_undecodable_payload_dies(open_queue):
+    raw, queue = open_queue(codec="bytes"), open_queue()
+    queue.callback(lambda _: None)
+    raw.send(b"\xff")
+    queue.run(burst=True)
+    (dead,) = queue.dead.list().messages
+    assert (dead.payload, dead.reason[:11]) == (b"\xff", "undecodable")
+
+
+def test_there_is_no_consuming_without_a_callback(queue):
+    with pytest.raises(NoCallbackError):
+        queue.start_consume()
+
+
+def test_scripts_can_be_loaded_ahead(queue, server):
+    assert queue.preload() == 12
+    assert len(server.info("stats")) > 0
+
+
+@everywhere
+def test_nothing_is_left_when_all_is_settled(queue, url, redis_client):
+    queue.send_many([NewMessage(n, id=f"id{n}") for n in range(10)])
+    with queue.lease(n=10):
+        pass
+    if url.startswith("memory"):
+        assert queue.counts() == NOTHING
+        return
+    assert set(redis_client.keys()) == {b"tasks", b"{tasks}.meta", b"{tasks}.replies"}
+    assert redis_client.xlen("tasks") == 0

@@ -1,0 +1,276 @@
+"""The relay: what is due in a delay queue goes into a stream, once, whatever happens."""
+
+import json
+import threading
+from itertools import count
+
+import pytest
+import redis
+
+from delayq import ConfigurationError, DelayQueue, EventKind
+from delayq.calls import Calls
+from delayq.config import read_settings
+from delayq.executor import open_executor
+from delayq.keys import Keys
+from delayq.streams import AsyncRelay, Relay, StreamQueue
+from delayq.streams.calls import relay
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def queue(redis_url):
+    with DelayQueue("reminders", url=redis_url, lease="300ms", events=True) as queue:
+        yield queue
+
+
+def burst(queue, stream="tasks"):
+    return Relay(queue, stream).run(burst=True)
+
+
+def entries(server, stream="tasks"):
+    return [fields for _, fields in server.xrange(stream)]
+
+
+def test_what_is_due_is_moved_with_all_it_has(queue, server):
+    sent = queue.send_delay_msg({"user": 42}, retries=5, headers={"trace": "1"})
+    due = queue.get(sent.id).due
+    assert burst(queue) == 1
+    (fields,) = entries(server)
+    assert json.loads(fields.pop("payload")) == {"user": 42}
+    assert json.loads(fields.pop("headers")) == {"trace": "1"}
+    assert fields == {"id": sent.id, "retries": "5", "due": str(round(due.timestamp() * 1000))}
+    assert queue.counts().living == 0
+    assert queue.get(sent.id) is None
+
+
+def test_what_is_not_due_stays(queue, server):
+    queue.send_delay_msg("later", "1h")
+    assert burst(queue) == 0
+    assert queue.counts().pending == 1
+    assert entries(server) == []
+
+
+def test_nothing_is_left_of_what_was_moved(queue, redis_client):
+    queue.send_many(range(700))
+    assert burst(queue) == 700
+    left = {key.decode().rpartition(":")[2] for key in redis_client.keys("delayq:{reminders}:*")}
+    assert left <= {"meta", "replies", "events"}
+    assert redis_client.xlen("tasks") == 700
+
+
+def test_to_the_queue_it_was_delivered_and_acknowledged(queue):
+    queue.send_many(["a", "b"])
+    burst(queue)
+    happened = list(queue.events())
+    assert [event.kind for event in happened] == [
+        *[EventKind.SENT] * 2,
+        *[EventKind.PROMOTED] * 2,
+        *[EventKind.DELIVERED] * 2,
+        *[EventKind.ACKED] * 2,
+    ]
+    assert {event.holder for event in happened if event.kind == "delivered"} == {"relay:tasks"}
+    tokens = [event.token for event in happened if event.token]
+    assert tokens[:2] == tokens[2:]
+    assert tokens[0] < tokens[1]
+    totals = queue.stats().totals
+    assert (totals["sent"], totals["delivered"], totals["acked"]) == (2, 2, 2)
+
+
+def test_an_id_that_was_relayed_is_refused_within_the_dedupe_window(redis_url):
+    with DelayQueue("deduped", url=redis_url, dedupe_window="1h") as queue:
+        queue.send_delay_msg("x", id="one")
+        burst(queue)
+        assert queue.send_delay_msg("x", id="one").status == "settled"
+
+
+@pytest.mark.parametrize("where", ["ready", "retry", "expired"])
+def test_what_a_consumer_has_left_behind_is_moved_too(queue, server, where):
+    queue.send_many(["a", "b"], retries=2)
+    lease = queue.lease(n=2)
+    for message in lease:
+        if where == "ready":
+            message.release()
+        elif where == "retry":
+            message.nack(delay=0)
+    if where == "retry":
+        wait_until(lambda: queue.stats().next_deadline <= queue.stats().at)
+    elif where == "expired":
+        wait_until(lambda: all(message.lease_lost for message in lease))
+    assert burst(queue) == 2
+    left = "2" if where == "ready" else "1"
+    assert sorted((fields["payload"], fields["retries"]) for fields in entries(server)) == [
+        ('"a"', left),
+        ('"b"', left),
+    ]
+    assert queue.counts().living == 0
+    assert not lease.messages[0].ack()
+
+
+def test_a_message_that_is_in_work_is_not_moved(queue, server):
+    queue.send_delay_msg("x")
+    with queue.lease():
+        assert burst(queue) == 0
+    assert entries(server) == []
+
+
+def test_stale_entries_of_the_lists_are_passed_over(queue, server):
+    ids = [queue.send_delay_msg(n).id for n in range(4)]
+    for message in queue.lease(n=4):
+        message.release()
+    assert queue.cancel(ids[1]) == "cancelled"
+    assert queue.reschedule(ids[2], "1h") == "rescheduled"
+    assert burst(queue) == 2
+    assert sorted(fields["payload"] for fields in entries(server)) == ["0", "3"]
+    assert (queue.counts().pending, queue.counts().ready) == (1, 0)
+
+
+def test_what_spent_its_retries_goes_to_the_dead_letter(queue, server):
+    queue.send_delay_msg("x", retries=0)
+    lease = queue.lease()
+    wait_until(lambda: lease.messages[0].lease_lost)
+    assert burst(queue) == 0
+    assert queue.counts().dead == 1
+    assert entries(server) == []
+
+
+def test_a_call_moves_so_many_bytes(queue, server, monkeypatch):
+    monkeypatch.setattr("delayq.streams.calls.RELAY_ROOM", 1000)
+    queue.send_many(["x" * 400] * 10)
+    executor = queue._executor
+    moved = executor.call(relay(queue._tools.calls, "tasks", holder="relay:tasks")).moved
+    assert moved == 3
+    assert burst(queue) == 7
+    assert len(entries(server)) == 10
+
+
+def test_a_call_that_is_sent_again_moves_nothing_more(queue, server):
+    queue.send_many(range(600))
+    executor = open_executor({"url": queue._options["url"]}, read_settings({}))
+    call = relay(queue._tools.calls, "tasks", holder="relay:tasks", limit=100)
+    answers = []
+    for _ in range(3):
+        text = [call.script.sha, len(call.keys), *call.keys, "slot", 1, *call.args]
+        try:
+            answers.append(executor.client.evalsha(*text))
+        except redis.exceptions.NoScriptError:
+            executor.client.script_load(call.script.text)
+            answers.append(executor.client.evalsha(*text))
+    assert len(set(answers)) == 1
+    assert len(entries(server)) == 100
+    executor.close()
+
+
+def test_a_stream_that_may_not_be_written_leaves_all_in_the_queue(queue, server):
+    from delayq import ServerError
+
+    queue.send_many(["a", "b"])
+    server.set("tasks", "text")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        burst(queue)
+    assert queue.counts().pending == 2
+    server.delete("tasks")
+    assert burst(queue) == 2
+
+
+def test_several_relays_share_the_work_and_move_each_message_once(queue, redis_url, server):
+    others = [DelayQueue("reminders", url=redis_url) for _ in range(3)]
+    relays = [Relay(each, "tasks") for each in others]
+    threads = [threading.Thread(target=one.run) for one in relays]
+    for thread in threads:
+        thread.start()
+    for first in range(0, 900, 100):
+        queue.send_many(range(first, first + 100), 0.05)
+    wait_until(lambda: server.xlen("tasks") >= 900)
+    for one in relays:
+        one.stop()
+    for thread in threads:
+        thread.join()
+    assert sorted(int(fields["payload"]) for fields in entries(server)) == list(range(900))
+    for each in others:
+        each.close()
+
+
+def test_an_idle_relay_is_woken_by_a_send(queue, redis_url, server):
+    moving = Relay(queue, "tasks")
+    thread = threading.Thread(target=moving.run)
+    thread.start()
+    with DelayQueue("reminders", url=redis_url) as producer:
+        for number in count(1):
+            producer.send_delay_msg(number)
+            wait_until(lambda number=number: server.xlen("tasks") == number, timeout=5)
+            if number == 5:
+                break
+        producer.send_delay_msg("soon", 0.2)
+    wait_until(lambda: server.xlen("tasks") == 6, timeout=5)
+    moving.stop()
+    thread.join()
+    (last,) = [fields for fields in server.xrange("tasks") if fields[1]["payload"] == '"soon"']
+    late = int(last[0].partition("-")[0]) - int(last[1]["due"])
+    assert 0 <= late < 1000
+
+
+async def _relay_async(url):
+    from delayq import AsyncDelayQueue
+    from delayq.streams import AsyncStreamQueue
+
+    async with AsyncDelayQueue("reminders", url=url) as queue, AsyncStreamQueue("tasks", url=url) as stream:
+        moving = AsyncRelay(queue, stream)
+        await moving.open()
+        await queue.send_delay_msg("x")
+        moved = await moving.run(burst=True)
+        async with stream.lease() as message:
+            return moved, message.payload
+
+
+def test_an_asyncio_relay_moves_as_well(redis_url):
+    import asyncio
+
+    assert asyncio.run(_relay_async(redis_url)) == (1, "x")
+
+
+def test_a_relay_goes_on_after_a_loss_of_redis(start_redis):
+    redis_server = start_redis("--appendonly", "yes", "--appendfsync", "always")
+    with DelayQueue("reminders", url=redis_server.url, deadline=0.2) as queue:
+        moving = Relay(queue, "tasks")
+        moving.open()
+        thread = threading.Thread(target=moving.run)
+        thread.start()
+        queue.send_many(range(100), 1)
+        redis_server.kill()
+        redis_server.start()
+        with redis_server.client() as client:
+            wait_until(lambda: client.xlen("tasks") == 100)
+        moving.stop()
+        thread.join()
+        assert queue.counts().living == 0
+
+
+# Bad input
+
+
+def test_queue_and_stream_must_be_on_one_redis(queue):
+    with (
+        StreamQueue("tasks", url="redis://localhost:1/0") as stream,
+        pytest.raises(ConfigurationError, match="one Redis"),
+    ):
+        Relay(queue, stream)
+
+
+@pytest.mark.parametrize("stream", ["", "a b", "a{b", 7, None])
+def test_a_stream_that_is_none_is_refused(queue, stream):
+    with pytest.raises(ConfigurationError, match="stream"):
+        Relay(queue, stream)
+
+
+def test_in_a_cluster_queue_and_stream_must_share_a_hash_tag():
+    with DelayQueue("reminders", url="redis+cluster://127.0.0.1:1") as queue:
+        with pytest.raises(ConfigurationError, match=r"a name with \{reminders\} in it"):
+            Relay(queue, "tasks")
+        Relay(queue, "tasks.{reminders}")
+
+
+def test_the_calls_of_a_relay_take_the_clock_of_the_queue(redis_url, server):
+    with DelayQueue("reminders", url=redis_url) as queue:
+        queue.send_delay_msg("x", "1h")
+        ahead = Calls(Keys.of("delayq", "reminders"), clock=lambda: 4_000_000_000_000)
+        assert queue._executor.call(relay(ahead, "tasks", holder="relay:tasks")).moved == 1
