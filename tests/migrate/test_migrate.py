@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,8 @@ import redis
 
 import delayq.migrate
 from delayq import ConfigurationError, DelayQueue
+from delayq.config import read_settings
+from delayq.executor import open_executor
 from delayq.go_queue import PAGE, GoQueue
 from delayq.migrate import LeasedError, Left, Migration, Why, migrate
 from tests.migrate.conftest import LEASE, Go, Told, dumped, told
@@ -386,6 +389,32 @@ def test_a_worker_that_takes_a_message_meanwhile_is_noticed_and_nothing_lost(red
     assert move(redis_url).complete
     assert go.ids() == {}
     assert queue.counts().living == 3
+
+
+def test_a_message_that_a_worker_takes_anew_stays_with_it(redis_url, go, queue, monkeypatch):
+    """Its lease had run out; between reading and taking it was retried and leased again."""
+    id = go.leased(b"m")
+    take = GoQueue.take
+
+    def late(self, place, entries, keys, *, reach):
+        go.worker.unack_to_retry()
+        assert go.worker._pop(go.worker.retry) == id
+        return take(self, place, entries, keys, reach=reach)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GoQueue, "take", late)
+        with pytest.raises(LeasedError, match="they took 1 messages"):
+            move(redis_url)
+    assert go.ids() == {"unack": [id]}
+    assert go.client.get(go.worker.payloads + id) == b"m"
+    assert queue.get(id).payload == b"m"
+
+
+def test_a_lease_that_ends_now_has_run_out(go):
+    with closing(open_executor({"redis": go.client}, read_settings({}))) as executor:
+        theirs = GoQueue(executor, "example", "dp", tagged=False)
+        go.client.zadd(go.key("unack"), {"a": 99, "b": 100, "c": 101})
+        assert [theirs.leased(at) for at in (98, 99, 100, 101)] == [3, 2, 1, 0]
 
 
 def test_what_a_producer_sends_meanwhile_is_told_of_and_not_lost(redis_url, go, queue):
