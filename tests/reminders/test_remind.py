@@ -1,0 +1,226 @@
+"""`delayq remind`: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from delayq import State
+from tests.cli.conftest import cli, elsewhere, queue, start  # noqa: F401 - fixtures
+from tests.reminders.conftest import FILES, ics
+
+HOUR = ("--before", "1h", "--until", "50y")
+TEAM = ics("UID:a\nDTSTART:20500115T090000Z\nSUMMARY:Kick-off\nLOCATION:Zürich", "UID:b\nDTSTART:20500116T090000Z")
+
+
+@pytest.fixture
+def team(tmp_path):
+    """`team.ics`, in the folder of the test."""
+    path = tmp_path / "team.ics"
+    path.write_bytes(TEAM)
+    return path
+
+
+def pending(queue):  # noqa: F811
+    return sorted(message.id for message in queue.list(State.PENDING).messages)
+
+
+def test_imports_a_file_and_what_has_changed_of_it(cli, queue, team):  # noqa: F811
+    ended = cli("remind", "import", "team.ics", *HOUR)
+    assert (ended.code, ended.out, ended.err) == (0, "team: 2 events; reminders: 2 sent\n", "")
+    assert pending(queue) == ["team/a//1h", "team/b//1h"]
+    assert queue.get("team/a//1h").payload["location"] == "Zürich"
+    team.write_bytes(TEAM.replace(b"20500115", b"20500117").replace(b"UID:b", b"UID:c"))
+    ended = cli("remind", "import", "team.ics", *HOUR)
+    assert ended.out == "team: 2 events; reminders: 1 sent, 1 moved, 1 cancelled\n"
+    assert cli("remind", "import", "team.ics", *HOUR).out == "team: 2 events; reminders: 2 unchanged\n"
+
+
+def test_tells_machines(cli, team):  # noqa: F811
+    ended = cli("remind", "import", "team.ics", *HOUR, "--queue", "q", "--json")
+    assert ended.json == {
+        "queue": "q",
+        "calendar": "team",
+        "events": 2,
+        "new": 2,
+        "moved": 0,
+        "changed": 0,
+        "cancelled": 0,
+        "refused": 0,
+        "unchanged": 0,
+        "past": 0,
+        "spared": 0,
+        "problems": [],
+    }
+
+
+def test_a_preview_shows_and_writes_nothing(cli, queue, team, redis_client):  # noqa: F811
+    ended = cli("remind", "plan", "team.ics", *HOUR)
+    head, titles, first, _ = ended.out.splitlines()
+    assert (ended.code, head) == (0, "team: 2 events; reminders: 2 to be sent")
+    assert titles.split() == ["change", "due", "start", "offset", "summary"]
+    assert first.split() == ["send", "2050-01-15T08:00:00.000Z", "2050-01-15T09:00:00+00:00", "1h", "Kick-off"]
+    assert redis_client.keys() == []
+    cli("remind", "import", "team.ics", *HOUR)
+    team.write_bytes(ics("UID:a\nDTSTART:20500116T090000Z"))
+    ended = cli("remind", "plan", "team.ics", *HOUR)
+    assert [line.split()[0] for line in ended.out.splitlines()[2:]] == ["move", "cancel"]
+    assert "team/b//1h" in ended.out
+    told = cli("remind", "plan", "team.ics", *HOUR, "--json").json
+    assert [(row["change"], row["id"]) for row in told["changes"]] == [
+        ("move", "team/a//1h"),
+        ("cancel", "team/b//1h"),
+    ]
+    assert pending(queue) == ["team/a//1h", "team/b//1h"]
+
+
+def test_a_long_preview_is_cut_unless_all_is_asked_for(cli, team):  # noqa: F811
+    team.write_bytes(ics(*(f"UID:{n}\nDTSTART:20500116T090000Z" for n in range(60))))
+    ended = cli("remind", "plan", "team.ics", *HOUR)
+    assert (len(ended.out.splitlines()), ended.err) == (52, "and 10 more (--all shows them)\n")
+    assert len(cli("remind", "plan", "team.ics", *HOUR, "--all").out.splitlines()) == 62
+
+
+@pytest.mark.parametrize("command", ["import", "plan"])
+def test_what_cannot_be_read_is_a_line_each_and_exit_code_1(cli, queue, tmp_path, command):  # noqa: F811
+    shutil.copy(FILES / "broken.ics", tmp_path)
+    ended = cli("remind", command, "broken.ics", *HOUR, "--tz", "Europe/Berlin")
+    assert ended.code == 1
+    assert ended.out.startswith("broken: 8 events; reminders: ")
+    lines = ended.err.splitlines()
+    assert len(lines) == 6
+    assert lines[0] == "broken.ics, line 11: event 'No start': it has no start (DTSTART)"
+    told = cli("remind", command, "broken.ics", *HOUR, "--json")
+    assert told.code == 1
+    assert told.json["problems"][0] == {
+        "file": "broken.ics",
+        "line": 11,
+        "event": "No start",
+        "uid": "no-start",
+        "problem": "it has no start (DTSTART)",
+    }
+
+
+def test_strict_imports_nothing(cli, queue, team, tmp_path, redis_client):  # noqa: F811
+    shutil.copy(FILES / "broken.ics", tmp_path)
+    ended = cli("remind", "import", "team.ics", "broken.ics", *HOUR, "--strict")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.splitlines()[-1] == "delayq: 6 problems; nothing was imported (--strict)"
+    assert redis_client.keys() == []
+    assert cli("remind", "import", "team.ics", *HOUR, "--strict").code == 0
+
+
+def test_what_an_unreadable_event_has_is_left(cli, queue, team):  # noqa: F811
+    cli("remind", "import", "team.ics", *HOUR)
+    team.write_bytes(TEAM[: len(TEAM) // 2])
+    ended = cli("remind", "import", "team.ics", *HOUR)
+    assert ended.code == 1
+    assert "left as they were: it could not be read whether their event has changed" in ended.err
+    assert pending(queue) == ["team/a//1h", "team/b//1h"]
+
+
+def test_each_file_is_a_calendar_or_all_are_one(cli, team, tmp_path):  # noqa: F811
+    (tmp_path / "home.ics").write_bytes(ics("UID:h\nDTSTART:20500115T090000Z"))
+    ended = cli("remind", "import", "team.ics", "home.ics", *HOUR)
+    assert [line.split(":")[0] for line in ended.out.splitlines()] == ["team", "home"]
+    ended = cli("remind", "import", "team.ics", "home.ics", *HOUR, "--calendar", "both")
+    assert ended.out == "both: 3 events; reminders: 3 sent\n"
+
+
+def test_reads_stdin_under_a_name(cli, queue):  # noqa: F811
+    assert cli("remind", "import", "-", *HOUR, "--calendar", "piped", stdin=TEAM).code == 0
+    assert pending(queue) == ["piped/a//1h", "piped/b//1h"]
+    ended = cli("remind", "import", "-", *HOUR, stdin=TEAM)
+    assert (ended.code, "give --calendar" in ended.line) == (2, True)
+
+
+def test_every_option_has_its_effect(cli, queue, tmp_path):  # noqa: F811
+    shutil.copy(FILES / "outlook.ics", tmp_path / "o.ics")
+    options = ("--alarms", "--until", "50y", "--quiet", "22:00-07:00", "--retries", "9", "--grace", "1h")
+    assert cli("remind", "import", "o.ics", *options).code == 0
+    assert all(id.endswith("/15m") for id in pending(queue))
+    assert all(message.retries_left == 9 for message in queue.list(State.PENDING).messages)
+    assert cli("remind", "import", "o.ics", *options, "--again", "--json").json["unchanged"] == 0
+
+
+def test_lists_calendars_and_their_reminders(cli, team):  # noqa: F811
+    cli("remind", "import", "team.ics", *HOUR, "--tz", "Europe/Berlin")
+    head, row = cli("remind", "list").out.splitlines()
+    assert head.split() == ["calendar", "reminders", "next", "imported", "before", "quiet", "tz"]
+    assert (row.split()[:2], row.split()[-2:]) == (["team", "2"], ["1h", "Europe/Berlin"])
+    assert "Kick-off" in cli("remind", "list", "team").out
+    listed = cli("remind", "list", "--json").json["calendars"]
+    assert [(one["calendar"], one["reminders"], one["finished"]) for one in listed] == [("team", 2, True)]
+    (first, _) = cli("remind", "list", "team", "--json").json["reminders"]
+    assert (first["id"], first["due"]) == ("team/a//1h", "2050-01-15T08:00:00.000Z")
+
+
+def test_says_that_there_is_nothing(cli, queue):  # noqa: F811
+    assert cli("remind", "list").line == "no queue named 'reminders'"
+    queue.open()
+    assert cli("remind", "list").err == "no calendars in reminders: delayq remind import brings them\n"
+    ended = cli("remind", "list", "team")
+    assert (ended.code, ended.line) == (3, "no calendar named 'team'")
+
+
+def test_plans_again(cli, team):  # noqa: F811
+    cli("remind", "import", "team.ics", *HOUR)
+    assert cli("remind", "replan").out == "team: reminders: 2 unchanged\n"
+    told = cli("remind", "replan", "team", "--json").json
+    assert (told["calendar"], told["unchanged"]) == ("team", 2)
+    assert cli("remind", "replan", "teem").line == "no calendar named 'teem', did you mean 'team'?"
+
+
+def test_forgets(cli, queue, team):  # noqa: F811
+    cli("remind", "import", "team.ics", *HOUR)
+    ended = cli("remind", "forget", "team")
+    assert (ended.code, "give --yes" in ended.line) == (2, True)
+    assert cli("remind", "forget", "team", "--yes").out == "team: cancelled 2 reminders\n"
+    assert pending(queue) == []
+    assert cli("remind", "forget", "team", "--yes").code == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "say when to remind: --before 1d, or --alarms for the events' own"),
+        (["--before", "soon"], "an offset must look like"),
+        (["--before", "1h", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'"),
+        (["--before", "1h", "--quiet", "night"], "quiet hours must look like"),
+        (["--before", "1h", "--until", "never"], "must look like"),
+        (["--before", "1h", "--until", "2020-01-01T00:00Z"], "until must lie ahead"),
+        (["--before", "1h", "--calendar", "a b"], "calendar must be"),
+        (["--before", "1h", "--grace", "-1h"], "must look like"),
+        (["nothing.ics", "--before", "1h"], "'nothing.ics' does not exist"),
+        (["sub/team.ics", "--before", "1h"], "2 files are called 'team'"),
+    ],
+)
+def test_wrong_usage(cli, team, tmp_path, options, message):  # noqa: F811
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "team.ics").write_bytes(TEAM)
+    ended = cli("remind", "import", "team.ics", *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.line
+
+
+def test_out_of_reach_is_one_line(cli, team):  # noqa: F811
+    for command in ("import", "plan"):
+        ended = cli("--url", "redis://127.0.0.1:1", "--timeout", "100ms", "remind", command, "team.ics", *HOUR)
+        assert ended.code == 69
+        assert ended.line
+
+
+def test_without_the_extra_it_says_what_to_install(cli, team, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(__import__("sys").modules, "icalendar", None)
+    ended = cli("remind", "import", "team.ics", *HOUR)
+    assert (ended.code, ended.line) == (2, "iCalendar files need the extra: pip install 'delayq[reminders]'")
+
+
+def test_names_of_events_cannot_steer_the_terminal(cli, team):  # noqa: F811
+    team.write_bytes(ics("UID:a\nSUMMARY:\x1b[31mred\x07\nDTSTART;TZID=No:20500115T090000"))
+    ended = cli("remind", "import", "team.ics", *HOUR)
+    assert ended.code == 1
+    assert "\x1b" not in ended.err
+    assert json.loads(cli("remind", "import", "team.ics", *HOUR, "--json").out)["problems"]
