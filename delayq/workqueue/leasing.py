@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from delayq.clock import monotonic
 from delayq.workqueue.calls import Claimed, Work, await_one, claim
-from delayq.workqueue.item import Item
+from delayq.workqueue.item import Item, id_bytes
 from delayq.workqueue.keys import Keys
 
 FIRST_LOOK = 8
@@ -19,19 +19,25 @@ LONGEST_LOOK = 256
 """Ids that a claim is made of: each time that others were faster, or that what was seen was stale, twice as many."""
 
 
+class Seen:
+    """What the last look of a queue has found and not leased: if it is still there, the next lease needs no look."""
+
+    ids: Sequence[bytes] = ()
+
+
 def lease(
-    keys: Keys, session: str, milliseconds: int, *, block: bool, timeout: float, longest: float
+    keys: Keys, session: str, seen: Seen, milliseconds: int, *, block: bool, timeout: float, longest: float
 ) -> Work[Item | None]:
     """Lease the next item; if there is none and `block`, wait `timeout` seconds (0: for ever), else return None.
 
     A single wait takes `longest` seconds at most.
     """
     deadline = monotonic() + timeout if timeout else float("inf")
-    ids: Sequence[bytes] = ()
-    look = FIRST_LOOK
+    ids, look = seen.ids, FIRST_LOOK
     while True:
         claimed: Claimed = yield claim(keys, session, milliseconds, ids, look)
         if claimed.item is not None:
+            seen.ids = ids[: ids.index(id_bytes(claimed.item.id()))]
             return claimed.item
         ids = claimed.ids
         look = min(2 * look, LONGEST_LOOK)
@@ -39,5 +45,5 @@ def lease(
             left = deadline - monotonic()
             if not block or left <= 0:
                 return None
-            seen = yield await_one(keys, max(0.001, min(left, longest)))
-            ids, look = [seen] if seen is not None else (), FIRST_LOOK
+            waiting = yield await_one(keys, max(0.001, min(left, longest)))
+            ids, look = [waiting] if waiting is not None else (), FIRST_LOOK

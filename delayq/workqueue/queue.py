@@ -13,11 +13,11 @@ from delayq.workqueue.cleaning import Walk, clean
 from delayq.workqueue.client import check, longest_wait, perform, perform_async
 from delayq.workqueue.item import Item, id_bytes
 from delayq.workqueue.keys import KeyPrefix, Keys
-from delayq.workqueue.leasing import lease
+from delayq.workqueue.leasing import Seen, lease
 
 T = TypeVar("T")
 
-GRACE = 0.1
+GRACE = 0.05
 """Seconds that a client of another language has between taking an item and leasing it, or an add's two commands."""
 
 
@@ -30,7 +30,7 @@ class _Queue:
             raise ConfigurationError(f"a work queue is named by a KeyPrefix, not {shown(name)}")
         self._keys = Keys(name if isinstance(name, KeyPrefix) else KeyPrefix(name))
         self._session = uuid.uuid4().hex
-        self._walk = Walk()
+        self._seen, self._walk = Seen(), Walk()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._keys.prefix!r})"
@@ -52,7 +52,8 @@ class _Queue:
     def _lease(self, db: Any, lease_secs: Duration, timeout: Duration, *, block: bool) -> Work[Item | None]:
         held = milliseconds(lease_secs, "lease_secs", least=1)
         seconds = milliseconds(timeout, "timeout") / 1000
-        return lease(self._keys, self._session, held, block=block, timeout=seconds, longest=longest_wait(db))
+        longest = longest_wait(db)
+        return lease(self._keys, self._session, self._seen, held, block=block, timeout=seconds, longest=longest)
 
     def _clean(self, grace: Duration, *, deep: bool) -> Work[int]:
         return clean(self._keys, self._walk, deep=deep, grace=milliseconds(grace, "grace") / 1000)

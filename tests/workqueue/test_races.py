@@ -294,3 +294,17 @@ def test_a_claim_is_not_misled_by_others_who_empty_the_queue_meanwhile(db, ours,
     taken.append(ours.lease(Interrupted(db, others), 60, False).id())
     assert taken == [f"{n:02d}" for n in range(len(taken))]
     assert len(taken) == 81
+
+
+def test_a_lease_after_a_lease_needs_no_look_and_bears_that_others_were_faster(db, ours, other):
+    for n in range(20):
+        ours.add_item(db, Item("x", id=f"{n:02d}"))
+    assert count(db, lambda client: ours.lease(client, 60)) == 2
+    assert count(db, lambda client: ours.lease(client, 60)) == 1
+    taken = [other.lease(db, 60).id() for _ in range(10)]
+    assert taken == [f"{n:02d}" for n in range(2, 12)]
+    again = []
+    assert count(db, lambda client: again.append(ours.lease(client, 60).id())) == 2
+    assert again == ["12"]
+    assert db.delete("jobs:queue") == 1
+    assert ours.lease(db, 60, False) is None
