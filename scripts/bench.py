@@ -32,6 +32,7 @@ from measure import (
     sending,
     starting,
     steering,
+    workqueue,
 )
 from measure.figure import Measurement, Results, measure
 from measure.options import QUICK, read_options
@@ -49,6 +50,7 @@ ROOMS = (
     backlog,
     starting,
     memory,
+    workqueue,
     migrating,
     depth,
 )
