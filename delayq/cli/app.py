@@ -23,6 +23,7 @@ COMMANDS = {
     "Send and process": {
         "send": ("delayq.cli.send:send", "Send one message, or many from a file."),
         "worker": ("delayq.cli.worker:worker", "Process the messages of a queue."),
+        "relay": ("delayq.cli.relay:relay", "Move due messages into a Redis stream."),
         "remind": ("delayq.cli.remind:remind", "Remind of the events of iCalendar files."),
     },
     "Look": {

@@ -167,6 +167,7 @@ def test_every_queue_of_a_process_is_recovered_and_not_only_the_first(redis_url)
 def test_what_is_abandoned_is_found_behind_any_number_of_messages_in_work(queue, server):
     # More than one call looks at, all of them renewed but for the last.
     queue.send_many(range(3000))
+    server.xgroup_create("tasks", "workers", "0")
     while read(server, count=1000):
         pass
     entries = [entry for entry, _ in server.xrange("tasks")]
