@@ -224,7 +224,7 @@ def replan(session: Session, *, names: tuple[str, ...], queue: str, as_json: boo
 def list_(session: Session, *, calendar: str | None, queue: str, as_json: bool) -> None:
     """List the calendars whose reminders are in a queue; or the reminders of one, the next first.
 
-    JSON: {"calendars": [{"calendar", "imported", "finished", "reminders", "next", "before", "quiet", "tz"}]}, or
+    JSON: {"calendars": [{"calendar", "changed", "finished", "reminders", "next", "before", "quiet", "tz"}]}, or
     {"reminders": [{"id", "due", "start", "offset", "summary", "location", "uid", "recurrence"}]}.
     """
     found = _calendars(session, queue, (calendar,) if calendar else ())

@@ -75,13 +75,13 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
 
 def show_calendars(found: list[CalendarInfo], now: datetime) -> None:
     """Print calendars as a table."""
-    names = ["calendar", "reminders", "next", "imported", "before", "quiet", "tz"]
+    names = ["calendar", "reminders", "next", "changed", "before", "quiet", "tz"]
     rows = []
     for info in found:
         ahead = waiting(info, now)
-        imported = when(info.imported, now) if info.finished else "cut off: import again"
+        changed = when(info.changed, now) if info.finished else "cut off: import again"
         following = when(moment(ahead[0].due), now) if ahead else ""
-        rows.append([info.name, f"{len(ahead):,}", following, imported, ", ".join(info.before), info.quiet, info.tz])
+        rows.append([info.name, f"{len(ahead):,}", following, changed, ", ".join(info.before), info.quiet, info.tz])
     show(table([Column(name, right=name == "reminders") for name in names], rows))
 
 
@@ -90,7 +90,7 @@ def calendar_facts(info: CalendarInfo, now: datetime) -> dict[str, Any]:
     ahead = waiting(info, now)
     return {
         "calendar": info.name,
-        "imported": iso(info.imported),
+        "changed": iso(info.changed),
         "finished": info.finished,
         "reminders": len(ahead),
         "next": iso(moment(ahead[0].due)) if ahead else None,

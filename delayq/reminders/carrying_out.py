@@ -37,7 +37,8 @@ class CalendarInfo:
     """What is kept of a calendar."""
 
     name: str
-    imported: datetime
+    changed: datetime
+    """When an import last changed something."""
     reminders: list[Reminder]
     """In the order of their due times, those that were delivered included."""
     before: list[str]
@@ -184,5 +185,5 @@ def _events(events: Events) -> list[Event]:
 def _unread(events: Events) -> Unread:
     if not isinstance(events, Reading) or not events.problems:
         return NOTHING
-    uids = {problem.uid for problem in events.problems}
+    uids = {problem.uid for problem in events.problems if problem.hides}
     return Unread(uids, "" in uids)

@@ -48,8 +48,8 @@ class Part:
 
     def problem(self, what: str) -> Problem:
         """Return a problem of this event."""
-        uid = self.piece.value("UID")
-        name = self.piece.value("SUMMARY") or uid or "without a name"
+        uid = _plain(self.piece.value("UID"))
+        name = _plain(self.piece.value("SUMMARY")) or uid or "without a name"
         return Problem(self.file, self.piece.line, what, name[:60], uid)
 
     def parse(self) -> Component:
@@ -88,6 +88,11 @@ class Part:
     def withdraws(self, component: Component) -> bool:
         """Tell whether the event is cancelled."""
         return self.withdrawn or str(component.get("STATUS", "")).upper() == "CANCELLED"
+
+
+def _plain(text: str) -> str:
+    """Return a text without the backslashes that iCalendar puts before some characters."""
+    return re.sub(r"\\(.)", lambda found: " " if found[1] in "nN" else found[1], text)
 
 
 def _placed(at: Any, zone: tzinfo) -> Any:

@@ -17,6 +17,8 @@ class Problem:
     """How the event is called, '' if it is about the file."""
     uid: str = ""
     """The event's uid, '' if it is not known."""
+    hides: bool = True
+    """Whether an event may be missing for it."""
 
     def __str__(self) -> str:
         """Return the line that users read."""

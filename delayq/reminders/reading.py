@@ -99,7 +99,7 @@ class _Reader:
             try:
                 zone = getattr(zones.find(zone), "key", "")
             except UnknownZone as error:
-                self.problems.append(Problem(name, 1, f"X-WR-TIMEZONE: {error}, UTC is taken"))
+                self.problems.append(Problem(name, 1, f"X-WR-TIMEZONE: {error}, UTC is taken", hides=False))
                 zone = ""
         for piece in pieces.events:
             yield Part(name, piece, zones, zone, pieces.method == "CANCEL")

@@ -153,6 +153,22 @@ def test_an_event_that_cannot_be_read_keeps_its_reminders(queue, calendar):
     assert sorted(pending(queue)) == ["team/a//1h", "team/b//1h"]
 
 
+def test_of_a_broken_event_the_uid_may_have_to_be_made_plain(queue, calendar):
+    event = "UID:a\\,b\\;c\nDTSTART:20270115T090000Z\nSUMMARY:One\\, two"
+    calendar.update(read(ics(event)))
+    reading = read(ics(event.replace("T09", "X09")))
+    assert (reading.problems[0].event, reading.problems[0].uid) == ("One, two", "a,b;c")
+    assert numbers(calendar.update(reading)) == "spared 1"
+
+
+def test_a_problem_that_hides_no_event_spares_nothing(queue, calendar):
+    head = "X-WR-TIMEZONE:Mars/Olympus"
+    calendar.update(read(ics("UID:a\nDTSTART:20270115T090000Z", "UID:b\nDTSTART:20270115T090000Z", head=head)))
+    assert (
+        numbers(calendar.update(read(ics("UID:a\nDTSTART:20270115T090000Z", head=head)))) == "cancelled 1 unchanged 1"
+    )
+
+
 def test_a_file_that_is_cut_off_cancels_nothing(queue, calendar):
     data = ics(*(f"UID:{uid}\nDTSTART:20270115T090000Z" for uid in "abcd"))
     calendar.update(read(data))
@@ -191,7 +207,7 @@ def test_what_is_kept_is_shown(queue):
     calendar = Calendar(queue, "team", ["1h", "1d"], quiet="22:00-07:00", tz="Europe/Berlin")
     calendar.update([event("b", 60), event("a", 50)])
     info = calendar.info()
-    assert (info.name, info.imported, info.finished) == ("team", NOW, True)
+    assert (info.name, info.changed, info.finished) == ("team", NOW, True)
     assert (info.before, info.quiet, info.tz) == (["1h", "1d"], "22:00-07:00", "Europe/Berlin")
     assert [one.due for one in info.reminders] == sorted(one.due for one in info.reminders)
     assert calendar.now() == NOW

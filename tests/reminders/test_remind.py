@@ -148,7 +148,7 @@ def test_every_option_has_its_effect(cli, queue, tmp_path):  # noqa: F811
 def test_lists_calendars_and_their_reminders(cli, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR, "--tz", "Europe/Berlin")
     head, row = cli("remind", "list").out.splitlines()
-    assert head.split() == ["calendar", "reminders", "next", "imported", "before", "quiet", "tz"]
+    assert head.split() == ["calendar", "reminders", "next", "changed", "before", "quiet", "tz"]
     assert (row.split()[:2], row.split()[-2:]) == (["team", "2"], ["1h", "Europe/Berlin"])
     assert "Kick-off" in cli("remind", "list", "team").out
     listed = cli("remind", "list", "--json").json["calendars"]
