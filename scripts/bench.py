@@ -27,6 +27,7 @@ from measure import (
     memory,
     migrating,
     pages,
+    reminding,
     report,
     scheduling,
     sending,
@@ -52,6 +53,7 @@ ROOMS = (
     memory,
     workqueue,
     migrating,
+    reminding,
     depth,
 )
 WIDTH = 140

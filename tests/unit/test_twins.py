@@ -21,12 +21,14 @@ from delayq import (
     Schedules,
 )
 from delayq.executor import AsyncExecutor, Executor
+from delayq.reminders import AsyncCalendar, Calendar
 
 TWINS = [
     (DelayQueue, AsyncDelayQueue),
     (Message, AsyncMessage),
     (DeadLetter, AsyncDeadLetter),
     (Schedules, AsyncSchedules),
+    (Calendar, AsyncCalendar),
     (Lease, AsyncLease),
     (Consuming, AsyncConsuming),
     (Executor, AsyncExecutor),
