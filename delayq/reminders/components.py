@@ -22,7 +22,9 @@ _ESSENTIAL = {*_TIMES, "RRULE", None}
 """What an event is not understood without; None stands for a line that is no property at all."""
 _RECURRING = ("RRULE", "RDATE", "EXDATE", "RECURRENCE-ID")
 # The library keeps one table of zones for all that a process ever reads, so it is not shown what they are called.
-_TZID = re.compile(rf'^((?:{"|".join(_TIMES)});(?:[^:"]|"[^"]*")*?)(?<=;)TZID\s*=', re.IGNORECASE)
+_TZID = re.compile(
+    rf'^((?:{"|".join(_TIMES)});(?:[^:"\r\n]|"[^"\r\n]*")*?)(?<=;)TZID\s*=', re.IGNORECASE | re.MULTILINE
+)
 _HIDDEN = "X-TZID"
 
 
@@ -56,9 +58,8 @@ class Part:
         """Return the event with aware times where its file says whose clocks are meant; `Unreadable` says why not."""
         if not self.piece.whole:
             raise Unreadable("it is cut off: END:VEVENT is missing")
-        text = "\r\n".join(_TZID.sub(rf"\1{_HIDDEN}=", line) for line in (*self.piece.lines, ""))
         try:
-            component: Component = icalendar.Event.from_ical(text)
+            component: Component = icalendar.Event.from_ical(_TZID.sub(rf"\1{_HIDDEN}=", self.piece.text))
         except Exception as error:  # the library raises what its parts happen to raise
             raise Unreadable(f"it cannot be parsed: {one_line(error)}") from error
         for name, told in component.errors:
