@@ -3,9 +3,8 @@
 import json
 
 import pytest
-import redis
 
-from delayq import SendStatus
+from delayq import SendStatus, ServerError
 from delayq.streams import StreamQueue
 
 
@@ -128,8 +127,6 @@ def test_an_entry_that_others_delete_without_settling_it_is_forgotten(queue, ser
 
 
 def test_a_stream_of_another_type_is_an_error_that_changes_nothing(queue, server):
-    from delayq import ServerError
-
     server.set("tasks", "text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
         queue.send("x", id="one")

@@ -1,5 +1,6 @@
 """The relay: what is due in a delay queue goes into a stream, once, whatever happens."""
 
+import asyncio
 import json
 import threading
 from itertools import count
@@ -7,12 +8,12 @@ from itertools import count
 import pytest
 import redis
 
-from delayq import ConfigurationError, DelayQueue, EventKind
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, EventKind, ServerError
 from delayq.calls import Calls
 from delayq.config import read_settings
 from delayq.executor import open_executor
 from delayq.keys import Keys
-from delayq.streams import AsyncRelay, Relay, StreamQueue
+from delayq.streams import AsyncRelay, AsyncStreamQueue, Relay, StreamQueue
 from delayq.streams.calls import relay
 from tests.support.waiting import wait_until
 
@@ -161,8 +162,6 @@ def test_a_call_that_is_sent_again_moves_nothing_more(queue, server):
 
 
 def test_a_stream_that_may_not_be_written_leaves_all_in_the_queue(queue, server):
-    from delayq import ServerError
-
     queue.send_many(["a", "b"])
     server.set("tasks", "text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
@@ -210,9 +209,6 @@ def test_an_idle_relay_is_woken_by_a_send(queue, redis_url, server):
 
 
 async def _relay_async(url):
-    from delayq import AsyncDelayQueue
-    from delayq.streams import AsyncStreamQueue
-
     async with AsyncDelayQueue("reminders", url=url) as queue, AsyncStreamQueue("tasks", url=url) as stream:
         moving = AsyncRelay(queue, stream)
         await moving.open()
@@ -223,8 +219,6 @@ async def _relay_async(url):
 
 
 def test_an_asyncio_relay_moves_as_well(redis_url):
-    import asyncio
-
     assert asyncio.run(_relay_async(redis_url)) == (1, "x")
 
 

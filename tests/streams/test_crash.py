@@ -1,0 +1,250 @@
+"""Clients, processes and servers end at any point, and nothing is lost or doubled by it."""
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from delayq import DelayQueue, NewMessage
+from delayq.streams import Relay, StreamQueue
+from delayq.streams.calls import relay
+from tests.crash.cuts import Cut, Cutter, GoneError, cut_client, gone
+from tests.support.waiting import wait_until
+
+
+def stream_of(url, cutter):
+    return StreamQueue("tasks", redis=cut_client(url, cutter), lease="10s")
+
+
+def send(tasks):
+    sent = tasks.send_many([NewMessage(n, id=f"id{n}") for n in range(3)])
+    return [one.status for one in sent]
+
+
+def claim(tasks):
+    return [(message.payload, message.attempt) for message in tasks.lease(n=9)]
+
+
+def acknowledge(tasks):
+    return [message.ack() for message in tasks.lease(n=9)]
+
+
+def fail(tasks):
+    return [message.nack(delay="10s", error="no") for message in tasks.lease(n=9)]
+
+
+def reject(tasks):
+    return [message.reject("no") for message in tasks.lease(n=9)]
+
+
+def release(tasks):
+    return [message.release() for message in tasks.lease(n=9)]
+
+
+def wait(tasks):
+    with tasks.lease(block=0.05) as message:
+        return message.payload
+
+
+def redrive(tasks):
+    return tasks.dead.redrive(everything=True).redriven
+
+
+def fill(tasks):
+    tasks.send_many([NewMessage(n, id=f"id{n}") for n in range(2)])
+
+
+def bury(tasks):
+    fill(tasks)
+    reject(tasks)
+
+
+OPERATIONS = [
+    (None, send),
+    (fill, claim),
+    (fill, acknowledge),
+    (fill, fail),
+    (fill, reject),
+    (fill, release),
+    (fill, wait),
+    (bury, redrive),
+]
+
+
+def stands(server):
+    """What is stored, but for what changes with every run: the names of entries and slots, and times."""
+    groups = server.xinfo_groups("tasks") if server.exists("tasks") else []
+    return {
+        "tasks": [fields for _, fields in server.xrange("tasks")],
+        "dead": [fields for _, fields in server.xrange("{tasks}.dead")],
+        "ids": server.smembers("{tasks}.ids"),
+        "errors": sorted(server.hvals("{tasks}.errors")),
+        "held": [one["times_delivered"] for one in server.xpending_range("tasks", "workers", "-", "+", 9)]
+        if groups
+        else [],
+    }
+
+
+def run(url, server, prepare, act, arm):
+    """Do something in the presence of a cutter; returns its result and what stands afterwards."""
+    server.flushall()
+    cutter = Cutter()
+    with stream_of(url, cutter) as tasks:
+        if prepare:
+            prepare(tasks)
+        tasks.open()
+        arm(cutter)
+        try:
+            result = act(tasks)
+        except GoneError:
+            result = GoneError
+        cutter.armed = cutter.is_gone = False
+    return result, stands(server), cutter.count
+
+
+@pytest.mark.parametrize(("prepare", "act"), OPERATIONS, ids=lambda one: one.__name__ if one else "")
+def test_a_process_that_goes_on_gets_its_result_once(redis_url, server, prepare, act):
+    result, stood, commands = run(redis_url, server, prepare, act, lambda cutter: cutter.arm(0, Cut.BEFORE))
+    assert commands >= 1
+    for at in range(1, commands + 1):
+        for cut in Cut:
+            again, stand, _ = run(redis_url, server, prepare, act, lambda cutter, at=at, cut=cut: cutter.arm(at, cut))
+            assert (again, stand) == (result, stood), f"cut {cut} command {at}"
+
+
+def test_what_a_process_had_that_is_gone_is_delivered_again(redis_url, server):
+    _, _, commands = run(redis_url, server, fill, acknowledge, lambda cutter: cutter.arm(0, Cut.BEFORE))
+    for at in range(1, commands + 1):
+        for cut in Cut:
+            _, stand, _ = run(
+                redis_url, server, fill, acknowledge, lambda cutter, at=at, cut=cut: cutter.arm(at, cut, ends=gone)
+            )
+            with StreamQueue("tasks", url=redis_url, lease="100ms") as other:
+                left = len(stand["tasks"])
+                found = {message.payload for message in other.lease(n=9, block=1)} if left else set()
+                assert len(found) == left, f"gone {cut} command {at}"
+
+
+def moved_and_left(server):
+    moved = Counter(fields["payload"] for _, fields in server.xrange("tasks"))
+    left = Counter(server.hvals("delayq:{reminders}:messages"))
+    return moved, left
+
+
+def relayed(url, server, cutter, *arm, ends=None):
+    """Relay a queue's 700 messages, cut off at one command."""
+    server.flushall()
+    with DelayQueue("reminders", redis=cut_client(url, cutter)) as queue:
+        queue.send_many([f"{n}" for n in range(700)])
+        cutter.arm(*arm, ends=ends)
+        try:
+            Relay(queue, "tasks").run(burst=True)
+        except GoneError:
+            assert ends
+        cutter.armed = cutter.is_gone = False
+    return cutter.count
+
+
+@pytest.mark.parametrize("ends", [None, gone], ids=["goes on", "is gone"])
+@pytest.mark.parametrize("cut", Cut)
+def test_a_relay_is_cut_off_at_every_command(redis_url, server, cut, ends):
+    commands = relayed(redis_url, server, Cutter(), 0, cut)
+    assert commands >= 3
+    for at in range(1, commands + 1):
+        relayed(redis_url, server, Cutter(), at, cut, ends=ends)
+        moved, left = moved_and_left(server)
+        assert (moved + left).total() == len(moved + left) == 700, f"{cut} command {at}"
+        if ends:
+            with DelayQueue("reminders", url=redis_url) as queue:
+                Relay(queue, "tasks").run(burst=True)
+        moved, left = moved_and_left(server)
+        assert (len(moved), moved.total(), left.total()) == (700, 700, 0), f"{cut} command {at}"
+
+
+@pytest.mark.faults
+def test_a_relay_is_kept_whole_or_not_at_all(start_redis):
+    redis_server = start_redis("--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncated", "yes")
+    with redis_server.client() as client, DelayQueue("reminders", redis=redis_server.client()) as queue:
+        queue.send_many([f"{n}" for n in range(20)])
+        call = relay(queue._tools.calls, "tasks", holder="relay:tasks")
+        client.script_load(call.script.text)
+        path = next(redis_server.folder.glob("appendonlydir/*.incr.aof"), redis_server.folder / "appendonly.aof")
+        before = path.stat().st_size
+        assert queue._executor.call(call).moved == 20
+        file = path.read_bytes()
+    for cut in [before, len(file) - 1, len(file), *random.sample(range(before, len(file)), 3)]:
+        redis_server.kill()
+        path.write_bytes(file[:cut])
+        redis_server.start()
+        with redis_server.client() as client:
+            stand = client.xlen("tasks"), client.hlen("delayq:{reminders}:messages")
+        assert stand == ((20, 0) if cut == len(file) else (0, 20)), f"cut at {cut - before}"
+
+
+def start(url, work):
+    return subprocess.Popen([sys.executable, "-m", "tests.streams.child", url, work])
+
+
+def kill_at_work(url, work, done, *, whole, kills):
+    """Keep two processes at work until `done()` is whole; one is killed each time that they have done something."""
+    children = [start(url, work) for _ in range(2)]
+    try:
+        seen = 0
+        while seen < whole:
+            wait_until(lambda seen=seen: done() > seen, timeout=60)
+            if kills and done() < whole:
+                victim = children.pop(0)
+                victim.send_signal(signal.SIGKILL)
+                victim.wait()
+                children.append(start(url, work))
+                kills -= 1
+            seen = done()
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert kills == 0
+
+
+def relays_are_killed(url, server, *, messages, kills):
+    with DelayQueue("reminders", url=url) as queue:
+        queue.send_many([NewMessage(f"{n}", delay=n * 3 / messages) for n in range(messages)])
+        kill_at_work(url, "relay", lambda: server.xlen("tasks"), whole=messages, kills=kills)
+    moved, left = moved_and_left(server)
+    assert (len(moved), moved.total(), left.total()) == (messages, messages, 0)
+
+
+def consumers_are_killed(url, server, *, messages, kills):
+    with StreamQueue("tasks", url=url, lease="500ms") as tasks:
+        tasks.send_many([f"{n}" for n in range(messages)], 50)
+        kill_at_work(url, "consume", lambda: messages - server.xlen("tasks"), whole=messages, kills=kills)
+        wait_until(lambda: tasks.counts().living == 0)
+        assert tasks.counts().dead == 0
+    done = Counter(server.lrange("done", 0, -1))
+    assert len(done) == messages
+    assert done.total() - messages <= kills * 600, "what a killed consumer held, and no more"
+
+
+@pytest.mark.faults
+def test_relays_are_killed(redis_url, server):
+    relays_are_killed(redis_url, server, messages=2000, kills=3)
+
+
+@pytest.mark.faults
+def test_consumers_are_killed(redis_url, server):
+    consumers_are_killed(redis_url, server, messages=3000, kills=3)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+def test_relays_are_killed_for_long(redis_url, server):
+    relays_are_killed(redis_url, server, messages=100_000, kills=60)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+def test_consumers_are_killed_for_long(redis_url, server):
+    consumers_are_killed(redis_url, server, messages=100_000, kills=60)
