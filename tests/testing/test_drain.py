@@ -19,7 +19,7 @@ from delayq import (
     Retry,
     UnavailableError,
 )
-from delayq.testing import crash, drain, unreachable
+from delayq.testing import crash, drain, restart, unreachable
 
 DAY = timedelta(days=1)
 NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)
@@ -117,6 +117,20 @@ def test_failures_count_as_in_a_consumer(clock, delayq_queues):
     assert {one.headers["of"] for one in delivered} == {"a test"}
     reasons = {message.payload: message.reason for message in queue.dead.list().messages}
     assert reasons == {"reject": "no such user", **dict.fromkeys(["false", "raise", "retry"], "retries spent")}
+
+
+def test_what_is_settled_by_hand_is_told_of_as_that(clock, delayq_queue):
+    delayq_queue.callback(lambda message: message.reject("no") and None)
+    delayq_queue.send_delay_msg("x")
+    assert [one.outcome for one in drain(delayq_queue)] == ["settled"]
+
+
+def test_retries_come_at_their_times_where_redis_knows_no_script_yet(clock, delayq_queue):
+    delayq_queue.callback(lambda message: False)
+    delayq_queue.send_delay_msg("x", retries=2)
+    restart(delayq_queue)
+    milliseconds = [one.at - NEW_YEAR for one in drain(delayq_queue)]
+    assert milliseconds == [timedelta(milliseconds=50 * n) for n in range(3)]
 
 
 def test_the_first_error_is_raised_if_that_is_asked_for(clock, delayq_queue):
@@ -316,7 +330,7 @@ def test_freezegun_alone_is_enough_for_the_embedded_redis(delayq_queue, delayq_u
 
 
 def test_a_clock_of_freezegun_that_goes_on_is_no_hindrance(delayq_clock, delayq_queue):
-    with freeze_time(NEW_YEAR, tick=True, ignore=["_pytest.timing"]):
+    with freeze_time(NEW_YEAR, auto_tick_seconds=1, ignore=["_pytest.timing"]):  # each time somebody asks
         delayq_queue.callback(lambda message: None)
         delayq_queue.send_delay_msg("x", "1d")
         (delivered,) = drain(delayq_queue, until="2d")

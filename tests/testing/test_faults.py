@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, OutcomeUnknown, UnavailableError
+from delayq.script import script
 from delayq.testing import Crash, crash, drain, lose_replies, restart, unreachable
+from delayq.values import Command
 from tests.support.waiting import wait_until
 
 
@@ -45,8 +47,9 @@ def test_an_error_of_the_test_is_not_covered_up(delayq_queue):
         raise KeyError
 
 
-def test_unreachable_is_told_at_once_and_passes(delayq_queue):
+def test_unreachable_is_told_at_once_and_passes(delayq_queue, monkeypatch):
     delayq_queue.open()
+    monkeypatch.setattr("delayq.executor.time.sleep", lambda _: pytest.fail("it tries again"))
     with unreachable(delayq_queue):
         with pytest.raises(UnavailableError, match="as the test wants it"):
             delayq_queue.send_delay_msg("x")
@@ -80,6 +83,15 @@ def test_after_a_restart_everything_goes_on(delayq_clock, delayq_queue):
     assert [(one.payload, one.outcome) for one in delivered] == [(x, "acked") for x in ("before", "restart", "after")]
     restart(delayq_queue)
     assert delayq_queue.counts().living == 0
+
+
+def test_a_restart_makes_redis_forget_the_scripts(delayq_queue):
+    delayq_queue.send_delay_msg("x")
+    known = Command(("SCRIPT", "EXISTS", script("send").sha), lambda answer: [*map(int, answer)])
+    assert delayq_queue._executor.call(known) == [1]
+    restart(delayq_queue)
+    assert delayq_queue._executor.call(known) == [0]
+    assert delayq_queue.send_delay_msg("y").new
 
 
 def test_a_running_consumer_goes_on_after_a_restart(delayq_queue):

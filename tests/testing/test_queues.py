@@ -111,6 +111,17 @@ def test_it_can_be_taken_in_by_one_test_after_the_other(delayq_url, delayq_clock
         place.remove()
 
 
+def test_one_that_was_in_use_leaves_nothing_either(place, delayq_queues):
+    ours = delayq_queues("mails")
+    ours.send_delay_msg("x")
+    before = sorted(keys_left(place))
+    queues = Queues(place)
+    queues.adopt(ours).send_delay_msg("y")
+    queues.close()
+    place.remove()
+    assert sorted(keys_left(place)) == before
+
+
 def test_what_it_consumes_is_stopped_when_it_is_given_back(place):
     ours = DelayQueue("mails", url="redis://localhost:1/0", callback=lambda message: None)
     queues = Queues(place)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from delayq import ConfigurationError
 from delayq.testing import assert_nothing_scheduled, crash, drain
 
 BEGIN = datetime(2027, 3, 26, 12, tzinfo=UTC)  # a Friday; on Sunday the clocks of Berlin go forward
@@ -84,6 +85,21 @@ def test_what_was_missed_is_made_up_for_as_its_schedule_says(delayq_clock, delay
     queue.callback(lambda message: None)
     delayq_clock.advance("5h30m")
     assert sorted(one.payload for one in drain(queue, until=0)) == ["all", "all", "all", "one"]
+
+
+def test_one_that_cannot_be_fired_here_holds_up_no_message(delayq_clock, delayq_queues, monkeypatch, caplog):
+    def missing(*_, **__):
+        raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
+
+    delayq_clock.move_to(BEGIN)
+    queue = delayq_queues()
+    queue.schedules.add("daily", cron="@daily", payload="daily")
+    queue.callback(lambda message: None)
+    queue.send_delay_msg("a message", "4d")
+    monkeypatch.setattr("delayq.flows.recurring.firing", missing)
+    assert [one.payload for one in drain(queue, until="5d")] == ["a message"]
+    assert "schedule daily cannot be fired here" in caplog.text
+    assert delayq_clock.now == BEGIN + timedelta(days=5)
 
 
 def test_a_burst_fires_what_is_due_by_the_clock(queue, delayq_clock):

@@ -109,6 +109,12 @@ def test_more_than_a_page_and_large_payloads_are_read(delayq_queue):
     assert_scheduled(delayq_queue, times=1501)
 
 
+def test_a_clock_that_goes_on_is_no_reason_to_fail(delayq_queue):
+    for n in range(20):
+        delayq_queue.send_delay_msg(n, "1h")
+        assert_scheduled(delayq_queue, payload=n, within="1h")
+
+
 def test_what_is_to_be_delivered_again_is_scheduled_for_then(delayq_clock, delayq_queues):
     queue = delayq_queues(nack_delay="5m")
     queue.callback(lambda message: False)
