@@ -15,14 +15,14 @@ from rich.table import Table
 from measure.figure import Figure, Results
 
 SHORT = {
-    "send one by one": ("send",),
-    "the same, beside redis-py's own `EVALSHA`": ("send_client",),
+    "send one by one; beside redis-py's own `EVALSHA`": ("send", "send_client"),
     "the same from 8 threads; 8 tasks, beside one by one": ("send_threads", "send_tasks"),
     "`send_many`": ("send_many",),
-    "consume, empty callback, 10 threads; 10 tasks": ("consume_10", "consume_tasks_10"),
-    "consume, empty batch callback": ("consume_batches",),
-    "lateness at 1,000 due/s: p50; p99; early": ("lateness_1000_p50", "lateness_1000_p99", "lateness_1000_early"),
-    "lateness at 10,000 due/s: p50; p99": ("lateness_10000_p50", "lateness_10000_p99"),
+    "consume: 10 threads; 10 tasks; batches": ("consume_10", "consume_tasks_10", "consume_batches"),
+    "lateness at 1,000/s: p50; p99; early; at 10,000/s: p99": (
+        *("lateness_1000_p50", "lateness_1000_p99", "lateness_1000_early"),
+        "lateness_10000_p99",
+    ),
     "memory of a pending message beside its payload, 1 M": ("memory",),
     "1 M due at once: longest script; another client's PING p99": ("longest_script", "ping"),
     "10 M pending: send; `send_many`; promote, claim and ack": ("send_10m", "send_many_10m", "claim_10m"),

@@ -66,7 +66,7 @@ def test_the_version_is_no_setting(cli):
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("delayq re", "reschedule"), ("delayq list rem", "reminders"), ("delayq docs gua", "guarantees")],
+    [("delayq resc", "reschedule"), ("delayq list rem", "reminders"), ("delayq docs gua", "guarantees")],
 )
 def test_the_shell_completes_commands_queues_and_topics(queue, redis_url, words, completed):
     queue.send_delay_msg(1, "1h")
