@@ -22,6 +22,7 @@ from delayq import (
 )
 from delayq.executor import AsyncExecutor, Executor
 from delayq.reminders import AsyncCalendar, Calendar
+from delayq.streams import AsyncRelay, AsyncStreamDeadLetter, AsyncStreamQueue, Relay, StreamDeadLetter, StreamQueue
 
 TWINS = [
     (DelayQueue, AsyncDelayQueue),
@@ -32,6 +33,9 @@ TWINS = [
     (Lease, AsyncLease),
     (Consuming, AsyncConsuming),
     (Executor, AsyncExecutor),
+    (StreamQueue, AsyncStreamQueue),
+    (StreamDeadLetter, AsyncStreamDeadLetter),
+    (Relay, AsyncRelay),
 ]
 
 NOT_AWAITED = {
