@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast, overload
+from typing import Any, NoReturn, Self, TypeVar, Unpack, cast, overload
 
 from delayq.calls import Calls
 from delayq.config import QueueOptions, find_url
@@ -26,6 +26,7 @@ from delayq.twins import twin
 T = TypeVar("T")
 
 _LACKING = ("prefix", "events", "events_max_len", "dedupe_window", "dedupe_max")
+_NO_SCHEDULES = "a stream has no schedules: declare them on a delay queue, and relay that to the stream"
 
 
 class _StreamFace(Face[T]):
@@ -56,6 +57,14 @@ class _StreamFace(Face[T]):
     def _send(self, messages: list[Any]) -> Operation[Sent]:
         (sent,) = yield from self._producer.send(messages)
         return sent
+
+    def _schedule(self, name: str | None, options: Mapping[str, Any]) -> NoReturn:  # noqa: ARG002 - a scheduler's
+        raise ConfigurationError(_NO_SCHEDULES)
+
+    @property
+    def schedules(self) -> NoReturn:
+        """A stream has none: a `ConfigurationError`."""
+        raise ConfigurationError(_NO_SCHEDULES)
 
     @property
     def _producer(self) -> StreamProducer:

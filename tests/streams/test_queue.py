@@ -81,6 +81,15 @@ def test_what_a_stream_lacks_is_no_option(open_queue, option):
         open_queue(**{option: 1})
 
 
+def test_a_stream_has_no_schedules(queue):
+    with pytest.raises(ConfigurationError, match="a stream has no schedules"):
+        queue.every("1h")
+    with pytest.raises(ConfigurationError, match="a stream has no schedules"):
+        queue.cron("0 9 * * *")
+    with pytest.raises(ConfigurationError, match="a stream has no schedules"):
+        _ = queue.schedules
+
+
 @pytest.mark.parametrize("name", ["", "a b", "x" * 201, "a{b", "}{", "{}", "ä", "a\n", 7])
 def test_a_name_that_is_none_is_refused(open_queue, name):
     with pytest.raises(ConfigurationError, match="stream"):
