@@ -27,6 +27,8 @@ HEADER = "schedule"
 """The header that says which schedule has sent a message."""
 LEAST_EVERY = 1000
 """Milliseconds between two occurrences of an interval, at least."""
+BYTES = 16 << 20
+"""Bytes of payloads that are fired of one schedule at a time."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 Misfire = Literal["skip", "once"] | int
@@ -113,8 +115,14 @@ class Opened(NamedTuple):
     """A stored schedule, read."""
 
     definition: Definition
-    timetable: Timetable
     payload: bytes
+    head: bytes
+    """The definition as it is stored."""
+
+    @property
+    def timetable(self) -> Timetable:
+        """When it occurs; `ConfigurationError` if that cannot be worked out here."""
+        return _timetable(self.head)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -200,20 +208,25 @@ def _misfire(misfire: Misfire) -> Misfire:
 
 
 def unpack(spec: bytes) -> Opened:
-    """Return a stored schedule; `ConfigurationError` for what is none, or cannot be worked with here."""
+    """Return a stored schedule; `ConfigurationError` for what is none."""
     head, _, payload = spec.partition(b"\n")
-    return Opened(*_read(head), payload)
+    return Opened(_read(head), payload, head)
 
 
 @lru_cache(maxsize=4096)
-def _read(head: bytes) -> tuple[Definition, Timetable]:
+def _timetable(head: bytes) -> Timetable:
+    return _read(head).timetable
+
+
+@lru_cache(maxsize=4096)
+def _read(head: bytes) -> Definition:
     try:
         definition = _decode(head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"its definition cannot be read: {type(error).__name__}") from None
     if not definition.cron and definition.every < 1:
         raise ConfigurationError("its definition cannot be read: it never occurs")
-    return definition, definition.timetable
+    return definition
 
 
 def placed(standing: Standing | None, timetable: Timetable, now: int) -> int | None:
@@ -240,8 +253,11 @@ def message_headers(name: str, definition: Definition) -> bytes:
 
 def firing(standing: Standing, now: int, *, ahead: int) -> tuple[Firing, Taken]:
     """Return what is to be fired of a schedule that is due; `ConfigurationError` for one that cannot be."""
-    definition, timetable, payload = unpack(standing.spec)
-    taken = timetable.take(now if standing.next is None else standing.next, now, standing.fired, ahead=ahead)
+    opened = unpack(standing.spec)
+    definition, payload = opened.definition, opened.payload
+    most = max(1, min(MOST_FIRED, BYTES // max(1, len(payload))))
+    at = now if standing.next is None else standing.next
+    taken = opened.timetable.take(at, now, standing.fired, ahead=ahead, most=most)
     occurrences = " ".join(f"{occurrence_id(standing.name, time)} {time}" for time in taken.times)
     row = Firing(
         standing.name,

@@ -62,7 +62,7 @@ class Applied:
 
 def describe(standing: Standing, decode: Callable[[bytes], Any]) -> ScheduleInfo:
     """Return what is known of a schedule."""
-    definition, _, payload = unpack(standing.spec)
+    definition, payload, _ = unpack(standing.spec)
     try:
         decoded = decode(payload)
     except UndecodableError:

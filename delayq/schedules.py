@@ -79,7 +79,7 @@ class _Schedules:
         standing, _ = yield from read_one(self._tools, check_schedule(name))
         if standing is None:
             raise _unknown(name)
-        definition, _, payload = unpack(standing.spec)
+        definition, payload, _ = unpack(standing.spec)
         headers = message_headers(name, definition)
         (sent,) = yield from self._producer.send(
             [Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers)]
@@ -91,9 +91,10 @@ class _Schedules:
         standing, _ = yield from read_one(self._tools, check_schedule(name))
         if standing is None:
             raise _unknown(name)
-        definition, timetable, _ = unpack(standing.spec)
-        zone = ZoneInfo(definition.tz)
-        return [moment(time).astimezone(zone) for time in timetable.upcoming(standing.next, n, standing.fired)]
+        opened = unpack(standing.spec)
+        zone = ZoneInfo(opened.definition.tz)
+        times = opened.timetable.upcoming(standing.next, n, standing.fired)
+        return [moment(time).astimezone(zone) for time in times]
 
     def _apply(self, *, prune: bool) -> Operation[Applied]:
         declared = self._face._declared  # noqa: SLF001

@@ -222,12 +222,13 @@ class Timetable:
             at = self.after(at, fired + len(found))
         return found
 
-    def take(self, at: int, now: int, fired: int = 0, *, ahead: int = 0) -> Taken:
+    def take(self, at: int, now: int, fired: int = 0, *, ahead: int = 0, most: int = MOST_FIRED) -> Taken:
         """Return what is to be fired of the occurrences from `at` on, of which `fired` have been before.
 
-        Those up to `ahead` milliseconds after now are taken already. However many were missed, the work is bounded.
+        Those up to `ahead` milliseconds after now are taken already, and `most` at a time. However many were missed,
+        the work is bounded.
         """
-        most = MOST_FIRED if self.count is None else min(MOST_FIRED, self.count - fired)
+        most = most if self.count is None else min(most, self.count - fired)
         on_time = now - self.late_after
         missed = at < on_time
         times = self._missed(at, on_time) if missed else []

@@ -52,7 +52,7 @@ if #ids > 0 then
   redis.call('HINCRBY', meta, 'sent', #ids)
   log(events, logged, 'sent', now, 'ids', ids, 'dues', times, 'retries', left)
 end
-if #ids == 0 then begin(replies, slot) end
+begin(replies, slot)
 if #moved > 0 then redis.call('ZADD', schedules, unpack(moved)) end
 if #ended > 0 then redis.call('ZREM', schedules, unpack(ended)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end

@@ -10,10 +10,8 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-redis.call('ZCARD', schedules)
 redis.call('HLEN', schedule_specs)
 redis.call('HLEN', schedule_states)
-begin(replies, slot)
 local answers = {}
 for i = 4, #ARGV do
   redis.call('ZREM', schedules, ARGV[i])

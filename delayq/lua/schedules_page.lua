@@ -1,7 +1,7 @@
 -- Reads schedules: those named, or a page of all.
 -- KEYS: schedules zset, schedule_specs hash, schedule_states hash
 -- ARGV: now (ms or ''), cursor (0 at the start), limit (schedules), then names (none for all)
--- Returns: now (ms), cursor of the next page (0 at the end), then of each schedule: name, next occurrence (ms, '' for
+-- Returns: now (ms), cursor of the next page (0 at the end), then of each schedule: name, next occurrence (ms, nil for
 --   none), spec, state
 -- Re-run: reads only.
 -- Uses: clock
@@ -21,7 +21,7 @@ local found = {math.floor(clock(override) / 1000), page[1]}
 for i = 1, #page[2], 2 do
   local name, spec = page[2][i], page[2][i + 1]
   local at, state = redis.call('ZSCORE', schedules, name), redis.call('HGET', schedule_states, name) or ''
-  at = at and string.format('%.0f', at) or ''
+  at = at and string.format('%.0f', at)
   local n = #found
   found[n + 1], found[n + 2], found[n + 3], found[n + 4] = name, at, spec, state
 end

@@ -16,7 +16,7 @@ import pytest
 from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, UnknownScheduleError
 from delayq.clock import timestamp
 from delayq.flows.recurring import AHEAD, ROOM
-from delayq.schedule import firing
+from delayq.schedule import _timetable, firing
 from tests.behaviour.places import everywhere
 from tests.support.faces import Stand
 from tests.support.waiting import wait_until
@@ -218,6 +218,30 @@ def test_many_are_added_and_listed_by_name(timed):
         "new",
         "changed",
     }
+
+
+def test_large_payloads_are_fired_some_at_a_time(timed, clock):
+    timed.schedules.add("big", every="1h", payload="x" * 900_000, misfire=40)
+    clock.advance(40 * HOUR)
+    seen = ran(timed)
+    assert (len(seen), len(set(seen))) == (40, 40)
+    assert timed.schedules.get("big").fired == 40
+
+
+def test_without_cronsim_schedules_are_read_and_steered_all_the_same(timed, monkeypatch):
+    def missing():
+        raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
+
+    timed.schedules.add("digest", cron="7 9 * * *")
+    monkeypatch.setattr("delayq.timetable._simulator", missing)
+    _timetable.cache_clear()
+    assert [info.cron for info in timed.schedules.list()] == ["7 9 * * *"]
+    assert timed.schedules.run_now("digest").new
+    timed.schedules.pause("digest")
+    for act in (lambda: timed.schedules.resume("digest"), lambda: timed.schedules.add("other", cron="@daily")):
+        with pytest.raises(ConfigurationError, match="need cronsim"):
+            act()
+    assert timed.schedules.remove("digest")
 
 
 def test_a_purge_leaves_schedules(timed, clock):

@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant(
         "a run counts what exists as replaced", "lib/run.lua", "{'1', '0', '2', '3', '5'}", "{'1', '2', '0', '3', '5'}"
     ),
-    Mutant("nobody is woken", "send.lua", "tonumber(earliest) < tonumber(first)", "false"),
+    Mutant("nobody is woken", "lib/signal.lua", "tonumber(earliest) < tonumber(first)", "false"),
 ]
 
 

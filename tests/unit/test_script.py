@@ -10,7 +10,7 @@ from delayq.keys import Keys
 from delayq.script import script
 
 NAMES = sorted(path.name.removesuffix(".lua") for path in files("delayq").joinpath("lua").iterdir() if path.is_file())
-READING = {"counts", "get", "page", "snapshot", "walk"}
+READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page"}
 REPEATABLE = {"configure", "wake"}
 
 
