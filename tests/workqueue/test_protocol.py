@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
+import fakeredis
 import pytest
 import redis
 
@@ -358,6 +359,19 @@ def test_a_full_redis_still_leases_completes_and_cleans(start_redis, grace, left
         assert jobs.lease(db, 10, False).id() == "b"
         assert jobs.complete(db, item)
         assert ids(db, QUEUE) == [left, "c"]
+
+
+def test_a_client_of_fakeredis_does_for_tests():
+    jobs, db = WorkQueue("jobs"), fakeredis.FakeRedis(server=fakeredis.FakeServer(version=(7,)))
+    db.set("jobs:item:orphan", b"\xff")
+    assert jobs.add_item(db, Item("x", id="a"))
+    assert jobs.lease(db, 60, timeout=1).id() == "a"
+    expire(db, "a")
+    assert jobs.light_clean(db) == 2
+    items = [jobs.lease(db, 60, timeout=1) for _ in range(2)]
+    assert jobs.lease(db, 60, timeout=0.01) is None
+    assert all(jobs.complete(db, item) for item in items)
+    assert keys(db) == set()
 
 
 def test_every_object_is_a_session_of_its_own():
