@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from delayq.errors import ConfigurationError, shown
 from delayq.reminders.offsets import Offset
-from delayq.reminders.zones import check_zone
+from delayq.reminders.zones import find_zone
 
 PINNED = "?"
 """In place of the name of a zone that is not known any more: such an event stays at the moment it was put to."""
@@ -80,4 +80,9 @@ def zone_name(zone: tzinfo) -> str:
 
 
 def _calendar_zone(event: Event) -> tzinfo:
-    return UTC if event.zone in ("", PINNED) else check_zone(event.zone, f"the zone of event {event.uid}")
+    if event.zone in ("", PINNED):
+        return UTC
+    zone = find_zone(event.zone)
+    if zone is None:
+        raise ConfigurationError(f"event {shown(event.uid)}: unknown time zone {shown(event.zone)}")
+    return zone

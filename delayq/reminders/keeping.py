@@ -20,7 +20,8 @@ from delayq.reminders.event import PINNED, Event
 from delayq.reminders.offsets import Offset
 from delayq.reminders.planning import Reminder, Rules, stem_of
 from delayq.reminders.quiet import QuietHours
-from delayq.reminders.zones import check_zone, find_zone
+from delayq.reminders.zones import find_zone
+from delayq.timetable import check_zone
 
 VERSION = 1
 """Of what is packed."""

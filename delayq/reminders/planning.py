@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from delayq.clock import LATEST, timestamp
+from delayq.clock import timestamp
 from delayq.errors import ConfigurationError, shown
 from delayq.keys import check_name
 from delayq.reminders.event import Beginning, Event, beginning, zone_name
 from delayq.reminders.offsets import Offset, offsets_of
 from delayq.reminders.quiet import QuietHours
-from delayq.reminders.zones import check_zone, milliseconds_of
+from delayq.timetable import check_zone
 
 _PLAIN = re.compile(r"(?!=)[A-Za-z0-9._:@/+=-]{1,64}")
 """What of an event's uid and recurrence stands in an id as it is."""
@@ -153,9 +153,7 @@ def _reminders(event: Event, begins: Beginning, rules: Rules) -> list[Reminder]:
         due = min(offset.before(begins.at, begins.zone), begins.latest)
         if rules.quiet is not None:
             due = rules.quiet.move(due, begins.zone, begins.latest)
-        at = milliseconds_of(due)
-        if not 0 <= at <= LATEST:
-            raise OverflowError
+        at = timestamp(due, f"a reminder of event {event.uid:.60}")
         made.append(Reminder(stem + text, at, text, event, begins.text, zone))
     return made
 
