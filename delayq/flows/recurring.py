@@ -25,6 +25,8 @@ AT_ONCE = 200
 """Schedules read at a time: to find their next occurrences takes some milliseconds."""
 ROOM = 1 << 20
 """Bytes of definitions and payloads that are read at a time."""
+SOON = 0.005
+"""Seconds until another look where the first came too early, since clocks differ by a little."""
 AFTER_TROUBLE = 1.0
 """Seconds until the next try after Redis has refused one."""
 
@@ -110,8 +112,8 @@ class Recurring:
             self._read.append((row, taken))
         # Those that cannot be fired stay at the front, and are left out when the next ones are read.
         self._left_out = 0 if self._complete else self._left_out + unable
-        if self._complete and unable and not self._read:
-            self._rest_until = self._now + self._tick
+        if self._complete and not self._read:
+            self._rest_until = self._now + (self._tick if unable else SOON)
 
     def _refused(self, error: DelayqError) -> None:
         self._rest_until = self._now + AFTER_TROUBLE

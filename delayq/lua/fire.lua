@@ -17,7 +17,6 @@ local now = math.floor(time / 1000)
 redis.call('ZCARD', schedules)
 redis.call('HLEN', retries)
 redis.call('HLEN', headers)
-redis.call('HLEN', messages)
 redis.call('LLEN', wake)
 local logged = logging(meta, events)
 local answers, moved, ended, states, seen = {}, {}, {}, {}, {}

@@ -234,3 +234,9 @@ def test_what_was_missed_is_told_by_who_fires_it(caplog):
         play.wake()
         play.answer(fire=digit)
         assert caplog.text.count("schedule s: occurrences were missed, 2 are made up for") == told
+
+
+def test_a_look_that_came_a_little_early_is_not_followed_by_another_at_once():
+    play = woken()
+    play.answer(schedules_due=due(), pending_to_ready=occurring(play, 0))
+    assert play.sleeps == 0.005
