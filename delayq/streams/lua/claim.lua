@@ -51,9 +51,7 @@ local function recover(entry)
   local delivery = redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
   local at, body = delayed and redis.call('HGET', delays, entry), read(stream, entry)
   if not body then
-    redis.call('XACK', stream, group, entry)
-    redis.call('HDEL', errors, entry)
-    redis.call('HDEL', delays, entry)
+    remove(stream, group, errors, delays, entry)
   elseif at and tonumber(at) > now then
     give(stream, group, nobody, entry, math.max(lease - (at - now), 0), delivery)
   elseif delivery > budget(body, retries) then
@@ -70,8 +68,7 @@ for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', math.max(wa
     deliver(one[1], one[4], body)
   else
     -- A message that was never claimed goes back as a new entry: that wakes the next reader, which nothing else does.
-    redis.call('XACK', stream, group, one[1])
-    redis.call('XDEL', stream, one[1])
+    remove(stream, group, errors, delays, one[1])
     if body then redis.call('XADD', stream, '*', unpack(body)) end
   end
 end
@@ -84,10 +81,7 @@ while #entries < wanted and looked < 1000 do
   local found = redis.call('XAUTOCLAIM', stream, group, holder, lease, cursor, 'COUNT', wished, 'JUSTID')
   cursor, looked = found[1], looked + 10 * wished
   for _, entry in ipairs(found[2]) do recover(entry) end
-  if #(found[3] or {}) > 0 then
-    redis.call('HDEL', errors, unpack(found[3]))
-    redis.call('HDEL', delays, unpack(found[3]))
-  end
+  for _, entry in ipairs(found[3] or {}) do remove(stream, group, errors, delays, entry) end
   if cursor == '0-0' then break end
 end
 if cursor ~= from then redis.call('HSET', meta, place, cursor) end

@@ -1,3 +1,11 @@
+-- Takes an entry out of everything that is kept of it.
+local function remove(stream, group, errors, delays, entry)
+  redis.call('XACK', stream, group, entry)
+  redis.call('XDEL', stream, entry)
+  redis.call('HDEL', errors, entry)
+  redis.call('HDEL', delays, entry)
+end
+
 -- Moves an entry to the dead letter: its own fields, then attempts, reason and error. It blocks its id no longer.
 local function bury(stream, group, ids, dead, errors, delays, dead_max, entry, fields, attempts, reason, error)
   local row = {}
@@ -6,10 +14,7 @@ local function bury(stream, group, ids, dead, errors, delays, dead_max, entry, f
     error ~= '' and error or redis.call('HGET', errors, entry) or ''}) do
     row[#row + 1] = cell
   end
-  redis.call('XACK', stream, group, entry)
-  redis.call('XDEL', stream, entry)
+  remove(stream, group, errors, delays, entry)
   if field(fields, 'unique') then redis.call('SREM', ids, field(fields, 'id')) end
-  redis.call('HDEL', errors, entry)
-  redis.call('HDEL', delays, entry)
   redis.call('XADD', dead, 'MAXLEN', dead_max, '*', unpack(row))
 end

@@ -1,0 +1,206 @@
+"""The scripts of streams: header and body say the same, and what cannot be done changes nothing."""
+
+import inspect
+import re
+from dataclasses import fields
+from importlib.resources import files
+
+import pytest
+
+from delayq import DelayQueue, NewMessage, QueueFullError, ServerError
+from delayq.keys import Keys
+from delayq.script import script
+from delayq.streams import Relay, StreamQueue
+from delayq.streams.calls import SCRIPTS, Place, StreamCalls
+from delayq.streams.keys import StreamKeys, hash_tag
+
+LUA = files("delayq").joinpath("streams", "lua")
+NAMES = [name.removeprefix("streams/") for name in SCRIPTS]
+READING = {"counts", "look"}
+TYPES = dict(
+    re.findall(
+        r'^    (\w+): str\n    """(\w+): ', inspect.getsource(StreamKeys) + inspect.getsource(Keys), re.MULTILINE
+    )
+)
+OWN = {path.name.removesuffix(".lua") for path in LUA.joinpath("lib").iterdir()}
+BUILT_IN = {"ipairs", "unpack", "tonumber", "select", "type"}
+
+
+def source(name):
+    return LUA.joinpath(f"{name}.lua").read_text()
+
+
+def body(name):
+    return "\n".join(re.sub(r"(^|\s)--.*", "", line) for line in source(name).splitlines())
+
+
+def header(name):
+    lines = [line.removeprefix("--").strip() for line in re.match(r"(?:--.*\n)+", source(name))[0].splitlines()]
+    _, *rest = re.split(r"\s*\b(KEYS|ARGV|Returns|Re-run|Uses): ", " ".join(lines))
+    return dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def test_every_file_is_a_script_that_is_loaded_ahead():
+    assert sorted(path.name for path in LUA.iterdir() if path.is_file()) == [f"{name}.lua" for name in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_have_their_types_and_the_order_of_the_body(name):
+    declared = [entry.split() for entry in header(name)["KEYS"].split(", ")]
+    known = {part.name for part in fields(StreamKeys)} if name != "relay" else {*Keys.__dataclass_fields__, "stream"}
+    assert {part for part, _ in declared} <= known
+    if name != "relay":  # whose names have the types that a delay queue gives them
+        types = dict(re.findall(r'^    (\w+): str\n    """(\w+): ', inspect.getsource(StreamKeys), re.MULTILINE))
+        assert all(types[part] == kind for part, kind in declared if part != "stream")
+    bound = re.search(r"^local ([\w, ]+?)\s*=\s*(?:unpack\(KEYS\)|KEYS\[1\])", body(name), re.MULTILINE)
+    assert bound
+    assert bound[1].split(", ") == [part for part, _ in declared] == list(script(f"streams/{name}").parts)
+    assert body(name).count("KEYS") == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_are_those_of_the_header(name):
+    leading, then, _ = re.sub(r" ?\([^()]*\)", "", header(name)["ARGV"]).partition(", then ")
+    told = leading.split(", ")
+    if told == ["group"]:
+        assert "ARGV[1]" in body(name)
+        return
+    bound = re.search(r"^local ([\w, ]+) = unpack\(ARGV, 1, (\d+)\)$", body(name), re.MULTILINE)
+    assert bound
+    assert [{"override": "now"}.get(one, one) for one in bound[1].split(", ")] == told
+    assert int(bound[2]) == len(told)
+    starts = set(re.findall(r"for i = (\d+), #ARGV", body(name)))
+    assert starts == ({str(len(told) + 1)} if then else set())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_executes_once_or_reads_only(name):
+    assert script(f"streams/{name}").executes_once is (name not in READING)
+    if name in READING:
+        used = set(re.findall(r"redis\.call\('(\w+)'", body(name)))
+        assert used <= {"XLEN", "XPENDING", "XRANGE", "EXISTS", "XINFO"}
+    else:
+        assert "local past = answered(replies, slot, sequence)" in body(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_uses_the_fragments_it_names_and_no_more(name):
+    text = script(f"streams/{name}").text.decode()
+    assert text.isascii()
+    assert len(source(name).splitlines()) <= 100
+    words = set(re.findall(r"(?<![.\w'])(\w+)", body(name)))
+    named = header(name)["Uses"].split(", ")
+    folders = [LUA.joinpath("lib") if one in OWN else files("delayq").joinpath("lua", "lib") for one in named]
+    offered = [
+        set(re.findall(r"^local (?:function )?(\w+)", folder.joinpath(f"{one}.lua").read_text(), re.MULTILINE))
+        for one, folder in zip(named, folders, strict=True)
+    ]
+    assert all(names & words for names in offered)
+    called = set(re.findall(r"(?<![.\w])(\w+)\(", body(name)))
+    assert called - set(re.findall(r"local function (\w+)", body(name))) - BUILT_IN <= set().union(*offered)
+
+
+@pytest.mark.parametrize("token", [Place("1767225600000-0", 1, False), Place("18446744073709551615-7", 5000, True)])
+def test_a_token_says_entry_and_delivery(token):
+    assert Place.of(token.token) == token
+    assert token._replace(delivery=token.delivery + 1).token > token.token
+
+
+@pytest.mark.parametrize(
+    ("stream", "beside"),
+    [
+        ("tasks", "{tasks}.dead"),
+        ("tasks.{eu}", "tasks.{eu}.dead"),
+        ("{eu}", "{eu}.dead"),
+        ("a:{b}:c", "a:{b}:c.dead"),
+    ],
+)
+def test_what_stands_beside_a_stream_has_its_hash_tag(stream, beside):
+    keys = StreamKeys.of(stream)
+    assert keys.dead == beside
+    assert {hash_tag(getattr(keys, part.name)) for part in fields(keys)} == {hash_tag(stream)}
+
+
+def dumped(client):
+    """All that is stored, but for the answers and the times of slots, and when what was last seen."""
+    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b".replies")}
+
+
+ACTS = {
+    "send": lambda tasks, _: tasks.send("x", id="new"),
+    "claim": lambda tasks, _: tasks.lease(),
+    "ack": lambda _, message: message.ack(),
+    "nack": lambda _, message: message.nack(),
+    "reject": lambda _, message: message.reject("no"),
+    "redrive": lambda tasks, _: tasks.dead.redrive("1-1"),
+    "prune": lambda tasks, _: tasks._executor.call(tasks._tools.collect()),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name in ACTS for part in script(f"streams/{name}").parts if part != "stream"]
+)
+def test_a_key_of_another_type_is_refused_before_anything_is_written(redis_url, redis_client, name, part):
+    with StreamQueue("tasks", url=redis_url) as tasks:
+        tasks.send_many([NewMessage("a", id="one"), NewMessage("b", id="two")])
+        (message,) = tasks.lease()
+        key = getattr(tasks._calls.keys, part)
+        redis_client.delete(key)
+        redis_client.set(key, "text")
+        before = dumped(redis_client)
+        with pytest.raises(ServerError, match="WRONGTYPE"):
+            ACTS[name](tasks, message)
+        assert dumped(redis_client) == before
+
+
+def test_a_full_redis_takes_nothing_more_and_drains(start_redis):
+    server = start_redis("--maxmemory-policy", "noeviction")
+    with server.client() as client, StreamQueue("tasks", url=server.url, lease="1s") as tasks:
+        tasks.send_many([NewMessage("x" * 100, id=f"id{n}") for n in range(200)])
+        with DelayQueue("reminders", url=server.url) as queue:
+            queue.send_many(["y"] * 50)
+            client.config_set("maxmemory", 1)
+            with pytest.raises(QueueFullError):
+                tasks.send("z")
+            assert Relay(queue, tasks).run(burst=True) == 50
+        tasks.callback(lambda _: None)
+        tasks.run(burst=True)
+        assert tasks.counts().living == 0
+        client.config_set("maxmemory", 0)
+        assert tasks.send("z").new
+
+
+def test_what_silence_has_left_is_forgotten(redis_url, redis_client):
+    with StreamQueue("tasks", url=redis_url) as tasks:
+        tasks.send_many(["a", "b"], 0)
+        for message in tasks.lease(n=2):
+            message.reject("no")
+        redis_client.xgroup_createconsumer("tasks", "workers", "gone")
+        assert len(redis_client.xinfo_consumers("tasks", "workers")) == 2
+        assert redis_client.hlen("{tasks}.replies") > 0
+        calls: StreamCalls = tasks._calls
+        redis_client.xgroup_createconsumer("tasks", "workers", "retry")
+        executor = tasks._executor
+        wanted = calls.collect_garbage(limit=100, dead_max=10, dead_ttl=0, slot_ttl=1)
+        trimmed = 0
+        while len(redis_client.xinfo_consumers("tasks", "workers")) > 1 or tasks.counts().dead:
+            trimmed += executor.call(wanted).trimmed
+        assert trimmed == 2
+        assert redis_client.xinfo_consumers("tasks", "workers")[0]["name"] == b"retry"
+
+
+def test_a_stream_that_is_deleted_under_a_consumer_is_made_anew(redis_url, redis_client):
+    seen = []
+    with StreamQueue("tasks", url=redis_url, tick="100ms") as tasks:
+        tasks.callback(lambda message: seen.append(message.payload))
+        tasks.send("before")
+        tasks.run(burst=True)
+        redis_client.flushall()
+        tasks.send("after")
+        tasks.run(burst=True)
+        (lost,) = [tasks.send("x") and tasks.lease().messages[0]]
+        redis_client.flushall()
+        assert not lost.ack()
+        assert not lost.nack()
+        assert not lost.extend()
+    assert seen == ["before", "after"]
