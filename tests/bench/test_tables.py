@@ -59,7 +59,7 @@ def test_the_short_table_names_figures_that_are_measured_and_is_short():
     assert len(report.SHORT) <= 14
     figures = [one for measurement in bench.measurements() for one in measurement.figures]
     for one in figures:
-        one.add(Reading(one.name, 123_456.7, 1.0))
+        one.add(Reading(one.name, 123_456.7, 100_000.0))
     assert max(map(len, report.short_table(Results(figures, {}, {}), SETTING).splitlines())) <= 160
 
 
