@@ -76,7 +76,7 @@ def test_on_a_real_redis_by_the_settings_of_a_project(run, pytester, redis_url):
     run(f"def test_url(delayq_queues): assert delayq_queues.url == {redis_url!r}").assert_outcomes(passed=1)
 
 
-def test_on_a_redis_of_its_own(run):
+def test_on_a_redis_of_its_own(run, redis_server):
     run(TESTS, "--delayq-url=throwaway").assert_outcomes(passed=5)
 
 
