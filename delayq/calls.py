@@ -157,7 +157,8 @@ class Calls:
 
     def schedules_due(self, *, ahead: int, offset: int, limit: int, room: int) -> Call[DueSchedules]:
         """Read schedules that are due within `ahead` ms, up to a `limit` and so many bytes, and none of the first."""
-        return self._call("schedules_due", [self._now, ahead, offset, limit, room], read_due)
+        args = [self._now, ahead, offset, limit, room]
+        return self._call("schedules_due", args, lambda answer: read_due(answer, limit))
 
     def schedules_page(self, schedules: Iterable[str] = (), *, cursor: str = "0", limit: int) -> Call[SchedulePage]:
         """Read a page of the schedules; or those named, as far as they are there."""

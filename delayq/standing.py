@@ -34,9 +34,11 @@ class SchedulePage(NamedTuple):
     schedules: list[Standing]
 
 
-def read_due(answer: list[Any]) -> DueSchedules:
-    """Return what `schedules_due` read."""
-    return DueSchedules(answer[0], answer[1] == 1, _standing(answer))
+def read_due(answer: list[Any], limit: int) -> DueSchedules:
+    """Return what `schedules_due` read, up to a limit."""
+    now, number, *_ = answer
+    found = _standing(answer)
+    return DueSchedules(now, len(found) == number < limit, found)
 
 
 def read_schedules(answer: list[Any]) -> SchedulePage:

@@ -21,7 +21,6 @@ local found = {math.floor(clock(override) / 1000), page[1]}
 for i = 1, #page[2], 2 do
   local name, spec = page[2][i], page[2][i + 1]
   local at, state = redis.call('ZSCORE', schedules, name), redis.call('HGET', schedule_states, name) or ''
-  at = at and string.format('%.0f', at)
   local n = #found
   found[n + 1], found[n + 2], found[n + 3], found[n + 4] = name, at, spec, state
 end

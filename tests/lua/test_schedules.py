@@ -68,6 +68,9 @@ def test_those_named_are_read_as_they_stand(executor):
     page = executor.call(calls.schedules_page(["far", "none", "asleep"], limit=9))
     assert page == (NOW, "0", [FAR, ASLEEP])
     assert executor.call(calls.schedules_page(["none"], limit=9)).schedules == []
+    executor.client.hset(KEYS.schedule_specs, "9", "{}")
+    assert executor.call(calls.schedules_page(["far"], limit=9)).schedules == [FAR]
+    executor.client.hdel(KEYS.schedule_specs, "9")
     assert observe(executor) == THREE
 
 
