@@ -14,7 +14,6 @@ if past then return past end
 local time = clock(override)
 local now = math.floor(time / 1000)
 redis.call('ZCARD', schedules)
-redis.call('HLEN', schedule_specs)
 redis.call('LLEN', wake)
 local answers, names, specs, states, times, resting, seen = {}, {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
