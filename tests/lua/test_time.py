@@ -133,15 +133,16 @@ def test_what_is_logged_is_of_a_time_that_has_come(real_executor, script):
         assert int(entry[b"at"]) * 1000 <= after
 
 
-READING = [
-    clocked.counts(),
-    clocked.snapshot("", limit=1, cursor=""),
-    clocked.schedules_due(ahead=0, offset=0, limit=1, room=1),
-    clocked.schedules_page(limit=1),
-]
-
-
-@pytest.mark.parametrize("call", READING, ids=lambda call: call.script.name)
+@pytest.mark.parametrize(
+    "call",
+    [
+        clocked.counts(),
+        clocked.snapshot("", limit=1, cursor=""),
+        clocked.schedules_due(ahead=0, offset=0, limit=1, room=1),
+        clocked.schedules_page(limit=1),
+    ],
+    ids=lambda call: call.script.name,
+)
 def test_what_is_read_is_of_a_time_that_has_come(real_executor, call):
     for _ in range(ROUNDS):
         answer, after = carried_out_and_timed(real_executor.client, call)
