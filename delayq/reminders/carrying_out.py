@@ -29,6 +29,8 @@ ATTEMPTS = 5
 """How often a plan is made anew when another import of the calendar came between."""
 
 Events = Iterable[Event] | Reading
+_WITHDRAWN = "1"
+"""What a cancel answers for a message that waited; the others were delivered, or are being processed."""
 _REFUSED = frozenset([SendStatus.RUNNING, SendStatus.SETTLED])
 
 
@@ -101,10 +103,10 @@ class Operations:
         return (yield from self._carry_out(None, make, on_progress))
 
     def _forget(self) -> Operation[Changes]:
-        nothing = Plan(self._rules, {})
-        return (
-            yield from self._carry_out(None, lambda kept, now: difference(kept, nothing, now=now), None, forget=True)
-        )
+        def make(kept: Kept, _: int) -> Changes:
+            return Changes(cancelled=sorted(kept.reminders.keys() | kept.doubtful))
+
+        return (yield from self._carry_out(None, make, None, forget=True))
 
     def _carry_out(
         self,
@@ -140,7 +142,7 @@ class Operations:
         return bool(kept)
 
     def _do(self, changes: Changes, on_progress: Progress | None) -> Operation[Changes]:
-        """Cancel and send; returns the changes without what the queue refused."""
+        """Cancel and send; returns the changes as they were: without what was gone already, or was refused."""
         done, total = 0, len(changes)
 
         def tell(more: int) -> None:
@@ -150,9 +152,11 @@ class Operations:
                 on_progress(done, total)
 
         tell(0)
+        cancelled: list[str] = []
         for first in range(0, len(changes.cancelled), MOST_IDS):
             ids = changes.cancelled[first : first + MOST_IDS]
-            yield [self._tools.calls.cancel(ids), *self._tools.confirming]
+            digits, *_ = yield [self._tools.calls.cancel(ids), *self._tools.confirming]
+            cancelled += [id for id, digit in zip(ids, digits, strict=True) if digit == _WITHDRAWN]
             tell(len(ids))
         sent, refused = changes.sent, []
         for first in range(0, len(sent), AT_ONCE):
@@ -163,7 +167,8 @@ class Operations:
             )
             refused += [one.id for one in outcome if one.status in _REFUSED]
             tell(len(part))
-        return changes.without(refused) if refused else changes
+        done_so = replace(changes, cancelled=cancelled)
+        return done_so.without(refused) if refused else done_so
 
     def _info(self) -> Operation[CalendarInfo | None]:
         kept, _ = yield from self._read()

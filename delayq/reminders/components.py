@@ -26,7 +26,8 @@ _TZID = re.compile(
     rf'^((?:{"|".join(_TIMES)});(?:[^:"\r\n]|"[^"\r\n]*")*?)(?<=;)TZID\s*=', re.IGNORECASE | re.MULTILINE
 )
 _HIDDEN = "X-TZID"
-
+_LONGEST = timedelta(days=366)
+"""Alarms further ahead of their event are none that anybody set."""
 
 Component = Any
 """An event as the library parses it; each of its values is of one of thirty types, of which it is asked for few."""
@@ -143,18 +144,19 @@ def _said(component: Component, name: str) -> str:
 
 def _alarms(component: Component, start: Any) -> tuple[Offset, ...]:
     """Return the alarms that come before the event begins, or as it does."""
-    found = []
-    for alarm in component.walk("VALARM"):
-        trigger = alarm.get("TRIGGER")
-        before = getattr(trigger, "dt", None)
-        if str(alarm.get("ACTION", "")).upper() == "NONE" or trigger.params.get("RELATED", "START") == "END":
-            continue
-        if isinstance(before, datetime) and before.tzinfo and isinstance(start, datetime) and start.tzinfo:
-            before = timedelta(seconds=(before - start).total_seconds())
-            found += [Offset(seconds=-int(before.total_seconds()))] if before <= timedelta(0) else []
-        elif isinstance(before, timedelta) and before <= timedelta(0):
-            found.append(Offset.of(-before))
-    return tuple(found)
+    found = (_alarm(alarm, start) for alarm in component.walk("VALARM"))
+    return tuple(offset for offset in found if offset is not None)
+
+
+def _alarm(alarm: Component, start: Any) -> Offset | None:
+    trigger = alarm.get("TRIGGER")
+    at = getattr(trigger, "dt", None)
+    if str(alarm.get("ACTION", "")).upper() == "NONE" or getattr(trigger, "params", {}).get("RELATED") == "END":
+        return None
+    if isinstance(at, datetime) and at.tzinfo and isinstance(start, datetime) and start.tzinfo:
+        before = start.astimezone(UTC) - at.astimezone(UTC)
+        return Offset(seconds=int(before.total_seconds())) if timedelta(0) <= before <= _LONGEST else None
+    return Offset.of(-at) if isinstance(at, timedelta) and timedelta(0) <= -at <= _LONGEST else None
 
 
 def one_line(error: object) -> str:

@@ -21,7 +21,8 @@ class Changes:
     changed: list[Reminder] = field(default_factory=list)
     """Those that say something else, and are due when they were."""
     cancelled: list[str] = field(default_factory=list)
-    """Ids of those that are gone: their event is, or has moved so that their time has passed."""
+    """Ids of those that are gone: their event is, or has moved so that their time has passed. When it is done: of those
+    that still waited."""
     refused: list[str] = field(default_factory=list)
     """Ids that the queue did not take: being processed just now, or settled within its dedupe window."""
     unchanged: int = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delayq.clock import timestamp
 from delayq.errors import ConfigurationError
@@ -40,7 +40,7 @@ class Reading:
 
 
 def read_calendar(
-    files: Iterable[File],
+    files: File | Iterable[File],
     *,
     now: datetime,
     until: datetime | None = None,
@@ -49,9 +49,10 @@ def read_calendar(
 ) -> Reading:
     """Read the events of a calendar that begin between `now` and `until`, a year and a day later by default.
 
-    Files are paths, or names each with its bytes; several make one calendar. With `alarms` the alarms of an event
-    become its own offsets. `on_progress` is told how many events are read, of how many. Raises `ConfigurationError` for
-    a file that cannot be opened; what is wrong within a file is a problem of the reading, and the rest is read.
+    A file is a path, or a name with the bytes that go by it; several make one calendar. With `alarms` the alarms of an
+    event become its own offsets. `on_progress` is told how many events are read, of how many. Raises
+    `ConfigurationError` for a file that cannot be opened; what is wrong within a file is a problem of the reading, and
+    the rest is read.
     """
     timestamp(now, "now")
     last = now + HORIZON if until is None else until
@@ -63,7 +64,8 @@ def read_calendar(
         import recurring_ical_events  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigurationError("iCalendar files need the extra: pip install 'delayq[reminders]'") from error
-    opened = [(name, cut(data)) for name, data in map(_opened, files)]
+    several: Iterable[Any] = [files] if isinstance(files, str | Path | tuple) else files
+    opened = [(name, cut(data)) for name, data in map(_opened, several)]
     reader = _Reader(now, last, alarms=alarms)
     total = sum(len(pieces.events) for _, pieces in opened)
     done = 0
@@ -106,7 +108,7 @@ class _Reader:
 
     def read(self, part: Part) -> None:
         """Take one event."""
-        from delayq.reminders.components import Unreadable, event_of, recurs, uid_of
+        from delayq.reminders.components import Unreadable, event_of, one_line, recurs, uid_of
 
         try:
             component = part.parse()
@@ -124,10 +126,12 @@ class _Reader:
             members.append((part, component))
         except Unreadable as error:
             self.problems.append(part.problem(str(error)))
+        except Exception as error:  # noqa: BLE001 - the libraries raise what their parts happen to raise
+            self.problems.append(part.problem(f"it cannot be read: {one_line(error)}"))
 
     def expand(self) -> None:
         """Find the occurrences of what recurs, and finish."""
-        from delayq.reminders.components import Unreadable
+        from delayq.reminders.components import Unreadable, one_line
         from delayq.reminders.series import occurrences
 
         self.events += [event for _, event in self._single.values() if event is not None]
@@ -137,6 +141,8 @@ class _Reader:
                 self.events += filter(self._is_near, found)
             except Unreadable as error:
                 self.problems.append(members[0][0].problem(str(error)))
+            except Exception as error:  # noqa: BLE001 - see above
+                self.problems.append(members[0][0].problem(f"its occurrences cannot be computed: {one_line(error)}"))
 
     def _is_near(self, event: Event) -> bool:
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from icalendar import Calendar
 from recurring_ical_events import CalendarQuery, ComponentsWithName, EventAdapter, Occurrence
 
-from delayq.reminders.components import Component, Part, Unreadable, event_of, one_line
+from delayq.reminders.components import Component, Part, Unreadable, event_of
 from delayq.reminders.event import Event
 
 MOST_OCCURRENCES = 20_000
@@ -53,12 +53,7 @@ def occurrences(
     if core and core[0].withdraws(core[1]):
         return
     part_of = {id(component): part for part, component in members}
-    try:
-        found = _between([component for _, component in members], first, last)
-    except Unreadable:
-        raise
-    except Exception as error:  # the libraries raise what their parts happen to raise
-        raise Unreadable(f"its occurrences cannot be computed: {one_line(error)}") from error
+    found = _between([component for _, component in members], first, last)
     for occurrence in found:
         component = occurrence.component
         part = part_of[id(component)]

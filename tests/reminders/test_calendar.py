@@ -187,11 +187,14 @@ def test_a_reminder_that_is_being_processed_is_refused_and_sent_by_the_next_impo
     assert pending(queue) == {"team/a//1h": (8, "S")}
 
 
-def test_forgotten(queue, calendar):
+def test_forgotten(queue, calendar, clock):
     calendar.update([event("a"), event("b")])
     assert numbers(calendar.forget()) == "cancelled 2"
     assert (pending(queue), calendar.info(), calendars(queue)) == ({}, None, [])
     assert numbers(calendar.forget()) == ""
+    calendar.update([event("soon", 1.1)])
+    clock.advance(hours=2)
+    assert numbers(calendar.forget()) == "cancelled 1"  # it still waited for a worker
     assert numbers(calendar.update([event("a")])) == "new 1"
 
 

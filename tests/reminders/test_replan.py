@@ -94,7 +94,7 @@ def test_what_was_delivered_or_has_begun_stays_so(queue, database, clock):
         with queue.lease():
             pass
     database(2)
-    assert numbers(calendar.replan()) == "cancelled 1 past 1"  # nothing is left to cancel, and it is not sent again
+    assert numbers(calendar.replan()) == "past 1"  # it was to be told an hour earlier, and has been
     assert hours(queue) == {}
 
 
