@@ -12,10 +12,10 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from delayq.operation import Pause
-from delayq.workqueue.calls import SHORT, Work, hold, leases, length, members, restore, scan
+from delayq.workqueue.calls import SHORT, Work, counts, hold, leases, length, members, restore, scan
 from delayq.workqueue.keys import Keys
 
 SCANS_OF_A_LIGHT_CLEAN = 10
@@ -23,11 +23,9 @@ SCANS_OF_A_LIGHT_CLEAN = 10
 PAGE = 10_000
 """Ids of a list that are read at a time."""
 BATCH = 1000
-"""Ids that are restored at a time, unless the queue is so long that a search in it takes its time."""
+"""Ids that are restored at a time."""
 SEARCHED = 1_000_000
-"""Ids that a script may search, one by one, for those of a batch: some ten milliseconds."""
-
-
+"""Ids that a script may go through, searching long lists for those that seem to be in neither: ten milliseconds."""
 ABANDONED = 5.0
 """Seconds after its grace that what a cleaner holds is free again, should the cleaner have died."""
 
@@ -81,10 +79,14 @@ def _restore(keys: Keys, suspects: Counter[bytes], grace: float) -> Work[int]:
     if free and grace:
         cleaner = uuid.uuid4().hex
         free = yield from _hold(keys, free, suspects, cleaner, grace)
+    listed = [id for id in free if suspects[id]]
+    orphans = [id for id in free if not suspects[id]]
+    size = BATCH
+    if orphans:
+        long = max((yield counts(keys)))
+        size = BATCH if long <= SHORT else max(1, min(BATCH, SEARCHED // long))
     restored = 0
-    queued = (yield length(keys.queue)) if free else 0
-    size = BATCH if queued <= SHORT else max(1, min(BATCH, SEARCHED // queued))
-    for ids in _batches(free, size):
+    for ids in chain(_batches(listed, BATCH), _batches(orphans, size)):
         back, _ = yield restore(keys, {id: suspects[id] for id in ids}, cleaner)
         restored += back
     return restored

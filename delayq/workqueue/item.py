@@ -49,8 +49,10 @@ class Item(dict[str, Any]):
 
     @classmethod
     def stored(cls, id: bytes, data: bytes) -> Self:
-        """Make an item of what Redis holds; an id that is not UTF-8 keeps its bytes, too."""
-        return cls(data, id=id.decode("utf-8", "surrogateescape"))
+        """Make an item of what Redis holds, whatever its id is: one that is not UTF-8 keeps its bytes, too."""
+        item = cls.__new__(cls)
+        item.update(data=data, id=id.decode("utf-8", "surrogateescape"))
+        return item
 
     def data(self) -> bytes:
         """Return the data."""
@@ -70,7 +72,7 @@ class Item(dict[str, Any]):
 
 def id_bytes(id: str) -> bytes:
     """Return an id as it is stored."""
-    if not isinstance(id, str) or not id:
+    if not isinstance(id, str):
         raise ConfigurationError(f"the id of an item must be a text, not {shown(id)}")
     try:
         return id.encode("utf-8", "surrogateescape")
@@ -94,6 +96,8 @@ def _bytes(data: bytes | bytearray | memoryview | str) -> bytes:
 def _text(id: str | int | uuid.UUID) -> str:
     if isinstance(id, bool) or not isinstance(id, str | int | uuid.UUID):
         raise ConfigurationError(f"the id of an item must be a text, a number or a UUID, not {shown(id)}")
+    if id == "":  # other clients may have them; here it is a mistake
+        raise ConfigurationError("the id of an item must not be empty")
     text = str(id)
     id_bytes(text)
     return text

@@ -16,7 +16,7 @@ QUEUE, PROCESSING = "jobs:queue", "jobs:processing"
 
 
 def keys(db):
-    return {key.decode() for key in db.keys("*")}
+    return {key.decode(errors="replace") for key in db.keys("*")}
 
 
 def ids(db, key):
@@ -255,6 +255,21 @@ def test_a_light_clean_does_not_search_a_long_queue_and_a_deep_one_does(jobs, re
     assert redis_client.lindex(QUEUE, 0) == b"a"
 
 
+def test_a_clean_of_long_lists_searches_a_few_at_a_time(jobs, redis_client, monkeypatch):
+    monkeypatch.setattr("delayq.workqueue.cleaning.SEARCHED", 40_002)
+    redis_client.rpush(QUEUE, *range(20_001))
+    for id in "abc":
+        redis_client.set(f"jobs:item:{id}", b"x")
+    for id in "def":
+        redis_client.set(f"jobs:item:{id}", b"x")
+        redis_client.lpush(PROCESSING, id)
+    redis_client.config_resetstat()
+    assert jobs.deep_clean(grace=0) == 6
+    # One for what was in processing, one to count, two for the others.
+    assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 4
+    assert ids(redis_client, QUEUE)[3:6] == ["f", "e", "d"]
+
+
 def test_a_deep_clean_leaves_alone_what_is_in_order(jobs, redis_client):
     for id in "abc":
         jobs.add_item(Item(id, id=id))
@@ -317,12 +332,16 @@ def test_any_bytes_and_ids_pass_a_client_that_decodes(opened, protocol):
     assert jobs.deep_clean() == 0
 
 
-def test_an_id_that_is_no_text_is_worked_on_all_the_same(jobs, redis_client):
-    redis_client.set(b"jobs:item:\xff\xfe", b"x")
-    redis_client.lpush(QUEUE, b"\xff\xfe")
-    item = jobs.lease(10, False)
-    assert jobs.complete(item)
-    assert keys(redis_client) == set()
+@pytest.mark.parametrize("id", [b"\xff\xfe", b"\xed\xb2\x80", b"", b"\x00"])
+def test_an_id_that_we_would_not_give_is_worked_on_all_the_same(jobs, redis_client, id):
+    for _ in range(2):
+        redis_client.set(b"jobs:item:" + id, b"x")
+        redis_client.lpush(QUEUE, id)
+        assert jobs.complete(jobs.lease(10, False))
+        assert keys(redis_client) == set()
+    redis_client.set(b"jobs:item:" + id, b"x")
+    assert jobs.deep_clean() == 1
+    assert redis_client.lrange(QUEUE, 0, -1) == [id]
 
 
 def test_a_client_with_a_short_timeout_waits_all_the_same(opened):
