@@ -7,7 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.reminders.conftest import ics, read
+from delayq import ConfigurationError
+from delayq.reminders import read_calendar
+from tests.reminders.conftest import NOW, ics, read
 
 BERLIN, VIENNA = ZoneInfo("Europe/Berlin"), ZoneInfo("Europe/Vienna")
 
@@ -197,6 +199,26 @@ def test_a_file_that_cancels():
 def test_several_files_make_one_calendar():
     first, second = ics("UID:a\nDTSTART:20270115T090000Z"), ics("UID:b\nDTSTART:20270115T090000Z")
     assert [event.uid for event in read(first, second).events] == ["a", "b"]
+
+
+def test_one_file_need_not_be_in_a_list(tmp_path):
+    (tmp_path / "a.ics").write_bytes(ics("UID:a\nDTSTART:20270115T090000Z"))
+    for file in (tmp_path / "a.ics", str(tmp_path / "a.ics"), ("a.ics", (tmp_path / "a.ics").read_bytes())):
+        assert [event.uid for event in read_calendar(file, now=NOW).events] == ["a"]
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_of_the_caller(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"nothing\.ics cannot be read: No such file"):
+        read_calendar(tmp_path / "nothing.ics", now=NOW)
+    with pytest.raises(ConfigurationError, match="until must lie ahead"):
+        read_calendar([], now=NOW, until=NOW)
+    with pytest.raises(ConfigurationError, match="is naive"):
+        read_calendar([], now=datetime(2027, 1, 1))
+
+
+def test_the_horizon(tmp_path):
+    data = ics(*(f"UID:{day}\nDTSTART:202701{day:02}T000000Z" for day in range(1, 32)))
+    assert [event.uid for event in read(data, days=3).events] == ["1", "2", "3", "4"]
 
 
 def test_progress_is_told():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 
 import pytest
 
 from delayq import State
+from delayq.cli.remind_text import bar
 from tests.cli.conftest import cli, elsewhere, queue, start  # noqa: F401 - fixtures
 from tests.reminders.conftest import FILES, ics
 
@@ -180,6 +182,21 @@ def test_forgets(cli, queue, team):  # noqa: F811
     assert cli("remind", "forget", "team", "--yes").out == "team: cancelled 2 reminders\n"
     assert pending(queue) == []
     assert cli("remind", "forget", "team", "--yes").code == 3
+
+
+def test_shows_its_progress_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with bar() as tell:
+        advance = tell("reading \x1b[31mteam.ics")
+        advance(500, 1234)
+    assert "reading team.ics" in terminal.getvalue()
+    assert "500/1234" in terminal.getvalue()
 
 
 @pytest.mark.parametrize(
