@@ -28,6 +28,8 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 class Delivered:
     """One delivery of a drain: what the callback was given, when, and what became of it."""
 
+    queue: str
+    """The name of the queue."""
     id: str
     payload: Any
     """The decoded payload; the bytes of one that is undecodable."""
@@ -44,7 +46,7 @@ class Delivered:
 
 
 def told(
-    holding: Holding, decode: Callable[[bytes], Any], at: datetime, end: Completion | Literal["crashed"]
+    queue: str, holding: Holding, decode: Callable[[bytes], Any], at: datetime, end: Completion | Literal["crashed"]
 ) -> Delivered:
     """Return a delivery as it is told of, by how its callback ended."""
     delivery = holding.delivery
@@ -54,6 +56,7 @@ def told(
         payload = delivery.payload
     outcome, error = _ended(holding, end)
     return Delivered(
+        queue=queue,
         id=delivery.id,
         payload=payload,
         outcome=outcome,

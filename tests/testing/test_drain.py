@@ -259,6 +259,13 @@ def test_it_needs_a_clock_to_turn(delayq_queue):
 def test_it_needs_a_queue(clock):
     with pytest.raises(ConfigurationError, match="queue must be a DelayQueue or an AsyncDelayQueue, not 5"):
         drain(5)
+    with pytest.raises(ConfigurationError, match="give queues to drain"):
+        drain()
+
+
+def test_it_takes_one_kind_of_queue_at_a_time(clock, delayq_queue, delayq_async_queue):
+    with pytest.raises(ConfigurationError, match="all of them blocking or all of them asynchronous"):
+        drain(delayq_queue, delayq_async_queue)
 
 
 def test_redis_goes_away_while_it_is_drained(clock, delayq_queue):
@@ -278,6 +285,41 @@ def test_two_queues_go_by_one_clock(clock, delayq_queues):
     bills.send_delay_msg("a bill", "1d")
     drain(bills)
     assert told(drain(mails)) == [("mail of a bill", "acked", 2 * DAY)]
+
+
+def test_queues_that_feed_each_other_are_drained_together(clock, delayq_queues):
+    first, second = delayq_queues("first"), delayq_queues("second")
+    first.callback(lambda message: second.send_delay_msg(message.payload + 1, "1h") and None)
+    second.callback(lambda message: first.send_delay_msg(message.payload + 1) and None if message.payload < 4 else None)
+    first.send_delay_msg(0)
+    first.send_delay_msg(10, "90m")
+
+    delivered = drain(first, second, until="1d")
+
+    assert [(one.queue, one.payload, (one.at - NEW_YEAR) / timedelta(hours=1)) for one in delivered] == [
+        ("first", 0, 0),
+        ("second", 1, 1),
+        ("first", 2, 1),
+        ("first", 10, 1.5),
+        ("second", 3, 2),
+        ("first", 4, 2),
+        ("second", 11, 2.5),
+        ("second", 5, 3),
+    ]
+    assert clock.now == NEW_YEAR + DAY
+
+
+def test_a_crash_in_one_queue_holds_up_no_other(clock, delayq_queues):
+    first, second = delayq_queues("first"), delayq_queues("second")
+    first.callback(lambda message: crash() if message.attempt == 1 else None)
+    second.callback(lambda message: None)
+    first.send_delay_msg("x")
+    second.send_delay_msg("y")
+    assert [(one.queue, one.outcome) for one in drain(second, first)] == [
+        ("second", "acked"),
+        ("first", "crashed"),
+        ("first", "acked"),
+    ]
 
 
 def test_queues_of_the_program_go_by_the_clock_as_well(clock, delayq_queues):

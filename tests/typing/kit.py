@@ -28,10 +28,12 @@ awaited: AsyncDelayQueue[int] = AsyncDelayQueue("numbers", payload_type=int)
 
 def a_drain_tells_what_it_delivered() -> None:
     assert_type(drain(queue), list[Delivered])
-    assert_type(drain(queue, "3d", raising=True, most=5), list[Delivered])
+    assert_type(drain(queue, until="3d", raising=True, most=5), list[Delivered])
     assert_type(drain(queue, until=datetime.now(UTC) + timedelta(days=1)), list[Delivered])
     assert_type(drain(awaited), Awaitable[list[Delivered]])
+    assert_type(drain(queue, queue), list[Delivered])
     drain(queue, raises=True)  # type: ignore[call-overload]
+    drain(queue, awaited)  # type: ignore[call-overload]
 
 
 def what_is_scheduled_is_a_message() -> None:
