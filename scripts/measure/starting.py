@@ -21,7 +21,7 @@ HELP = "from delayq.cli import main; main()"
 
 
 def starting(stand: Stand) -> Iterator[Reading]:
-    """Milliseconds of `import delayq`, of loading its queue, of `import redis`, and of all that `delayq --help` takes."""
+    """Milliseconds of `import delayq`, of loading its queue, of `import redis`, and of all of `delayq --help`."""
     count = PROCESSES if stand.scale >= 1 else 3
     _run(QUEUE), _run(REDIS), _run(HELP, "--help")  # compiles what is not, and reads the files once
     ours, queue, redis, whole = [], [], [], []

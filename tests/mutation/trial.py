@@ -18,7 +18,9 @@ from tests.mutation.checks import Check, Stage, all_checks
 from tests.mutation.mutants import Mutant, source
 from tests.support.lua_files import in_place
 
-NOT_PLAYED = {"configure", "end_run", "get", "keep_plan", "page", "recount", "repair", "repair_dead", "snapshot", "wake"}
+NOT_PLAYED = {
+    *("configure", "end_run", "get", "keep_plan", "page", "recount", "repair", "repair_dead", "snapshot", "wake"),
+}
 """Scripts that the state machine does not call, or only to begin with."""
 FAILED = (Exception, pytest.fail.Exception)
 
