@@ -190,6 +190,17 @@ def test_what_its_holders_lose_again_and_again_dies(open_queue):
     assert (dead.attempts, dead.reason) == (2, "retries spent")
 
 
+def test_a_claim_looks_at_what_is_before_the_place_where_it_goes_on(queue):
+    queue.send_many(["a", "b", "c"])
+    first, second = queue.lease(n=2).messages
+    assert first.release()
+    (first,) = queue.lease()
+    assert first.payload == "a"
+    assert first.release()
+    assert [message.payload for message in queue.lease(n=9)] == ["a", "c"]
+    assert second.ack()
+
+
 def test_a_message_is_held_as_long_as_its_lease_is_extended(open_queue):
     ours, theirs = open_queue(lease="300ms"), open_queue(lease="300ms")
     ours.send("x")

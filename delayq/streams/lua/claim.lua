@@ -73,7 +73,7 @@ for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', math.max(wa
   end
 end
 -- Looks at a thousand entries at most, and goes on behind them in the next call: those in front may all be in work.
-local place, looked = 'cursor ' .. group, 0
+local place, looked, wrapped = 'cursor ' .. group, 0, false
 local from = redis.call('HGET', meta, place) or '0-0'
 cursor = from
 while #entries < wanted and looked < 1000 do
@@ -82,7 +82,8 @@ while #entries < wanted and looked < 1000 do
   cursor, looked = found[1], looked + 10 * wished
   for _, entry in ipairs(found[2]) do recover(entry) end
   for _, entry in ipairs(found[3] or {}) do remove(stream, group, errors, delays, entry) end
-  if cursor == '0-0' then break end
+  if cursor == '0-0' and (from == '0-0' or wrapped) then break end
+  wrapped = wrapped or cursor == '0-0'
 end
 if cursor ~= from then redis.call('HSET', meta, place, cursor) end
 if #entries < wanted then
