@@ -33,6 +33,7 @@ from measure import (
     sending,
     starting,
     steering,
+    streaming,
     workqueue,
 )
 from measure.figure import Measurement, Results, measure
@@ -52,6 +53,7 @@ ROOMS = (
     starting,
     memory,
     workqueue,
+    streaming,
     migrating,
     reminding,
     depth,
