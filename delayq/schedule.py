@@ -87,7 +87,7 @@ class Schedule:
     late_after: Duration = 60
 
 
-class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored of a schedule beside its payload; times and durations in milliseconds."""
 
     retries: int
@@ -125,6 +125,7 @@ class Opened(NamedTuple):
         return _timetable(self.head)
 
 
+_PLAIN = Definition(retries=-1)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Definition).decode
 
@@ -163,7 +164,9 @@ def pack(schedule: Schedule, settings: Settings, encode: Any, *, declared: bool)
         raise PayloadTooLargeError(
             f"the payload is {len(payload)} bytes encoded; max_payload is {settings.max_payload}"
         )
-    return _encode(definition) + b"\n" + payload
+    # Without what is as by default, by value: the same is stored in the same bytes, whoever packs it.
+    told = {name: value for name, value in msgspec.structs.asdict(definition).items() if value != getattr(_PLAIN, name)}
+    return _encode(told) + b"\n" + payload
 
 
 def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definition:

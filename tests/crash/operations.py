@@ -70,6 +70,17 @@ def run_begun(queue: DelayQueue[Any]) -> None:
     queue.send_many(["A", "B"], run="nightly")
 
 
+def scheduled(queue: DelayQueue[Any]) -> None:
+    queue.schedules.add("s", every="1d", payload="S")
+
+
+def one_occurring(queue: DelayQueue[Any]) -> None:
+    """One that occurred at midnight, and that nobody has fired."""
+    scheduled(queue)
+    client, key = queue._executor.client, CALLS.keys.schedules
+    client.zincrby(key, -86_400_000, "s")
+
+
 def told(message: MessageInfo | None) -> Any:
     return message and (
         message.id,
@@ -124,6 +135,11 @@ OPERATIONS = [
     Operation("purge one of the dead", two_dead, lambda queue, _: queue.dead.purge("a")),
     Operation("purge all the dead", two_dead, lambda queue, _: queue.dead.purge(everything=True)),
     Operation("purge", one_held, lambda queue, _: queue.purge()),
+    Operation("add a schedule", nothing, lambda queue, _: queue.schedules.add("s", every="1d")),
+    Operation("change a schedule", scheduled, lambda queue, _: queue.schedules.add("s", every="2d")),
+    Operation("pause a schedule", scheduled, lambda queue, _: queue.schedules.pause("s")),
+    Operation("remove a schedule", scheduled, lambda queue, _: queue.schedules.remove("s")),
+    Operation("run a schedule now", scheduled, lambda queue, _: queue.schedules.run_now("s").status),
     Operation("counts", one_held, lambda queue, _: queue.counts()),
     Operation("get", one_held, lambda queue, _: told(queue.get("a"))),
     Operation("list", two_due, lambda queue, _: page(queue, "pending")),
@@ -148,8 +164,17 @@ def burst(queue: DelayQueue[Any], _: Any) -> Any:
     return sorted(started)
 
 
+def occurrences(queue: DelayQueue[Any], _: Any) -> Any:
+    """Consume what schedules have fired."""
+    started = []
+    queue.callback(lambda message: started.append((message.headers["schedule"], message.attempt)))
+    queue.run(burst=True)
+    return started
+
+
 BURST = Operation("burst", two_due, burst)
-BY_NAME = {operation.name: operation for operation in [*OPERATIONS, BURST]}
+OCCURRENCE = Operation("occurrence", one_occurring, occurrences)
+BY_NAME = {operation.name: operation for operation in [*OPERATIONS, BURST, OCCURRENCE]}
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def standing(executor: Executor, calls: Calls) -> dict[str, Any]:
             for entry, stored in scan.dead_messages.items()
             for death in [read_death(stored)]
         ),
+        "schedules": _schedules(executor, calls),
         "done": sorted(scan.done),
         "runs": sorted((run, record.split()[0], record.split()[3:]) for run, record in scan.runs.items()),
         "totals": {name: number for name, number in scan.counts.meta.items() if name not in _MARKS and number != "0"},
@@ -45,6 +46,18 @@ def standing(executor: Executor, calls: Calls) -> dict[str, Any]:
             (event.kind, names.get(event.id or "", event.id)) for entry in scan.events for event in expand(entry)
         ],
     }
+
+
+def _schedules(executor: Executor, calls: Calls) -> list[Any]:
+    """Return name, whether it goes on, messages fired, whether it is paused, and definition of each schedule."""
+    client, keys = executor.client, calls.keys
+    states, specs = client.hgetall(keys.schedule_states), client.hgetall(keys.schedule_specs)
+    assert states.keys() == specs.keys()
+    going = client.zrange(keys.schedules, 0, -1)
+    return [
+        (name, name in going, int(state.split()[1]), state.split()[3], specs[name])
+        for name, state in sorted(states.items())
+    ]
 
 
 def in_order(scan: Scan) -> None:

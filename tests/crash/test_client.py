@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
+from delayq import DelayQueue
 from delayq.executor import Executor
 from tests.crash.cuts import Cut, Cutter, GoneError, gone
-from tests.crash.operations import BURST, BY_NAME, CALLS, OPERATIONS, Operation, begun
+from tests.crash.operations import BURST, BY_NAME, CALLS, OCCURRENCE, OPERATIONS, OPTIONS, Operation, begun
 from tests.crash.standing import finish, standing
 from tests.model.running import connected
 
@@ -115,6 +117,69 @@ def test_a_burst_is_killed_at_every_command(redis_url, looking, cut):
     # A burst ends by itself, and how often it has looked whether anything is due depends on the time.
     for at in range(1, commands_of_a_burst(redis_url) - 3):
         burst_killed(redis_url, looking, at, cut)
+
+
+def commands_of_an_occurrence(url: str) -> int:
+    cutter = Cutter()
+    with begun(url, OCCURRENCE, cutter) as (queue, prepared):
+        cutter.arm(0, Cut.BEFORE)
+        assert OCCURRENCE.act(queue, prepared) == [("s", 1)]
+    return cutter.count
+
+
+@pytest.mark.parametrize("cut", Cut)
+def test_an_occurrence_is_fired_once_wherever_its_consumer_is_cut_off(redis_url, looking, cut):
+    for at in range(1, commands_of_an_occurrence(redis_url) + 1):
+        cutter = Cutter()
+        with begun(redis_url, OCCURRENCE, cutter) as (queue, prepared):
+            cutter.arm(at, cut)
+            assert OCCURRENCE.act(queue, prepared) == [("s", 1)], f"cut {cut} command {at}"
+        assert fired(looking) == 1
+
+
+def fired(looking: Executor) -> int:
+    """Return how often the occurrence was fired; by all accounts the same."""
+    stands = standing(looking, CALLS)
+    sent = [kind for kind, _ in stands["events"] if kind == "sent"]
+    ((_, _, counted, _, _),) = stands["schedules"]
+    assert len(sent) == counted == int(stands["totals"].get("sent", 0))
+    return int(counted)
+
+
+def occurrence_killed(url: str, looking: Executor, at: int, cut: Cut) -> int:
+    """Kill a consumer at a command, let another go on, and return how often the first had fired."""
+    killed(url, OCCURRENCE.name, at, cut)
+    before = fired(looking)
+    if before == 0:
+        with begun_again(url) as queue:
+            OCCURRENCE.act(queue, None)
+        assert fired(looking) == 1, f"killed {cut} command {at}"
+    finish(looking, CALLS)
+    return before
+
+
+@contextmanager
+def begun_again(url: str) -> Iterator[Any]:
+    with DelayQueue("crash", url=url, **OPTIONS) as queue:
+        yield queue
+
+
+@pytest.mark.faults
+def test_a_consumer_is_killed_between_reading_and_firing_and_just_afterwards(redis_url, looking):
+    stood = undisturbed(redis_url, looking, OCCURRENCE).stood
+    fires = next(at for at, stands in enumerate(stood) if stands["totals"].get("sent"))
+    # A wake-up is waited for meanwhile, so the command is the one or the next.
+    ends = [(fires - 1, Cut.BEFORE), (fires, Cut.BEFORE), (fires, Cut.AFTER), (fires + 2, Cut.AFTER)]
+    fired_before = [occurrence_killed(redis_url, looking, at, cut) for at, cut in ends]
+    assert (fired_before[0], fired_before[-1]) == (0, 1)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("cut", Cut)
+def test_a_consumer_of_an_occurrence_is_killed_at_every_command(redis_url, looking, cut):
+    for at in range(1, commands_of_an_occurrence(redis_url) - 3):
+        occurrence_killed(redis_url, looking, at, cut)
 
 
 KILLED = [("lease and ack", 6), ("redrive all", 6)]

@@ -111,6 +111,7 @@ def test_what_is_stored_is_the_same_whenever_it_is_packed():
 
     full = {"cron": "0 9 * * *", "tz": "Asia/Tokyo", "payload": 1, "retries": 5, "misfire": "skip", "late_after": "2m"}
     assert packed(**full, headers={"b": "1", "a": "2"}) == packed(**full, headers={"a": "2", "b": "1"})
+    assert packed(every=60, payload=1, misfire=str(b"once", "ascii")) == b'{"retries":3,"every":60000}\n1'
     definition = unpack(packed(every="1h", payload=2, start=datetime(2027, 1, 1, tzinfo=UTC), count=3)).definition
     assert (definition.start, definition.count, definition.late_after) == (1_798_761_600_000, 3, 60_000)
 
