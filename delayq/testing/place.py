@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from delayq.clients import EMBEDDED, forget_embedded
+from delayq.clock import monotonic
 from delayq.config import read_settings
 from delayq.doctor import removal
 from delayq.executor import open_executor
 from delayq.ids import new_id
 from delayq.inspector import queue_names
 from delayq.keys import Keys
-from delayq.operation import together
+from delayq.operation import single, together
 from delayq.queue import AsyncDelayQueue, DelayQueue
 from delayq.testing import inside
 
 T = TypeVar("T")
+
+
+LISTENER = "delayq-wakeup"
+"""The name of the threads that wait for wake-ups (see `wakeup`)."""
+LISTENERS_WITHIN = 0.5
+"""Seconds for which their end is waited for: some may be of queues that are none of this test's."""
 
 
 class Place:
@@ -51,12 +59,13 @@ class Queues:
         """Make queues in a place."""
         self.url, self.prefix = place.url, place.prefix
         self._made = ExitStack()
+        self._queues: list[DelayQueue[Any]] = []
+        self._before = set(threading.enumerate())
 
     def __call__(self, name: str = "queue", **options: Any) -> DelayQueue[Any]:
         """Open a queue of this test; the options are those of a `DelayQueue`."""
         queue: DelayQueue[Any] = DelayQueue(name, **{"url": self.url, "prefix": self.prefix, **options})
-        self._made.callback(_end, queue)
-        return queue
+        return self._keep(queue)
 
     def adopt(self, queue: DelayQueue[T]) -> DelayQueue[T]:
         """Have a queue that the program has made live here until the test ends: `delayq_queues.adopt(app.queue)`.
@@ -64,17 +73,33 @@ class Queues:
         Its callbacks and options stay, what it has sent so far stays where it is, and afterwards it is as before.
         """
         self._made.enter_context(inside.moved(queue, self.url, self.prefix))
-        self._made.callback(_end, queue)
-        return queue
+        return self._keep(queue)
 
     def close(self) -> None:
         """Stop what consumes, close the queues that were made, and give back what was adopted."""
+        for queue in self._queues:
+            queue.stop_consume(0)
+        self._end_listeners()
         self._made.close()
 
+    def _keep(self, queue: DelayQueue[T]) -> DelayQueue[T]:
+        self._queues.append(queue)
+        self._made.callback(queue.close)
+        return queue
 
-def _end(queue: DelayQueue[Any]) -> None:
-    queue.stop_consume(0)
-    queue.close()
+    def _end_listeners(self) -> None:
+        """Wake the listeners of consumers that have ended, which hand the wake-up on and end, too.
+
+        Left alone they end within a second; and one that has just taken a wake-up would hand it on when all is removed.
+        """
+        listeners = [one for one in threading.enumerate() if one.name == LISTENER and one not in self._before]
+        if not listeners or self.url.startswith(EMBEDDED):
+            return
+        for queue in self._queues:
+            inside.perform(queue, single(inside.tools(queue).calls.wake()))
+        end = monotonic() + LISTENERS_WITHIN
+        for listener in listeners:
+            listener.join(max(0.0, end - monotonic()))
 
 
 class AsyncQueues:

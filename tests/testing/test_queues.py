@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 import redis
@@ -10,7 +11,7 @@ import redis
 from delayq import AsyncDelayQueue, DelayQueue, Discard
 from delayq.clients import _MEMORY
 from delayq.testing import drain
-from delayq.testing.place import AsyncQueues, Place, Queues
+from delayq.testing.place import LISTENER, AsyncQueues, Place, Queues
 
 
 @pytest.fixture
@@ -37,6 +38,19 @@ def test_nothing_is_left_of_a_test(place):
 
     queues.close()
     place.remove()
+    assert keys_left(place) == []
+
+
+def test_listeners_of_consumers_that_have_ended_end_with_the_test(place):
+    queues = Queues(place)
+    for name in ("one", "other", "one"):
+        queue = queues(name)
+        queue.callback(lambda message: None)
+        queue.start_consume()
+    queues.close()
+    place.remove()
+    if not place.url.startswith("memory://"):
+        assert not [one for one in threading.enumerate() if one.name == LISTENER and one not in queues._before]
     assert keys_left(place) == []
 
 
