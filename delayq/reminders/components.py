@@ -84,7 +84,7 @@ class Part:
             tzid = one.params.get(_HIDDEN)
             if tzid:
                 zone = self.zones.find(str(tzid))
-                for time in one.dts:
+                for time in getattr(one, "dts", [one]):
                     time.dt = _placed(time.dt, zone)
 
     def withdraws(self, component: Component) -> bool:

@@ -29,8 +29,10 @@ class _Adapter(EventAdapter):  # type: ignore[misc]  # the library has no types
 class _Occurrence(Occurrence):  # type: ignore[misc]  # as above
     """An occurrence that is not copied into a component of its own, which takes longer than finding it."""
 
-    def __init__(self, adapter: _Adapter, start: Any = None, end: Any = None, sequence: int = -1) -> None:
-        super().__init__(adapter, start, end, sequence)
+    def __init__(
+        self, adapter: _Adapter, *more: Any, **named: Any
+    ) -> None:  # its versions differ in what more there is
+        super().__init__(adapter, *more, **named)
         self.component = adapter.component
 
     def as_component(self, keep_recurrence_attributes: bool) -> Any:  # noqa: ARG002, FBT001 - the library's signature
