@@ -108,8 +108,8 @@ class _Claim(Generic[M]):
         holdings = [holding for holding in self._holdings if not holding.settled]
         if holdings:
             owed.add([Completion(holdings, *judge(holdings, None, error, quiet=True))])
-        plan = list(owed.settle())
-        if plan:
+        while owed:  # a call settles only so many
+            plan = list(owed.settle())
             answers = yield [call for call, _ in plan]
             for (_, read), answer in zip(plan, answers, strict=True):
                 read(answer)

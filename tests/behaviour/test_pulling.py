@@ -70,6 +70,15 @@ def test_reject_in_the_block_is_obeyed_and_ends_there(queue):
     assert (queue.get("m").state, queue.get("m").reason) == ("dead", "no such user")
 
 
+def test_more_than_one_call_settles_are_settled_all_the_same(queue):
+    queue.send_many(range(700))
+
+    with queue.lease(n=700):
+        raise Reject("no such user")
+
+    assert (queue.counts().living, queue.counts().dead) == (0, 700)
+
+
 def test_discard_in_the_block_is_obeyed_and_ends_there(queue):
     queue.send_delay_msg("hello", id="m")
 
