@@ -104,7 +104,7 @@ class StreamCalls:
         return Command(("PING",), lambda _: Expired(0, 0, -1))
 
     def ready_to_unack(self, wanted: int, *, lease: int, holder: str) -> Call[Claimed]:
-        """Claim up to `wanted` messages under a lease (ms); none gives back what the blocking read has got."""
+        """Claim up to `wanted` messages (250 at most) under a lease (ms); 0 gives back what the blocking read has got."""
         settings = self.settings
         lasting = [settings.lease, self._idle(lease), settings.default_retries, settings.dead_max]
         args: list[Argument] = [self.group, holder, _waiter(holder), wanted, *lasting]
@@ -135,7 +135,10 @@ class StreamCalls:
         return self._call("ack", args, digits)
 
     def nack(self, failures: Iterable[Failure]) -> Call[str]:
-        """Have messages delivered again after a delay; answers a digit each: 1 will be retried, 2 dead, 0 not held."""
+        """Have messages delivered again after a delay; answers a digit each: 1 will be retried, 2 dead, 0 not held.
+
+        Of many, only the first 250 are taken up, as the answer says: so many take some milliseconds of the server's.
+        """
         settings = self.settings
         args: list[Argument] = [self.group, self.holder(), settings.lease, settings.default_retries, settings.dead_max]
         for _, token, delay, error in failures:
@@ -151,7 +154,7 @@ class StreamCalls:
         return self._call("extend", [self.group, self.holder(), self._idle(lease), *_places(receipts)], digits)
 
     def reject(self, rejections: Iterable[Rejection]) -> Call[str]:
-        """Move messages to the dead letter; answers a digit each."""
+        """Move messages to the dead letter; answers a digit each of the first 250."""
         args: list[Argument] = [self.group, self.holder(), self.settings.dead_max]
         for _, token, reason, error in rejections:
             args += (*Place.of(token)[:2], reason, error)

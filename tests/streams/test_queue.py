@@ -131,6 +131,17 @@ def test_a_nack_takes_a_retry_and_keeps_the_error(open_queue):
     assert (dead.payload, dead.attempts, dead.reason, dead.error) == ("x", 2, "retries spent", "at first")
 
 
+@pytest.mark.parametrize(
+    ("outcome", "left"), [(Retry("later", delay=10), (0, 0, 600, 0)), (Reject("no"), (0, 0, 0, 600))]
+)
+def test_any_number_is_settled_by_leaving_the_block(queue, outcome, left):
+    queue.send_many(range(600))
+    for _ in range(3):
+        with queue.lease(n=1000):
+            raise outcome
+    assert counts(queue) == left
+
+
 def test_a_nack_delay_is_kept_to_be_it_longer_than_a_lease(open_queue):
     queue = open_queue(lease="100ms", tick="50ms")
     queue.send("x")

@@ -1,7 +1,7 @@
 -- Delivers messages: what the blocking read of this process has got, then what is past its lease, then what is new.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
 -- ARGV: slot, sequence, group, holder, waiter (the consumer of the blocking read), wanted (messages, 0 to give back
---   what it has got), lease (ms), idle (ms of the lease that are over at once), retries (of messages that do not say),
+--   what it has got; of more than 250, so many), lease (ms), idle (ms of the lease that are over at once), retries (of messages that do not say),
 --   dead_max (entries)
 -- Returns: now (ms), deadline (ms), 1 if there is more, then arrays: entries, deliveries, fields
 -- Re-run: returns what is still held under the remembered deliveries, with its lease renewed.
@@ -10,7 +10,7 @@ local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, holder, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
 local entries, deliveries, bodies, pairs_held, cursor = {}, {}, {}, {}, '0-0'
-wanted, lease = tonumber(wanted), tonumber(lease)
+wanted, lease = math.min(tonumber(wanted), 250), tonumber(lease)
 
 local function hold(entry, delivery, body)
   local n = #entries + 1

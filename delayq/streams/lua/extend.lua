@@ -13,9 +13,14 @@ local now, answers = math.floor(clock('') / 1000), {}
 redis.call('XLEN', stream)
 local known = find_group(stream, group)
 begin(replies, slot)
+local renewed = {}
 for i = 6, #ARGV, 2 do
   local held = known and holds(stream, group, holder, ARGV[i], ARGV[i + 1])
   answers[#answers + 1] = held and '1' or '0'
-  if held then give(stream, group, holder, ARGV[i], idle, ARGV[i + 1]) end
+  if held then renewed[#renewed + 1] = ARGV[i] end
+end
+if #renewed > 0 then
+  for _, word in ipairs({'IDLE', idle, 'JUSTID'}) do renewed[#renewed + 1] = word end
+  redis.call('XCLAIM', stream, group, holder, 0, unpack(renewed))
 end
 return remember(replies, slot, sequence, now, table.concat(answers))

@@ -1,7 +1,7 @@
 -- Moves messages to the dead letter at once, whatever retries are left.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, replies hash
 -- ARGV: slot, sequence, group, holder, dead_max (entries), then a rejection each: entry, delivery, reason, error
--- Returns: a digit a rejection: 1 dead, 0 not held under this delivery
+-- Returns: a digit each of the first 250 rejections: 1 dead, 0 not held under this delivery
 -- Re-run: answers what it answered.
 -- Uses: clock, once, pel, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)
@@ -16,7 +16,7 @@ redis.call('SCARD', ids)
 local answers = {}
 local known = find_group(stream, group)
 begin(replies, slot)
-for i = 6, #ARGV, 4 do
+for i = 6, math.min(#ARGV, 5 + 4 * 250), 4 do
   local entry, delivery, reason, error = unpack(ARGV, i, i + 3)
   local body = known and holds(stream, group, holder, entry, delivery) and read(stream, entry)
   answers[#answers + 1] = body and '1' or '0'
