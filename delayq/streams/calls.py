@@ -104,7 +104,7 @@ class StreamCalls:
         return Command(("PING",), lambda _: Expired(0, 0, -1))
 
     def ready_to_unack(self, wanted: int, *, lease: int, holder: str) -> Call[Claimed]:
-        """Claim up to `wanted` messages (250 at most) under a lease (ms); 0 gives back what the blocking read has got."""
+        """Claim up to `wanted` messages (at most 250) under a lease (ms); 0 gives back what the blocking read got."""
         settings = self.settings
         lasting = [settings.lease, self._idle(lease), settings.default_retries, settings.dead_max]
         args: list[Argument] = [self.group, holder, _waiter(holder), wanted, *lasting]

@@ -34,6 +34,7 @@ class _StreamFace(Face[T]):
 
     group: str
     _executor: Any
+    _producer: StreamProducer
 
     def _join(self, group: str, options: QueueOptions) -> None:
         """Read in a group. Comes first: the calls that are made next are in its name."""
@@ -65,10 +66,6 @@ class _StreamFace(Face[T]):
     def schedules(self) -> NoReturn:
         """A stream has none: a `ConfigurationError`."""
         raise ConfigurationError(_NO_SCHEDULES)
-
-    @property
-    def _producer(self) -> StreamProducer:
-        return StreamProducer(self._tools, self._codec)
 
     def _counts(self) -> Operation[Counts]:
         ((length, held, free, dead),) = yield [self._calls.counts()]
@@ -116,6 +113,7 @@ class StreamQueue(_StreamFace[T], Consumer[T], Puller[T], BlockingFace[T]):
         """Open the queue on a stream; nothing is sent to Redis before the first use."""
         self._join(group, options)
         super().__init__(stream, payload_type, options)
+        self._producer = StreamProducer(self._tools, self._codec)
         self._dead = StreamDeadLetter(self._tools, self._calls, self._perform)
         if callback is not None:
             self.callback(callback)
@@ -218,6 +216,7 @@ class AsyncStreamQueue(_StreamFace[T], AsyncConsumer[T], AsyncPuller[T], AsyncFa
         """Open the queue on a stream; nothing is sent to Redis before the first use."""
         self._join(group, options)
         super().__init__(stream, payload_type, options)
+        self._producer = StreamProducer(self._tools, self._codec)
         self._dead = AsyncStreamDeadLetter(self._tools, self._calls, self._perform)
         if callback is not None:
             self.callback(callback)

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from delayq import DelayQueue, NewMessage
 from delayq.streams import Relay, StreamQueue
 from delayq.streams.calls import relay
+from delayq.torture.proxy import Proxy
 from tests.crash.cuts import Cut, Cutter, GoneError, cut_client, gone
 from tests.support.waiting import wait_until
 
@@ -182,6 +184,37 @@ def test_a_relay_is_kept_whole_or_not_at_all(start_redis):
         with redis_server.client() as client:
             stand = client.xlen("tasks"), client.hlen("delayq:{reminders}:messages")
         assert stand == ((20, 0) if cut == len(file) else (0, 20)), f"cut at {cut - before}"
+
+
+@pytest.mark.faults
+def test_lost_answers_deliver_nothing_twice_and_move_nothing_twice(start_redis):
+    redis_server = start_redis(tcp=True)
+    seen, lock = Counter(), threading.Lock()
+
+    def work(message):
+        with lock:
+            seen[message.payload, message.attempt] += 1
+
+    with Proxy(redis_server.url) as proxy, DelayQueue("reminders", url=proxy.url) as queue:
+        consumers = [StreamQueue("tasks", url=proxy.url, callback=work, tick="200ms") for _ in range(2)]
+        for one in consumers:
+            one.start_consume()
+        moving = Relay(queue, "tasks")
+        thread = threading.Thread(target=moving.run)
+        thread.start()
+        proxy.lose(40)
+        for first in range(0, 2000, 100):
+            queue.send_many(range(first, first + 100), 0.1)
+        wait_until(lambda: len(seen) == 2000, timeout=30)
+        moving.stop()
+        thread.join()
+        for one in consumers:
+            assert one.stop_consume()
+            assert one.counts().living == 0
+            one.close()
+        assert proxy.dropped > 0
+    assert set(seen.values()) == {1}
+    assert {attempt for _, attempt in seen} == {1}
 
 
 def start(url, work):
