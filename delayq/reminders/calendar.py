@@ -59,7 +59,8 @@ class Calendar(Operations):
         Takes events, or the `Reading` of files, whose unreadable events keep the reminders that they have. Only what
         has changed is written: reminders of new events are sent, those of moved or changed ones replaced, those of
         cancelled and missing ones cancelled. One that was delivered is sent again only if its event has moved. `again`
-        sends all that are not past, also those that should be in the queue: after messages were lost or purged.
+        goes by what the queue holds and not by what is kept: it sends all that are not past and cancels all others of
+        the calendar, which takes the rights of an admin. For when messages were lost or purged.
 
         Interrupted anywhere it leaves nothing that the next call does not put right. Of two at a time the one that ends
         last counts. Raises `CalendarChangedError`, having lost nothing, if others come between again and again.

@@ -78,14 +78,25 @@ class Operations:
     def _update(self, events: Events, *, again: bool, on_progress: Progress | None) -> Operation[Changes]:
         several = _events(events)
         unread = _unread(events)
+        held = (yield from self._held()) if again else frozenset[str]()
 
         def make(kept: Kept, now: int) -> Changes:
             if again:
-                kept = replace(kept, doubtful=kept.doubtful | kept.reminders.keys())
+                kept = replace(kept, doubtful=kept.doubtful | kept.reminders.keys() | held)
             made = plan(several, self._rules, now=moment(now))
             return difference(kept, made, now=now, grace=self._grace, unread=unread)
 
         return (yield from self._carry_out(self._rules, make, on_progress))
+
+    def _held(self) -> Operation[frozenset[str]]:
+        """Return the ids of the calendar's reminders that the queue holds, whatever is kept of them."""
+        mine, cursor, found = f"{self.name}/".encode(), "0", set[str]()
+        while True:
+            (page,) = yield [self._tools.calls.walk("messages", cursor=cursor, limit=MOST_IDS)]
+            cursor, ids = page
+            found.update(id.decode() for id in ids if id.startswith(mine))
+            if cursor == "0":
+                return frozenset(found)
 
     def _replan(self, on_progress: Progress | None) -> Operation[Changes]:
         rules = self._rules

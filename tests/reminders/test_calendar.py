@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -204,6 +206,32 @@ def test_sent_again_after_the_queue_was_purged(queue, calendar):
     assert numbers(calendar.update([event("a"), event("b")])) == "unchanged 2"
     assert numbers(calendar.update([event("a"), event("b")], again=True)) == "changed 2"
     assert len(pending(queue)) == 2
+
+
+def test_again_takes_away_what_nobody_remembers(queue, calendar):
+    calendar.update([event("a"), event("b")])
+    queue.send_delay_msg({"summary": "stray"}, "1h", id="team/z//1h")
+    queue.send_delay_msg({"summary": "another's"}, "1h", id="teams/z//1h")
+    assert numbers(calendar.update([event("a")], again=True)) == "changed 1 cancelled 2"
+    assert sorted(pending(queue)) == ["team/a//1h", "teams/z//1h"]
+
+
+def test_several_at_a_time_leave_what_one_of_them_wanted(url, clock):
+    wanted = [[event(uid, hours) for uid in uids] for uids, hours in (("abc", 10), ("bcd", 20), ("aef", 30))]
+
+    def bring(events: list[Event]) -> None:
+        with DelayQueue("reminders", url=url) as own:
+            for _ in range(6):
+                with suppress(CalendarChangedError):
+                    Calendar(set_clock(own, clock), "team", "1h").update(events)
+
+    with DelayQueue("reminders", url=url) as queue, ThreadPoolExecutor(3) as pool:
+        set_clock(queue, clock)
+        list(pool.map(bring, wanted))
+        calendar = Calendar(queue, "team", "1h")
+        calendar.update(wanted[0], again=True)  # also takes away what one has sent that gave up
+        assert {id: hours for id, (hours, _) in pending(queue).items()} == {f"team/{uid}//1h": 9 for uid in "abc"}
+        assert calendar.info().finished
 
 
 def test_what_is_kept_is_shown(queue):
