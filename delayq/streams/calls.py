@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted, acknowledged, digits, integers, pairs
 from delayq.calls import Calls
+from delayq.clock import LATEST
 from delayq.config import Settings
 from delayq.errors import ConfigurationError
 from delayq.script import MOST_MOVED, Script, script
@@ -230,7 +231,7 @@ class StreamCalls:
             token=Place(entry.decode(), delivery, b"unique" in fields).token,
             payload=fields.get(b"payload", b""),
             retries_left=max(budget - delivery + 1, 0),
-            due=int(due) if due.isdigit() else int(entry.partition(b"-")[0]),
+            due=int(due) if due.isdigit() and int(due) <= LATEST else int(entry.partition(b"-")[0]),
             attempt=delivery,
             headers=fields.get(b"headers", b""),
         )

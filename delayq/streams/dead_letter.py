@@ -71,13 +71,16 @@ class _DeadLetter:
             return fields.get(name, b"").decode("utf-8", "replace")
 
         payload: Any = fields.get(b"payload", b"")
+        headers: dict[str, str] = {}
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # others may have written anything there
+            headers = _decode_headers(fields.get(b"headers", b"{}"))
         with suppress(DelayqError):  # which may be what it died of
             payload = self._tools.decode(payload)
         return DeadMessage(
             entry,
             text(b"id"),
             payload,
-            _decode_headers(fields[b"headers"]) if b"headers" in fields else {},
+            headers,
             int(text(b"attempts")),
             text(b"reason"),
             text(b"error"),

@@ -37,7 +37,15 @@ def test_what_others_add_is_delivered(queue, server):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"id": "only"}, {"x": "y"}, {"id": "a", "payload": "[1", "retries": "1e9"}, {"payload": "{", "due": "-"}]
+    "fields",
+    [
+        {"id": "only"},
+        {"x": "y"},
+        {"id": "a", "payload": "[1", "retries": "1e9"},
+        {"payload": "{", "due": "-"},
+        {"unique": "1", "headers": "[", "due": "9" * 30},
+        {f"f{n}": "x" for n in range(1900)},
+    ],
 )
 def test_what_others_add_in_another_shape_dies_with_all_its_fields(queue, server, fields):
     server.xadd("tasks", fields)
@@ -49,6 +57,24 @@ def test_what_others_add_in_another_shape_dies_with_all_its_fields(queue, server
     (shown,) = queue.dead.list().messages
     assert queue.dead.redrive(shown.entry).redriven == 1
     assert server.xrange("tasks")[0][1] == fields
+
+
+def test_an_entry_of_ever_so_many_fields_stops_nobody(queue, server):
+    server.xadd("tasks", {"payload": "{", "retries": "0"} | {f"f{n}": "x" for n in range(9000)})
+    queue.send("next")
+    seen = []
+    queue.callback(lambda message: seen.append(message.payload))
+    queue.run(burst=True)
+    assert seen == ["next"]
+    assert queue.counts().dead == 1
+
+
+def test_headers_that_are_none_are_the_callbacks_to_fail_with(queue, server):
+    server.xadd("tasks", {"payload": '"x"', "headers": "[", "retries": "0"})
+    queue.callback(lambda message: message.headers)
+    queue.run(burst=True)
+    (dead,) = queue.dead.list().messages
+    assert (dead.payload, dead.headers, dead.reason) == ("x", {}, "retries spent")
 
 
 def test_a_group_of_others_is_left_as_it_is(queue, server):

@@ -66,6 +66,8 @@ for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', math.max(wa
   local body = read(stream, one[1])
   if body and wanted > 0 then
     deliver(one[1], one[4], body)
+  elseif body and #body > most_cells then
+    give(stream, group, nobody, one[1], lease, one[4] - 1)
   else
     -- A message that was never claimed goes back as a new entry: that wakes the next reader, which nothing else does.
     remove(stream, group, errors, delays, one[1])
