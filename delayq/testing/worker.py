@@ -102,7 +102,8 @@ class Worker:
     def _handed_over(self, holding: Holding, tools: Tools, line: Any, _: float) -> Message[Any] | AsyncMessage[Any]:
         """Return a message that was handed over as soon as it was claimed: the time between is not by this clock."""
         kind = AsyncMessage if isinstance(self._queue, AsyncDelayQueue) else Message
-        return kind(holding, tools, line, holding.claimed)
+        holding.claimed = 0.0  # not the same large number on both sides, which takes the last digits from the lateness
+        return kind(holding, tools, line, 0.0)
 
     def _work(self, bench: Workbench) -> Generator[Ask | Invoke, Any, list[Completion] | None]:
         """Call the callback with what lies on the bench; returns the completions, None if the worker has crashed."""
