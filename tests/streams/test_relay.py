@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import uuid
 from itertools import count
 
 import pytest
@@ -268,3 +269,18 @@ def test_the_calls_of_a_relay_take_the_clock_of_the_queue(redis_url, server):
         queue.send_delay_msg("x", "1h")
         ahead = Calls(Keys.of("delayq", "reminders"), clock=lambda: 4_000_000_000_000)
         assert queue._executor.call(relay(ahead, "tasks", holder="relay:tasks")).moved == 1
+
+
+def test_embedded_it_moves_as_well():
+    url = f"memory://{uuid.uuid4().hex}"
+    with DelayQueue("reminders", url=url) as queue, StreamQueue("tasks", url=url) as tasks:
+        queue.send_delay_msg("soon", 0.1)
+        queue.send_delay_msg("now", headers={"a": "b"})
+        moving = Relay(queue, tasks)
+        thread = threading.Thread(target=moving.run)
+        thread.start()
+        with tasks.lease(block=5) as first, tasks.lease(block=5) as second:
+            assert [(one.payload, one.headers) for one in (first, second)] == [("now", {"a": "b"}), ("soon", {})]
+        moving.stop()
+        thread.join()
+        assert queue.counts().living == tasks.counts().living == 0
