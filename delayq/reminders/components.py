@@ -59,10 +59,7 @@ class Part:
         """Return the event with aware times where its file says whose clocks are meant; `Unreadable` says why not."""
         if not self.piece.whole:
             raise Unreadable("it is cut off: END:VEVENT is missing")
-        try:
-            component: Component = icalendar.Event.from_ical(_TZID.sub(rf"\1{_HIDDEN}=", self.piece.text))
-        except Exception as error:  # the library raises what its parts happen to raise
-            raise Unreadable(f"it cannot be parsed: {one_line(error)}") from error
+        component: Component = icalendar.Event.from_ical(_TZID.sub(rf"\1{_HIDDEN}=", self.piece.text))
         for name, told in component.errors:
             if name in _ESSENTIAL:
                 raise Unreadable(f"its {name or 'lines'} cannot be read: {one_line(told)}")

@@ -315,6 +315,16 @@ def test_an_import_that_was_cut_off_is_made_good_by_the_next(queue, monkeypatch,
     assert info is None or (info.finished and {one.id for one in info.reminders} == set(found))
 
 
+def test_what_cannot_be_read_after_a_cut_is_sent_as_it_was_noted(queue, calendar):
+    good = ics("UID:a\nDTSTART:20270115T090000Z\nSUMMARY:New")
+    with pytest.raises(CutOffError):
+        queue._perform(cut(calendar._update(read(good), again=False, on_progress=None), 1))
+    assert pending(queue) == {}
+    assert numbers(calendar.update(read(good.replace(b"DTSTART:", b"DTSTART:X")))) == "changed 1 spared 1"
+    assert [summary for _, summary in pending(queue).values()] == ["New"]
+    assert calendar.info().finished
+
+
 def test_another_import_in_between_is_noticed_and_the_plan_made_anew(queue, calendar, monkeypatch):
     calendar.update(FIRST)
     others = iter([SECOND, [event("g")]])

@@ -149,6 +149,12 @@ def test_a_zone_is_what_its_own_file_says():
     assert str(read(ics(event)).problems[0]).endswith("unknown time zone 'Mine'")
 
 
+def test_a_zone_whose_definition_is_broken_is_unknown():
+    broken = "BEGIN:VTIMEZONE\nTZID:Mine\nBEGIN:STANDARD\nDTSTART:never\nEND:STANDARD\nEND:VTIMEZONE"
+    (problem,) = read(ics("UID:a\nDTSTART;TZID=Mine:20270115T090000", head=broken)).problems
+    assert problem.what == "unknown time zone 'Mine'"
+
+
 @pytest.mark.parametrize(
     ("tzid", "hour"),
     [

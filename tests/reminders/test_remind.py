@@ -147,6 +147,23 @@ def test_every_option_has_its_effect(cli, queue, tmp_path):  # noqa: F811
     assert cli("remind", "import", "o.ics", *options, "--again", "--json").json["unchanged"] == 0
 
 
+def test_the_horizon_may_be_a_time(cli, queue, team):  # noqa: F811
+    ended = cli("remind", "import", "team.ics", "--before", "1h", "--until", "2050-01-16T00:00Z")
+    assert ended.out == "team: 2 events; reminders: 1 sent\n"
+    assert pending(queue) == ["team/a//1h"]
+
+
+def test_what_is_being_processed_is_told_and_exit_code_1(cli, queue, team):  # noqa: F811
+    cli("remind", "import", "team.ics", *HOUR)
+    queue.reschedule("team/a//1h", 0)
+    team.write_bytes(TEAM.replace(b"20500115", b"20500120"))
+    with queue.lease():
+        ended = cli("remind", "import", "team.ics", *HOUR)
+    assert ended.code == 1
+    assert ended.err == "1 reminder not taken, being processed or settled just now: import again\n"
+    assert cli("remind", "import", "team.ics", *HOUR).out == "team: 2 events; reminders: 1 sent, 1 unchanged\n"
+
+
 def test_lists_calendars_and_their_reminders(cli, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR, "--tz", "Europe/Berlin")
     head, row = cli("remind", "list").out.splitlines()
