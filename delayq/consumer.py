@@ -14,7 +14,7 @@ from delayq.config import QueueOptions
 from delayq.drive import AsyncDriver, ThreadDriver
 from delayq.flows.consume import Consumption
 from delayq.message import Tools
-from delayq.schedules import AsyncScheduler, Scheduler
+from delayq.registering import AsyncScheduler, Scheduler
 from delayq.twins import twin
 from delayq.workbench import Callback
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from delayq.clock import Duration
 from delayq.codec import Codec
 from delayq.config import Settings, whole
 from delayq.errors import ConfigurationError, NoCallbackError, shown
-from delayq.schedule import HEADER, ScheduleOptions, make_schedule, pack
+from delayq.face import AsyncFace, BlockingFace
 from delayq.script import MOST_IDS
 from delayq.workbench import Callback
 
+if TYPE_CHECKING:
+    from delayq.schedule import ScheduleOptions
+    from delayq.schedules import AsyncSchedules, Schedules
+
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MISSING: Any = object()
@@ -83,6 +89,8 @@ class Registers:
         return self._schedule(name, {**options, "every": interval})
 
     def _schedule(self, name: str | None, options: Mapping[str, Any]) -> Callable[[F], F]:
+        from delayq.schedule import make_schedule, pack  # which takes its time, and most queues have no schedules
+
         def register(function: F) -> F:
             self._checked_function(function, "the function of a schedule")
             named = getattr(function, "__name__", "") if name is None else name
@@ -110,6 +118,8 @@ class Registers:
             return callback
         if callback is not None and callback.most is not None:
             raise ConfigurationError("schedules declared in code have a function each, which takes no batch_callback")
+        from delayq.schedule import HEADER
+
         others: Callable[[Any], Any] = _refuse if callback is None else callback.function
 
         def dispatch(message: Any) -> Any:
@@ -119,6 +129,30 @@ class Registers:
 
 
 def _refuse(message: Any) -> None:
+    from delayq.schedule import HEADER
+
     name = message.headers.get(HEADER)
     whose = "no schedule" if name is None else f"schedule {name}, which is not declared here"
     raise NoCallbackError(f"this consumer has no callback, and the message is of {whose}")
+
+
+class Scheduler(Registers, BlockingFace[T]):
+    """Functions and schedules of a queue."""
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The schedules of this queue."""
+        from delayq.schedules import Schedules
+
+        return Schedules(self)
+
+
+class AsyncScheduler(Registers, AsyncFace[T]):
+    """Functions and schedules of a queue."""
+
+    @cached_property
+    def schedules(self) -> AsyncSchedules:
+        """The schedules of this queue."""
+        from delayq.schedules import AsyncSchedules
+
+        return AsyncSchedules(self)

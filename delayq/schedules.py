@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Protocol, TypeVar, Unpack
 from zoneinfo import ZoneInfo
 
 from delayq.clock import moment
 from delayq.config import whole
 from delayq.errors import ConfigurationError, UnknownScheduleError, shown
-from delayq.face import AsyncFace, BlockingFace
 from delayq.ids import new_id
 from delayq.operation import Operation
 from delayq.producer import Producer, Sent
-from delayq.registering import Registers
 from delayq.schedule import Schedule, TimedOptions, check_schedule, make_schedule, message_headers, pack, unpack
 from delayq.schedule_info import Applied, ScheduleInfo, describe
 from delayq.scheduling import ScheduleOutcome, alter, pausing, put, read_all, read_one, remove, resuming
@@ -27,7 +24,6 @@ from delayq.timetable import MOST_FIRED
 from delayq.twins import twin
 from delayq.values import Outgoing
 
-T = TypeVar("T")
 R = TypeVar("R")
 Times = list[datetime]
 
@@ -237,21 +233,3 @@ class AsyncSchedules(_Schedules):
     @twin(Schedules.apply)
     async def apply(self, *, prune: bool = False) -> Applied:
         return await self._perform(self._apply(prune=prune), writes=True)
-
-
-class Scheduler(Registers, BlockingFace[T]):
-    """Schedules of a queue."""
-
-    @cached_property
-    def schedules(self) -> Schedules:
-        """The schedules of this queue."""
-        return Schedules(self)
-
-
-class AsyncScheduler(Registers, AsyncFace[T]):
-    """Schedules of a queue."""
-
-    @cached_property
-    def schedules(self) -> AsyncSchedules:
-        """The schedules of this queue."""
-        return AsyncSchedules(self)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayq.calls import Calls
 from delayq.errors import DelayqError
-from delayq.schedule import firing
 from delayq.script import MOST_IDS
 from delayq.standing import DueSchedules
-from delayq.timetable import Taken
 from delayq.values import Firing
+
+if TYPE_CHECKING:
+    from delayq.timetable import Taken
 
 log = logging.getLogger("delayq.schedules")
 
@@ -93,6 +94,8 @@ class Recurring:
             self._complete, self._left_out = True, 0
             self._refused(answer)
             return
+        from delayq.schedule import firing  # which takes its time, and most queues have no schedules
+
         size, unable = 0, 0
         self._complete = answer.complete
         for standing in answer.schedules:

@@ -297,7 +297,7 @@ def test_importing_delayq_loads_nothing_it_may_not_need():
 
 
 def test_a_queue_on_a_real_redis_loads_neither_the_embedded_one_nor_the_command_line():
-    heavy = ["click", "rich", "fakeredis", "lupa", "pyspark", "opentelemetry", "holidays"]
+    heavy = ["click", "rich", "fakeredis", "lupa", "pyspark", "opentelemetry", "holidays", "cronsim", "delayq.schedule"]
     program = f"""
 import sys
 from delayq import AsyncDelayQueue, DelayQueue
