@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from delayq.cli.engines import engine_option, open_dead
 from delayq.cli.failure import Exit
 from delayq.cli.messages import pages_from, print_pages
 from delayq.cli.options import confirm, dry_run_option, json_option, page_options, queue_argument, yes_option
@@ -14,7 +15,6 @@ from delayq.cli.output import put, put_json, say
 from delayq.cli.session import Session
 from delayq.cli.text import counted
 from delayq.inspector import MOST_ROWS, MessageInfo, Page
-from delayq.queue import DelayQueue
 from delayq.states import State
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,10 +45,10 @@ class Which(NamedTuple):
             return [{"id": id} for id in self.ids]
         return [{"everything": True} if self.all else {"reason": self.reason, "error": self.error}]
 
-    def count(self, queue: DelayQueue[Any]) -> int:
+    def count(self, queue: Any) -> int:
         """Count the entries that match, without touching them."""
         if self.all:
-            return queue.counts().dead
+            return int(queue.counts().dead)
         pages = pages_from(lambda limit, at: queue.dead.list(limit=limit, cursor=at), MOST_ROWS, None, all=True)
         return sum(self.fits(message) for page in pages for message in page.messages)
 
@@ -58,6 +58,9 @@ def _filters(function: F) -> F:
     return click.option("--reason", metavar="TEXT", help="Those whose reason contains it.")(function)
 
 
+_engine = engine_option("delay", "streams", lacking="dead letter")
+
+
 @click.group(no_args_is_help=False)
 def dead() -> None:
     """List, redrive or purge the dead letter: messages whose retries are spent, or that were rejected."""
@@ -65,6 +68,7 @@ def dead() -> None:
 
 @dead.command("list", short_help="List the dead letter.")
 @queue_argument
+@_engine
 @_filters
 @page_options
 @json_option
@@ -73,6 +77,7 @@ def list_(
     session: Session,
     queue: str,
     *,
+    engine: str,
     reason: str | None,
     error: str | None,
     limit: int,
@@ -84,7 +89,7 @@ def list_(
 
     JSON: as `delayq list --json`; entry (id:token) tells two deaths of one id apart.
     """
-    found = session.known(queue)
+    found = open_dead(session, engine, queue)
     which = Which((), reason, error, all=False)
 
     def read(limit: int, at: str | None) -> Page:
@@ -98,7 +103,7 @@ def list_(
 def _which_arguments(function: F) -> F:
     function = click.option("--all", is_flag=True, help="All of them.")(_filters(function))
     function = click.argument("ids", metavar="[ID...]", nargs=-1)(function)
-    return queue_argument(function)
+    return queue_argument(_engine(function))
 
 
 @dead.command(short_help="Send dead messages again.")
@@ -113,6 +118,7 @@ def redrive(
     queue: str,
     ids: tuple[str, ...],
     *,
+    engine: str,
     reason: str | None,
     error: str | None,
     all: bool,  # noqa: A002 - named like its flag
@@ -130,7 +136,7 @@ def redrive(
     session: Session = ctx.obj
     which = Which(ids, reason, error, all)
     which.check(dry_run=dry_run)
-    found = session.known(queue)
+    found = open_dead(session, engine, queue)
     matched = _matched(found, which, "Send {} of {} again?", yes=yes, dry_run=dry_run)
     done = [] if dry_run else [found.dead.redrive(**choice, retries=retries) for choice in which.choices()]
     redriven, exists = sum(one.redriven for one in done), sum(one.exists for one in done)
@@ -167,6 +173,7 @@ def purge(
     queue: str,
     ids: tuple[str, ...],
     *,
+    engine: str,
     reason: str | None,
     error: str | None,
     all: bool,  # noqa: A002 - named like its flag
@@ -183,7 +190,7 @@ def purge(
     session: Session = ctx.obj
     which = Which(ids, reason, error, all)
     which.check(dry_run=dry_run)
-    found = session.known(queue)
+    found = open_dead(session, engine, queue)
     matched = _matched(found, which, "Delete {} of {} for good?", yes=yes, dry_run=dry_run)
     purged = 0 if dry_run else sum(found.dead.purge(**choice) for choice in which.choices())
     gone = len(ids) - purged if ids else 0
@@ -195,7 +202,7 @@ def purge(
     _end(ctx, failed=False, gone=gone)
 
 
-def _matched(queue: DelayQueue[Any], which: Which, question: str, *, yes: bool, dry_run: bool) -> int | None:
+def _matched(queue: Any, which: Which, question: str, *, yes: bool, dry_run: bool) -> int | None:
     """Count what is meant if that is of interest, and ask; None if it was not counted. Ids need no question."""
     if which.ids or (yes and not dry_run):
         return None

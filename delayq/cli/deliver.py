@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from delayq.cli.session import Session
     from delayq.deliver import Adapter
     from delayq.queue import DelayQueue
+    from delayq.streams import StreamQueue
 
     _Text = click.ParamType[Any]
 else:
@@ -75,7 +76,7 @@ def names(ctx: click.Context) -> Iterator[str]:
     """Yield the names of these options as the command's parameters have them."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if name.startswith(("deliver", "webhook_", "smtp_")) or name in ("queue", "retry_delay"):
+        if name.startswith(("deliver", "webhook_", "smtp_")) or name in ("queue", "engine", "retry_delay"):
             yield name
 
 
@@ -150,22 +151,26 @@ def adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
             return Log()
 
 
-def open_queue(session: Session, options: dict[str, Any]) -> DelayQueue[Any]:
+def open_queue(session: Session, options: dict[str, Any]) -> DelayQueue[Any] | StreamQueue[Any]:
     """Return the queue: its payloads as they are stored, what has failed delivered again later and later."""
     from delayq.backoff import Backoff
+    from delayq.config import QueueOptions
     from delayq.queue import DelayQueue
+    from delayq.streams import StreamQueue
 
     first = options["retry_delay"] or FIRST_WAIT
     timeout = options["deliver_timeout"] or timedelta()
-    return DelayQueue(
-        options["queue"],
-        prefix=session.prefix,
+    chosen = QueueOptions(
         codec="bytes",
         nack_delay=Backoff.exponential(first, factor=GROWTH, jitter=0.1),
         # A delivery may take its time: what another process could begin with at once must not wait behind it.
         prefetch=0,
         max_consume_duration=max(timedelta(minutes=10), 3 * timeout),
     )
+    if options["engine"] == "streams":
+        return StreamQueue(options["queue"], **chosen)
+    chosen["prefix"] = session.prefix
+    return DelayQueue(options["queue"], **chosen)
 
 
 def _flag(name: str) -> str:

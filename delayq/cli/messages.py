@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.cli.engines import engine_option
 from delayq.cli.failure import Exit, Failure
 from delayq.cli.options import ID, json_option, page_options, queue_argument
 from delayq.cli.output import Column, put_json, say, show, table
@@ -52,6 +53,7 @@ _SHOWN = {
 
 @click.command("list")
 @queue_argument
+@engine_option("delay", lacking="list of messages")
 @click.option(
     "--state",
     type=click.Choice([state.value for state in State]),
@@ -120,6 +122,7 @@ def print_pages(pages: Iterator[Page], state: State, now: datetime, what: str, *
 
 @click.command("show")
 @queue_argument
+@engine_option("delay", lacking="look at a message")
 @click.argument("id", type=ID)
 @json_option
 @click.pass_obj

@@ -40,7 +40,15 @@ class _Checked(_ParamType):
 
 
 class _QueueName(_Checked):
-    """The name of a queue; the shell completes it from those in use."""
+    """The name of a queue, of the engine that `--engine` says; the shell completes it from those in use."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        engine = ctx.params.get("engine", "delay") if ctx else "delay"
+        if engine == "delay":
+            return super().convert(value, param, ctx)
+        from delayq.cli.engines import check_queue
+
+        return _Checked(self.name, lambda given, _: check_queue(engine, given)).convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         from click.shell_completion import CompletionItem

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from delayq.cli.engines import ENGINES, engine_option, tally
 from delayq.cli.options import DURATION, json_option, queue_argument
 from delayq.cli.output import Column, console, put_json, say, show, table
 from delayq.cli.session import Session
@@ -18,7 +20,8 @@ from delayq.states import State
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from delayq.queue import DelayQueue
+Read = Stats | Mapping[str, int]
+"""What is known of a queue; of another engine's the counts alone, by the states that it knows."""
 
 _ALWAYS = (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.DEAD)
 """States shown even when nothing is in them; garbage is collected within seconds."""
@@ -56,51 +59,59 @@ def _row(name: str, stats: Stats) -> list[str]:
 
 @click.command()
 @queue_argument
+@engine_option(*ENGINES)
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--every", type=DURATION, default="1s", show_default=True, help="Pause between two looks of --watch.")
 @click.pass_obj
-def stats(session: Session, queue: str, *, as_json: bool, watch: bool, every: timedelta) -> None:
+def stats(session: Session, queue: str, *, engine: str, as_json: bool, watch: bool, every: timedelta) -> None:
     """Count the messages of QUEUE in each state, and what has happened since it was made.
 
     JSON: {"queue", "at", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "living", "next_due",
     "oldest_due", "next_deadline", "totals": {…}}; with --watch a line each time. oldest_due is the due time of the
-    message at the head of ready.
+    message at the head of ready. Of a stream it is {"queue", "ready", "active", "backoff", "dead"}, of a work queue
+    {"queue", "ready", "active"}.
     """
-    found = session.known(queue)
+    look: Callable[[], Read]
+    look = session.known(queue).stats if engine == "delay" else lambda: tally(session, engine, queue)
     if watch:
-        _watch(found, max(every.total_seconds(), 0.1), as_json=as_json)
-    elif as_json:
-        put_json(_facts(queue, found.stats()))
+        _watch(queue, look, max(every.total_seconds(), 0.1), as_json=as_json)
     else:
-        show(_drawing(found.stats()))
+        _print(queue, look(), as_json=as_json)
 
 
-def _watch(queue: DelayQueue[Any], every: float, *, as_json: bool) -> None:
+def _print(queue: str, read: Read, *, as_json: bool) -> None:
+    if as_json:
+        put_json(_facts(queue, read))
+    else:
+        show(_drawing(read))
+
+
+def _watch(queue: str, look: Callable[[], Read], every: float, *, as_json: bool) -> None:
     from rich.live import Live
 
     printer = console()
     try:
         if as_json or not printer.is_terminal:
             while True:
-                read = queue.stats()
-                if as_json:
-                    put_json(_facts(queue.name, read))
-                else:
-                    show(_drawing(read))
+                _print(queue, look(), as_json=as_json)
+                if not as_json:
                     click.echo()
                 time.sleep(every)
         with Live(console=printer, auto_refresh=False) as live:
             while True:
-                live.update(_drawing(queue.stats()), refresh=True)
+                live.update(_drawing(look()), refresh=True)
                 time.sleep(every)
     except KeyboardInterrupt:
         return  # the way to end it
 
 
-def _drawing(read: Stats) -> RenderableType:
+def _drawing(read: Read) -> RenderableType:
     from rich.console import Group
 
+    if not isinstance(read, Stats):
+        counts = [[state, f"{number:,}"] for state, number in read.items()]
+        return table([Column("state"), Column("messages", right=True)], counts)
     details = {
         State.PENDING: read.next_due and f"next due {exactly(read.next_due, read.at)}",
         State.READY: read.oldest_due and f"oldest due {exactly(read.oldest_due, read.at)}",
@@ -115,7 +126,9 @@ def _drawing(read: Stats) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(queue: str, read: Stats) -> dict[str, Any]:
+def _facts(queue: str, read: Read) -> dict[str, Any]:
+    if not isinstance(read, Stats):
+        return {"queue": queue, **read}
     return {
         "queue": queue,
         "at": iso(read.at),

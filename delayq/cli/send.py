@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 import msgspec
 
+from delayq.cli.engines import ENGINES, engine_option, open_to_send, refuse_what_is_lacking
 from delayq.cli.failure import Exit
 from delayq.cli.options import ID, due_options, json_option, queue_argument
 from delayq.cli.output import console, put, put_json, say
@@ -19,9 +20,6 @@ from delayq.cli.session import Session
 from delayq.cli.text import counted, exactly, span
 from delayq.errors import DelayqError
 from delayq.producer import SLICE, NewMessage, SendStatus, Sent
-
-if TYPE_CHECKING:
-    from delayq.queue import DelayQueue
 
 LONGEST_LINE = 16 << 20
 """Bytes of a line that are read: far more than a payload may have, far less than memory."""
@@ -33,6 +31,11 @@ _SAID = {
     SendStatus.SETTLED: "not sent to {}: a message of this id was settled within its dedupe window",
     SendStatus.RUNNING: "not replaced in {}: a message of this id is being processed",
 }
+_SAID_ELSEWHERE = {
+    SendStatus.NEW: "sent to {}",
+    SendStatus.EXISTS: "already in {}, and left as it is: a message of this id lives",
+}
+"""Of queues that have no times, and replace nothing."""
 
 
 def headers_given(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -48,6 +51,7 @@ def headers_given(_: click.Context, __: click.Parameter, given: tuple[str, ...])
 
 @click.command()
 @queue_argument
+@engine_option(*ENGINES)
 @click.argument("payload", required=False)
 @click.option("--file", type=click.File("rb"), help="Send one message a line of a file; - is stdin, as PAYLOAD too.")
 @click.option(
@@ -72,6 +76,7 @@ def send(
     queue: str,
     payload: str | None,
     *,
+    engine: str,
     file: IO[bytes] | None,
     codec: str,
     text: bool,
@@ -87,26 +92,30 @@ def send(
 
     With - as PAYLOAD, or --file, each line is a message. Exit code 1 if a running message was to be replaced.
 
+    A stream or a work queue has it at once; options for what its engine lacks are refused.
+
     JSON, a line a message: {"queue", "id", "status"}, status being new, exists, replaced, running or settled.
     """
     if delay is not None and at is not None:
         raise click.UsageError("give either --delay or --at, not both")
     if (payload is None) == (file is None):
         raise click.UsageError("give either a PAYLOAD or --file")
+    refuse_what_is_lacking(engine, ctx.params)
     session: Session = ctx.obj
     codec = "text" if text else codec
     read = reader(codec)
-    into: DelayQueue[Any] = session.queue(queue, codec=codec)
+    into = open_to_send(session, engine, queue, codec)
 
     def message(raw: bytes, where: str) -> NewMessage[Any]:
         return NewMessage(read(raw, where), delay, at, retries, id, header or None)
 
     if payload is not None and payload != "-":
         outgoing = message(os.fsencode(payload), "PAYLOAD")
-        (sent,) = into.send_many([outgoing], replace=replace)
+        (sent,) = into.send_many([outgoing], replace=True) if replace else into.send_many([outgoing])
         if not as_json:
             put(sent.id)
-            say(_SAID[sent.status].format(queue, _due(delay, at)))
+            said = _SAID if engine == "delay" else _SAID_ELSEWHERE
+            say(said[sent.status].format(queue, _due(delay, at)))
         _report(queue, [sent], as_json=as_json)
         ctx.exit(Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK)
     if id is not None:
@@ -114,12 +123,11 @@ def send(
     stream = file or click.open_file("-", "rb")
     total = _send_lines(into, _messages(stream, message, codec), as_json=as_json, size=_size(stream))
     if not as_json:
-        put(f"sent {counted(total, 'message')} to {queue}, due {_due(delay, at)}")
+        due = f", due {_due(delay, at)}" if engine == "delay" else ""
+        put(f"sent {counted(total, 'message')} to {queue}{due}")
 
 
-def _send_lines(
-    queue: DelayQueue[Any], messages: Iterator[tuple[int, NewMessage[Any]]], *, as_json: bool, size: int | None
-) -> int:
+def _send_lines(queue: Any, messages: Iterator[tuple[int, NewMessage[Any]]], *, as_json: bool, size: int | None) -> int:
     """Send messages a slice at a time, with a progress bar; returns how many."""
     total = 0
     with _progress(size) as advance:

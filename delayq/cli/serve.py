@@ -20,6 +20,7 @@ from delayq.cli.target import AnyQueue
 from delayq.cli.text import span
 from delayq.consumer import AsyncConsuming, Consuming
 from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.streams import AsyncStreamQueue, StreamQueue
 
 log = logging.getLogger("delayq.worker")
 
@@ -46,12 +47,12 @@ def serve(queue: AnyQueue, service: Service) -> Exit:
     grace = settings.grace if service.grace is None else round(service.grace / timedelta(milliseconds=1))
     settings = replace(settings, concurrency=service.concurrency or settings.concurrency, grace=grace)
     queue.settings = queue._tools.settings = settings  # noqa: SLF001
-    if isinstance(queue, AsyncDelayQueue):
+    if isinstance(queue, AsyncDelayQueue | AsyncStreamQueue):
         return asyncio.run(_serve_async(queue, service))
     return _serve_blocking(queue, service)
 
 
-def _serve_blocking(queue: DelayQueue[Any], service: Service) -> Exit:
+def _serve_blocking(queue: DelayQueue[Any] | StreamQueue[Any], service: Service) -> Exit:
     with _signals(queue, service) as stopping:
         with _impatient(queue, service.patience):
             consuming = queue._start(burst=service.burst)  # noqa: SLF001 - `start_consume` knows no burst
@@ -63,7 +64,7 @@ def _serve_blocking(queue: DelayQueue[Any], service: Service) -> Exit:
     return code
 
 
-async def _serve_async(queue: AsyncDelayQueue[Any], service: Service) -> Exit:
+async def _serve_async(queue: AsyncDelayQueue[Any] | AsyncStreamQueue[Any], service: Service) -> Exit:
     with _signals(queue, service) as stopping:
         with _impatient(queue, service.patience):
             consuming = await queue._start(burst=service.burst)  # noqa: SLF001 - see above

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import click
 
+from delayq.cli.engines import engine_option
 from delayq.cli.failure import Exit
 from delayq.cli.options import ID, confirm, dry_run_option, due_options, json_option, queue_argument, yes_option
 from delayq.cli.output import put, put_json
@@ -18,6 +19,7 @@ from delayq.steering import CancelOutcome, RescheduleOutcome
 
 @click.command()
 @queue_argument
+@engine_option("delay", lacking="cancelling")
 @click.argument("ids", metavar="ID...", type=ID, nargs=-1, required=True)
 @json_option
 @click.pass_context
@@ -41,6 +43,7 @@ def cancel(ctx: click.Context, queue: str, ids: tuple[str, ...], *, as_json: boo
 
 @click.command()
 @queue_argument
+@engine_option("delay", lacking="delays")
 @click.argument("id", type=ID)
 @due_options
 @json_option
@@ -74,6 +77,7 @@ def _code(outcomes: Iterable[CancelOutcome | RescheduleOutcome]) -> Exit:
 
 @click.command()
 @queue_argument
+@engine_option("delay", lacking="purging")
 @yes_option
 @dry_run_option
 @json_option

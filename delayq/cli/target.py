@@ -12,8 +12,12 @@ import click
 
 from delayq.cli.failure import did_you_mean
 from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.streams import AsyncStreamQueue, StreamQueue
+from delayq.workqueue import AsyncWorkQueue, WorkQueue
 
-AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any]
+AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any] | StreamQueue[Any] | AsyncStreamQueue[Any]
+
+_KINDS = (DelayQueue, AsyncDelayQueue, StreamQueue, AsyncStreamQueue)
 
 
 def find_queue(target: str) -> AnyQueue:
@@ -27,11 +31,13 @@ def find_queue(target: str) -> AnyQueue:
     found: Any = _import(name)
     for part in attribute.split("."):
         if not hasattr(found, part):
-            queues = [other for other, value in vars(found).items() if isinstance(value, DelayQueue | AsyncDelayQueue)]
+            queues = [other for other, value in vars(found).items() if isinstance(value, _KINDS)]
             has = f"; it has {', '.join(queues)}" if queues else ""
             raise click.UsageError(f"{name} has no {attribute!r}{did_you_mean(part, queues) or has}")
         found = getattr(found, part)
-    if not isinstance(found, DelayQueue | AsyncDelayQueue):
+    if isinstance(found, WorkQueue | AsyncWorkQueue):
+        raise click.UsageError("the workqueue engine has no callback consumer: call lease and complete in a loop")
+    if not isinstance(found, _KINDS):
         raise click.UsageError(f"{target} is not a DelayQueue, but of type {type(found).__name__}")
     return found
 

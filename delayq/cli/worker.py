@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.cli.deliver import adapter, check, deliver_options, hand_down, open_queue
+from delayq.cli.engines import engine_option
 from delayq.cli.logs import LEVELS, configure_logging
 from delayq.cli.options import DURATION
 from delayq.cli.session import Session
@@ -40,6 +41,7 @@ log = logging.getLogger("delayq.worker")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged.")
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
 @deliver_options
+@engine_option("delay", "streams", lacking="callback consumer")
 @click.option("--supervised", hidden=True, allow_from_autoenv=False, type=(int, int), metavar="NUMBER CHANNEL")
 @click.pass_context
 def worker(
@@ -56,10 +58,10 @@ def worker(
     supervised: tuple[int, int] | None,
     **delivery: Any,
 ) -> None:
-    """Process the messages of QUEUE, an object in MODULE: a DelayQueue or AsyncDelayQueue with a callback.
+    """Process the messages of QUEUE, an object in MODULE: a queue with a callback.
 
-    MODULE is also looked for in the current folder. What is not given here is as the queue says. A queue that was
-    made without a URL uses --url.
+    It is a DelayQueue, a StreamQueue, or the asyncio twin of one. MODULE is also looked for in the current folder. What
+    is not given here is as the queue says. A queue that was made without a URL uses --url.
 
     SIGTERM and SIGINT (Ctrl-C) let running callbacks finish for up to --grace; a second one cuts them off (exit code
     1). With --processes a worker that dies is replaced. After a loss of Redis a worker goes on by itself.
@@ -100,9 +102,10 @@ def worker(
 def _found(session: Session, target: str) -> tuple[AnyQueue, Callable[[], None]]:
     """Return the queue that a module has, and nothing that is to be done at the end."""
     from delayq.cli.target import find_queue
+    from delayq.queue import AsyncDelayQueue, DelayQueue
 
     queue = find_queue(target)
-    if queue.prefix != session.prefix:
+    if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:
         log.warning("%s has the prefix %r, not %r", queue.name, queue.prefix, session.prefix)
     return queue, lambda: None
 

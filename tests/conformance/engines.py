@@ -65,7 +65,7 @@ class Worker(ABC):
     def counts(self) -> Counted:
         """Count the messages."""
 
-    def recover(self) -> None:
+    def recover(self) -> None:  # noqa: B027 - nothing is what most engines need
         """Do what brings back what a dead worker has held, where a worker does not do so by itself."""
 
     def send_many(self, payloads: list[bytes]) -> None:
@@ -165,7 +165,7 @@ class Work(Worker):
 
 ENGINES: dict[str, type[Worker]] = {"delay": Delay, "streams": Streams, "workqueue": Work}
 """The engines, by the names that the command line has for them."""
-FACES: dict[str, type[Blocking] | type[Asyncio]] = {"blocking": Blocking, "asyncio": Asyncio}
+FACES: dict[str, type[Blocking | Asyncio]] = {"blocking": Blocking, "asyncio": Asyncio}
 
 _EMBEDDED: dict[str, Any] = {}
 

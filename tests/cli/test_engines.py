@@ -1,0 +1,355 @@
+"""`--engine`: streams and work queues from the command line, and what they have no answer for."""
+
+import pytest
+
+from delayq.cli.engines import ENGINES
+from delayq.streams import StreamQueue
+from delayq.workqueue import WorkQueue
+
+pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
+
+STREAMS = ("--engine", "streams")
+WORK = ("--engine", "workqueue")
+OTHERS = ("streams", "workqueue")
+OUT_OF_REACH = {"DELAYQ_URL": "redis://127.0.0.1:1"}
+
+APP = """
+from delayq import DelayQueue
+from delayq.streams import AsyncStreamQueue, StreamQueue
+from delayq.workqueue import WorkQueue
+
+tasks = StreamQueue("tasks", tick=0.2)
+later = AsyncStreamQueue("tasks", tick=0.2)
+jobs = WorkQueue("jobs")
+
+@tasks.callback
+def work(message):
+    print("worked on", message.payload["n"], flush=True)
+
+@later.callback
+async def work_later(message):
+    work(message)
+"""
+
+
+@pytest.fixture
+def tasks(redis_url):
+    with StreamQueue("tasks", url=redis_url) as made:
+        yield made
+
+
+@pytest.fixture
+def jobs(redis_client):
+    """What a worker takes from the work queue: id and data."""
+
+    def take() -> tuple[str, bytes] | None:
+        item = WorkQueue("jobs").lease(redis_client, 30, block=False)
+        return item and (item.id(), item.data())
+
+    return take
+
+
+# send
+
+
+def test_a_message_goes_into_a_stream(cli, tasks):
+    ended = cli("send", "tasks", '{"user": 42}', *STREAMS, "--id", "7", "--retries", "5", "--header", "trace=1")
+    assert (ended.code, ended.out, ended.err) == (0, "7\n", "sent to tasks\n")
+    with tasks.lease() as message:
+        assert (message.id, message.payload) == ("7", {"user": 42})
+        assert (message.retries_left, message.headers) == (5, {"trace": "1"})
+
+
+def test_a_message_goes_into_a_work_queue(cli, jobs):
+    ended = cli("send", "jobs", '{"image": 7}', *WORK, "--id", "7")
+    assert (ended.code, ended.out, ended.err) == (0, "7\n", "sent to jobs\n")
+    assert jobs() == ("7", b'{"image":7}')
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_an_id_that_lives_is_left_as_it_is(cli, engine):
+    first = cli("send", "tasks", "1", "--id", "7", "--engine", engine, "--json")
+    again = cli("send", "tasks", "2", "--id", "7", "--engine", engine, "--json")
+    assert first.json == {"queue": "tasks", "id": "7", "status": "new"}
+    assert again.json == {"queue": "tasks", "id": "7", "status": "exists"}
+    said = cli("send", "tasks", "2", "--id", "7", "--engine", engine)
+    assert said.code == 0
+    assert said.err == "already in tasks, and left as it is: a message of this id lives\n"
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_many_are_sent_from_lines(cli, engine):
+    ended = cli("send", "tasks", "-", "--engine", engine, stdin=b"".join(b"%d\n" % n for n in range(1200)))
+    assert (ended.code, ended.out) == (0, "sent 1,200 messages to tasks\n")
+    assert cli("stats", "tasks", "--engine", engine, "--json").json["ready"] == 1200
+
+
+def test_any_bytes_go_into_a_work_queue(cli, jobs):
+    assert cli("send", "jobs", "-", *WORK, "--codec", "bytes", stdin=b"\xff\x00\n").code == 0
+    assert jobs()[1] == b"\xff\x00"
+
+
+def test_an_engine_may_come_from_the_environment(cli, jobs):
+    assert cli("send", "jobs", "1", env={"DELAYQ_SEND_ENGINE": "workqueue"}).code == 0
+    assert jobs()[1] == b"1"
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"), [("streams", "eu:tasks.{a}"), ("streams", "a/b@c"), ("workqueue", "thumb nails*:ü")]
+)
+def test_a_queue_is_called_what_its_engine_allows(cli, engine, name):
+    assert cli("send", name, "1", "--engine", engine).code == 0
+    assert cli("stats", name, "--engine", engine, "--json").json["ready"] == 1
+    assert cli("send", name, "1").code == 2
+
+
+def test_a_name_that_no_stream_has_is_wrong_usage(cli):
+    ended = cli("send", "a b", "1", *STREAMS)
+    assert ended.code == 2
+    assert ended.line.startswith("stream must be 1 to 200 of")
+
+
+# stats
+
+
+def test_stats_of_a_stream(cli, tasks):
+    tasks.send_many([1, 2, 3, 4])
+    first, second, third = tasks.lease(n=3)
+    first.nack(delay=60)
+    second.reject("wrong")
+    assert third.payload == 3
+    ended = cli("stats", "tasks", *STREAMS, "--json")
+    assert ended.json == {"queue": "tasks", "ready": 1, "active": 1, "backoff": 1, "dead": 1}
+    shown = cli("stats", "tasks", *STREAMS)
+    assert shown.code == 0
+    assert shown.out.split() == ["state", "messages", "ready", "1", "active", "1", "backoff", "1", "dead", "1"]
+
+
+def test_stats_of_a_work_queue(cli, jobs):
+    for n in range(3):
+        cli("send", "jobs", str(n), *WORK)
+    jobs()
+    ended = cli("stats", "jobs", *WORK, "--json")
+    assert ended.json == {"queue": "jobs", "ready": 2, "active": 1}
+    assert cli("stats", "empty", *WORK, "--json").json == {"queue": "empty", "ready": 0, "active": 0}
+
+
+def test_stats_of_a_stream_that_is_none(cli):
+    ended = cli("stats", "tasks", *STREAMS)
+    assert (ended.code, ended.line) == (3, "no stream named 'tasks'")
+
+
+def test_looking_makes_nothing(cli, tasks, redis_client):
+    redis_client.xadd("tasks", {"payload": "1"})
+    assert cli("stats", "tasks", *STREAMS, "--json").json["ready"] == 1
+    cli("stats", "jobs", *WORK)
+    assert redis_client.keys() == [b"tasks"]
+
+
+def test_stats_are_watched(start, tasks, redis_url):
+    tasks.send(1)
+    program = start("stats", "tasks", *STREAMS, "--watch", "--every", "100ms", "--json")
+    program.until(lambda: '"ready":1' in program.out, "the first look")
+    tasks.send(2)
+    program.until(lambda: '"ready":2' in program.out, "another look")
+    program.signal(2)
+    assert program.ends() == 0
+
+
+# worker
+
+
+@pytest.mark.parametrize("target", ["app:tasks", "app:later"])
+def test_a_stream_of_a_module_is_worked_on(start, tasks, tmp_path, target):
+    (tmp_path / "app.py").write_text(APP)
+    tasks.send_many([{"n": 1}, {"n": 2}])
+    ended = start("worker", target, "--burst").ended()
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out.splitlines()) == ["worked on 1", "worked on 2"]
+    assert "draining tasks, 1 at a time" in ended.err
+    assert tasks.counts().living == 0
+
+
+def test_a_worker_on_a_stream_stops_when_it_is_told_to(start, tasks, tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    program = start("worker", "app:tasks", "--processes", "2")
+    program.says("consuming tasks", times=2)
+    tasks.send({"n": 1})
+    program.until(lambda: "worked on 1" in program.out, "the work")
+    program.signal()
+    assert program.ends() == 0
+
+
+def test_a_stream_is_delivered_without_code(start, tasks):
+    tasks.send({"n": 1}, id="a")
+    ended = start("worker", "--queue", "tasks", *STREAMS, "--deliver", "log", "--burst").ended()
+    assert ended.code == 0, ended.err
+    assert (ended.json["id"], ended.json["payload"]) == ("a", {"n": 1})
+    assert tasks.counts().living == 0
+
+
+def test_processes_that_deliver_a_stream_are_told_so(start, tasks):
+    tasks.send({"n": 1}, id="a")
+    ended = start("worker", "--queue", "tasks", *STREAMS, "--deliver", "log", "--burst", "--processes", "2").ended()
+    assert ended.code == 0, ended.err
+    assert ended.json["id"] == "a"
+
+
+def test_the_engine_of_a_module_is_its_own(cli):
+    assert cli("worker", "app:tasks", *STREAMS).line.startswith("--engine goes with --deliver.")
+
+
+def test_a_work_queue_of_a_module_has_no_consumer(cli, tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    ended = cli("worker", "app:jobs")
+    assert ended.code == 2
+    assert ended.line.startswith("the workqueue engine has no callback consumer: call lease and complete")
+
+
+# The dead letter of a stream
+
+
+@pytest.fixture
+def dying(tasks):
+    """Puts messages into the dead letter: id to reason."""
+
+    def die(**reasons: str) -> None:
+        for id, reason in reasons.items():
+            tasks.send({"of": id}, id=id)
+            (message,) = tasks.lease()
+            message.reject(reason)
+
+    return die
+
+
+def test_the_dead_of_a_stream_are_listed(cli, dying):
+    dying(a="wrong", b="evil", c="wrong")
+    pages = cli("dead", "list", "tasks", *STREAMS, "--limit", "2", "--json").json
+    assert [(one["id"], one["reason"], one["payload"]) for one in pages["messages"]] == [
+        ("a", "wrong", {"of": "a"}),
+        ("b", "evil", {"of": "b"}),
+    ]
+    rest = cli("dead", "list", "tasks", *STREAMS, "--cursor", pages["cursor"], "--json").json
+    assert [one["id"] for one in rest["messages"]] == ["c"]
+    shown = cli("dead", "list", "tasks", *STREAMS, "--reason", "evil")
+    assert "evil" in shown.out
+    assert "wrong" not in shown.out
+
+
+def test_the_dead_of_a_stream_are_redriven(cli, tasks, dying):
+    dying(a="wrong", b="evil", c="wrong", d="late")
+    entry = tasks.dead.list().messages[1].entry
+    assert cli("dead", "redrive", "tasks", entry, *STREAMS).out == "redrove 1 message\n"
+    assert cli("dead", "redrive", "tasks", "a", *STREAMS, "--retries", "9").code == 0
+    assert (
+        cli("dead", "redrive", "tasks", "--reason", "wrong", *STREAMS, "--dry-run").out == "would redrive 1 message\n"
+    )
+    assert cli("dead", "redrive", "tasks", "--reason", "wrong", *STREAMS, "--yes").out == "redrove 1 message\n"
+    tasks.send("new", id="d")
+    exists = cli("dead", "redrive", "tasks", "d", *STREAMS, "--json")
+    assert exists.code == 1
+    assert (exists.json["redriven"], exists.json["exists"]) == (0, 1)
+    assert cli("dead", "redrive", "tasks", "nobody", *STREAMS).code == 3
+    assert cli("dead", "redrive", "tasks", "--all", *STREAMS, "--yes").code == 0
+    assert [(one.id, one.retries_left) for one in tasks.lease(n=9)] == [("b", 3), ("a", 9), ("c", 3), ("d", 3)]
+
+
+def test_the_dead_of_a_stream_are_purged(cli, tasks, dying):
+    dying(a="wrong", b="evil", c="wrong", d="late")
+    assert cli("dead", "purge", "tasks", "a", *STREAMS).out == "deleted 1 message\n"
+    assert cli("dead", "purge", "tasks", "--reason", "wrong", *STREAMS, "--yes").out == "deleted 1 message\n"
+    assert [one.id for one in tasks.dead.list().messages] == ["b", "d"]
+    assert cli("dead", "purge", "tasks", "--all", *STREAMS, "--yes").out == "deleted 2 messages\n"
+    assert tasks.counts().dead == 0
+
+
+def test_the_last_death_of_an_id_is_meant(cli, tasks, dying):
+    dying(a="first")
+    dying(a="second")
+    assert cli("dead", "purge", "tasks", "a", *STREAMS).code == 0
+    assert [one.reason for one in tasks.dead.list().messages] == ["first"]
+
+
+def test_a_stream_that_is_none_has_no_dead(cli):
+    assert cli("dead", "list", "nothing", *STREAMS).line == "no stream named 'nothing'"
+
+
+# What an engine lacks
+
+
+LACKING = [
+    *[
+        ("streams", ("send", "tasks", "1", *options), what)
+        for options, what in [
+            (("--delay", "1h"), "delays"),
+            (("--at", "2099-01-01T00:00Z"), "delays"),
+            (("--replace",), "replacing"),
+        ]
+    ],
+    *[
+        ("workqueue", ("send", "tasks", "1", *options), what)
+        for options, what in [
+            (("--delay", "1h"), "delays"),
+            (("--at", "2099-01-01T00:00Z"), "delays"),
+            (("--replace",), "replacing"),
+            (("--retries", "0"), "retries"),
+            (("--header", "a=b"), "headers"),
+        ]
+    ],
+    ("workqueue", ("worker", "--queue", "tasks", "--deliver", "log"), "callback consumer"),
+    ("workqueue", ("dead", "list", "tasks"), "dead letter"),
+    ("workqueue", ("dead", "redrive", "tasks", "--all"), "dead letter"),
+    ("workqueue", ("dead", "purge", "tasks", "--all"), "dead letter"),
+    *[
+        (engine, command, what)
+        for engine in OTHERS
+        for command, what in [
+            (("list", "tasks"), "list of messages"),
+            (("show", "tasks", "7"), "look at a message"),
+            (("cancel", "tasks", "7"), "cancelling"),
+            (("reschedule", "tasks", "7", "--delay", "1h"), "delays"),
+            (("purge", "tasks", "--yes"), "purging"),
+        ]
+    ],
+]
+
+
+@pytest.mark.parametrize(("engine", "command", "what"), LACKING, ids=lambda value: str(value)[:40])
+def test_what_an_engine_lacks_is_told_in_a_line(cli, redis_client, engine, command, what):
+    ended = cli(*command, "--engine", engine)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.line.startswith(f"the {engine} engine has no {what}.")
+    assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize("engine", ["stream", "go"])
+def test_an_engine_that_is_none_is_wrong_usage(cli, engine):
+    ended = cli("send", "tasks", "1", "--engine", engine)
+    assert ended.code == 2
+    assert all(name in ended.line for name in ENGINES)
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+@pytest.mark.parametrize("command", [("send", "tasks", "1"), ("stats", "tasks")])
+def test_a_redis_out_of_reach(cli, engine, command):
+    ended = cli("--timeout", "100ms", *command, "--engine", engine, env=OUT_OF_REACH)
+    assert ended.code == 69
+    assert "cannot be reached" in ended.line
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+@pytest.mark.parametrize("command", [("send", "tasks", "1"), ("stats", "tasks")])
+def test_a_key_of_another_type(cli, redis_client, engine, command):
+    redis_client.set("tasks" if engine == "streams" else "tasks:queue", "no list")
+    ended = cli(*command, "--engine", engine)
+    assert ended.code == 1
+    assert "WRONGTYPE" in ended.line
+
+
+def test_a_password_is_not_told(cli):
+    ended = cli("--url", "redis://:secret@127.0.0.1:1", "--timeout", "100ms", "stats", "jobs", *WORK)
+    assert ended.code == 69
+    assert "secret" not in ended.err
