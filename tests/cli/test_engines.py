@@ -1,7 +1,11 @@
 """`--engine`: streams and work queues from the command line, and what they have no answer for."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import delayq
 from delayq.cli.engines import ENGINES
 from delayq.streams import StreamQueue
 from delayq.workqueue import WorkQueue
@@ -320,6 +324,43 @@ def test_what_an_engine_lacks_is_told_in_a_line(cli, redis_client, engine, comma
     assert (ended.code, ended.out) == (2, "")
     assert ended.line.startswith(f"the {engine} engine has no {what}.")
     assert redis_client.keys() == []
+
+
+COMMANDS = {
+    "delayq send": ("send", "tasks", "1"),
+    "delayq stats": ("stats", "tasks"),
+    "delayq worker": ("worker", "--queue", "tasks", "--deliver", "log", "--burst"),
+    "delayq dead": ("dead", "list", "tasks"),
+    "delayq list": ("list", "tasks"),
+    "delayq show": ("show", "tasks", "7"),
+    "delayq cancel": ("cancel", "tasks", "7"),
+    "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),
+    "delayq purge": ("purge", "tasks", "--yes"),
+}
+
+
+def table() -> dict[tuple[str, str], str]:
+    """Return the cells of the table of commands in the handbook, by command and engine."""
+    page = (Path(delayq.__file__).parent / "docs" / "engines.md").read_text()
+    found = re.search(r"^\| command \| (.*) \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    engines = found[1].split(" | ")
+    rows = [[cell.strip(" `") for cell in row.strip("|").split(" | ")] for row in found[2].splitlines()]
+    return {(name, engine): cell for name, *cells in rows for engine, cell in zip(engines, cells, strict=True)}
+
+
+def test_the_table_is_of_these_commands_and_engines():
+    assert list(table()) == [(name, engine) for name in COMMANDS for engine in ENGINES]
+
+
+@pytest.mark.parametrize(("command", "engine"), table())
+def test_a_cell_of_the_table_is_true(cli, start, command, engine):
+    """Where an engine has an answer, it is asked for: here in vain."""
+    words = ("--timeout", "100ms", *COMMANDS[command], "--engine", engine)
+    if command == "delayq worker":  # which would configure the logging of this process
+        ended = start(*words, url=OUT_OF_REACH["DELAYQ_URL"]).ended()
+    else:
+        ended = cli(*words, env=OUT_OF_REACH)
+    assert ended.code == {"yes": 69, "no": 2}[table()[command, engine]], ended.err
 
 
 @pytest.mark.parametrize("engine", ["stream", "go"])
