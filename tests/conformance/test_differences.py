@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -204,6 +205,29 @@ def consumes(worker):
     assert sorted(seen) == [b"a", b"b"]
 
 
+def stops_draining(worker):
+    """A stop waits for what runs, and gives back what has not started, as if it had never been delivered."""
+    begun, go, seen = threading.Event(), threading.Event(), []
+
+    def work(message):
+        begun.set()
+        assert go.wait(20)
+        seen.append(message.payload)
+
+    worker.send_many([b"%d" % n for n in range(10)])
+    consuming = worker.consume(work)
+    assert begun.wait(20)
+    consuming.stop()
+    go.set()
+    assert consuming.wait(20)
+    left = []
+    while taken := worker.take():
+        assert taken.delivery.attempt == 1
+        left.append(taken.payload)
+    assert left
+    assert sorted(seen + left) == [b"%d" % n for n in range(10)]
+
+
 def consumes_batches(worker):
     seen = []
     worker.send_many([b"a", b"b", b"c"])
@@ -333,6 +357,7 @@ FEATURES = {
     "retries that are counted": Feature(counts_retries, counts_no_retries),
     "dead letter": Feature(has_a_dead_letter, none_of("dead", "reject")),
     "callback consumer": Feature(consumes, none_of("callback", "start_consume", "run")),
+    "stop that drains": Feature(stops_draining, none_of("stop_consume")),
     "batches": Feature(consumes_batches, none_of("batch_callback")),
     "counts": Feature(counts),
     "reading a message by its id": Feature(reads_one, none_of("get", "get_item_data")),
