@@ -7,9 +7,11 @@ from typing import Any
 
 from delayq.calls import Calls
 from delayq.clients import Cluster
+from delayq.clock import monotonic
 from delayq.config import find_url
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.executor import AsyncExecutor, Executor
+from delayq.flows.recurring import Recurring
 from delayq.operation import Operation, Pause
 from delayq.puller import CLOSE
 from delayq.queue import AsyncDelayQueue, DelayQueue
@@ -36,6 +38,7 @@ class _Relay:
         self._executor: Executor | AsyncExecutor = queue._executor  # noqa: SLF001
         self.stream = check_stream(stream.name if isinstance(stream, StreamQueue | AsyncStreamQueue) else stream)
         """The stream's key."""
+        self._recurring = Recurring(self._tools.calls, LONGEST_WAIT)
         self.stopped = False
         """Whether a stop was asked for."""
         if stream is not self.stream:
@@ -76,17 +79,30 @@ class _Relay:
     def _move(self, *, late: bool) -> Operation[tuple[int, bool, float | None]]:
         """Move a slice; returns how many, whether leases have run out, and how long nothing is due (None: more is)."""
         calls: Calls = self._tools.calls
+        yield from self._fire()
         # What a consumer of the queue has left behind comes back as it would to another consumer.
         before = [calls.unack_to_retry()] if late else []
         *expired, promoted = yield [*before, relay(calls, self.stream, holder=f"relay:{self.stream}")]
         if promoted.garbage:
             yield [self._tools.collect()]
+        now, next_ = monotonic(), promoted.next_schedule
+        self._recurring.occurs(None if next_ == -1 else now + (next_ - promoted.now) / 1000)
+        ahead = [] if self._recurring.at is None else [self._recurring.at - now]
         late = 0 <= promoted.next_deadline <= promoted.now
-        more = late or promoted.waiting or 0 <= promoted.next_due <= promoted.now
+        more = late or promoted.waiting or 0 <= promoted.next_due <= promoted.now or any(one <= 0 for one in ahead)
         if more or any(one.retried or one.spent for one in expired):
             return promoted.moved, late, None
-        times = [at for at in (promoted.next_due, promoted.next_deadline) if at != -1]
-        return promoted.moved, late, min([LONGEST_WAIT, *((at - promoted.now) / 1000 for at in times)])
+        ahead += [(at - promoted.now) / 1000 for at in (promoted.next_due, promoted.next_deadline) if at != -1]
+        return promoted.moved, late, min([LONGEST_WAIT, *ahead])
+
+    def _fire(self) -> Operation[None]:
+        """Fire the schedules of the queue that are due; what is wrong with them keeps the relay from nothing else."""
+        for call, read in [*self._recurring.plan(monotonic())]:
+            try:
+                (answer,) = yield [call]
+            except DelayqError as error:
+                answer = error
+            read(answer)
 
     def _rest(self, ahead: float) -> Operation[None]:
         """Sleep until a message may be due; a wake-up ends it, and is passed on if it comes to one that stops."""

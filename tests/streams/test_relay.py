@@ -209,6 +209,20 @@ def test_an_idle_relay_is_woken_by_a_send(queue, redis_url, server):
     assert 0 <= late < 1000
 
 
+def test_a_relay_fires_the_schedules_of_its_queue(queue, server):
+    queue.schedules.add("often", every="1s", payload="tick")
+    moving = Relay(queue, "tasks")
+    thread = threading.Thread(target=moving.run)
+    thread.start()
+    wait_until(lambda: server.xlen("tasks") >= 2, timeout=10)
+    moving.stop()
+    thread.join()
+    found = [(entry, fields) for entry, fields in server.xrange("tasks") if fields["payload"] == '"tick"']
+    dues = [int(fields["due"]) for _, fields in found]
+    assert dues == [dues[0] + 1000 * n for n in range(len(dues))]
+    assert all(int(entry.partition("-")[0]) >= int(fields["due"]) for entry, fields in found)
+
+
 async def _relay_async(url):
     async with AsyncDelayQueue("reminders", url=url) as queue, AsyncStreamQueue("tasks", url=url) as stream:
         moving = AsyncRelay(queue, stream)

@@ -52,9 +52,9 @@ def test_keys_have_their_types_and_the_order_of_the_body(name):
     if name != "relay":  # whose names have the types that a delay queue gives them
         types = dict(re.findall(r'^    (\w+): str\n    """(\w+): ', inspect.getsource(StreamKeys), re.MULTILINE))
         assert all(types[part] == kind for part, kind in declared if part != "stream")
-    bound = re.search(r"^local ([\w, ]+?)\s*=\s*(?:unpack\(KEYS\)|KEYS\[1\])", body(name), re.MULTILINE)
+    bound = re.search(r"^local ([\w,\s]+?)\s*=\s*(?:unpack\(KEYS\)|KEYS\[1\])", body(name), re.MULTILINE)
     assert bound
-    assert bound[1].split(", ") == [part for part, _ in declared] == list(script(f"streams/{name}").parts)
+    assert re.split(r",\s+", bound[1]) == [part for part, _ in declared] == list(script(f"streams/{name}").parts)
     assert body(name).count("KEYS") == 1
 
 

@@ -1,12 +1,13 @@
 -- Moves due messages of a delay queue into a stream, each with all it has: delivered to the stream, and so settled.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, errors hash, events stream, done zset, meta hash, replies hash, stream stream
+--   headers hash, errors hash, schedules zset, events stream, done zset, meta hash, replies hash, stream stream
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), room (bytes of payloads), holder
--- Returns: "moved next_due next_deadline waiting garbage now": ids; ms or -1; ms or -1; ids in ready and retry; ids; ms
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; ids in ready and
+--   retry; ids; ms; ms or -1
 -- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
 -- Uses: clock, once, record, erase, log, done
-local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, events, done, meta, replies, stream =
-  unpack(KEYS)
+local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, schedules, events, done,
+  meta, replies, stream = unpack(KEYS)
 local slot, sequence, override, limit, room, holder = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -88,7 +89,7 @@ end
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
-local answer = string.format('%d %.0f %.0f %d %d %.0f', moved, next_due, next_deadline, left,
-  redis.call('SCARD', garbage), now)
+local answer = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, left,
+  redis.call('SCARD', garbage), now, redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1)
 if touched == 0 then return answer end
 return remember(replies, slot, sequence, now, answer)
