@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -138,6 +139,17 @@ def test_of_two_who_have_held_a_message_one_acknowledges_it(worker, another, lat
     worker.recover()
     assert worker.take() is None
     assert worker.counts() == (0, 0)
+
+
+def test_what_is_acknowledged_late_and_by_nobody_else_is_done(worker, another):
+    worker.send(b"", id="7")
+    taken = worker.take(SHORT)
+    over = time.monotonic() + 2 * SHORT
+    wait_until(lambda: another.recover() or time.monotonic() > over)
+    assert taken.ack()
+    assert another.counts() == (0, 0)
+    assert another.take() is None
+    assert another.send(b"", id="7")
 
 
 def test_of_many_at_a_time_one_acknowledges(hire):
