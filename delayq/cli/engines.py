@@ -10,6 +10,7 @@ import click
 from delayq.cli.failure import NotFound
 from delayq.codec import find_codec
 from delayq.dead_letter import Redriven
+from delayq.errors import ConfigurationError
 from delayq.inspector import MOST_ROWS, MessageInfo, Page
 from delayq.producer import NewMessage, SendStatus, Sent
 from delayq.states import State
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from delayq.inspector import Counts
     from delayq.streams import DeadMessage, StreamQueue
     from delayq.workqueue.calls import Run
+    from delayq.workqueue.keys import Keys
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -115,11 +117,9 @@ def tally(session: Session, engine: str, name: str) -> dict[str, int]:
     if engine == "streams":
         found = open_known_stream(session, name).counts()
         return {"ready": found.ready, "active": found.active, "backoff": found.backoff, "dead": found.dead}
-    from delayq.workqueue import KeyPrefix
     from delayq.workqueue.calls import counts
-    from delayq.workqueue.keys import Keys
 
-    waiting, processing = session.executor.call(_command(counts(Keys(KeyPrefix(name)))))
+    waiting, processing = session.executor.call(_command(counts(_work_keys(session, name))))
     return {"ready": waiting, "active": processing}
 
 
@@ -205,11 +205,8 @@ class WorkSender:
 
     def __init__(self, session: Session, name: str, codec: str) -> None:
         """Send to the queue of a prefix."""
-        from delayq.workqueue import KeyPrefix
-        from delayq.workqueue.keys import Keys
-
         self.name = name
-        self._keys = Keys(KeyPrefix(name))
+        self._keys = _work_keys(session, name)
         self._session = session
         self._encode = find_codec(codec, None).encode
 
@@ -224,10 +221,22 @@ class WorkSender:
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
+        # A random id is new: where it is not, an answer was lost, and the item is that of our first try.
         return [
-            Sent(item.id(), SendStatus.NEW if new else SendStatus.EXISTS)
-            for item, new in zip(items, answers, strict=True)
+            Sent(item.id(), SendStatus.NEW if added or message.id is None else SendStatus.EXISTS)
+            for message, item, added in zip(messages, items, answers, strict=True)
         ]
+
+
+def _work_keys(session: Session, name: str) -> Keys:
+    from delayq.clients import Cluster
+    from delayq.workqueue import KeyPrefix
+    from delayq.workqueue.keys import Keys
+
+    keys = Keys(KeyPrefix(name))
+    if isinstance(session.executor.client, Cluster) and not keys.tagged:
+        raise ConfigurationError("on a Cluster the prefix of a work queue must hold a hash tag, such as {jobs}")
+    return keys
 
 
 def _command(run: Run[T]) -> Command[T]:

@@ -8,6 +8,7 @@ import pytest
 import delayq
 from delayq.cli.engines import ENGINES
 from delayq.streams import StreamQueue
+from delayq.torture.proxy import Proxy
 from delayq.workqueue import WorkQueue
 
 pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
@@ -86,6 +87,16 @@ def test_many_are_sent_from_lines(cli, engine):
     ended = cli("send", "tasks", "-", "--engine", engine, stdin=b"".join(b"%d\n" % n for n in range(1200)))
     assert (ended.code, ended.out) == (0, "sent 1,200 messages to tasks\n")
     assert cli("stats", "tasks", "--engine", engine, "--json").json["ready"] == 1200
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+def test_a_lost_answer_doubles_nothing(cli, redis_url, monkeypatch, engine):
+    monkeypatch.setattr("delayq.torture.proxy.SCRIPT", b"EVAL")
+    with Proxy(redis_url) as proxy:
+        proxy.drop_replies(1)
+        ended = cli("--url", proxy.url, "send", "tasks", "1", "--engine", engine, "--json")
+    assert ended.json["status"] == "new"
+    assert cli("stats", "tasks", "--engine", engine, "--json").json["ready"] == 1
 
 
 def test_any_bytes_go_into_a_work_queue(cli, jobs):
@@ -388,6 +399,13 @@ def test_a_key_of_another_type(cli, redis_client, engine, command):
     ended = cli(*command, "--engine", engine)
     assert ended.code == 1
     assert "WRONGTYPE" in ended.line
+
+
+@pytest.mark.parametrize("command", [("send", "jobs", "1"), ("stats", "jobs")])
+def test_a_work_queue_of_a_cluster_has_a_hash_tag(cli, command):
+    ended = cli("--url", "redis+cluster://127.0.0.1:1", *command, *WORK)
+    assert ended.code == 2
+    assert "must hold a hash tag" in ended.line
 
 
 def test_a_password_is_not_told(cli):
