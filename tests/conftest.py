@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -42,6 +43,16 @@ def no_settings_from_outside() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("DELAYQ_") or name in COLOURS]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture(autouse=True)
+def log_of_pytest() -> Iterator[None]:
+    """Give the log back to pytest after a test in which a command has sent all of it to stderr."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

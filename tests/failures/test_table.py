@@ -38,7 +38,7 @@ PROVOKED = {
         """,
         "Redis full: QueueFullError, nothing half stored, resumes by itself": """
             failures/test_sending.py::test_a_full_redis_refuses_whole_and_takes_sends_again_by_itself_when_there_is_room
-            lua/test_full.py::test_a_send_is_refused_as_a_whole
+            lua/test_full.py::test_what_keeps_something_new_is_refused_as_a_whole
         """,
         "disk full: typed error, nothing half stored, resumes by itself": """
             failures/test_sending.py::test_a_full_disk_refuses_whole_and_all_goes_on_by_itself_when_there_is_room

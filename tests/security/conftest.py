@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,16 +21,6 @@ class Ended(NamedTuple):
 
 
 Cli = Callable[..., Ended]
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Undo what `worker` does to the log of the whole process when it is run in this one."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])

@@ -21,7 +21,7 @@ import redis.asyncio
 from click.testing import CliRunner
 
 import delayq
-from delayq import AsyncDelayQueue, DelayqError, DelayQueue, NewMessage
+from delayq import AsyncDelayQueue, DelayqError, DelayQueue, NewMessage, Schedule
 from delayq.cli import main
 from delayq.torture.proxy import Proxy
 from tests.support.redis_server import RedisServer
@@ -93,6 +93,11 @@ def instances(url) -> dict[str, Any]:
             client.hdel("delayq:{reminders}:retries", "a")
         taken["Checkup"] = checkup = queue.repair(deep=True)
         taken["Finding"] = checkup.findings[0]
+        options = {"payload": PAYLOAD, "headers": HEADERS, "cron": "0 9 * * *"}
+        taken |= {"Schedule": Schedule("nightly", **options), "Schedules": queue.schedules}
+        taken["ScheduleOutcome"] = queue.schedules.add("nightly", **options)
+        taken |= {"ScheduleInfo": queue.schedules.get("nightly"), "Applied": queue.schedules.apply()}
+        assert taken["ScheduleInfo"].payload == PAYLOAD
         taken["Consuming"] = queue.callback(lambda message: None) and queue.start_consume()
         queue.stop_consume()
 
@@ -101,7 +106,7 @@ def instances(url) -> dict[str, Any]:
             await there.send_delay_msg(PAYLOAD, headers=HEADERS)
             taken["AsyncLease"] = lease = await there.lease()
             taken["AsyncMessage"] = next(iter(lease))
-            taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there})
+            taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there, "AsyncSchedules": there.schedules})
             there.callback(lambda message: None)
             taken["AsyncConsuming"] = await there.start_consume()
             await there.stop_consume()
@@ -111,8 +116,25 @@ def instances(url) -> dict[str, Any]:
 
 
 NO_HOLDERS = {
-    *("QueueOptions", "Codec", "Backoff", "Duration", "Retry", "Reject", "Discard"),  # what the user wrote
-    *("CancelOutcome", "EventKind", "FindingKind", "RescheduleOutcome", "SendStatus", "State"),  # words
+    *(
+        "QueueOptions",
+        "ScheduleOptions",
+        "Codec",
+        "Backoff",
+        "Duration",
+        "Retry",
+        "Reject",
+        "Discard",
+    ),  # what the user wrote
+    *(
+        "CancelOutcome",
+        "EventKind",
+        "FindingKind",
+        "RescheduleOutcome",
+        "ScheduleState",
+        "SendStatus",
+        "State",
+    ),  # words
 }
 
 
@@ -431,8 +453,8 @@ def test_the_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
     started: list[list[str]] = []
 
     class Supervisor:
-        def __init__(self, command: Callable[[], list[str]], processes: int) -> None:
-            started.append(command())
+        def __init__(self, command: Callable[[int, int], list[str]], processes: int) -> None:
+            started.append(command(1, 7))
 
         def run(self) -> int:
             return 0

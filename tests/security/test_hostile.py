@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +28,12 @@ pytestmark = pytest.mark.timeout(300)
 
 PATIENCE = 5.0
 """Seconds that no single call may take."""
+
+
+@pytest.fixture(autouse=True)
+def log_kept_from_pytest(monkeypatch) -> None:
+    """What is logged here may be no text at all, which pytest cannot hand from one of its processes to the other."""
+    monkeypatch.setattr(logging.getLogger("delayq.consumer"), "disabled", True)
 
 
 @pytest.fixture(scope="module", params=["redis", "embedded"])
