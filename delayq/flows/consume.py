@@ -63,6 +63,7 @@ class Consumption:
         self._signalled = False
         self._drained = False
         self._settling = False
+        self._unseen = False
         self._trouble = ""
         self._claimed: list[Holding] = []
 
@@ -82,7 +83,7 @@ class Consumption:
             if self._claimed or self.held.overdue:
                 event = yield Start(self._claimed)
                 self._take_in(event)
-            if self._burst and self._drained and not self.held:
+            if self._burst and self._drained and not self._unseen and not self.held:
                 return
             event = yield Wait(self._pause(), listen=self.held.room() > 0)
 
@@ -118,6 +119,8 @@ class Consumption:
         self._signalled |= event.signalled
         self._stop_at = event.stop_at
         if event.completions:
+            # What a callback gave back by hand may have come after this turn's look.
+            self._unseen = True
             self.held.measure(event.completions)
             self.owed.add(event.completions)
 
@@ -132,7 +135,7 @@ class Consumption:
         """Return the calls of a turn in the order they must run."""
         calls, settings = self._tools.calls, self._tools.settings
         plan = self._housekeeping()
-        self._settling = bool(plan)
+        self._settling, self._unseen = bool(plan), False
         freed = self.owed.next if plan else 0
         late = self._deadline_at is not None and self._deadline_at <= self._now
         if late:
@@ -155,7 +158,7 @@ class Consumption:
         if self._now < self._rest_until:
             return self._rest_until - self._now
         room = self.held.room() > 0
-        if self.owed or (room and self._expecting) or (self._burst and self._settling):
+        if self.owed or (room and self._expecting) or (self._burst and (self._settling or self._unseen)):
             return 0.0
         until = [self._now + self._tick, self._collect_at]
         if room and self._due_at is not None:

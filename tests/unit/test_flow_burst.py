@@ -68,6 +68,19 @@ def test_it_does_not_end_before_its_settlements_are_answered():
     assert drained(play)
 
 
+def test_it_looks_once_more_after_a_callback_that_settled_by_hand_during_the_look():
+    play = begun()
+    play.answer(ready_to_unack=claimed("a"))
+    play.wake()
+    play.answer(pending_to_ready=promoted(), done=[play.done("a", Verdict.NOTHING)])
+    assert not play.ended
+    assert play.sleeps == 0
+    play.wake()
+    play.answer(pending_to_ready=promoted(waiting=1))
+    play.wake()
+    assert play.answer(pending_to_ready=promoted(waiting=1), ready_to_unack=claimed("a")) == ["a"]
+
+
 def test_it_claims_what_a_full_consumer_left_behind():
     play = begun(prefetch=0)
     play.answer(pending_to_ready=promoted(waiting=2), ready_to_unack=claimed("a", left=1))
