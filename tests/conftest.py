@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -76,10 +77,19 @@ def redis_url(session_redis_url: str) -> str:
     """The address of an empty Redis."""
     with redis.Redis.from_url(session_redis_url) as client:
         if find_program():
+            _end_listeners(client)
             client.flushall()
         else:
             client.flushdb()
     return session_redis_url
+
+
+def _end_listeners(client: redis.Redis) -> None:
+    """Unblock what waits for wake-ups: a consumer that is closed waits for up to a second, and would hand one on."""
+    if any(one.name == "delayq-wakeup" for one in threading.enumerate()):
+        for waiting in client.client_list():
+            if waiting["cmd"] == "blpop":
+                client.client_unblock(waiting["id"])
 
 
 @pytest.fixture
