@@ -282,8 +282,10 @@ def importing(monkeypatch, tmp_path):
     """The test's folder; what this process imports from it is forgotten after the test, and no log is set up."""
     monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", {**sys.modules})
-    return tmp_path
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(
