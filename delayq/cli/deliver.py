@@ -187,7 +187,7 @@ def _text(file: Path) -> str:
 def _secret(file: Path | None) -> str | None:
     """Return the secret that a file holds; without a file, None."""
     secret = _text(file).strip() if file else None
-    if secret == "":
+    if file and not secret:
         raise click.UsageError(f"there is no secret in {str(file)!r}")
     return secret
 
