@@ -4,13 +4,14 @@ First what needs no JVM, on every core; then what shares one Spark session. An `
 """
 
 import argparse
+import os
 import subprocess
 import sys
 
 NOTHING_SELECTED = 5  # of pytest's exit codes; fine in one of the two, when arguments ask for tests of the other
 INTERRUPTED = 2
 COVERAGE = ("--cov", "--cov-report=")
-ALL_CORES = ("-n", "auto", "--dist", "worksteal")
+ALL_CORES = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal")  # tests wait as long as they work
 ONE_PROCESS = ("-n", "0")
 
 
