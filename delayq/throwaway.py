@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -10,7 +11,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -174,18 +177,33 @@ class RedisServer:
             executor.close()
 
 
-def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens."""
-    # Below the ports that the system gives to outgoing connections: one of those could take the port while
-    # the server is down, even a client's own attempt to reconnect. Not from `random` itself, which
-    # pytest-randomly seeds alike in all processes.
-    choice = random.SystemRandom()
+# Ports are taken from below those that the system gives to outgoing connections: one of those could take the port
+# while the server is down, even a client's own attempt to reconnect. Not chosen by `random` itself, which
+# pytest-randomly seeds alike in all processes.
+_CHOICE = random.SystemRandom()
+_given: set[int] = set()  # a process's own locks do not keep itself out
+
+
+@cache
+def _claims() -> int:
+    """Open the file in which each process has locked the bytes that its ports count."""
+    path = Path(tempfile.gettempdir(), f"delayq-ports-{os.getuid()}")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
+def free_port(among: Sequence[int] = range(20_000, 32_000)) -> int:
+    """Return a port of 127.0.0.1 on which nobody listens, and that no process of this user is given as well.
+
+    It is this process's until it ends: between the choice of a port and the start of a server lies time in which
+    another could be given the same.
+    """
     while True:
-        port = choice.randrange(20_000, 32_000)
-        with socket.socket() as probe:
+        port = _CHOICE.choice(among)
+        if port in _given:
+            continue
+        with suppress(OSError), socket.socket() as probe:
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+            probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port

@@ -1,8 +1,12 @@
 """The servers that other tests rely on do what they say."""
 
+import subprocess
+import sys
+
 import pytest
 import redis
 
+from delayq.throwaway import free_port
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -84,6 +88,16 @@ def test_a_server_that_cannot_start_says_why(redis_server):
     with pytest.raises(RuntimeError, match="no-such-option"), server:
         pass
     assert not server.folder.exists()
+
+
+def test_a_port_that_was_given_is_given_to_nobody_else():
+    among = range(19_000, 19_100)
+    program = f"from delayq.throwaway import free_port; print(*[free_port({among!r}) for _ in range(30)]); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        its = other.stdout.readline().split()
+        mine = [free_port(among) for _ in range(30)]
+        other.communicate(b"\n")
+    assert len({*map(int, its), *mine}) == 60
 
 
 def test_waiting_ends_with_the_condition():
