@@ -24,7 +24,7 @@ import delayq
 from delayq import AsyncDelayQueue, DelayqError, DelayQueue, NewMessage, Schedule
 from delayq.cli import main
 from delayq.torture.proxy import Proxy
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, empty
 from tests.support.waiting import wait_until
 
 CANARY = "c4n4ry"
@@ -56,7 +56,7 @@ def url(guarded) -> str:
     """The address of that server, emptied."""
     found = with_password(guarded.url)
     with redis.Redis.from_url(found) as client:
-        client.flushall()
+        empty(client)
         client.config_set("maxmemory", 0)
     return found
 

@@ -24,7 +24,7 @@ from delayq.script import names, script
 from delayq.throwaway import free_port
 from tests.lua.tables import TABLES
 from tests.support.faces import Asyncio, Blocking
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, empty
 from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
@@ -88,7 +88,7 @@ def guarded() -> Iterator[RedisServer]:
 def admin(guarded) -> Iterator[redis.Redis]:
     """A client that may do everything, on the emptied server."""
     with guarded.client() as client, DelayQueue("reminders", redis=client) as queue:
-        client.flushall()
+        empty(client)
         queue.preload()
         yield client
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import redis
 
 from delayq import throwaway
+from delayq.wakeup import LISTENER
 
 
 class RedisServer(throwaway.RedisServer):
@@ -13,3 +16,15 @@ class RedisServer(throwaway.RedisServer):
     def client(self) -> redis.Redis:
         """Return a new client that answers in bytes; its owner closes it."""
         return redis.Redis.from_url(self.url)
+
+
+def empty(client: redis.Redis) -> None:
+    """Delete everything on a server that is only this process's.
+
+    First unblock what waits for wake-ups: a consumer that is closed waits for up to a second, and would hand one on.
+    """
+    if any(one.name == LISTENER for one in threading.enumerate()):
+        for waiting in client.client_list():
+            if waiting["cmd"] == "blpop":
+                client.client_unblock(waiting["id"])
+    client.flushall()
