@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from delayq.clock import Duration, milliseconds, monotonic
 from delayq.config import QueueOptions
@@ -175,6 +176,21 @@ class Consumer(Scheduler[T]):
                 consuming.wait()
                 raise
 
+    def close(self) -> None:
+        """Stop consuming and close the connections that this queue made."""
+        self.stop_consume()
+        self._executor.close()
+
+    def __enter__(self) -> Self:
+        """Return the queue; leaving closes it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the queue."""
+        self.close()
+
     def _start(self, *, burst: bool) -> Consuming:
         callback = self._found_callback()
         self.open()
@@ -218,6 +234,21 @@ class AsyncConsumer(AsyncScheduler[T]):
         finally:
             consuming.stop()
             await consuming.wait()
+
+    @twin(Consumer.close)
+    async def close(self) -> None:
+        await self.stop_consume()
+        await self._executor.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the queue; leaving closes it."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the queue."""
+        await self.close()
 
     async def _start(self, *, burst: bool) -> AsyncConsuming:
         callback = self._found_callback()

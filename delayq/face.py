@@ -44,6 +44,14 @@ class Face(Generic[T]):
     def _make_calls(self) -> Calls:
         return Calls(Keys.of(self.prefix, self.name))
 
+    @property
+    def _is_embedded(self) -> bool:
+        return "redis" not in self._options and find_url(self._options).startswith("memory://")
+
+    def _loading(self) -> list[Any]:
+        """Return the commands that load the scripts of a queue of this kind."""
+        return list(preload())
+
     def _opening(self) -> list[Any]:
         requests: list[Any] = list(opening(self._tools.calls.keys, self.prefix, self.name))
         settings = self.settings
@@ -58,8 +66,7 @@ class Face(Generic[T]):
                 raise answer
         if len(answers) > OPENING and isinstance(answers[OPENING], DelayqError):
             raise answers[OPENING]
-        embedded = "redis" not in self._options and find_url(self._options).startswith("memory://")
-        check(self.name, answers, embedded=embedded, strict=self.settings.strict)
+        check(self.name, answers, embedded=self._is_embedded, strict=self.settings.strict)
         self._opened = True
 
 
@@ -84,11 +91,11 @@ class BlockingFace(Face[T]):
             self._check(self._executor.run(self._opening()))
 
     def preload(self) -> int:
-        """Load every script of delayq into Redis, for users whose rights do not include it; returns how many.
+        """Load every script of a queue of this kind into Redis, for users whose rights do not include it.
 
-        They serve all queues of the server, until it restarts. Harmless at any time.
+        Returns how many. They serve all such queues of the server, until it restarts. Harmless at any time.
         """
-        return len(self._executor.perform(together(preload())))
+        return len(self._executor.perform(together(self._loading())))
 
     def _perform(self, operation: Operation[R], *, writes: bool = False) -> R:
         if not self._opened:
@@ -117,7 +124,7 @@ class AsyncFace(Face[T]):
 
     @twin(BlockingFace.preload)
     async def preload(self) -> int:
-        return len(await self._executor.perform(together(preload())))
+        return len(await self._executor.perform(together(self._loading())))
 
     async def _perform(self, operation: Operation[R], *, writes: bool = False) -> R:
         if not self._opened:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -158,7 +158,7 @@ class Producer:
             new_id() if id is None else check_id(id),
             due,
             self._tools.settings.default_retries if retries is None else check_retries(retries),
-            self._payload(payload),
+            encode_payload(payload, self._encode, self._tools.settings.max_payload),
             b"" if headers is None else encode_headers(headers),
         )
 
@@ -248,15 +248,6 @@ class Producer:
         left = retries if message.retries is None else message.retries
         return self.outgoing(message.payload, at, left, message.id, message.headers)
 
-    def _payload(self, payload: Any) -> bytes:
-        encoded = self._encode(payload)
-        if type(encoded) is not bytes:
-            raise PayloadError(f"the codec must encode to bytes, not {type(encoded).__name__}")
-        most = self._tools.settings.max_payload
-        if len(encoded) > most:
-            raise PayloadTooLargeError(f"the payload is {len(encoded)} bytes encoded; max_payload is {most}")
-        return encoded
-
 
 def _slices(ready: list[Outgoing] | list[bytes]) -> Iterator[list[Outgoing] | list[bytes]]:
     """Cut what is ready into slices; large payloads make them shorter."""
@@ -273,6 +264,16 @@ def _slices(ready: list[Outgoing] | list[bytes]) -> Iterator[list[Outgoing] | li
             if size >= SLICE_BYTES or end == len(part):
                 yield part[begin:end]
                 begin, size = end, 0
+
+
+def encode_payload(payload: Any, encode: Callable[[Any], bytes], most: int) -> bytes:
+    """Return a payload as it is stored; `PayloadError` if it is not encoded to bytes, and to at most so many."""
+    encoded = encode(payload)
+    if type(encoded) is not bytes:
+        raise PayloadError(f"the codec must encode to bytes, not {type(encoded).__name__}")
+    if len(encoded) > most:
+        raise PayloadTooLargeError(f"the payload is {len(encoded)} bytes encoded; max_payload is {most}")
+    return encoded
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from delayq.clock import Duration
 from delayq.config import QueueOptions
@@ -161,21 +160,6 @@ class DelayQueue(Consumer[T], Puller[T], EventReader[T], Ledger[T], Patient[T], 
         """Delete every message, running ones included, but neither the dead letter nor a schedule; returns how many."""
         return self._perform(single(self._tools.calls.purge()))
 
-    def close(self) -> None:
-        """Stop consuming and close the connections that this queue made."""
-        self.stop_consume()
-        self._executor.close()
-
-    def __enter__(self) -> Self:
-        """Return the queue; leaving closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the queue."""
-        self.close()
-
 
 class AsyncDelayQueue(
     AsyncConsumer[T], AsyncPuller[T], AsyncEventReader[T], AsyncLedger[T], AsyncPatient[T], AsyncFace[T]
@@ -298,18 +282,3 @@ class AsyncDelayQueue(
     @twin(DelayQueue.purge)
     async def purge(self) -> int:
         return await self._perform(single(self._tools.calls.purge()))
-
-    @twin(DelayQueue.close)
-    async def close(self) -> None:
-        await self.stop_consume()
-        await self._executor.close()
-
-    async def __aenter__(self) -> Self:
-        """Return the queue; leaving closes it."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the queue."""
-        await self.close()

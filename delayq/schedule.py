@@ -17,8 +17,8 @@ import msgspec
 
 from delayq.clock import Duration, milliseconds, moment, timestamp
 from delayq.config import Settings, check_retries, whole
-from delayq.errors import ConfigurationError, PayloadError, PayloadTooLargeError, shown
-from delayq.producer import encode_headers
+from delayq.errors import ConfigurationError, shown
+from delayq.producer import encode_headers, encode_payload
 from delayq.standing import Standing
 from delayq.timetable import MOST_FIRED, Cron, Interval, Taken, Timetable, check_zone
 from delayq.values import Firing
@@ -157,13 +157,7 @@ def pack(schedule: Schedule, settings: Settings, encode: Any, *, declared: bool)
         definition.timetable.after(0)
     except ConfigurationError as error:
         raise ConfigurationError(f"schedule {name}: {error}") from None
-    payload = encode(schedule.payload)
-    if type(payload) is not bytes:
-        raise PayloadError(f"the codec must encode to bytes, not {type(payload).__name__}")
-    if len(payload) > settings.max_payload:
-        raise PayloadTooLargeError(
-            f"the payload is {len(payload)} bytes encoded; max_payload is {settings.max_payload}"
-        )
+    payload = encode_payload(schedule.payload, encode, settings.max_payload)
     # Without what is as by default, by value: the same is stored in the same bytes, whoever packs it.
     told = {name: value for name, value in msgspec.structs.asdict(definition).items() if value != getattr(_PLAIN, name)}
     return _encode(told) + b"\n" + payload

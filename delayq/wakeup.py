@@ -16,6 +16,8 @@ from delayq.errors import DelayqError
 if TYPE_CHECKING:
     from delayq.executor import AsyncExecutor, Executor
 
+LISTENER = "delayq-wakeup"
+"""The name of the threads and tasks that wait for wake-ups."""
 LONGEST_BLOCK = 1.0
 """Seconds one blocking wait lasts at most: so long a vanished connection goes unnoticed."""
 
@@ -30,7 +32,7 @@ class Listener:
         self._ring = ring
         self._listening = threading.Event()
         self._closed = threading.Event()
-        threading.Thread(target=self._run, name="delayq-wakeup", daemon=True).start()
+        threading.Thread(target=self._run, name=LISTENER, daemon=True).start()
 
     def listen(self, *, on: bool) -> None:
         """Listen from now on, or no more."""
@@ -67,7 +69,7 @@ class AsyncListener:
         self._ring = ring
         self._listening = asyncio.Event()
         self._blocked = False
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="delayq-wakeup")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=LISTENER)
 
     def listen(self, *, on: bool) -> None:
         """Listen from now on, or no more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -13,7 +12,7 @@ import pytest
 import redis
 
 from delayq.throwaway import find_program
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, empty
 
 # Read before `no_settings_from_outside` hides it.
 OUTSIDE_URL = os.environ.get("DELAYQ_URL")
@@ -77,19 +76,10 @@ def redis_url(session_redis_url: str) -> str:
     """The address of an empty Redis."""
     with redis.Redis.from_url(session_redis_url) as client:
         if find_program():
-            _end_listeners(client)
-            client.flushall()
+            empty(client)
         else:
             client.flushdb()
     return session_redis_url
-
-
-def _end_listeners(client: redis.Redis) -> None:
-    """Unblock what waits for wake-ups: a consumer that is closed waits for up to a second, and would hand one on."""
-    if any(one.name == "delayq-wakeup" for one in threading.enumerate()):
-        for waiting in client.client_list():
-            if waiting["cmd"] == "blpop":
-                client.client_unblock(waiting["id"])
 
 
 @pytest.fixture

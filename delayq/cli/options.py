@@ -98,6 +98,13 @@ class _JsonOption(click.Option):
 
 
 queue_argument = click.argument("queue", type=QUEUE)
+codec_option = click.option(
+    "--codec",
+    type=click.Choice(["json", "text", "bytes"]),
+    default="json",
+    show_default=True,
+    help="How the queue stores payloads.",
+)
 json_option = click.option("--json", "as_json", cls=_JsonOption, is_flag=True, help="Print JSON, for machines.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Count, and change nothing.")

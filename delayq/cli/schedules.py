@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ import click
 
 from delayq.cli.failure import Failure, NotFound
 from delayq.cli.messages import as_read
-from delayq.cli.options import DURATION, TIME, json_option, queue_argument
+from delayq.cli.options import DURATION, TIME, codec_option, json_option, queue_argument
 from delayq.cli.output import Column, put, put_json, say, show, table
 from delayq.cli.send import headers_given, reader
 from delayq.cli.session import Session
@@ -19,6 +19,7 @@ from delayq.cli.text import counted, exactly, iso, preview, span, when
 from delayq.errors import UnknownScheduleError
 from delayq.queue import DelayQueue
 from delayq.schedule_info import ScheduleInfo
+from delayq.schedules import Schedules
 from delayq.timetable import MOST_FIRED
 
 _COLUMNS = [
@@ -86,13 +87,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option("--cron", metavar="EXPRESSION", help="When, by a cron expression: '0 9 * * MON-FRI', '@daily'.")
 @click.option("--tz", metavar="ZONE", help="The time zone of --cron, such as Europe/Berlin; UTC if not given.")
 @click.option("--every", type=DURATION, metavar="DURATION", help="When, by the time between two: 30s, 15m, 1d.")
-@click.option(
-    "--codec",
-    type=click.Choice(["json", "text", "bytes"]),
-    default="json",
-    show_default=True,
-    help="How the queue stores payloads.",
-)
+@codec_option
 @click.option("--retries", type=click.IntRange(0), metavar="N", help="Redeliveries of each message; 3 if not given.")
 @click.option("--header", multiple=True, metavar="NAME=VALUE", callback=headers_given, help="Sent along; any number.")
 @click.option("--start", type=TIME, metavar="TIME", help="Not before a time with its zone: 2027-01-31T09:00+01:00.")
@@ -136,21 +131,18 @@ def add(
         say(f"next {exactly(info.next, datetime.now(UTC))}" if info.next else f"it is {info.state}")
 
 
-def _each(session: Session, queue: str, names: tuple[str, ...], done: str) -> None:
+def _each(session: Session, queue: str, names: tuple[str, ...], act: Callable[[Any, str], Any], done: str) -> None:
     """Do something to schedules, and say what was done; in the end, which one was not there."""
     known = session.known(queue)
     missing: list[Failure] = []
     for name in names:
         try:
-            if done == "paused":
-                known.schedules.pause(name)
-            elif done == "resumed":
-                known.schedules.resume(name)
-            elif not known.schedules.remove(name):
-                missing.append(_not_found(known, name))
-                continue
-            put(f"{name}  {done}")
+            is_known = act(known.schedules, name) is not False  # as `remove` answers; the others raise
         except UnknownScheduleError:
+            is_known = False
+        if is_known:
+            put(f"{name}  {done}")
+        else:
             missing.append(_not_found(known, name))
     if missing:
         raise missing[-1]
@@ -162,7 +154,7 @@ def _each(session: Session, queue: str, names: tuple[str, ...], done: str) -> No
 @click.pass_obj
 def pause(session: Session, queue: str, names: tuple[str, ...]) -> None:
     """Pause the schedules NAME... of QUEUE: they stay, and fire nothing until they are resumed."""
-    _each(session, queue, names, "paused")
+    _each(session, queue, names, Schedules.pause, "paused")
 
 
 @schedules.command("resume", short_help="Have paused schedules go on.")
@@ -171,7 +163,7 @@ def pause(session: Session, queue: str, names: tuple[str, ...]) -> None:
 @click.pass_obj
 def resume(session: Session, queue: str, names: tuple[str, ...]) -> None:
     """Resume the schedules NAME... of QUEUE from now on: what would have occurred meanwhile is not fired."""
-    _each(session, queue, names, "resumed")
+    _each(session, queue, names, Schedules.resume, "resumed")
 
 
 @schedules.command("remove", short_help="Remove schedules.")
@@ -180,7 +172,7 @@ def resume(session: Session, queue: str, names: tuple[str, ...]) -> None:
 @click.pass_obj
 def remove(session: Session, queue: str, names: tuple[str, ...]) -> None:
     """Remove the schedules NAME... of QUEUE; messages that they have fired stay."""
-    _each(session, queue, names, "removed")
+    _each(session, queue, names, Schedules.remove, "removed")
 
 
 @schedules.command("run", short_help="Send a message of a schedule now.")

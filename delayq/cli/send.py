@@ -14,7 +14,7 @@ import msgspec
 
 from delayq.cli.engines import ENGINES, engine_option, open_to_send, refuse_what_is_lacking
 from delayq.cli.failure import Exit
-from delayq.cli.options import ID, due_options, json_option, queue_argument
+from delayq.cli.options import ID, codec_option, due_options, json_option, queue_argument
 from delayq.cli.output import console, put, put_json, say
 from delayq.cli.session import Session
 from delayq.cli.text import counted, exactly, span
@@ -54,13 +54,7 @@ def headers_given(_: click.Context, __: click.Parameter, given: tuple[str, ...])
 @engine_option(*ENGINES)
 @click.argument("payload", required=False)
 @click.option("--file", type=click.File("rb"), help="Send one message a line of a file; - is stdin, as PAYLOAD too.")
-@click.option(
-    "--codec",
-    type=click.Choice(["json", "text", "bytes"]),
-    default="json",
-    show_default=True,
-    help="How the queue stores payloads.",
-)
+@codec_option
 @click.option("--text", is_flag=True, help="Short for --codec text.")
 @due_options
 @click.option(

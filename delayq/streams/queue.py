@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar, Unpack, cast, overload
+from typing import Any, NoReturn, TypeVar, Unpack, cast, overload
 
 from delayq.calls import Calls
-from delayq.config import QueueOptions, find_url
+from delayq.config import QueueOptions
 from delayq.consumer import AsyncConsumer, Consumer
 from delayq.errors import ConfigurationError
 from delayq.face import AsyncFace, BlockingFace, Face
 from delayq.inspector import Counts
 from delayq.keys import check_name
 from delayq.message import AsyncMessage, Message
-from delayq.operation import Operation, together
+from delayq.operation import Operation
 from delayq.producer import NewMessage, Sent, SentMany
 from delayq.puller import AsyncPuller, Puller
 from delayq.streams.calls import StreamCalls, preload
@@ -47,10 +46,12 @@ class _StreamFace(Face[T]):
         return check_stream(name)
 
     def _make_calls(self) -> Calls:
-        embedded = "redis" not in self._options and find_url(self._options).startswith("memory://")
         keys, made = StreamKeys.of(self.name), self.settings
-        self._calls = StreamCalls(keys, self.group, made, lambda: self._executor.client_name, embedded)
+        self._calls = StreamCalls(keys, self.group, made, lambda: self._executor.client_name, self._is_embedded)
         return cast("Calls", self._calls)  # flows, leases and messages ask for nothing that it lacks
+
+    def _loading(self) -> list[Any]:
+        return list(preload())
 
     def _opening(self) -> list[Any]:
         return self._calls.opening()
@@ -155,28 +156,6 @@ class StreamQueue(_StreamFace[T], Consumer[T], Puller[T], BlockingFace[T]):
         """The dead letter of this queue."""
         return self._dead
 
-    def preload(self) -> int:
-        """Load every script of a stream queue into Redis, for users whose rights do not include it; returns how many.
-
-        They serve all stream queues of the server, until it restarts. Harmless at any time.
-        """
-        return len(self._executor.perform(together(preload())))
-
-    def close(self) -> None:
-        """Stop consuming and close the connections that this queue made."""
-        self.stop_consume()
-        self._executor.close()
-
-    def __enter__(self) -> Self:
-        """Return the queue; leaving closes it."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the queue."""
-        self.close()
-
 
 class AsyncStreamQueue(_StreamFace[T], AsyncConsumer[T], AsyncPuller[T], AsyncFace[T]):
     """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions.
@@ -246,22 +225,3 @@ class AsyncStreamQueue(_StreamFace[T], AsyncConsumer[T], AsyncPuller[T], AsyncFa
     def dead(self) -> AsyncStreamDeadLetter:
         """The dead letter of this queue."""
         return self._dead
-
-    @twin(StreamQueue.preload)
-    async def preload(self) -> int:
-        return len(await self._executor.perform(together(preload())))
-
-    @twin(StreamQueue.close)
-    async def close(self) -> None:
-        await self.stop_consume()
-        await self._executor.close()
-
-    async def __aenter__(self) -> Self:
-        """Return the queue; leaving closes it."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the queue."""
-        await self.close()

@@ -17,12 +17,11 @@ from delayq.keys import Keys
 from delayq.operation import single, together
 from delayq.queue import AsyncDelayQueue, DelayQueue
 from delayq.testing import inside
+from delayq.wakeup import LISTENER
 
 T = TypeVar("T")
 
 
-LISTENER = "delayq-wakeup"
-"""The name of the threads that wait for wake-ups (see `wakeup`)."""
 LISTENERS_WITHIN = 0.5
 """Seconds for which their end is waited for: some may be of queues that are none of this test's."""
 

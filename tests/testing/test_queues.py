@@ -11,7 +11,8 @@ import redis
 from delayq import AsyncDelayQueue, DelayQueue, Discard
 from delayq.clients import _MEMORY
 from delayq.testing import drain
-from delayq.testing.place import LISTENER, AsyncQueues, Place, Queues
+from delayq.testing.place import AsyncQueues, Place, Queues
+from delayq.wakeup import LISTENER
 
 
 @pytest.fixture
