@@ -54,14 +54,14 @@ if TYPE_CHECKING:
     from delayq.queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue import DelayQueue as DelayQueue
     from delayq.runs import RunInfo as RunInfo
-    from delayq.schedule import Schedule as Schedule
-    from delayq.schedule import ScheduleOptions as ScheduleOptions
-    from delayq.schedule_info import Applied as Applied
-    from delayq.schedule_info import ScheduleInfo as ScheduleInfo
-    from delayq.schedule_info import ScheduleState as ScheduleState
-    from delayq.schedules import AsyncSchedules as AsyncSchedules
-    from delayq.schedules import Schedules as Schedules
-    from delayq.scheduling import ScheduleOutcome as ScheduleOutcome
+    from delayq.schedules.definition import Schedule as Schedule
+    from delayq.schedules.definition import ScheduleOptions as ScheduleOptions
+    from delayq.schedules.face import AsyncSchedules as AsyncSchedules
+    from delayq.schedules.face import Schedules as Schedules
+    from delayq.schedules.info import Applied as Applied
+    from delayq.schedules.info import ScheduleInfo as ScheduleInfo
+    from delayq.schedules.info import ScheduleState as ScheduleState
+    from delayq.schedules.placing import ScheduleOutcome as ScheduleOutcome
     from delayq.states import State as State
     from delayq.steering import CancelOutcome as CancelOutcome
     from delayq.steering import RescheduleOutcome as RescheduleOutcome
@@ -109,14 +109,14 @@ _HOMES = {
     "State": "delayq.states",
     "Stats": "delayq.inspector",
     # schedules
-    "Applied": "delayq.schedule_info",
-    "AsyncSchedules": "delayq.schedules",
-    "Schedule": "delayq.schedule",
-    "ScheduleInfo": "delayq.schedule_info",
-    "ScheduleOptions": "delayq.schedule",
-    "ScheduleOutcome": "delayq.scheduling",
-    "Schedules": "delayq.schedules",
-    "ScheduleState": "delayq.schedule_info",
+    "Applied": "delayq.schedules.info",
+    "AsyncSchedules": "delayq.schedules.face",
+    "Schedule": "delayq.schedules.definition",
+    "ScheduleInfo": "delayq.schedules.info",
+    "ScheduleOptions": "delayq.schedules.definition",
+    "ScheduleOutcome": "delayq.schedules.placing",
+    "Schedules": "delayq.schedules.face",
+    "ScheduleState": "delayq.schedules.info",
     # errors
     "CalendarChangedError": "delayq.errors",
     "ConfigurationError": "delayq.errors",

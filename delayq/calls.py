@@ -36,8 +36,8 @@ from delayq.answers import (
     read_tail,
 )
 from delayq.keys import Keys
+from delayq.schedules.standing import DueSchedules, SchedulePage, read_due, read_schedules
 from delayq.script import MOST_IDS, Script, names, script
-from delayq.standing import DueSchedules, SchedulePage, read_due, read_schedules
 from delayq.values import (
     Argument,
     Call,

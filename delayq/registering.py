@@ -17,8 +17,8 @@ from delayq.script import MOST_IDS
 from delayq.workbench import Callback
 
 if TYPE_CHECKING:
-    from delayq.schedule import ScheduleOptions
-    from delayq.schedules import AsyncSchedules, Schedules
+    from delayq.schedules.definition import ScheduleOptions
+    from delayq.schedules.face import AsyncSchedules, Schedules
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,7 +89,8 @@ class Registers:
         return self._schedule(name, {**options, "every": interval})
 
     def _schedule(self, name: str | None, options: Mapping[str, Any]) -> Callable[[F], F]:
-        from delayq.schedule import make_schedule, pack  # which takes its time, and most queues have no schedules
+        # Not before: it takes its time, and most queues have no schedules.
+        from delayq.schedules.definition import make_schedule, pack
 
         def register(function: F) -> F:
             self._checked_function(function, "the function of a schedule")
@@ -118,7 +119,7 @@ class Registers:
             return callback
         if callback is not None and callback.most is not None:
             raise ConfigurationError("schedules declared in code have a function each, which takes no batch_callback")
-        from delayq.schedule import HEADER
+        from delayq.schedules.definition import HEADER
 
         others: Callable[[Any], Any] = _refuse if callback is None else callback.function
 
@@ -129,7 +130,7 @@ class Registers:
 
 
 def _refuse(message: Any) -> None:
-    from delayq.schedule import HEADER
+    from delayq.schedules.definition import HEADER
 
     name = message.headers.get(HEADER)
     whose = "no schedule" if name is None else f"schedule {name}, which is not declared here"
@@ -142,7 +143,7 @@ class Scheduler(Registers, BlockingFace[T]):
     @cached_property
     def schedules(self) -> Schedules:
         """The schedules of this queue."""
-        from delayq.schedules import Schedules
+        from delayq.schedules.face import Schedules
 
         return Schedules(self)
 
@@ -153,6 +154,6 @@ class AsyncScheduler(Registers, AsyncFace[T]):
     @cached_property
     def schedules(self) -> AsyncSchedules:
         """The schedules of this queue."""
-        from delayq.schedules import AsyncSchedules
+        from delayq.schedules.face import AsyncSchedules
 
         return AsyncSchedules(self)

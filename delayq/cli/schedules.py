@@ -18,9 +18,9 @@ from delayq.cli.session import Session
 from delayq.cli.text import counted, exactly, iso, preview, span, when
 from delayq.errors import UnknownScheduleError
 from delayq.queue import DelayQueue
-from delayq.schedule_info import ScheduleInfo
-from delayq.schedules import Schedules
-from delayq.timetable import MOST_FIRED
+from delayq.schedules.face import Schedules
+from delayq.schedules.info import ScheduleInfo
+from delayq.schedules.timetable import MOST_FIRED
 
 _COLUMNS = [
     Column("name"),

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.calls import Calls
 from delayq.errors import DelayqError
+from delayq.schedules.standing import DueSchedules
 from delayq.script import MOST_IDS
-from delayq.standing import DueSchedules
 from delayq.values import Firing
 
 if TYPE_CHECKING:
-    from delayq.timetable import Taken
+    from delayq.schedules.timetable import Taken
 
 log = logging.getLogger("delayq.schedules")
 
@@ -94,7 +94,7 @@ class Recurring:
             self._complete, self._left_out = True, 0
             self._refused(answer)
             return
-        from delayq.schedule import firing  # which takes its time, and most queues have no schedules
+        from delayq.schedules.definition import firing  # which takes its time, and most queues have no schedules
 
         size, unable = 0, 0
         self._complete = answer.complete

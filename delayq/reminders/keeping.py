@@ -21,7 +21,7 @@ from delayq.reminders.offsets import Offset
 from delayq.reminders.planning import Reminder, Rules, stem_of
 from delayq.reminders.quiet import QuietHours
 from delayq.reminders.zones import find_zone
-from delayq.timetable import check_zone
+from delayq.schedules.timetable import check_zone
 
 VERSION = 1
 """Of what is packed."""

@@ -17,7 +17,7 @@ from delayq.keys import check_name
 from delayq.reminders.event import Beginning, Event, beginning, zone_name
 from delayq.reminders.offsets import Offset, offsets_of
 from delayq.reminders.quiet import QuietHours
-from delayq.timetable import check_zone
+from delayq.schedules.timetable import check_zone
 
 _PLAIN = re.compile(r"(?!=)[A-Za-z0-9._:@/+=-]{1,64}")
 """What of an event's uid and recurrence stands in an id as it is."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from delayq import DelayQueue, Schedule
 from delayq.flows.recurring import AHEAD, AT_ONCE, ROOM
-from delayq.schedule import firing
+from delayq.schedules.definition import firing
 from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Measurement, Reading, at_most
 from measure.stand import QUEUE, Stand
 

@@ -16,7 +16,7 @@ import pytest
 from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, UnknownScheduleError
 from delayq.clock import timestamp
 from delayq.flows.recurring import AHEAD, ROOM
-from delayq.schedule import _timetable, firing
+from delayq.schedules.definition import _timetable, firing
 from tests.behaviour.places import everywhere
 from tests.support.faces import Stand
 from tests.support.waiting import wait_until
@@ -233,7 +233,7 @@ def test_without_cronsim_schedules_are_read_and_steered_all_the_same(timed, monk
         raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
 
     timed.schedules.add("digest", cron="7 9 * * *")
-    monkeypatch.setattr("delayq.timetable._simulator", missing)
+    monkeypatch.setattr("delayq.schedules.timetable._simulator", missing)
     _timetable.cache_clear()
     assert [info.cron for info in timed.schedules.list()] == ["7 9 * * *"]
     assert timed.schedules.run_now("digest").new

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ServerError
-from delayq.standing import Standing
+from delayq.schedules.standing import Standing
 from tests.support.scripts import KEYS, NOW, T, World, calls, observe, plant
 
 THREE = World(

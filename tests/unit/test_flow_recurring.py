@@ -9,8 +9,8 @@ import pytest
 from delayq.answers import Promoted
 from delayq.errors import QueueFullError
 from delayq.flows.recurring import AHEAD, AT_ONCE
-from delayq.schedule import Definition, _encode
-from delayq.standing import DueSchedules, Standing
+from delayq.schedules.definition import Definition, _encode
+from delayq.schedules.standing import DueSchedules, Standing
 from tests.support.flow import LOCAL, SERVER, Play, claimed, promoted
 
 MINUTE = 60_000
@@ -195,7 +195,7 @@ def test_without_cronsim_a_cron_schedule_is_left_to_others(monkeypatch, caplog):
 
         raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
 
-    monkeypatch.setattr("delayq.timetable._simulator", missing)
+    monkeypatch.setattr("delayq.schedules.timetable._simulator", missing)
     play = woken()
     cron = standing("nightly", cron="1 2 3 4 *", every=0)
     play.answer(schedules_due=due(cron, standing("sweep")), pending_to_ready=occurring(play, 0))

@@ -12,9 +12,9 @@ from delayq.calls import Calls
 from delayq.config import read_settings
 from delayq.keys import Keys
 from delayq.message import Tools
-from delayq.schedule import occurrence_id, pack, unpack
-from delayq.scheduling import SLICE, alter, pausing, put
-from delayq.standing import SchedulePage, Standing
+from delayq.schedules.definition import occurrence_id, pack, unpack
+from delayq.schedules.placing import SLICE, alter, pausing, put
+from delayq.schedules.standing import SchedulePage, Standing
 
 NOW = 1_800_000_000_000
 TOOLS = Tools(Calls(Keys.of("delayq", "q")), read_settings({}), bytes)

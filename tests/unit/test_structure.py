@@ -35,21 +35,23 @@ LEVELS = {
             "config",
             "outcomes",
             "slots",
-            "timetable",
         ],
         0,
     ),
     "script": 1,
-    **dict.fromkeys(["answers", "calls", "operation", "standing", "values"], 2),
+    **dict.fromkeys(["answers", "calls", "operation", "values"], 2),
     # decisions and operations
     **dict.fromkeys(["message", "verdict", "flow", "flows", "doctor", "inspector", "producer", "steering"], 3),
-    "schedule": 3,
     # what moves bytes and waits
     **dict.fromkeys(["conversation", "clients", "routes", "servers", "executor", "wakeup", "drive", "throwaway"], 4),
     "group_commit": 4,
     "workbench": 4,
     # faces; what is not named here is one
     "": 5,
+    "schedules.timetable": 0,
+    "schedules.standing": 2,
+    "schedules.definition": 3,
+    "schedules.placing": 3,
     # outer rooms
     **dict.fromkeys(["go_queue", "migrate"], 6),
     **dict.fromkeys(["deliver", "demo", "reminders", "spark", "streams", "torture", "workqueue"], 6),
@@ -78,7 +80,7 @@ class Module:
 
     @property
     def level(self):
-        return LEVELS.get(self.name.split(".")[0], LEVELS[""])
+        return LEVELS.get(self.name, LEVELS.get(self.name.split(".")[0], LEVELS[""]))
 
     @cached_property
     def imports(self):
@@ -297,7 +299,17 @@ def test_importing_delayq_loads_nothing_it_may_not_need():
 
 
 def test_a_queue_on_a_real_redis_loads_neither_the_embedded_one_nor_the_command_line():
-    heavy = ["click", "rich", "fakeredis", "lupa", "pyspark", "opentelemetry", "holidays", "cronsim", "delayq.schedule"]
+    heavy = [
+        "click",
+        "rich",
+        "fakeredis",
+        "lupa",
+        "pyspark",
+        "opentelemetry",
+        "holidays",
+        "cronsim",
+        "delayq.schedules.definition",
+    ]
     program = f"""
 import sys
 from delayq import AsyncDelayQueue, DelayQueue

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from delayq import ConfigurationError
 from delayq.clock import LATEST
-from delayq.timetable import LONGEST_TEXT, MOST_FIRED, Cron, Interval, Taken, Timetable, check_zone
+from delayq.schedules import timetable
+from delayq.schedules.timetable import LONGEST_TEXT, MOST_FIRED, Cron, Interval, Taken, Timetable, check_zone
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_000 // DAY * DAY
@@ -81,7 +82,7 @@ def test_an_unknown_zone_is_refused_in_a_line(tz, told):
 
 def test_a_missing_cronsim_is_told_with_what_brings_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
-    monkeypatch.setattr("delayq.timetable._simulator", __import__("delayq.timetable").timetable._simulator.__wrapped__)
+    monkeypatch.setattr(timetable, "_simulator", timetable._simulator.__wrapped__)
     with pytest.raises(ConfigurationError, match=r"pip install 'delayq\[cron\]'"):
         Cron("0 9 * * *")
 

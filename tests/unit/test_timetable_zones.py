@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from delayq.timetable import Cron, Timetable
+from delayq.schedules.timetable import Cron, Timetable
 
 ZONES = [
     ("Australia/Lord_Howe", 2026),  # half an hour

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from delayq.message import Tools
 from delayq.operation import Operation
-from delayq.schedule import placed, unpack
-from delayq.standing import Standing
+from delayq.schedules.definition import placed, unpack
+from delayq.schedules.standing import Standing
 from delayq.values import Placing
 
 SLICE = 500

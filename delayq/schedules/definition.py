@@ -19,8 +19,8 @@ from delayq.clock import Duration, milliseconds, moment, timestamp
 from delayq.config import Settings, check_retries, whole
 from delayq.errors import ConfigurationError, shown
 from delayq.producer import encode_headers, encode_payload
-from delayq.standing import Standing
-from delayq.timetable import MOST_FIRED, Cron, Interval, Taken, Timetable, check_zone
+from delayq.schedules.standing import Standing
+from delayq.schedules.timetable import MOST_FIRED, Cron, Interval, Taken, Timetable, check_zone
 from delayq.values import Firing
 
 HEADER = "schedule"

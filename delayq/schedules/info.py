@@ -10,9 +10,9 @@ from typing import Any
 
 from delayq.clock import moment
 from delayq.errors import UndecodableError
-from delayq.schedule import Misfire, unpack
-from delayq.scheduling import ScheduleOutcome
-from delayq.standing import Standing
+from delayq.schedules.definition import Misfire, unpack
+from delayq.schedules.placing import ScheduleOutcome
+from delayq.schedules.standing import Standing
 
 
 class ScheduleState(StrEnum):

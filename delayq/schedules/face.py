@@ -16,11 +16,19 @@ from delayq.errors import ConfigurationError, UnknownScheduleError, shown
 from delayq.ids import new_id
 from delayq.operation import Operation
 from delayq.producer import Producer, Sent
-from delayq.schedule import Schedule, TimedOptions, check_schedule, make_schedule, message_headers, pack, unpack
-from delayq.schedule_info import Applied, ScheduleInfo, describe
-from delayq.scheduling import ScheduleOutcome, alter, pausing, put, read_all, read_one, remove, resuming
-from delayq.standing import Standing
-from delayq.timetable import MOST_FIRED
+from delayq.schedules.definition import (
+    Schedule,
+    TimedOptions,
+    check_schedule,
+    make_schedule,
+    message_headers,
+    pack,
+    unpack,
+)
+from delayq.schedules.info import Applied, ScheduleInfo, describe
+from delayq.schedules.placing import ScheduleOutcome, alter, pausing, put, read_all, read_one, remove, resuming
+from delayq.schedules.standing import Standing
+from delayq.schedules.timetable import MOST_FIRED
 from delayq.twins import twin
 from delayq.values import Outgoing
 
