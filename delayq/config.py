@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -110,15 +111,19 @@ class Settings:
     strict: bool
 
 
-def read_settings(options: QueueOptions) -> Settings:
-    """Validate a queue's options; `ConfigurationError` names what is wrong and what would be right."""
-    for name in options:
-        if name not in QueueOptions.__annotations__:
-            known = list(QueueOptions.__annotations__)
+def check_options(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse an option that is not known by a `ConfigurationError` that names the one that may be meant."""
+    for name in given:
+        if name not in known:
             longer = [option for option in known if len(name) >= len("lease") and name in option]
             close = longer or difflib.get_close_matches(name, known, n=1)
             hint = f", did you mean {close[0]!r}?" if close else ""
             raise ConfigurationError(f"unknown option {shown(name)}{hint}")
+
+
+def read_settings(options: QueueOptions) -> Settings:
+    """Validate a queue's options; `ConfigurationError` names what is wrong and what would be right."""
+    check_options(options, QueueOptions.__annotations__)
     nack_delay = options.get("nack_delay", 0)
     max_len = whole(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window = options.get("events"), options.get("dedupe_window")

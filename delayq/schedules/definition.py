@@ -5,7 +5,6 @@ It is stored as a line of JSON, with the payload behind it as the codec has enco
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import msgspec
 
 from delayq.clock import Duration, milliseconds, moment, timestamp
-from delayq.config import Settings, check_retries, whole
+from delayq.config import Settings, check_options, check_retries, whole
 from delayq.errors import ConfigurationError, shown
 from delayq.producer import encode_headers, encode_payload
 from delayq.schedules.standing import Standing
@@ -132,13 +131,7 @@ _decode = msgspec.json.Decoder(Definition).decode
 
 def make_schedule(name: str, options: Mapping[str, Any]) -> Schedule:
     """Return a schedule with these options; `ConfigurationError` for an unknown one."""
-    known = TimedOptions.__annotations__
-    for option in options:
-        if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            raise ConfigurationError(
-                f"unknown option {shown(option)}{f', did you mean {close[0]!r}?' if close else ''}"
-            )
+    check_options(options, TimedOptions.__annotations__)
     return Schedule(name, **options)
 
 

@@ -1,0 +1,56 @@
+"""What a consumer logs: the same records, with the same facts beside the text, whatever engine it consumes from."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """An engine with a callback consumer."""
+    return str(request.param)
+
+
+consuming = pytest.mark.parametrize("engine", ["delay", "streams"], indirect=True)
+
+
+def records(caplog, text):
+    return [record for record in caplog.records if text in record.getMessage() and record.name.startswith("delayq.")]
+
+
+@consuming
+def test_a_failed_attempt_is_logged_with_its_message_and_its_exception(hire, caplog):
+    worker = hire(nack_delay=0)
+    worker.send(b"x", id="m1")
+
+    def fail_once(message):
+        if message.attempt == 1:
+            raise ValueError("no such user")
+
+    worker.consume(fail_once)
+    wait_until(lambda: worker.counts() == (0, 0))
+    (record,) = records(caplog, "failed at attempt")
+    assert (record.levelno, record.name) == (logging.ERROR, "delayq.consumer")
+    assert (record.id, record.attempt) == ("m1", 1)
+    assert isinstance(record.exc_info[1], ValueError)
+    assert "no such user" not in record.getMessage()
+
+
+@consuming
+def test_what_takes_too_long_is_logged_once_by_its_id(hire, caplog):
+    worker = hire(lease=0.3, max_consume_duration=0.3, nack_delay=30)
+    worker.send(b"x", id="m1")
+    ended = []
+
+    def stay(message):
+        wait_until(lambda: records(caplog, "has been processed for more than"))
+        ended.append(message.id)
+
+    worker.consume(stay)
+    wait_until(lambda: ended)
+    (record,) = records(caplog, "has been processed for more than")
+    assert (record.levelno, record.id) == (logging.WARNING, "m1")
