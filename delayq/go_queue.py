@@ -60,7 +60,7 @@ return table.concat(answers)
 # KEYS: payloads. Returns: the bytes of each, 0 also for none. One command, not one a payload: it halves the work.
 _MEASURE = """
 local sizes = {}
-for n, key in ipairs(KEYS) do sizes[n] = redis.call('STRLEN', key) end
+for n, key in ipairs(KEYS) do sizes[n] = tonumber(redis.pcall('STRLEN', key)) or 0 end
 return sizes
 """
 
@@ -85,8 +85,11 @@ class GoQueue:
 
     def count(self) -> Counter[str]:
         """Count the ids in each place that holds any."""
-        counting = [Command((_COUNTING[kind], self._key(place)), int) for place, kind in PLACES.items()]
-        return +Counter(dict(zip(PLACES, self._run(counting), strict=True)))
+        return +Counter(dict(zip(PLACES, self._run([self._length(place) for place in PLACES]), strict=True)))
+
+    def length(self, place: str) -> int:
+        """Count the ids in one place."""
+        return self._executor.call(self._length(place))
 
     def leased(self, after: int) -> int:
         """Count the leases, and the waits after a failure, that end after a time (seconds since 1970)."""
@@ -100,6 +103,15 @@ class GoQueue:
         tail: Command[list[bytes]] = Command(("LRANGE", key, -offset - limit, -offset - 1), list)
         ids = self._executor.call(tail)
         return [Entry(id) for id in reversed(ids)]
+
+    def standing(self, place: str, entries: Sequence[Entry]) -> int:
+        """Count the entries of a zset that stand there as they were read."""
+        reading: Command[list[Any]] = Command(("ZMSCORE", self._key(place), *(entry.id for entry in entries)), list)
+        scores = self._executor.call(reading)
+        return sum(
+            score is not None and float(score) == float(entry.score)
+            for score, entry in zip(scores, entries, strict=True)
+        )
 
     def scan(self, place: str) -> Iterator[list[Entry]]:
         """Read a set page by page."""
@@ -142,6 +154,9 @@ class GoQueue:
         if self._apart and (taken := [key for key, digit in zip(keys, digits, strict=False) if digit == "1"]):
             self._executor.call(Command(("UNLINK", *taken), int))
         return digits
+
+    def _length(self, place: str) -> Command[int]:
+        return Command((_COUNTING[PLACES[place]], self._key(place)), int)
 
     def _key(self, part: str) -> str:
         return f"{self._base}:{part}"

@@ -109,6 +109,13 @@ class Migration:
             self.listed.append(Left(place, id.decode("utf-8", "backslashreplace"), why))
         self.left[place, why] += 1
 
+    def end(self, rest: Migration) -> None:
+        """Tell what is left by a last look, since others may have taken or added some; it sees no foreign ids."""
+        foreign = Counter({key: number for key, number in self.left.items() if key[1] is Why.FOREIGN_ID})
+        self.came = max(0, rest.moved.total() - foreign.total())
+        self.left = foreign + rest.left
+        self.listed = [one for one in self.listed if one.why is Why.FOREIGN_ID] + rest.listed
+
 
 def migrate(
     name: str,
@@ -138,29 +145,27 @@ def migrate(
             raise ConfigurationError(f"the {what} of a Go queue must be text, not {shown(text)}")
     chosen = QueueOptions(**{**options, "codec": "bytes", "max_payload": LARGEST_PAYLOAD})
     made = Migration(name, to, dry_run)
-    with _Target(to, **chosen) as target:
-        theirs = QueueOptions(url=from_url) if from_url else chosen
-        with closing(open_executor(theirs, target.settings)) as executor:
-            both = (GoQueue(executor, name, from_prefix, tagged=tagged) for tagged in (False, True))
-            queues = [queue for queue in both if queue.count()]
-            made.found = _count(queues)
-            now = executor.call(Command(("TIME",), lambda answer: int(answer[0])))
-            held = sum(queue.leased(now) for queue in queues)
-            if held and not take_leased and not dry_run:
-                raise LeasedError(
-                    f"Go workers hold {held:,} of the messages of {name}, or these wait after a failure: stop the Go"
-                    " consumers and do it again when the leases have run out, or take these as well"
-                )
+    theirs = QueueOptions(url=from_url) if from_url else chosen
+    with _Target(to, **chosen) as target, closing(open_executor(theirs, target.settings)) as executor:
+        both = (GoQueue(executor, name, from_prefix, tagged=tagged) for tagged in (False, True))
+        queues = [queue for queue in both if queue.count()]
+        made.found = sum((queue.count() for queue in queues), Counter())
+        now = executor.call(Command(("TIME",), lambda answer: int(answer[0])))
+        held = sum(queue.leased(now) for queue in queues)
+        if held and not take_leased and not dry_run:
+            raise LeasedError(
+                f"Go workers hold {held:,} of the messages of {name}, or these wait after a failure: stop the Go"
+                " consumers and do it again when the leases have run out, or take these as well"
+            )
+        last = math.inf if take_leased else now
+        for queue in queues:
+            _Move(queue, target, made, tell, last_lease=last, with_garbage=with_garbage).run()
+        if not dry_run:
+            rest = Migration(name, to, dry_run=True)
             for queue in queues:
-                last = math.inf if take_leased else now
-                _Move(queue, target, made, tell, last_lease=last, with_garbage=with_garbage).run()
-            if not dry_run:
-                made.came = max(0, _count(queues).total() - made.left.total())
+                _Move(queue, target, rest, lambda _: None, last_lease=last, with_garbage=with_garbage).run()
+            made.end(rest)
     return made
-
-
-def _count(queues: list[GoQueue]) -> Counter[str]:
-    return sum((queue.count() for queue in queues), Counter())
 
 
 class _Target(DelayQueue[Any]):
@@ -214,17 +219,19 @@ class _Move:
 
     def _walk(self, place: str, *, is_list: bool) -> None:
         """Go through a zset to its end, or a list as long as it is: what is left there goes to its other end."""
-        ahead = self._source.count()[place] if is_list else sys.maxsize
-        offset = 0
-        while ahead and (page := self._source.page(place, offset, min(ahead, PAGE))):
+        ahead = self._source.length(place) if is_list else sys.maxsize
+        offset = behind = 0
+        while ahead > 0 and (page := self._source.page(place, offset, min(ahead, PAGE))):
             kept = self._page(place, page)
             ahead -= len(page)
             if self._made.dry_run:
                 offset += len(page)
-            elif not is_list:
-                offset += len(kept)
+            elif kept and is_list:
+                kept = [Entry(entry.id, KEEP) for entry in kept]
+                behind += self._source.take(place, kept, (), reach=len(page)).count("1")
+                ahead = min(ahead, self._source.length(place) - behind)  # others may have taken what was ahead
             elif kept:
-                self._source.take(place, [Entry(entry.id, KEEP) for entry in kept], (), reach=len(page))
+                offset += self._source.standing(place, kept)
 
     def _page(self, place: str, page: list[Entry]) -> list[Entry]:
         """Move a page; returns what of it was left."""
@@ -299,16 +306,14 @@ class _Move:
 
     def _is_foreign(self, row: _Row, status: SendStatus) -> bool:
         """Tell whether the message that has, or had, the id is another than this one, sent by an earlier run."""
-        if status is SendStatus.SETTLED:
-            return not _UUID.fullmatch(row.id)
-        if status is not SendStatus.EXISTS:
+        if status is SendStatus.NEW:
             return False
         there = self._target.get(row.id)
-        return there is not None and there.payload != row.payload
+        return there.payload != row.payload if there else not _UUID.fullmatch(row.id)
 
 
 def _message(row: _Row) -> NewMessage[bytes]:
     score = row.entries[0].score
     if not score:
         return NewMessage(row.payload, delay=0, retries=row.retries, id=row.id)
-    return NewMessage(row.payload, at=moment(max(0, math.ceil(float(score) * 1000))), retries=row.retries, id=row.id)
+    return NewMessage(row.payload, at=moment(math.ceil(max(0, float(score) * 1000))), retries=row.retries, id=row.id)

@@ -239,9 +239,10 @@ def test_a_number_of_retries_that_is_none_or_too_large(redis_url, go, queue, *, 
     assert queue.get(id).retries_left == retries
 
 
-def test_a_time_before_1970_is_past(redis_url, redis_client, go, queue):
+@pytest.mark.parametrize("score", [-62135596800, "-inf"])
+def test_a_time_before_1970_is_past(redis_url, redis_client, go, queue, score):
     id = go.pending(b"zero time of Go")
-    redis_client.zadd(go.key("pending"), {id: -62135596800})
+    redis_client.zadd(go.key("pending"), {id: score})
     assert move(redis_url).complete
     assert queue.get(id).due.timestamp() == 0
 
@@ -258,6 +259,21 @@ def test_an_id_of_another_message_is_left(redis_url, redis_client, go, queue):
     assert go.ids() == {"pending": ["1"]}
     assert redis_client.get(go.worker.payloads + "1") == b"m"
     assert queue.get("1").payload == b"another"
+
+
+def test_an_id_of_another_message_that_is_settled_meanwhile_is_left(redis_url, go, queue, monkeypatch):
+    queue.send_delay_msg(b"another", id="1")
+    go.pending(b"m", id="1")
+    get = delayq.migrate._Target.get
+
+    def late(self, id):
+        with queue.lease() as message:
+            assert message.payload == b"another"
+        return get(self, id)
+
+    monkeypatch.setattr(delayq.migrate._Target, "get", late)
+    assert move(redis_url).listed == [Left("pending", "1", Why.FOREIGN_ID)]
+    assert go.ids() == {"pending": ["1"]}
 
 
 def test_an_id_that_was_settled_is_that_of_another_unless_it_can_be_of_none(redis_url, go, queue, uuid):
@@ -278,6 +294,14 @@ def test_an_id_that_stands_twice_is_one_message(redis_url, redis_client, go, que
     assert move(redis_url).moved == {"ready": 2}
     assert go.ids() == {}
     assert queue.counts().living == 1
+
+
+def test_what_is_no_text_is_no_payload(redis_url, redis_client, go, queue):
+    id = go.expire(go.pending(b"m"))
+    redis_client.lpush(go.worker.payloads + id, "a list")
+    go.pending(b"n")
+    assert move(redis_url).listed == [Left("pending", id, Why.NO_PAYLOAD)]
+    assert told(queue, go) == go.told
 
 
 def test_the_window_of_a_queue_that_has_one_stays(redis_url, redis_client, go):
@@ -428,6 +452,70 @@ def test_what_a_producer_sends_meanwhile_is_told_of_and_not_lost(redis_url, go, 
     assert (made.moved, made.came, made.complete) == ({"ready": 1}, 1, False)
     assert move(redis_url).moved == {"pending": 1}
     assert told(queue, go) == go.told
+
+
+def test_what_is_sent_before_what_is_left_is_told_of(redis_url, redis_client, go):
+    """What was passed stands behind it then, and is met again."""
+    later = [go.pending(b"m", delay=1000 + n) for n in range(2)]
+    lost = go.expire(go.pending(b"lost", delay=999))
+
+    def sending(_):
+        if len(go.told) == len(later):
+            go.pending(b"sooner", delay=500)
+
+    made = move(redis_url, tell=sending)
+    assert (made.listed, made.came, made.complete) == ([Left("pending", lost, Why.NO_PAYLOAD)], 1, False)
+
+
+@pytest.fixture(params=["pending", "ready"])
+def lost(request, go) -> Left:
+    """The one message without a payload, among four pages of others in one place."""
+    ids = [str(uuid4()) for _ in range(4 * PAGE)]
+    go.client.mset({go.worker.payloads + id: id for id in ids[:50] + ids[51:]})
+    if request.param == "pending":
+        go.client.zadd(go.key("pending"), {id: go.now + n for n, id in enumerate(ids)})
+    else:
+        go.client.lpush(go.key("ready"), *ids)
+    return Left(request.param, ids[50], Why.NO_PAYLOAD)
+
+
+def test_another_migration_that_takes_what_was_read_and_dies(redis_url, go, queue, lost, monkeypatch):
+    measure = GoQueue.measure
+
+    class DeadError(Exception):
+        pass
+
+    def die(_):
+        raise DeadError
+
+    def late(self, ids):
+        monkeypatch.setattr(GoQueue, "measure", measure)
+        with pytest.raises(DeadError):
+            move(redis_url, tell=die)
+        return measure(self, ids)
+
+    monkeypatch.setattr(GoQueue, "measure", late)
+    made = move(redis_url)
+    assert go.ids() == {lost.place: [lost.id]}
+    assert (made.listed, made.complete) == ([lost], True)
+    assert queue.counts().living == 4 * PAGE - 1
+
+
+def test_another_migration_that_takes_everything(redis_url, queue, lost, monkeypatch):
+    page, pages = GoQueue.page, []
+
+    def late(self, *where):
+        if entries := page(self, *where):
+            pages.append(entries)
+            if len(pages) == 1:
+                assert move(redis_url).complete
+        return entries
+
+    monkeypatch.setattr(GoQueue, "page", late)
+    made = move(redis_url)
+    assert (made.listed, made.complete) == ([lost], True)
+    assert queue.counts().living == 4 * PAGE - 1
+    assert len(pages) < 100
 
 
 def test_two_migrations_at_once(redis_url, redis_client, go, queue):
