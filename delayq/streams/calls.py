@@ -16,6 +16,7 @@ from delayq.clock import LATEST
 from delayq.config import Settings
 from delayq.errors import ConfigurationError
 from delayq.script import MOST_MOVED, Script, script
+from delayq.streams.answers import Listed, Row, read_found, read_groups, read_listed
 from delayq.streams.keys import StreamKeys
 from delayq.values import Argument, Call, Command, Failure, Outgoing, OutgoingTable, Receipt, Rejection
 
@@ -25,9 +26,13 @@ SCRIPTS = tuple(
         "ack",
         "claim",
         "counts",
+        "dead_purge",
         "extend",
+        "find",
+        "get",
         "look",
         "nack",
+        "page",
         "prune",
         "redrive",
         "reject",
@@ -40,6 +45,8 @@ OWN_ID = "unique"
 """In place of a due time, which a stream has not: the id is the sender's own, and so among those that are unique."""
 RELAY_ROOM = 1 << 20
 """Payload bytes after which a relay moves no more in one call."""
+ROOM = 4 << 20
+"""Payload bytes after which a call looks at no more entries."""
 EMBEDDED_WAIT = 0.05
 """Seconds after which a wait looks again where nothing can wake it: in the embedded server."""
 
@@ -190,9 +197,32 @@ class StreamCalls:
         """Send dead messages again; answers a digit an entry: 1 redriven, 2 its id lives, 0 gone."""
         return self._call("redrive", ["" if retries is None else retries, *entries], digits)
 
-    def dead_purge(self, entries: Iterable[str]) -> Command[int]:
+    def dead_purge(self, entries: Iterable[str]) -> Call[int]:
         """Delete entries of the dead letter; answers how many."""
-        return Command(("XDEL", self.keys.dead, *entries), int)
+        return self._call("dead_purge", [*entries], lambda answer: int(digits(answer)))
+
+    def page(self, state: str, *, limit: int, after: str, preview: int) -> Call[Listed]:
+        """Read rows of the messages in a state, behind an entry."""
+        args: list[Argument] = [self.group, state, limit, after, preview, ROOM]
+        return self._call("page", args, read_listed)
+
+    def find(self, id: str, where: str, *, limit: int, after: str) -> Call[tuple[str, str]]:
+        """Look for the entry of an id in the stream or the dead letter; answers it, and where to go on."""
+        args: list[Argument] = [id, where, after, limit, ROOM]
+        return self._call("find", args, lambda answer: tuple(one.decode() for one in answer))
+
+    def get(self, entry: str, where: str) -> Call[tuple[int, str, Row | None]]:
+        """Read one entry of the stream or the dead letter; answers the time (ms), its state and its row."""
+        args: list[Argument] = [self.group, entry, where]
+        return self._call("get", args, lambda answer: read_found(*answer))
+
+    def exists(self) -> Command[bool]:
+        """Tell whether the stream is there."""
+        return Command(("EXISTS", self.keys.stream), bool)
+
+    def groups(self) -> Command[list[str]]:
+        """Read the names of the groups of a stream that is there."""
+        return Command(("XINFO", "GROUPS", self.keys.stream), read_groups)
 
     def confirm(self, replicas: int, *, timeout: int) -> list[Command[Any]]:
         """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""

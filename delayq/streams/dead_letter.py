@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,9 +18,9 @@ from delayq.inspector import MOST_ROWS
 from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.streams.calls import StreamCalls
+from delayq.streams.keys import ENTRY
 from delayq.twins import twin
 
-_ENTRY = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -124,7 +123,7 @@ class _DeadLetter:
 
 
 def _checked(entry: str, what: str) -> str:
-    if not isinstance(entry, str) or not _ENTRY.fullmatch(entry):
+    if not isinstance(entry, str) or not ENTRY.fullmatch(entry):
         raise ConfigurationError(f"{what} must be an entry of the dead letter, such as 1767225600000-0: {shown(entry)}")
     return entry
 

@@ -8,6 +8,8 @@ from typing import Self
 
 from delayq.errors import ConfigurationError, shown
 
+ENTRY = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
+"""What an entry of a stream is called."""
 _STREAM = re.compile(r"[A-Za-z0-9._:@/+=#{}-]{1,200}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, Unpack, cast, overload
 
 from delayq.calls import Calls
@@ -10,14 +10,16 @@ from delayq.config import QueueOptions
 from delayq.consumer import AsyncConsumer, Consumer
 from delayq.errors import ConfigurationError
 from delayq.face import AsyncFace, BlockingFace, Face
-from delayq.inspector import Counts
+from delayq.inspector import Counts, MessageInfo, Page
 from delayq.keys import check_name
 from delayq.message import AsyncMessage, Message
 from delayq.operation import Operation
 from delayq.producer import NewMessage, Sent, SentMany
 from delayq.puller import AsyncPuller, Puller
+from delayq.states import State
 from delayq.streams.calls import StreamCalls, preload
 from delayq.streams.dead_letter import AsyncStreamDeadLetter, StreamDeadLetter
+from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import StreamKeys, check_stream
 from delayq.streams.producer import StreamProducer
 from delayq.twins import twin
@@ -68,9 +70,9 @@ class _StreamFace(Face[T]):
         """A stream has none: a `ConfigurationError`."""
         raise ConfigurationError(_NO_SCHEDULES)
 
-    def _counts(self) -> Operation[Counts]:
-        ((length, held, free, dead),) = yield [self._calls.counts()]
-        return Counts(0, max(length - held, 0), held - free, free, 0, 0, dead)
+    @property
+    def _inspector(self) -> StreamInspector:
+        return StreamInspector(self._tools, self._calls)
 
 
 class StreamQueue(_StreamFace[T], Consumer[T], Puller[T], BlockingFace[T]):
@@ -149,7 +151,28 @@ class StreamQueue(_StreamFace[T], Consumer[T], Puller[T], BlockingFace[T]):
         `ready` counts what the group has still before it, if whoever acknowledges deletes, too. `backoff` is what was
         nacked or released and waits to be delivered again.
         """
-        return self._perform(self._counts())
+        return self._perform(self._inspector.counts())
+
+    def get(self, id: str) -> MessageInfo | None:
+        """Read a message, alive or dead, by its entry or by its id; None if there is none. Touches nothing.
+
+        An entry is found at once. For an id, for which Redis has no index, the first 10,000 entries of the stream are
+        looked through, and the last 10,000 of the dead letter.
+        """
+        return self._perform(self._inspector.get(id))
+
+    def list(self, state: State | str, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Read a page of the messages in a state: `ready`, `active`, `backoff` or `dead`. Touches nothing.
+
+        Give its cursor back for the next one. A page looks at `limit` entries (at most 1,000), or at fewer that are
+        large, and may hold fewer messages. Payloads are cut to 4,096 bytes. Redis keeps no deadlines: they are reckoned
+        with the `lease` of this queue, which should be that of its consumers.
+        """
+        return self._perform(self._inspector.page(state, limit=limit, cursor=cursor))
+
+    def groups(self) -> Sequence[str]:
+        """Read the names of the consumer groups of the stream, in order; a group is there once it has consumed."""
+        return self._perform(self._inspector.groups())
 
     @property
     def dead(self) -> StreamDeadLetter:
@@ -219,7 +242,19 @@ class AsyncStreamQueue(_StreamFace[T], AsyncConsumer[T], AsyncPuller[T], AsyncFa
 
     @twin(StreamQueue.counts)
     async def counts(self) -> Counts:
-        return await self._perform(self._counts())
+        return await self._perform(self._inspector.counts())
+
+    @twin(StreamQueue.get)
+    async def get(self, id: str) -> MessageInfo | None:
+        return await self._perform(self._inspector.get(id))
+
+    @twin(StreamQueue.list)
+    async def list(self, state: State | str, *, limit: int = 100, cursor: str | None = None) -> Page:
+        return await self._perform(self._inspector.page(state, limit=limit, cursor=cursor))
+
+    @twin(StreamQueue.groups)
+    async def groups(self) -> Sequence[str]:
+        return await self._perform(self._inspector.groups())
 
     @property
     def dead(self) -> AsyncStreamDeadLetter:

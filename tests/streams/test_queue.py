@@ -397,7 +397,7 @@ def test_there_is_no_consuming_without_a_callback(queue):
 
 
 def test_scripts_can_be_loaded_ahead(queue, server):
-    assert queue.preload() == 12
+    assert queue.preload() == 16
     assert len(server.info("stats")) > 0
 
 

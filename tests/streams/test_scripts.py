@@ -16,7 +16,7 @@ from delayq.streams.keys import StreamKeys, hash_tag
 
 LUA = files("delayq").joinpath("streams", "lua")
 NAMES = [name.removeprefix("streams/") for name in SCRIPTS]
-READING = {"counts", "look"}
+READING = {"counts", "find", "get", "look", "page"}
 TYPES = dict(
     re.findall(
         r'^    (\w+): str\n    """(\w+): ', inspect.getsource(StreamKeys) + inspect.getsource(Keys), re.MULTILINE
@@ -78,7 +78,7 @@ def test_a_script_executes_once_or_reads_only(name):
     assert script(f"streams/{name}").executes_once is (name not in READING)
     if name in READING:
         used = set(re.findall(r"redis\.call\('(\w+)'", body(name)))
-        assert used <= {"XLEN", "XPENDING", "XRANGE", "EXISTS", "XINFO"}
+        assert used <= {"XLEN", "XPENDING", "XRANGE", "XREVRANGE", "EXISTS", "XINFO"}
     else:
         assert "local past = answered(replies, slot, sequence)" in body(name)
 
@@ -133,6 +133,7 @@ ACTS = {
     "nack": lambda _, message: message.nack(),
     "reject": lambda _, message: message.reject("no"),
     "redrive": lambda tasks, _: tasks.dead.redrive("1-1"),
+    "dead_purge": lambda tasks, _: tasks.dead.purge("1-1"),
     "prune": lambda tasks, _: tasks._executor.call(tasks._tools.collect()),
 }
 

@@ -11,7 +11,7 @@ if past then return past end
 
 local now, answers = math.floor(clock('') / 1000), {}
 for _, key in ipairs({stream, dead}) do redis.call('XLEN', key) end
-redis.call('SCARD', ids)
+redis.call('SISMEMBER', ids, '') -- which only those may ask who may send
 begin(replies, slot)
 for i = 4, #ARGV do
   local row, answer = read(dead, ARGV[i]), '1'

@@ -12,7 +12,7 @@ if past then return past end
 
 local now = math.floor(clock('') / 1000)
 local length = redis.call('XLEN', stream)
-redis.call('SCARD', ids)
+redis.call('SISMEMBER', ids, '') -- which only those may ask who may send
 redis.call('HLEN', meta)
 local answers, fresh, seen, named = {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
