@@ -4,8 +4,9 @@ Keys and commands are those of its version 0.3: `<prefix>:queue`, `<prefix>:proc
 `<prefix>:lease:<id>`. `delayq docs workqueue` tells what is promised beyond it.
 """
 
+from delayq.workqueue.inspecting import ItemInfo, ItemPage, ItemState
 from delayq.workqueue.item import Item
 from delayq.workqueue.keys import KeyPrefix
 from delayq.workqueue.queue import AsyncWorkQueue, WorkQueue
 
-__all__ = ["AsyncWorkQueue", "Item", "KeyPrefix", "WorkQueue"]
+__all__ = ["AsyncWorkQueue", "Item", "ItemInfo", "ItemPage", "ItemState", "KeyPrefix", "WorkQueue"]

@@ -105,6 +105,28 @@ def counts(keys: Keys) -> Run[tuple[int, int]]:
     return Run(script("workqueue/counts"), names, (), lambda answer: (int(answer[0]), int(answer[1])))
 
 
+class Seen(NamedTuple):
+    """What is known of an item, as of a time (ms); its lease lasts for `left` ms if it has a holder."""
+
+    now: int
+    data: bytes
+    size: int
+    holder: str
+    left: int
+    place: str
+
+
+def look(keys: Keys, ids: Sequence[bytes], *, last: int, most: int) -> Run[list[Seen | None]]:
+    """Read all that is known of items, of their data the bytes up to `last`; None for what is no item.
+
+    Where they are is searched for among `most` ids of each list.
+    """
+    names = [keys.queue, keys.processing]
+    for id in ids:
+        names += (keys.item(id), keys.lease(id))
+    return Run(script("workqueue/look"), names, (last, most, *ids), _seen)
+
+
 def await_one(keys: Keys, timeout: float) -> Command[bytes | None]:
     """Wait up to `timeout` seconds until the queue is not empty; answers the id at its right end, and leaves it there.
 
@@ -143,3 +165,15 @@ def _claimed(answer: list[Any]) -> Claimed:
     if int(answer[0]) == 1:
         return Claimed(Item.stored(answer[1], answer[2]), [])
     return Claimed(None, answer[1:])
+
+
+def _seen(answer: list[Any]) -> list[Seen | None]:
+    now, *rows = answer
+    found: list[Seen | None] = []
+    for row in rows:
+        if row:
+            data, size, holder, left, place = row
+            found.append(Seen(now, data, size, holder.decode("utf-8", "replace"), left, place.decode()))
+        else:
+            found.append(None)
+    return found

@@ -11,6 +11,7 @@ from delayq.twins import twin
 from delayq.workqueue.calls import Run, Work, add, complete, counts, data, length, one
 from delayq.workqueue.cleaning import Walk, clean
 from delayq.workqueue.client import check, longest_wait, perform, perform_async
+from delayq.workqueue.inspecting import ItemInfo, ItemPage, ItemState, get, page
 from delayq.workqueue.item import Item, id_bytes
 from delayq.workqueue.keys import KeyPrefix, Keys
 from delayq.workqueue.leasing import Seen, lease
@@ -114,6 +115,21 @@ class WorkQueue(_Queue):
         """Return `queue_len` and `processing` as of one moment."""
         return self._perform(db, one(counts(self._keys)))
 
+    def get(self, db: Any, item_id: str) -> ItemInfo | None:
+        """Read an item by its id, where it is and who holds it; None if it is completed or never was. Touches nothing.
+
+        It is searched for among a million ids of each list; beyond that it is taken for queued.
+        """
+        return self._perform(db, get(self._keys, item_id))
+
+    def list(self, db: Any, state: ItemState | str, *, limit: int = 100, cursor: str | None = None) -> ItemPage:
+        """Read a page of the items that are `queued`, or `processing`, the oldest first. Touches nothing.
+
+        Give its cursor back for the next page. A page looks at `limit` ids (at most 1,000), and may hold fewer items.
+        Pages are read one after another while others work: an item on the move may be seen twice or not at all.
+        """
+        return self._perform(db, page(self._keys, state, limit=limit, cursor=cursor))
+
     def light_clean(self, db: Any, *, grace: Duration = GRACE) -> int:
         """Put items whose lease has run out back into the queue; return how many. For every shortest lease, say.
 
@@ -179,6 +195,14 @@ class AsyncWorkQueue(_Queue):
     @twin(of=WorkQueue.counts)
     async def counts(self, db: Any) -> tuple[int, int]:
         return await self._perform(db, one(counts(self._keys)))
+
+    @twin(of=WorkQueue.get)
+    async def get(self, db: Any, item_id: str) -> ItemInfo | None:
+        return await self._perform(db, get(self._keys, item_id))
+
+    @twin(of=WorkQueue.list)
+    async def list(self, db: Any, state: ItemState | str, *, limit: int = 100, cursor: str | None = None) -> ItemPage:
+        return await self._perform(db, page(self._keys, state, limit=limit, cursor=cursor))
 
     @twin(of=WorkQueue.light_clean)
     async def light_clean(self, db: Any, *, grace: Duration = GRACE) -> int:
