@@ -104,7 +104,7 @@ class StreamCalls:
 
     def pending_to_ready(self) -> Call[Promoted]:
         """Look for what comes next: nothing of a stream is to be promoted."""
-        args: list[Argument] = [self.group, self.settings.lease, self.settings.tick]
+        args: list[Argument] = [self.group, self.settings.lease, self.settings.tick, _waiter(self.holder())]
         return self._call("look", args, lambda answer: Promoted(*integers(answer)))
 
     def unack_to_retry(self) -> Command[Expired]:

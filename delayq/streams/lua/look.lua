@@ -1,20 +1,27 @@
 -- Looks around for what comes next.
 -- KEYS: stream stream
--- ARGV: group, lease (ms), soon (ms; when to look again for what is too much to look at)
--- Returns: "0 -1 next_deadline waiting 0 now": ms or -1; 1 if a claim would find something; ms
+-- ARGV: group, lease (ms), soon (ms; when to look again for what is too much to look at), waiter (the consumer of the
+--   blocking read of this process)
+-- Returns: "0 next_due next_deadline waiting 0 now": when to look again (ms) or -1; when the first lease or delay is
+--   over that is not (ms) or -1; 1 if a claim would find something; ms
 -- Re-run: reads only.
 -- Uses: clock, pel
 local stream = KEYS[1]
-local group, lease, soon = unpack(ARGV, 1, 3)
-local now, next_deadline = math.floor(clock('') / 1000), -1
+local group, lease, soon, waiter = unpack(ARGV, 1, 4)
+local now, next_due, next_deadline = math.floor(clock('') / 1000), -1, -1
 local known = find_group(stream, group)
 -- Where there is no group yet, a claim makes it.
 if not known then return string.format('0 -1 -1 1 0 %.0f', now) end
+local waiting = undelivered(stream, known) or #redis.call('XPENDING', stream, group, '-', '+', 1, waiter) > 0
 local held = redis.call('XPENDING', stream, group, '-', '+', 100)
-if #held == 100 then next_deadline = now + soon end
+if #held == 100 then next_due = now + soon end
 for _, one in ipairs(held) do
   local deadline = now - one[3] + lease
-  if next_deadline == -1 or deadline < next_deadline then next_deadline = deadline end
+  -- What is over is to be had: a consumer without room for it must not think that there is something to be in time for.
+  if deadline <= now then
+    waiting = true
+  elseif next_deadline == -1 or deadline < next_deadline then
+    next_deadline = deadline
+  end
 end
-local waiting = undelivered(stream, known) or next_deadline ~= -1 and next_deadline <= now
-return string.format('0 -1 %.0f %d 0 %.0f', next_deadline, waiting and 1 or 0, now)
+return string.format('0 %.0f %.0f %d 0 %.0f', next_due, next_deadline, waiting and 1 or 0, now)

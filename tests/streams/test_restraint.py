@@ -1,0 +1,92 @@
+"""What a consumer does not do: turn round and round, look at long lists for nothing, or wait where there is work."""
+
+import threading
+
+import pytest
+
+from delayq.streams import StreamQueue
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def queue(redis_url):
+    with StreamQueue("tasks", url=redis_url) as queue:
+        yield queue
+
+
+def look(queue):
+    """What a consumer is told of the queue at each turn."""
+    return queue._executor.call(queue._calls.pending_to_ready())
+
+
+def in_work(queue, server, n):
+    """Have a consumer of another kind at work on so many messages."""
+    server.xgroup_create("tasks", "workers", "0", mkstream=True)
+    queue.send_many(range(n))
+    while server.xreadgroup("workers", "go-1", {"tasks": ">"}, count=1000):
+        pass
+
+
+def commands(server, name):
+    return server.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
+
+
+def test_what_can_be_had_now_is_waiting_and_has_no_deadline(queue):
+    # Of a deadline in the past a consumer that has no room would try to be in time, again and again.
+    queue.send_many(["a", "b"])
+    first, _ = queue.lease(n=2).messages
+    assert look(queue).waiting == 0
+    assert look(queue).next_deadline > look(queue).now
+    assert first.release()
+    seen = look(queue)
+    assert (seen.waiting, seen.next_deadline > seen.now) == (1, True)
+    queue.lease().messages[0].reject("no")
+    assert look(queue).waiting == 0
+
+
+def test_a_consumer_that_has_no_room_rests(redis_url, queue, server):
+    started, gate = threading.Event(), threading.Event()
+
+    def work(_):
+        started.set()
+        gate.wait(30)
+
+    with StreamQueue("tasks", url=redis_url, prefetch=0, callback=work) as full:
+        full.send("long")
+        full.start_consume()
+        assert started.wait(10)
+        queue.send("x")
+        assert queue.lease().messages[0].release()
+        turns, at = commands(server, "evalsha"), server.time()[0]
+        wait_until(lambda: server.time()[0] >= at + 2)
+        assert commands(server, "evalsha") - turns < 100
+        gate.set()
+        wait_until(lambda: queue.counts().living == 0)
+
+
+def test_a_message_whose_way_to_a_waiting_consumer_was_cut_off_is_found(redis_url, queue, server):
+    seen = []
+    with StreamQueue("tasks", url=redis_url, tick="50ms", callback=lambda m: seen.append(m.attempt)) as idle:
+        idle.start_consume()
+        waiter = f"{idle._executor.client_name}.wait"
+        wait_until(lambda: server.exists("tasks") and server.xinfo_groups("tasks"))
+        # As its blocking read would, had the answer not been lost.
+        with server.pipeline() as pipe:
+            pipe.xadd("tasks", {"payload": "1"})
+            pipe.xreadgroup("workers", waiter, {"tasks": ">"})
+            pipe.execute()
+        wait_until(lambda: seen == [1])
+
+
+@pytest.mark.parametrize("n", [150])
+def test_a_burst_ends_however_much_others_have_in_work(queue, server, n):
+    in_work(queue, server, n)
+    ((last, _),) = server.xrevrange("tasks", count=1)
+    server.execute_command("XCLAIM", "tasks", "workers", "go-1", 0, last, "IDLE", 60_000, "JUSTID")
+    seen = []
+    queue.callback(lambda message: seen.append((message.payload, message.attempt)))
+    running = threading.Thread(target=queue.run, kwargs={"burst": True})
+    running.start()
+    running.join(20)
+    assert not running.is_alive()
+    assert seen == [(n - 1, 2)]
