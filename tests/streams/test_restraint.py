@@ -19,6 +19,10 @@ def look(queue):
     return queue._executor.call(queue._calls.pending_to_ready())
 
 
+def claim(queue, n):
+    return queue._executor.call(queue._calls.ready_to_unack(n, lease=30_000, holder=queue._executor.client_name))
+
+
 def in_work(queue, server, n):
     """Have a consumer of another kind at work on so many messages."""
     server.xgroup_create("tasks", "workers", "0", mkstream=True)
@@ -78,7 +82,7 @@ def test_a_message_whose_way_to_a_waiting_consumer_was_cut_off_is_found(redis_ur
         wait_until(lambda: seen == [1])
 
 
-@pytest.mark.parametrize("n", [150])
+@pytest.mark.parametrize("n", [150, 2510])
 def test_a_burst_ends_however_much_others_have_in_work(queue, server, n):
     in_work(queue, server, n)
     ((last, _),) = server.xrevrange("tasks", count=1)
@@ -90,3 +94,19 @@ def test_a_burst_ends_however_much_others_have_in_work(queue, server, n):
     running.join(20)
     assert not running.is_alive()
     assert seen == [(n - 1, 2)]
+
+
+def test_all_consumers_together_go_round_what_is_in_work_once_a_second(redis_url, queue, server):
+    in_work(queue, server, 2510)
+    others = [StreamQueue("tasks", url=redis_url) for _ in range(3)]
+    once = -(-2510 // 20) + 50
+    before, at = commands(server, "xautoclaim"), server.time()
+    for other in others * 10:
+        rounds = 1
+        while claim(other, 2).left:
+            rounds += 1
+        assert rounds <= 4
+    seconds = server.time()[0] - at[0] + 1
+    assert commands(server, "xautoclaim") - before <= once * (seconds + 1)
+    for other in others:
+        other.close()

@@ -1,15 +1,15 @@
 -- Delivers messages: what the blocking read of this process has got, then what is past its lease, then what is new.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
 -- ARGV: slot, sequence, group, holder, waiter (the consumer of the blocking read), wanted (messages, 0 to give back
---   what it has got; of more than 250, so many), lease (ms), idle (ms of the lease that are over at once), retries (of messages that do not say),
---   dead_max (entries)
+--   what it has got; of more than 250, so many), lease (ms), idle (ms of the lease that are over at once), retries (of
+--   messages that do not say), dead_max (entries)
 -- Returns: now (ms), deadline (ms), 1 if there is more, then arrays: entries, deliveries, fields
 -- Re-run: returns what is still held under the remembered deliveries, with its lease renewed.
--- Uses: clock, once, pel, bury
+-- Uses: clock, once, pel, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, holder, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
-local entries, deliveries, bodies, pairs_held, cursor = {}, {}, {}, {}, '0-0'
+local entries, deliveries, bodies, pairs_held, behind = {}, {}, {}, {}, false
 wanted, lease = math.min(tonumber(wanted), 250), tonumber(lease)
 
 local function hold(entry, delivery, body)
@@ -22,8 +22,10 @@ local function deliver(entry, delivery, body)
   hold(entry, delivery, body)
 end
 
+local function wished() return wanted - #entries end
+
 local function answer()
-  local more = wanted > 0 and (cursor ~= '0-0' or #entries == wanted and undelivered(stream, find_group(stream, group)))
+  local more = wanted > 0 and (behind or #entries == wanted and undelivered(stream, find_group(stream, group)))
   return {now, now + lease - idle, more and 1 or 0, entries, deliveries, bodies}
 end
 
@@ -46,10 +48,10 @@ local known = find_group(stream, group)
 begin(replies, slot)
 if not known then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
 
--- Takes over an entry, of which a deleted one is left in the list only.
+-- Takes over an entry, of which a deleted one is left in the list at most.
 local function recover(entry)
-  local delivery = redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
-  local at, body = delayed and redis.call('HGET', delays, entry), read(stream, entry)
+  local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
+  local delivery = body and redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
   if not body then
     remove(stream, group, errors, delays, entry)
   elseif at and tonumber(at) > now then
@@ -74,22 +76,9 @@ for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', math.max(wa
     if body then redis.call('XADD', stream, '*', unpack(body)) end
   end
 end
--- Looks at a thousand entries at most, and goes on behind them in the next call: those in front may all be in work.
-local place, looked, wrapped = 'cursor ' .. group, 0, false
-local from = redis.call('HGET', meta, place) or '0-0'
-cursor = from
-while #entries < wanted and looked < 1000 do
-  local wished = wanted - #entries
-  local found = redis.call('XAUTOCLAIM', stream, group, holder, lease, cursor, 'COUNT', wished, 'JUSTID')
-  cursor, looked = found[1], looked + 10 * wished
-  for _, entry in ipairs(found[2]) do recover(entry) end
-  for _, entry in ipairs(found[3] or {}) do remove(stream, group, errors, delays, entry) end
-  if cursor == '0-0' and (from == '0-0' or wrapped) then break end
-  wrapped = wrapped or cursor == '0-0'
-end
-if cursor ~= from then redis.call('HSET', meta, place, cursor) end
-if #entries < wanted then
-  local fresh = redis.call('XREADGROUP', 'GROUP', group, holder, 'COUNT', wanted - #entries, 'STREAMS', stream, '>')
+behind = sweep(stream, group, holder, meta, now, lease, wished, recover)
+if wished() > 0 then
+  local fresh = redis.call('XREADGROUP', 'GROUP', group, holder, 'COUNT', wished(), 'STREAMS', stream, '>')
   fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- embedded, there is no list around it
   for _, one in ipairs(fresh[2] or {}) do
     hold(one[1], 1, one[2])
