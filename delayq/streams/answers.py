@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from delayq.answers import pairs
+
+LONGEST_NUMBER = 15
+"""Digits of a number that anybody may have written."""
 
 
 class Row(NamedTuple):
@@ -39,6 +42,12 @@ def read_listed(answer: Sequence[Any]) -> Listed:
 def read_found(now: int, state: bytes = b"", row: Sequence[Any] | None = None) -> tuple[int, str, Row | None]:
     """Return the time (ms), and the state and the row of an entry that is there."""
     return now, state.decode(), None if row is None else _row(row)
+
+
+def read_number(fields: Mapping[bytes, bytes], name: bytes, default: int) -> int:
+    """Return a number out of the fields of an entry; others may have written anything there, or nothing."""
+    value = fields.get(name, b"")
+    return int(value) if value.isdigit() and len(value) <= LONGEST_NUMBER else default
 
 
 def read_groups(answer: Iterable[Any]) -> list[str]:

@@ -16,7 +16,7 @@ from delayq.clock import LATEST
 from delayq.config import Settings
 from delayq.errors import ConfigurationError
 from delayq.script import MOST_MOVED, Script, script
-from delayq.streams.answers import Listed, Row, read_found, read_groups, read_listed
+from delayq.streams.answers import Listed, Row, read_found, read_groups, read_listed, read_number
 from delayq.streams.keys import StreamKeys
 from delayq.values import Argument, Call, Command, Failure, Outgoing, OutgoingTable, Receipt, Rejection
 
@@ -253,15 +253,15 @@ class StreamCalls:
     def _delivery(self, entry: bytes, delivery: int, body: list[bytes]) -> Delivery:
         """Return a delivery; an entry that others have added may lack any field."""
         fields = pairs(body)
-        retries = fields.get(b"retries", b"")
-        due = fields.get(b"due", b"")
-        budget = int(retries) if retries.isdigit() else self.settings.default_retries
+        budget = read_number(fields, b"retries", self.settings.default_retries)
+        arrived = min(int(entry.partition(b"-")[0]), LATEST)
+        due = read_number(fields, b"due", arrived)
         return Delivery(
             id=fields.get(b"id", entry).decode("utf-8", "replace"),
             token=Place(entry.decode(), delivery, b"unique" in fields).token,
             payload=fields.get(b"payload", b""),
             retries_left=max(budget - delivery + 1, 0),
-            due=int(due) if due.isdigit() and int(due) <= LATEST else int(entry.partition(b"-")[0]),
+            due=due if due <= LATEST else arrived,
             attempt=delivery,
             headers=fields.get(b"headers", b""),
         )

@@ -17,6 +17,7 @@ from delayq.errors import ConfigurationError, DelayqError, shown
 from delayq.inspector import MOST_ROWS
 from delayq.message import Tools
 from delayq.operation import Operation
+from delayq.streams.answers import read_number
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
 from delayq.twins import twin
@@ -80,7 +81,7 @@ class _DeadLetter:
             text(b"id"),
             payload,
             headers,
-            int(text(b"attempts")),
+            read_number(fields, b"attempts", 0),
             text(b"reason"),
             text(b"error"),
             moment(int(entry.partition("-")[0])),

@@ -16,7 +16,7 @@ from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
 from delayq.states import State
-from delayq.streams.answers import Row
+from delayq.streams.answers import Row, read_number
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
 
@@ -24,9 +24,6 @@ STATES = (State.READY, State.ACTIVE, State.BACKOFF, State.DEAD)
 """The states that a message of a stream can be in."""
 MOST_SEARCHED = 10_000
 """Entries of the stream, and of the dead letter, that are looked through for an id."""
-
-LONGEST_NUMBER = 15
-"""Digits of a number that anybody may have written."""
 
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -101,8 +98,8 @@ class StreamInspector:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             headers = _decode_headers(row.fields.get(b"headers", b"{}"))
         arrived = int(row.entry.partition("-")[0])
-        due = _number(row, b"due", arrived)
-        budget = _number(row, b"retries", self._tools.settings.default_retries)
+        due = read_number(row.fields, b"due", arrived)
+        budget = read_number(row.fields, b"retries", self._tools.settings.default_retries)
         # An attempt is charged when it has failed.
         left = budget - row.deliveries + (state is State.ACTIVE)
         ends = row.again or now - row.idle + self._tools.settings.lease
@@ -112,7 +109,7 @@ class StreamInspector:
             payload=self._decode(row.fields.get(b"payload", b""), row.size),
             size=row.size,
             due=_time(due) if not died or b"due" in row.fields else None,
-            attempts=_number(row, b"attempts", 0) if died else row.deliveries,
+            attempts=read_number(row.fields, b"attempts", 0) if died else row.deliveries,
             retries_left=0 if died else max(left, 0),
             deadline=moment(ends) if row.holder else None,
             token=None,
@@ -135,11 +132,6 @@ class StreamInspector:
 
 def _text(row: Row, name: bytes) -> str:
     return row.fields.get(name, b"").decode("utf-8", "replace")
-
-
-def _number(row: Row, name: bytes, default: int) -> int:
-    value = row.fields.get(name, b"")
-    return int(value) if value.isdigit() and len(value) <= LONGEST_NUMBER else default
 
 
 def _time(at: int) -> datetime | None:

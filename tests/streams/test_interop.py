@@ -44,6 +44,7 @@ def test_what_others_add_is_delivered(queue, server):
         {"id": "a", "payload": "[1", "retries": "1e9"},
         {"payload": "{", "due": "-"},
         {"unique": "1", "headers": "[", "due": "9" * 30},
+        {"payload": "{", "retries": "9" * 5000, "due": "9" * 5000},
         {f"f{n}": "x" for n in range(1900)},
     ],
 )
@@ -67,6 +68,18 @@ def test_an_entry_of_ever_so_many_fields_stops_nobody(queue, server):
     queue.run(burst=True)
     assert seen == ["next"]
     assert queue.counts().dead == 1
+
+
+def test_an_entry_of_a_time_that_is_none_is_due_at_the_last_there_is(queue, server):
+    server.xadd("tasks", {"payload": "1"}, id="18446744073709551614-0")
+    with queue.lease() as message:
+        assert (message.payload, message.due.year) == (1, 2199)
+
+
+def test_an_entry_of_the_dead_letter_that_others_have_added_is_listed(queue, server):
+    server.xadd("{tasks}.dead", {"payload": "1"})
+    (dead,) = queue.dead.list().messages
+    assert (dead.payload, dead.attempts, dead.reason) == (1, 0, "")
 
 
 def test_headers_that_are_none_are_the_callbacks_to_fail_with(queue, server):

@@ -38,7 +38,8 @@ local function undelivered(stream, known)
   return #redis.call('XRANGE', stream, '(' .. field(known, 'last-delivered-id'), '+', 'COUNT', 1) > 0
 end
 
--- Returns how often a message may be delivered again; one that others have added may not say so.
+-- Returns how often a message may be delivered again; one that others have added may not say so, or say anything.
 local function budget(fields, default)
-  return tonumber(string.match(field(fields, 'retries') or '', '^%d+$') or default)
+  local retries = field(fields, 'retries') or ''
+  return tonumber(#retries <= 15 and string.match(retries, '^%d+$') or default)
 end
