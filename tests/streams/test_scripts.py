@@ -154,6 +154,18 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(redis_url, 
         assert dumped(redis_client) == before
 
 
+def test_a_message_that_the_dead_letter_does_not_take_stays_in_the_stream(redis_url, redis_client):
+    redis_client.xadd("{tasks}.dead", {"the": "last"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    with StreamQueue("tasks", url=redis_url) as tasks:
+        tasks.send("x", 0, id="one")
+        (message,) = tasks.lease()
+        for settle in (lambda: message.reject("no"), message.nack):
+            with pytest.raises(ServerError, match="exhausted the last possible ID"):
+                settle()
+        assert redis_client.smembers("{tasks}.ids") == {b"one"}
+        assert message.ack()
+
+
 def test_a_full_redis_takes_nothing_more_and_drains(start_redis):
     server = start_redis("--maxmemory-policy", "noeviction")
     with server.client() as client, StreamQueue("tasks", url=server.url, lease="1s") as tasks:

@@ -17,8 +17,9 @@ local function bury(stream, group, ids, dead, errors, delays, dead_max, entry, f
     error ~= '' and error or redis.call('HGET', errors, entry) or ''}) do
     row[#row + 1] = cell
   end
+  -- Adds before it removes: where the dead letter may not be written, the message stays in the stream.
+  redis.call('XADD', dead, 'MAXLEN', dead_max, '*', unpack(row))
   remove(stream, group, errors, delays, entry)
   local id = field(fields, 'unique') and field(fields, 'id')
   if id then redis.call('SREM', ids, id) end
-  redis.call('XADD', dead, 'MAXLEN', dead_max, '*', unpack(row))
 end
