@@ -270,11 +270,15 @@ def _given_up(sent: Transmission, trouble: Exception | None) -> Exception:
     return UnavailableError(f"{sent.name} was not carried out: Redis {state} ({trouble})")
 
 
+def _is_expected(request: Request, error: Exception) -> bool:
+    return isinstance(request, Command) and request.expects != "" and str(error).startswith(request.expects)
+
+
 def _result(sent: Transmission) -> Any:
     answer = sent.answer
     if isinstance(answer, DelayqError):
         return answer
-    if isinstance(answer, Exception):
+    if isinstance(answer, Exception) and not _is_expected(sent.request, answer):
         text = str(answer)
         if "QUEUEFULL" in text:
             return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])

@@ -33,6 +33,8 @@ class Command(Generic[T]):
     parse: Callable[[Any], T]
     follows: bool = False
     """Whether it is about what stands before it in its round trip, which is sent again as a whole if at all."""
+    expects: str = ""
+    """What an error begins with that is as good as an answer: it is parsed in the place of one."""
 
 
 class Receipt(NamedTuple):

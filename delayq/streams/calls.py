@@ -128,7 +128,8 @@ class StreamCalls:
             return Command(("BLPOP", self.keys.meta + ".none", f"{min(timeout, EMBEDDED_WAIT):.3f}"), bool)
         block = max(1, int(timeout * 1000))
         reader = ("GROUP", self.group, _waiter(self.holder()), "COUNT", 1, "BLOCK", block)
-        return Command(("XREADGROUP", *reader, "STREAMS", self.keys.stream, ">"), bool)
+        # Of a group that somebody has deleted there may be messages to have: a claim makes it anew.
+        return Command(("XREADGROUP", *reader, "STREAMS", self.keys.stream, ">"), bool, expects="NOGROUP")
 
     def wake(self) -> Call[Claimed]:
         """Give back what the blocking read has got, for a consumer that cannot claim it."""

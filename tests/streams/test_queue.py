@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from delayq import ConfigurationError, Counts, NewMessage, NoCallbackError, QueueFullError, Reject, Retry, SendStatus
+from delayq.wakeup import LISTENER
 from tests.streams.conftest import everywhere
 from tests.support.waiting import wait_until
 
@@ -15,6 +16,11 @@ def counts(queue):
     """What is in the stream, with a consumer, with none, and dead."""
     found = queue.counts()
     return (found.ready, found.active, found.backoff, found.dead)
+
+
+def is_waited(server):
+    """Whether somebody is in a blocking read."""
+    return any("b" in one["flags"] for one in server.client_list())
 
 
 # Sending
@@ -341,6 +347,36 @@ def test_a_consumer_that_waits_gets_what_is_sent_at_once(open_queue):
         wait_until(lambda number=number: seen == list(range(number + 1)), timeout=5)
     assert queue.stop_consume()
     assert queue.counts() == NOTHING
+
+
+@pytest.mark.parametrize("loss", ["flushall", "delete", "xgroup_destroy"])
+def test_a_waiting_lease_outlives_the_loss_of_stream_and_group(open_queue, server, loss):
+    waiting, producer = open_queue(), open_queue()
+    found = []
+
+    def wait():
+        with waiting.lease(block=20) as message:
+            found.append(message.payload)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: is_waited(server))
+    getattr(server, loss)(*{"flushall": [], "delete": ["tasks"], "xgroup_destroy": ["tasks", "workers"]}[loss])
+    producer.send("x")
+    thread.join(20)
+    assert found == ["x"]
+    assert producer.counts() == NOTHING
+
+
+def test_a_stopped_consumer_makes_no_stream_anew(open_queue, server):
+    queue = open_queue()
+    queue.callback(lambda _: None)
+    queue.start_consume()
+    wait_until(lambda: is_waited(server))
+    assert queue.stop_consume()
+    server.delete("tasks")
+    wait_until(lambda: LISTENER not in {thread.name for thread in threading.enumerate()})
+    assert not server.exists("tasks")
 
 
 def test_a_stopped_consumer_keeps_nothing_from_others(open_queue):

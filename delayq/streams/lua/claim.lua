@@ -30,8 +30,9 @@ local function answer()
 end
 
 local past = answered(replies, slot, sequence)
+local known = find_group(stream, group)
+if not known and (past or wanted == 0) then return {now, now, 0, {}, {}, {}} end
 if past then
-  if not find_group(stream, group) then return {now, now, 0, {}, {}, {}} end
   begin(replies, '') -- forgets nothing, for no slot has this name: renewing could not begin when Redis is full
   for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
     local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
@@ -44,7 +45,6 @@ redis.call('XLEN', dead)
 redis.call('SCARD', ids)
 for _, hash in ipairs({errors, meta}) do redis.call('HLEN', hash) end
 local delayed = redis.call('HLEN', delays) > 0
-local known = find_group(stream, group)
 begin(replies, slot)
 if not known then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
 
