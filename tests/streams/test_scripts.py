@@ -78,7 +78,7 @@ def test_a_script_executes_once_or_reads_only(name):
     assert script(f"streams/{name}").executes_once is (name not in READING)
     if name in READING:
         used = set(re.findall(r"redis\.call\('(\w+)'", body(name)))
-        assert used <= {"XLEN", "XPENDING", "XRANGE", "XREVRANGE", "EXISTS", "XINFO"}
+        assert used <= {"XLEN", "XPENDING", "XRANGE", "XREVRANGE", "EXISTS", "XINFO", "HGET"}
     else:
         assert "local past = answered(replies, slot, sequence)" in body(name)
 
@@ -200,6 +200,41 @@ def test_what_silence_has_left_is_forgotten(redis_url, redis_client):
             trimmed += executor.call(wanted).trimmed
         assert trimmed == 2
         assert redis_client.xinfo_consumers("tasks", "workers")[0]["name"] == b"retry"
+
+
+def test_whoever_only_pulls_forgets_as_well_once_a_minute(redis_url, redis_client):
+    with StreamQueue("tasks", url=redis_url) as tasks:
+
+        def left():
+            redis_client.delete("{tasks}.dead")
+            redis_client.xadd("{tasks}.dead", {"of": "1970"}, id="1-1")
+            tasks.lease()
+            return redis_client.xlen("{tasks}.dead")
+
+        tasks.lease()
+        tasks.lease()
+        assert left() == 1
+        redis_client.hincrby("{tasks}.meta", "pruned", -61_000)
+        assert left() == 0
+
+
+@pytest.mark.parametrize("loss", [lambda db: db.xtrim("tasks", maxlen=0), lambda db: db.delete("tasks")])
+def test_what_others_delete_leaves_no_id_taken_and_nothing_behind(redis_url, redis_client, loss):
+    with StreamQueue("tasks", url=redis_url) as tasks:
+        tasks.send_many([NewMessage("x", id="one"), NewMessage("y", id="two"), NewMessage("z", id="three")])
+        dead, (held,) = tasks.lease().messages[0], tasks.lease().messages
+        dead.reject("no")
+        assert held.nack(delay="1h", error="no")
+        loss(redis_client)
+        assert tasks.send("again", id="three").new
+        assert not tasks.send("once more", id="three").new
+        loss(redis_client)
+        assert tasks.dead.redrive(everything=True).redriven == 1
+        with tasks.lease() as message:
+            assert message.id == "one"
+        redis_client.hdel("{tasks}.meta", "pruned")
+        tasks.lease()
+        assert set(redis_client.keys()) <= {b"tasks", b"{tasks}.dead", b"{tasks}.meta", b"{tasks}.replies"}
 
 
 def test_a_stream_that_is_deleted_under_a_consumer_is_made_anew(redis_url, redis_client):

@@ -1,18 +1,22 @@
--- Forgets what is too old: entries of the dead letter, silent call slots, and consumers that are gone.
--- KEYS: stream stream, dead stream, meta hash, replies hash
+-- Forgets what is too old: entries of the dead letter, silent call slots, and consumers that are gone; and, where no
+-- message lives, what others have left of those that they have deleted.
+-- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
 -- ARGV: slot, sequence, group, limit (entries), dead_ttl (ms), slot_ttl (ms; of consumers, too)
 -- Returns: "0 trimmed 0": entries
 -- Re-run: answers what it answered.
 -- Uses: clock, once, pel
-local stream, dead, meta, replies = unpack(KEYS)
+local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, limit, dead_ttl, slot_ttl = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock('') / 1000)
 local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
+redis.call('SCARD', ids)
+for _, hash in ipairs({errors, delays}) do redis.call('HLEN', hash) end
 local old = redis.call('XRANGE', dead, '-', string.format('%.0f', math.max(now - dead_ttl, 0)), 'COUNT', limit)
 begin(replies, slot)
+if redis.call('XLEN', stream) == 0 then redis.call('UNLINK', ids, errors, delays) end
 for _, one in ipairs(old) do redis.call('XDEL', dead, one[1]) end
 local known = find_group(stream, group)
 for _, one in ipairs(known and redis.call('XINFO', 'CONSUMERS', stream, group) or {}) do
@@ -26,5 +30,5 @@ for i = 1, #scanned[2], 2 do
   local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
   if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end
 end
-redis.call('HSET', meta, 'slot_cursor', scanned[1])
+redis.call('HSET', meta, 'slot_cursor', scanned[1], 'pruned', string.format('%.0f', now))
 return remember(replies, slot, sequence, now, string.format('0 %d 0', #old))

@@ -18,7 +18,7 @@ for i = 4, #ARGV do
   local id = row and field(row, 'unique') and field(row, 'id')
   if not row then
     answer = '0'
-  elseif id and redis.call('SISMEMBER', ids, id) == 1 then
+  elseif id and redis.call('XLEN', stream) > 0 and redis.call('SISMEMBER', ids, id) == 1 then
     answer = '2'
   else
     -- The last six cells are of its death.

@@ -15,9 +15,10 @@ local length = redis.call('XLEN', stream)
 redis.call('SISMEMBER', ids, '') -- which only those may ask who may send
 redis.call('HLEN', meta)
 local answers, fresh, seen, named = {}, {}, {}, {}
+-- Of an id that somebody has left behind with a deleted message no message lives, at the latest in an empty stream.
 for i = 4, #ARGV, 5 do
   local id, unique = ARGV[i], ARGV[i + 1] == '1'
-  local lives = unique and (seen[id] or redis.call('SISMEMBER', ids, id) == 1)
+  local lives = unique and (seen[id] or length > 0 and redis.call('SISMEMBER', ids, id) == 1)
   answers[#answers + 1] = lives and '0' or '1'
   if not lives then
     local row = {'id', id, 'payload', ARGV[i + 3], 'retries', ARGV[i + 2]}
