@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import threading
+from functools import cache
 
 import redis
 
@@ -16,6 +19,15 @@ class RedisServer(throwaway.RedisServer):
     def client(self) -> redis.Redis:
         """Return a new client that answers in bytes; its owner closes it."""
         return redis.Redis.from_url(self.url)
+
+
+@cache
+def server_version() -> tuple[int, ...]:
+    """Return the version of Redis that the `redis-server` on PATH is compatible with: (7, 0, 15)."""
+    told = subprocess.run([throwaway.find_program() or "redis-server", "--version"], capture_output=True, check=True)
+    found = re.search(rb"v=([\d.]+)", told.stdout)
+    assert found, told.stdout
+    return tuple(int(part) for part in found[1].split(b"."))
 
 
 def empty(client: redis.Redis) -> None:
