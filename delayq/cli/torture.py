@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from delayq.cli.engines import ENGINES
 from delayq.cli.failure import Failure
 from delayq.cli.interruption import interruption
 from delayq.cli.options import json_option
@@ -49,6 +50,13 @@ def torture() -> None:
 
 
 @torture.command("run")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="delay",
+    show_default=True,
+    help="What kind of queue is put under torture.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the workload and the faults.")
 @click.option("--messages", type=click.IntRange(1), default=20_000, show_default=True, help="In all rounds.")
 @click.option("--per-round", type=click.IntRange(1, 200_000), default=50_000, show_default=True, help="In a round.")
@@ -103,7 +111,7 @@ def run_(
     # A default of --full is one that neither the command line nor the environment has overruled.
     chosen = [name for name in given if ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT]
     if full:
-        given |= {name: value for name, value in FULL.items() if name not in chosen}
+        given |= {name: value for name, value in _full(given["engine"]).items() if name not in chosen}
     session: Session = ctx.obj
     if session.url and not session.url.startswith("memory://"):
         session.executor.call(PING)
@@ -155,16 +163,30 @@ def check(ctx: click.Context, *, places: tuple[Path, ...], as_json: bool) -> Non
     ctx.exit(0 if verdict.right else 1)
 
 
-def _prepare(url: str | None, folder: Path, *, aof: str, faults: str, **given: Any) -> tuple[Ground, Settings]:
+def _full(engine: str) -> dict[str, Any]:
+    """Return the options of the full run, without the faults that an engine has nothing for."""
+    from delayq.torture.promises import PROMISES
+
+    lacks = PROMISES[engine].lacks
+    faults = ",".join(fault for fault in FIGURES.split(",") if fault.partition("=")[0] not in lacks)
+    return {**FULL, "faults": faults}
+
+
+def _prepare(
+    url: str | None, folder: Path, *, engine: str, aof: str, faults: str, **given: Any
+) -> tuple[Ground, Settings]:
     """Return what can be done and what is to be done; `ConfigurationError` if the one is not enough for the other."""
     from delayq.torture.place import survey
     from delayq.torture.plan import Settings, read_aof, read_faults
+    from delayq.torture.promises import PROMISES
 
     ground = survey(url, folder)
-    policies = read_aof(aof)
-    counts = read_faults(faults, messages=given["messages"], allowed=ground.allowed, aof=policies)
+    policies, lacks = read_aof(aof), PROMISES[engine].lacks
+    allowed = [kind for kind in ground.allowed if kind not in lacks]
+    lacking = {kind: f"the {engine} engine has {why}" for kind, why in lacks.items()}
+    counts = read_faults(faults, messages=given["messages"], allowed=allowed, aof=policies, lacking=lacking)
     seconds = given.pop("seconds") or 0.0
-    return ground, Settings(faults=counts, aof=policies, seconds=seconds, **given)
+    return ground, Settings(engine=engine, faults=counts, aof=policies, seconds=seconds, **given)
 
 
 @contextmanager

@@ -55,6 +55,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The plainest of them."""
     unchecked: list[str]
     """What this history cannot show, a sentence each."""
+    unjudged: list[str]
+    """Rules without a meaning for the engine, each with the reason."""
 
 
 def find_files(places: Iterable[Path]) -> list[Path]:
@@ -78,7 +80,8 @@ def judge(lines: Iterable[tuple[str, Line]]) -> Verdict:
     history = gather(lines)
     breaches: dict[str, list[Breach]] = defaultdict(list)
     for breach in _find(history):
-        breaches[breach.rule].append(breach)
+        if breach.rule not in history.promises.unjudged:
+            breaches[breach.rule].append(breach)
     again = [found for story in history.stories.values() for found in repeated(history, story)]
     steps = Counter(step.op for story in history.stories.values() for step in story.steps)
     return Verdict(
@@ -107,6 +110,7 @@ def judge(lines: Iterable[tuple[str, Line]]) -> Verdict:
             for breach in sorted(breaches.get(rule, ()), key=lambda breach: len(breach.steps))[:TOLD]
         ],
         unchecked=_unchecked(history),
+        unjudged=[f"{rule}: {why}" for rule, why in history.promises.unjudged.items()],
     )
 
 
@@ -161,6 +165,7 @@ def tell(verdict: Verdict) -> Iterator[str]:
         why = ", ".join(f"{count:,} by {kind}" for kind, count in sorted(verdict.explained.items())) or "none explained"
         yield f"duplicates: {verdict.duplicates:,} ({why})"
     yield from verdict.unchecked
+    yield from (f"without a meaning here is {text}" for text in verdict.unjudged)
     for violation in verdict.violations:
         whose = f" of {violation.id}" if violation.id else ""
         yield f"VIOLATION of rule {violation.number}, {violation.rule}{whose}: {violation.text}"
@@ -168,4 +173,5 @@ def tell(verdict: Verdict) -> Iterator[str]:
     if verdict.broken:
         yield "broken: " + ", ".join(f"{rule} {count:,}" for rule, count in verdict.broken.items())
     else:
-        yield "right: all twelve rules hold" if not verdict.unchecked else "right, as far as it was checked"
+        number = ("twelve", "eleven", "ten", "nine")[len(verdict.unjudged)]
+        yield f"right: all {number} rules hold" if not verdict.unchecked else "right, as far as it was checked"

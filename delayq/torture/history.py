@@ -66,6 +66,8 @@ class Rules(Record, tag="rules", frozen=True):
     tick: int
     longest_delay: int
     """The longest wait after a nack."""
+    engine: str = "delay"
+    """What kind of queue it is."""
 
 
 class Invoke(Record, tag="invoke", frozen=True):

@@ -57,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """All that a run is drawn from, but for the server it meets."""
 
     seed: int
+    engine: str = "delay"
+    """What kind of queue it is."""
     messages: int
     """In all rounds."""
     per_round: int = 50_000
@@ -170,10 +172,12 @@ def read_aof(text: str) -> tuple[Aof, ...]:
     return cast("tuple[Aof, ...]", found)
 
 
-def read_faults(text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...]) -> dict[str, int]:
+def read_faults(
+    text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...], lacking: Mapping[str, str] | None = None
+) -> dict[str, int]:
     """Read `all`, `none`, or kinds such as `kill=50,stop`: as many as are said, else as many as are usual.
 
-    A server that keeps nothing is not ended.
+    A server that keeps nothing is not ended. `lacking` says why an engine has nothing for a kind.
     """
     ending = ("server-kill", "power", "disk") if "no" in aof else ()
     usual = {kind: max(1, KINDS[kind].usual * messages // 100_000) for kind in allowed if kind not in ending}
@@ -185,7 +189,7 @@ def read_faults(text: str, *, messages: int, allowed: Iterable[str], aof: tuple[
         if kind not in KINDS:
             raise ConfigurationError(f"{shown(kind)} is no kind of fault: {', '.join(KINDS)}")
         if kind not in usual:
-            raise ConfigurationError(f"{kind} cannot be done here: {KINDS[kind].text}")
+            raise ConfigurationError(f"{kind} cannot be done here: {(lacking or {}).get(kind, KINDS[kind].text)}")
         if given and not number.isdecimal():
             raise ConfigurationError(f"{part.strip()}: a number comes after =")
         found[kind] = int(number) if given else usual[kind]

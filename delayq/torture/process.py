@@ -15,12 +15,14 @@ from delayq.config import QueueOptions, read_settings
 from delayq.errors import DelayqError, ServerError
 from delayq.executor import Executor, open_executor
 from delayq.torture.history import Fault, Recorder, now
-from delayq.torture.recorded import RecordedCalls
+from delayq.torture.recorded import Telling
 from delayq.values import Command
 
 TASK = "DELAYQ_TORTURE"
 """The variable that holds the task of a process: not an argument, for it may hold a password."""
 READY = b"ready\n"
+TICK = 0.25
+"""Seconds: a run waits for what comes back, so workers look more often than by default."""
 BEAT = 0.1
 """Seconds between two looks at whether this process has been held up."""
 
@@ -40,6 +42,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     lease: float
     """Seconds."""
     seed: str
+    engine: str = "delay"
+    """What kind of queue it is."""
     number: int = 1
     producers: int = 1
     messages: int = 0
@@ -59,6 +63,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         }
         return {**made, **more}  # type: ignore[typeddict-item]  # more are options as well
 
+    def hasty(self) -> QueueOptions:
+        """Return the options of a queue that is only looked at, and not waited for."""
+        return {"url": self.direct, "prefix": self.prefix, "deadline": 0.001, "socket_timeout": 5}
+
     def clock(self) -> Clock:
         """Return the clock of the server."""
         return Clock(self.direct)
@@ -74,14 +82,7 @@ def write_task(task: Task) -> dict[str, str]:
     return {TASK: msgspec.json.encode(task, enc_hook=str).decode()}
 
 
-def record(queue: Any, recorder: Recorder) -> RecordedCalls:
-    """Have a queue's calls recorded, before it is used."""
-    calls = RecordedCalls(queue._tools.calls.keys, recorder)  # noqa: SLF001 - the face has no door to its calls
-    queue._tools.calls = calls  # noqa: SLF001
-    return calls
-
-
-def bear(calls: RecordedCalls, error: DelayqError) -> None:
+def bear(calls: Telling, error: DelayqError) -> None:
     """Put down that what has no answer raised; raises it anew if no fault explains it: a full disk will not stay so."""
     calls.failed(error)
     if isinstance(error, ServerError) and "MISCONF" not in str(error):

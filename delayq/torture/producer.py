@@ -8,16 +8,13 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable
 from itertools import count
 
-from delayq.clock import moment
-from delayq.errors import DelayqError
-from delayq.producer import NewMessage
-from delayq.queue import DelayQueue
+from delayq.torture.engine import Sender
+from delayq.torture.engines import ENGINES
 from delayq.torture.history import Recorder
-from delayq.torture.process import Task, at_the_end, bear, read_task, ready, record
-from delayq.torture.workload import Deed, deeds, fate_of, payload_of
+from delayq.torture.process import Task, at_the_end, read_task, ready
+from delayq.torture.workload import Deed, deeds
 
 PAUSE = 0.05
 """Seconds after which what raised is done again."""
@@ -26,12 +23,11 @@ PAUSE = 0.05
 class Producer:
     """Does deed after deed, each at its time."""
 
-    def __init__(self, task: Task, queue: DelayQueue[bytes], recorder: Recorder) -> None:
-        """Send to `queue`."""
+    def __init__(self, task: Task, sender: Sender) -> None:
+        """Send with `sender`."""
         self.gone = threading.Event()
         """Set when nobody waits for the rest any more."""
-        self._queue = queue
-        self._calls = record(queue, recorder)
+        self._sender = sender
         self._clock = task.clock()
         self._server = (0, 0.0)
         mine = deeds(
@@ -42,7 +38,8 @@ class Producer:
             seconds=task.seconds,
             batch=task.batch,
         )
-        self._todo = list(zip(mine, count(), strict=False))
+        does = ENGINES[task.engine].does
+        self._todo = list(zip((deed for deed in mine if deed.what in does), count(), strict=False))
         heapq.heapify(self._todo)
 
     def run(self) -> None:
@@ -56,27 +53,8 @@ class Producer:
     def _do(self, deed: Deed) -> None:
         now = self._now()
         dues = [now + round(ahead * 1000) for ahead in deed.ahead]
-        if deed.what == "cancel":
-            self._insist(lambda: self._queue.cancel(deed.ids[0]))
-        elif deed.what == "reschedule":
-            self._insist(lambda: self._queue.reschedule(deed.ids[0], at=moment(dues[0])))
-        else:
-            payloads = [payload_of(id, deed.life) for id in deed.ids]
-            messages = [
-                NewMessage(payload, at=moment(due), id=id, retries=fate_of(payload).retries)
-                for id, due, payload in zip(deed.ids, dues, payloads, strict=True)
-            ]
-            self._insist(lambda: self._queue.send_many(messages, replace=deed.what == "replace"))
-
-    def _insist(self, act: Callable[[], object]) -> None:
-        while not self.gone.is_set():
-            try:
-                act()
-            except DelayqError as error:
-                bear(self._calls, error)
-                self.gone.wait(PAUSE)
-            else:
-                return
+        while not self.gone.is_set() and not self._sender.attempt(deed, dues):
+            self.gone.wait(PAUSE)
 
     def _now(self) -> int:
         """Return the server's time (ms); while it is down, what it would be."""
@@ -89,8 +67,8 @@ class Producer:
 def main() -> None:
     """Be a producer: `python -m delayq.torture.producer`, with its task in the environment."""
     task = read_task()
-    with Recorder(task.history, task.process) as recorder, DelayQueue(task.queue, **task.options()) as queue:
-        producer = Producer(task, queue, recorder)
+    with Recorder(task.history, task.process) as recorder, ENGINES[task.engine].sender(task, recorder) as sender:
+        producer = Producer(task, sender)
         at_the_end(producer.gone.set)
         ready()
         producer.run()

@@ -23,7 +23,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-SCRIPT = b"EVALSHA"
+SCRIPT = b"EVAL"
+"""What stands in every request to run a script, of which the server may know the text or not."""
 APART = (5, 11)
 """Requests, from and to, of which `lose` takes one: a consumer's turn is some three or four."""
 

@@ -6,29 +6,24 @@ import heapq
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 from delayq.config import QueueOptions, read_settings
-from delayq.doctor import removal
-from delayq.errors import DelayqError
 from delayq.executor import open_executor
-from delayq.inspector import Stats
-from delayq.keys import Keys
-from delayq.queue import DelayQueue
 from delayq.torture.account import RoundAccount, look_back
 from delayq.torture.checker import check, find_files
 from delayq.torture.crew import Crew
+from delayq.torture.engine import Looked
+from delayq.torture.engines import ENGINES
 from delayq.torture.faults import LOOK, Course, Field, carry_out
 from delayq.torture.history import Calm, Fault, Recorder, Rules, now
 from delayq.torture.place import Ground, Place, open_place
 from delayq.torture.plan import EXCLUSIVE, Plan, Planned, Settings
-from delayq.torture.process import Task, held_up, watch
-from delayq.torture.scan import scan
-from delayq.torture.worker import TICK
+from delayq.torture.process import TICK, Task, held_up, watch
 from delayq.torture.workload import LONGEST_BACKOFF
 
 PREFIX = "delayq-torture"
@@ -48,7 +43,7 @@ class Progress:
 
     plan: Plan
     elapsed: float
-    stats: Stats | None
+    looked: Looked | None
     """None while the server does not answer."""
     workers: int
     faults: dict[str, int]
@@ -79,7 +74,7 @@ class Round:
         self._name = queue
         self._audience = audience
         self._done: Counter[str] = Counter()
-        self._stats: Stats | None = None
+        self._seen: Looked | None = None
         self._looked = 0.0
         self._changed = (0.0, 0)
         self._phase = "starting"
@@ -103,7 +98,7 @@ class Round:
             self._drain(interrupted)
             self._crew.finish("worker")
             if not interrupted.is_set():
-                self._recorder.write(scan(self._direct, self._keys, own=place.server is not None))
+                self._recorder.write(self._view.scan(own=place.server is not None))
         files = find_files([self._folder])
         stalls, recovery = look_back(files)
         return RoundAccount(
@@ -119,14 +114,27 @@ class Round:
     def _set_up(self, stack: ExitStack, place: Place) -> None:
         """Open what this process needs: its history, its connections, its crew."""
         settings = self._settings
-        self._keys = Keys.of(PREFIX, self._name)
         patient: QueueOptions = {"url": place.direct, "prefix": PREFIX, "deadline": 5}
-        self._direct = open_executor(patient, read_settings(patient))
-        stack.callback(self._direct.close)
+        direct = open_executor(patient, read_settings(patient))
+        stack.callback(direct.close)
+        task = Task(
+            process=CONDUCTOR,
+            history=self._folder,
+            url=place.url,
+            direct=place.direct,
+            prefix=PREFIX,
+            queue=self._name,
+            lease=settings.lease,
+            engine=settings.engine,
+            seed=f"{settings.seed}/{self._plan.round}",
+            producers=settings.producers,
+            messages=self._plan.messages,
+            seconds=self._plan.seconds,
+            batch=self._plan.batch,
+        )
+        self._view = stack.enter_context(ENGINES[settings.engine].view(task, direct))
         if place.server is None:
-            stack.callback(self._direct.run, removal(self._keys, PREFIX, self._name))
-        hasty: QueueOptions = {"url": place.direct, "prefix": PREFIX, "deadline": 0.001, "socket_timeout": 5}
-        self._queue = stack.enter_context(DelayQueue(self._name, **hasty))
+            stack.callback(self._view.remove)
         self._recorder = Recorder(self._folder / f"{CONDUCTOR}.jsonl", CONDUCTOR)
         stack.callback(self._recorder.close)
         stack.enter_context(watch(self._recorder, settings.lease, "" if place.proxy else CONDUCTOR))
@@ -137,29 +145,15 @@ class Round:
             lease=round(settings.lease * 1000),
             tick=round(TICK * 1000),
             longest_delay=longest,
+            engine=settings.engine,
         )
         self._recorder.write(rules)
-        self._crew = Crew(
-            Task(
-                process=CONDUCTOR,
-                history=self._folder,
-                url=place.url,
-                direct=place.direct,
-                prefix=PREFIX,
-                queue=self._name,
-                lease=settings.lease,
-                seed=f"{settings.seed}/{self._plan.round}",
-                producers=settings.producers,
-                messages=self._plan.messages,
-                seconds=self._plan.seconds,
-                batch=self._plan.batch,
-            )
-        )
+        self._crew = Crew(task)
         stack.callback(self._crew.close)
         self._field = Field(
             self._crew,
             self._recorder,
-            self._direct,
+            direct,
             self._plan.aof,
             self._tell,
             place.server,
@@ -241,17 +235,13 @@ class Round:
         self._looked = time.monotonic()
         self._crew.look()
         at, calm = now(), not self._field.broken
-        self._stats = None
-        with suppress(DelayqError):
-            self._stats = self._queue.stats()
+        self._seen = self._view.look()
         if calm and now() - at > held_up(self._settings.lease):
             self._recorder.write(Fault(at=at, until=now(), kind="stall"))
-        if self._stats:
-            changes = sum(self._stats.totals.values())
-            if changes != self._changed[1]:
-                self._changed = time.monotonic(), changes
+        if self._seen and self._seen.changes != self._changed[1]:
+            self._changed = time.monotonic(), self._seen.changes
         workers = sum(1 for _ in self._crew.of("worker"))
-        progress = Progress(self._plan, self._elapsed, self._stats, workers, self._counted, self._phase)
+        progress = Progress(self._plan, self._elapsed, self._seen, workers, self._counted, self._phase)
         self._audience.refresh(progress)
 
     def _stuck(self) -> bool:
@@ -268,7 +258,7 @@ class Round:
     @property
     def _drained(self) -> bool:
         """Whether nothing lived when the queue was last looked at."""
-        return self._stats is not None and self._stats.counts.living == 0
+        return self._seen is not None and self._seen.living == 0
 
     def _tell(self, planned: Planned, text: str) -> None:
         self._audience.fault(self._elapsed, planned, text)

@@ -85,15 +85,7 @@ def _asked_for(story: Story, claim: Step) -> list[Step]:
 def bounded_deliveries(history: History, story: Story) -> Breaches:
     """Each attempt is charged once, there are at most retries + 1, and none once a life is over."""
     claims = story.claims()
-    sends = [step for step in story.of("send") if step.may]
-    most = max((step.retries for step in sends), default=0) + 1
-    for claim in claims:
-        if claim.attempt > most:
-            text = f"attempt {claim.attempt} of a message with {most - 1} retries"
-            yield Breach("bounded deliveries", story.id, text, (*sends, claim))
-    if len(sends) == 1 and not story.of("release", "redrive") and len(claims) > most and not history.rolled_back:
-        text = f"delivered {len(claims)} times with {most - 1} retries"
-        yield Breach("bounded deliveries", story.id, text, (*sends, *claims))
+    yield from _bounded_by_retries(history, story, claims)
     for before, after in pairwise(claims):
         if before.attempt and not history.rolled_back and not _charged_right(history, story, before, after):
             text = f"attempt {after.attempt} came after attempt {before.attempt}"
@@ -103,6 +95,20 @@ def bounded_deliveries(history: History, story: Story) -> Breaches:
         again = next((claim for claim in late if not story.begun_between(end, claim)), None)
         if again is not None:
             yield Breach("bounded deliveries", story.id, f"delivered after its {end.op}", (end, again))
+
+
+def _bounded_by_retries(history: History, story: Story, claims: list[Step]) -> Breaches:
+    sends = [step for step in story.of("send") if step.may]
+    most = max((step.retries for step in sends), default=0) + 1
+    if not most:  # sent to be delivered until it is settled
+        return
+    for claim in claims:
+        if claim.attempt > most:
+            text = f"attempt {claim.attempt} of a message with {most - 1} retries"
+            yield Breach("bounded deliveries", story.id, text, (*sends, claim))
+    if len(sends) == 1 and not story.of("release", "redrive") and len(claims) > most and not history.rolled_back:
+        text = f"delivered {len(claims)} times with {most - 1} retries"
+        yield Breach("bounded deliveries", story.id, text, (*sends, *claims))
 
 
 def _charged_right(history: History, story: Story, before: Step, after: Step) -> bool:
@@ -123,13 +129,22 @@ def leases(history: History, story: Story) -> Breaches:
     """Tokens rise, each is given out once, and at any instant there is one valid lease."""
     claims = story.claims()
     for before, after in pairwise(claims):
-        if before.token == after.token:
+        if before.token == after.token and not _returned(history, story, after):
             yield Breach("leases", story.id, f"token {after.token} was given out twice", (before, after))
         elif after.ended < before.began and not (history.rolled_back and history.back_step):
             text = f"token {before.token} was drawn after the higher {after.token}"
             yield Breach("leases", story.id, text, (after, before))
-        elif not history.rolled_back and not _lease_over(history, story, before, after):
+        elif not history.rolled_back and not any(
+            _lease_over(history, story, *pair) for pair in _orders(history, before, after)
+        ):
             yield Breach("leases", story.id, "delivered while another lease was valid", (before, after))
+
+
+def _orders(history: History, before: Step, after: Step) -> Iterator[tuple[Step, Step]]:
+    """Yield in which order two deliveries may have been."""
+    yield before, after
+    if not history.promises.tokens_drawn and after.began < before.ended:
+        yield after, before
 
 
 def _lease_over(history: History, story: Story, before: Step, after: Step) -> bool:
@@ -142,6 +157,12 @@ def _lease_over(history: History, story: Story, before: Step, after: Step) -> bo
     return story.begun_between(before, after) or any(
         step.may and step.began < after.ended and step.ended > before.began for step in others
     )
+
+
+def _returned(history: History, story: Story, step: Step) -> bool:
+    """Tell whether a token may be in use for another time, since the delivery that had it was given back."""
+    given_back = (one for one in story.of("release") if one.token == step.token and one.may)
+    return history.promises.tokens_return and any(one.began < step.ended for one in given_back)
 
 
 def _deadline(story: Story, claim: Step) -> int:
@@ -200,6 +221,8 @@ def liveness(history: History, story: Story) -> Breaches:
     if history.final is None or history.rules is None or story.living is None:
         return
     state, due = story.living
+    if not due and history.calm:  # it has no time, and had all of the calm
+        due = history.final.server - (history.final.at - history.calm.at) // 1000
     bound = history.rules.lease + 2 * history.rules.tick + history.rules.longest_delay
     late = history.final.server - due
     if late > bound:
@@ -222,7 +245,7 @@ def repeated(history: History, story: Story) -> Iterator[tuple[Step, Step, Fault
     failed = {step.token for step in story.of("end") if step.said in ("failed", "rejected")}
     failed |= {step.token for step in story.of("nack", "release", "reject") if step.may}
     for before, after in pairwise(starts):
-        if before.token == after.token:
+        if before.token == after.token and not _returned(history, story, after):
             yield before, after, None
             continue
         if before.token in failed or story.begun_between(before, after):

@@ -38,9 +38,10 @@ class RunAudience(Audience, Protocol):
 def command_of(settings: Settings, number: int | None = None) -> str:
     """Return the command that repeats a run, or one round of it."""
     faults = ",".join(f"{kind}={many}" for kind, many in settings.faults.items()) or "none"
+    engine = "" if settings.engine == "delay" else f" --engine {settings.engine}"
     words = [
-        f"delayq torture --seed {settings.seed} --messages {settings.messages} --per-round {settings.per_round}",
-        f"--faults {faults} --aof {','.join(settings.aof)} --lease {settings.lease:g}",
+        f"delayq torture{engine} --seed {settings.seed} --messages {settings.messages}",
+        f"--per-round {settings.per_round} --faults {faults} --aof {','.join(settings.aof)} --lease {settings.lease:g}",
         f"--workers {settings.workers} --producers {settings.producers}",
     ]
     if settings.seconds:

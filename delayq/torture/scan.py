@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -74,16 +74,21 @@ def scan(executor: Executor, keys: Keys, *, own: bool) -> Final:
     """Read a queue, and say what it holds and what is left over."""
     held = read(executor, keys, own=own)
     deaths = ((entry.rpartition(":"), read_death(stored)) for entry, stored in held.dead_messages.items())
-    disorder = list(disorders(held, keys))
-    more = [f"and {len(disorder) - TOLD} more"] if len(disorder) > TOLD else []
     return Final(
         at=now(),
         server=held.counted.now,
         living=[(id, held.record(id)[0], int(held.record(id)[1])) for id in held.messages],
         dead=[(id, int(token), d.attempts, d.retries, d.reason) for (id, _, token), d in deaths],
         counters={name: int(value) for name, value in held.counted.meta.items() if name not in _HIDDEN},
-        leftovers=[*disorder[:TOLD], *more],
+        leftovers=cut_short(disorders(held, keys)),
     )
+
+
+def cut_short(disorder: Iterable[str]) -> list[str]:
+    """Return the first texts, and of the others how many there are."""
+    texts = list(disorder)
+    more = [f"and {len(texts) - TOLD} more"] if len(texts) > TOLD else []
+    return [*texts[:TOLD], *more]
 
 
 def disorders(held: Held, keys: Keys) -> Iterator[str]:

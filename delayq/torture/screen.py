@@ -20,7 +20,6 @@ from delayq.torture.round import Progress
 
 _LABEL = "bright_black"
 _LOUD = {"kill", "server-kill", "power"}
-_LIVING = ("pending", "ready", "active", "backoff", "retry", "garbage", "dead")
 _RATES = {"sent": "sent", "started": "delivered", "acked": "acked"}
 
 
@@ -69,11 +68,11 @@ class Screen:
     def refresh(self, progress: Progress) -> None:
         """Show where the round stands."""
         before, self._progress = self._before, progress
-        if progress.stats:
-            if before and before.stats and progress.elapsed > before.elapsed:
+        if progress.looked:
+            if before and before.looked and progress.looked.totals and progress.elapsed > before.elapsed:
                 passed = progress.elapsed - before.elapsed
                 for label, total in _RATES.items():
-                    more = progress.stats.totals.get(total, 0) - before.stats.totals.get(total, 0)
+                    more = progress.looked.totals.get(total, 0) - before.looked.totals.get(total, 0)
                     self._rates[label] = 0.7 * self._rates.get(label, 0.0) + 0.3 * max(more, 0) / passed
             self._before = progress
         if self._live:
@@ -105,13 +104,14 @@ class Screen:
 
 
 def _panel(progress: Progress, rates: dict[str, float], rounds: int) -> RenderableType:
-    plan, stats = progress.plan, progress.stats
+    plan, looked = progress.plan, progress.looked
     head = Text(f"round {plan.round} of {rounds}, {progress.phase}, {progress.elapsed:.0f} of {plan.seconds:.0f} s")
     share = min(progress.elapsed / plan.seconds, 1) if plan.seconds else 1
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("per second", _figures({name: f"{rate:,.0f}" for name, rate in rates.items()}))
-    if stats:
-        facts.add_row("queue", _figures({name: f"{getattr(stats.counts, name):,}" for name in _LIVING}))
+    if rates:
+        facts.add_row("per second", _figures({name: f"{rate:,.0f}" for name, rate in rates.items()}))
+    if looked:
+        facts.add_row("queue", _figures({name: f"{number:,}" for name, number in looked.counts.items()}))
     else:
         facts.add_row("queue", Text("Redis does not answer", "red"))
     facts.add_row("workers", f"{progress.workers}")

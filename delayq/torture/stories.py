@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from delayq.torture.history import Answer, Calm, End, Fault, Final, Invoke, Line, Opened, Rules, Start
+from delayq.torture.promises import PROMISES, Promises
 
 EVER = 1 << 62
 """When a call in doubt may still be carried out at the latest (µs)."""
@@ -113,6 +114,11 @@ class History:
     purges: list[Step] = field(default_factory=list)
     processes: list[str] = field(default_factory=list)
     lines: int = 0
+
+    @property
+    def promises(self) -> Promises:
+        """What the queue promises."""
+        return PROMISES[self.rules.engine if self.rules else "delay"]
 
     @property
     def back_step(self) -> int:

@@ -6,7 +6,7 @@ All of it is drawn from names and numbers, so that a round is the same whenever 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Literal, NamedTuple
 from zlib import crc32
@@ -31,9 +31,12 @@ class Fate(NamedTuple):
     fails: int = 0
     """Attempts that fail before one is acknowledged."""
     how: str = "raise"
-    """How an attempt fails: `raise`, `false`, `retry`, or by hand, `nack` and `release`."""
+    """How an attempt fails: `raise`, `false`, `retry`, or by hand, `nack` and `release`; `drop`: it is not settled."""
     says: str = "return"
-    """How an attempt succeeds: `return`, `reject`, `discard`, or by hand, `ack`; `extend` renews its lease first."""
+    """How an attempt succeeds: `return`, `reject`, `discard`, or by hand, `ack`; `extend` renews its lease first.
+
+    `twice`: it is settled once more.
+    """
     takes: tuple[float, float] = (0.0, 0.0)
     """Seconds, from and to."""
     leases: float = 0.0
@@ -56,19 +59,19 @@ FATES: dict[str, Fate] = {
     "renews": Fate(12, says="extend"),
     "long": Fate(8, leases=1.3),
 }
-_NAMES, _UP_TO = list(FATES), list(accumulate(fate.share for fate in FATES.values()))
 
 
-def payload_of(id: str, life: int) -> bytes:
+def payload_of(id: str, life: int, fates: Mapping[str, Fate] = FATES) -> bytes:
     """Return the payload of a life of an id: its fate, and bytes of a length of its own."""
     drawn = crc32(f"{id}/{life}".encode())
-    name = next(name for name, most in zip(_NAMES, _UP_TO, strict=True) if drawn % 10_000 < most)
+    up_to = accumulate(fate.share for fate in fates.values())
+    name = next(name for name, most in zip(fates, up_to, strict=False) if drawn % 10_000 < most)
     return f"{name} {life} {id} ".encode() + _PADDING[: drawn // 10_000 % len(_PADDING)]
 
 
-def fate_of(payload: bytes) -> Fate:
+def fate_of(payload: bytes, fates: Mapping[str, Fate] = FATES) -> Fate:
     """Return the fate that a payload tells."""
-    return FATES[payload.partition(b" ")[0].decode()]
+    return fates[payload.partition(b" ")[0].decode()]
 
 
 class Act(NamedTuple):
@@ -95,10 +98,13 @@ class Act(NamedTuple):
         return self.says != "false"
 
 
-def decide(payload: bytes, attempt: int, token: int, lease: float) -> Act:
-    """Return what is to be done with an attempt; a release is not charged, so a coin is flipped over it."""
+def decide(payload: bytes, attempt: int, number: int, lease: float) -> Act:
+    """Return what is to be done with an attempt, of which `number` is another each time.
+
+    A release is not charged, so a coin is flipped over it.
+    """
     fate = fate_of(payload)
-    drawn = crc32(b"%d" % token)
+    drawn = crc32(b"%d" % number)
     takes = fate.takes[0] + (fate.takes[1] - fate.takes[0]) * (drawn % 100 / 100) + fate.leases * lease
     if fate.how == "release":
         return Act(takes, "failed", "release") if drawn % 2 else Act(takes, "acked")

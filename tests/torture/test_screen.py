@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from delayq.inspector import Counts, Stats
 from delayq.torture.account import RoundAccount, add_up, look_back, statement
 from delayq.torture.checker import judge
+from delayq.torture.engine import Looked
 from delayq.torture.history import Answer, Fault, Invoke, Opened, Recorder
 from delayq.torture.plan import Plan, Planned
 from delayq.torture.round import Progress
@@ -18,9 +18,8 @@ PLAN = Plan(round=2, messages=1000, seconds=10.0, batch=10, aof="always", faults
 
 
 def progress(elapsed, sent):
-    counts = Counts(pending=7, ready=0, active=3, backoff=0, retry=0, garbage=0, dead=1)
-    stats = Stats(counts=counts, at=None, next_due=None, oldest_due=None, next_deadline=None, totals={"sent": sent})
-    return Progress(PLAN, elapsed, stats, 4, {"kill": 1}, "faults")
+    looked = Looked(counts={"pending": 7, "active": 3, "dead": 1}, living=10, changes=sent, totals={"sent": sent})
+    return Progress(PLAN, elapsed, looked, 4, {"kill": 1}, "faults")
 
 
 def verdict(**changed):

@@ -41,12 +41,12 @@ def test_a_payload_tells_its_fate_and_is_a_function_of_id_and_life():
     ],
 )
 def test_an_attempt_ends_as_its_fate_says(fate, attempt, said, by_hand):
-    act = decide(payload(fate), attempt, token=1, lease=2.0)
+    act = decide(payload(fate), attempt, number=1, lease=2.0)
     assert (act.said, act.by_hand) == (said, by_hand)
 
 
 def test_a_release_ends_at_some_time():
-    acts = [decide(payload("gives"), 1, token, lease=2.0) for token in range(20)]
+    acts = [decide(payload("gives"), 1, number, lease=2.0) for number in range(20)]
     assert {act.by_hand for act in acts} == {"release", ""}
 
 

@@ -160,6 +160,10 @@ def test_a_redis_client_is_made_and_touched_in_one_place_each(module):
         "conversation": ("redis.exceptions", "hiredis"),  # packs bytes and knows the errors by name
         "routes": ("redis.exceptions", "redis.crc"),  # knows the slot of a key
         "workqueue.client": ("redis.exceptions",),  # hands what is said to a client of the user's
+        # and such users
+        **dict.fromkeys(
+            ["torture.workqueue", "torture.workqueue_recorded", "torture.workqueue_worker"], ("redis.exceptions",)
+        ),
     }.get(module.name, ())
     for where, _ in module.imports:
         assert where.split(".")[0] not in {"redis", "hiredis", "fakeredis", "lupa"} or where.startswith(allowed)
