@@ -39,6 +39,8 @@ log = logging.getLogger("delayq.executor")
 
 pack: Callable[[Any], bytes] = pack_command
 
+MOST_HEADS, LONGEST_HEAD = 1000, 8192
+"""Scripts with their keys that are kept packed, and bytes of one: keys of ids do not come again."""
 Address = tuple[str, int]
 """Host and port of a server."""
 Request = Call[Any] | Command[Any]
@@ -108,7 +110,7 @@ class Conversation:
         """Try for `deadline` seconds where Redis does not answer."""
         self.deadline = deadline
         self._slots = Slots()
-        self._heads: dict[tuple[Script, tuple[str, ...]], tuple[int, bytes]] = {}
+        self._heads: dict[tuple[Script, tuple[str | bytes, ...]], tuple[int, bytes]] = {}
 
     @property
     def client_name(self) -> str:
@@ -123,7 +125,9 @@ class Conversation:
         try:
             words, head = self._heads[request.script, request.keys]
         except KeyError:
-            words, head = self._heads[request.script, request.keys] = _head(request)
+            words, head = _head(request)
+            if len(self._heads) < MOST_HEADS and len(head) < LONGEST_HEAD:
+                self._heads[request.script, request.keys] = words, head
         # A script and its keys are packed once: they are most of what a call of one message says.
         tail = pack((*(slot or ()), *request.args))
         end = tail.index(b"\n") + 1

@@ -60,7 +60,7 @@ class Routes:
 
     def owner(self, key: str) -> Address:
         """Return the node to ask for a key: its master, or any node if the slot is served by none."""
-        return self._owners[key_slot(key.encode())] or self.nodes[0]
+        return self._owners[key_slot(key.encode("utf-8", "surrogateescape"))] or self.nodes[0]
 
     def learn(self, slots: list[Any], told_by: Address) -> bool:
         """Take in an answer of CLUSTER SLOTS; returns whether it names the owner of any slot."""
@@ -189,7 +189,8 @@ def _parties(sent: Sequence[Transmission], routes: Routes) -> list[_Party]:
 def _key_of(request: Request) -> str | None:
     """Return a key of a request; all keys of a request have the same slot."""
     if isinstance(request, Call):
-        return request.keys[0]
+        key = request.keys[0]
+        return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")
     if len(request.args) < 2 or request.args[0] in _KEYLESS:  # noqa: PLR2004 - a name and a key
         return None
     return str(request.args[request.args.index("STREAMS") + 1 if "STREAMS" in request.args else 1])

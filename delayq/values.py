@@ -20,7 +20,7 @@ class Call(Generic[T]):
     """A script to run: what goes out, and how the answer is read. Slot and sequence are the executor's to add."""
 
     script: Script
-    keys: tuple[str, ...]
+    keys: tuple[str | bytes, ...]
     args: Sequence[Argument]
     parse: Callable[[Any], T]
 

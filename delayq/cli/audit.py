@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from delayq.cli.engines import delay_queue
 from delayq.cli.failure import Exit, Failure
-from delayq.cli.options import json_option, queue_argument
+from delayq.cli.options import json_option
 from delayq.cli.output import Column, console, put_json, say, show, table
 from delayq.cli.progress import progress
 from delayq.cli.session import Session
@@ -25,7 +26,7 @@ _SHOWN_FINDINGS = 20
 @click.command(short_help="Hold a plan against ledger, archive and queue.")
 @click.argument("plan", metavar="PLAN")
 @click.argument("archive", metavar="ARCHIVE")
-@queue_argument
+@delay_queue("audit")
 @click.option("--from", "start", metavar="WHEN", help="Only what is due from then on: a time with its zone, or -1d.")
 @click.option("--until", metavar="WHEN", help="Only what is due before then, such as the --until of the loads: +1d.")
 @click.option("--out", metavar="TABLE", help="Write what is known of each reminder there, as Parquet.")

@@ -9,7 +9,7 @@ import click
 
 from delayq.cli.engines import engine_option, open_dead
 from delayq.cli.failure import Exit
-from delayq.cli.messages import pages_from, print_pages
+from delayq.cli.messages import columns_of, pages_from, print_pages
 from delayq.cli.options import confirm, dry_run_option, json_option, page_options, queue_argument, yes_option
 from delayq.cli.output import put, put_json, say
 from delayq.cli.session import Session
@@ -97,7 +97,8 @@ def list_(
         return Page([message for message in page.messages if which.fits(message)], page.cursor)
 
     pages = pages_from(read, limit, cursor, all=all)
-    print_pages(pages, State.DEAD, session.now, f"such dead messages in {queue}", as_json=as_json)
+    shown = columns_of(engine, State.DEAD)
+    print_pages(pages, shown, session.now, f"such dead messages in {queue}", as_json=as_json)
 
 
 def _which_arguments(function: F) -> F:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from delayq.cli.engines import GROUP
 from delayq.cli.options import DURATION, QUEUE
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def names(ctx: click.Context) -> Iterator[str]:
     """Yield the names of these options as the command's parameters have them."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if name.startswith(("deliver", "webhook_", "smtp_")) or name in ("queue", "engine", "retry_delay"):
+        if name.startswith(("deliver", "webhook_", "smtp_")) or name in ("queue", "engine", "group", "retry_delay"):
             yield name
 
 
@@ -168,7 +169,7 @@ def open_queue(session: Session, options: dict[str, Any]) -> DelayQueue[Any] | S
         max_consume_duration=max(timedelta(minutes=10), 3 * timeout),
     )
     if options["engine"] == "streams":
-        return StreamQueue(options["queue"], **chosen)
+        return StreamQueue(options["queue"], group=options["group"] or GROUP, **chosen)
     chosen["prefix"] = session.prefix
     return DelayQueue(options["queue"], **chosen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from delayq.cli.engines import engine_option
 from delayq.cli.failure import Exit, NotFound
 from delayq.cli.options import QUEUE, dry_run_option, json_option
 from delayq.cli.output import put, put_json, say
@@ -13,6 +14,7 @@ from delayq.findings import Checkup, Finding, FindingKind
 
 
 @click.command()
+@engine_option("delay", lacking="doctor")
 @click.argument("queues", metavar="[QUEUE]...", type=QUEUE, nargs=-1)
 @click.option("--repair", is_flag=True, help="Mend what can be mended.")
 @dry_run_option

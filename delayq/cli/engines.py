@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from delayq.cli.failure import NotFound
-from delayq.codec import find_codec
+from delayq.cli.options import queue_argument
+from delayq.cli.output import say
 from delayq.dead_letter import Redriven
-from delayq.errors import ConfigurationError
 from delayq.inspector import MOST_ROWS, MessageInfo, Page
-from delayq.producer import NewMessage, SendStatus, Sent
 from delayq.states import State
 from delayq.values import Command
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
+    from delayq.cli.work import WorkQueueOfSession
     from delayq.inspector import Counts
-    from delayq.streams import DeadMessage, StreamQueue
-    from delayq.workqueue.calls import Run
-    from delayq.workqueue.keys import Keys
+    from delayq.streams import StreamQueue
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 ENGINES = ("delay", "streams", "workqueue")
 _ANSWERS = {
@@ -42,6 +41,22 @@ _LACKS = {
     },
 }
 """What an engine lacks, by the option of `send` that asks for it."""
+STATES = {
+    "delay": ("pending", "ready", "active", "backoff", "retry", "garbage", "dead"),
+    "streams": ("ready", "active", "backoff", "dead"),
+    "workqueue": ("queued", "processing"),
+}
+"""The states whose messages an engine can list; the first is listed if none is asked for."""
+GROUP = "workers"
+"""The consumer group of a stream queue that does not say otherwise."""
+
+
+class Tally(NamedTuple):
+    """How many messages are in each state of another engine, what else is known, and what is to be said of it."""
+
+    counts: Mapping[str, int]
+    facts: Mapping[str, Any] = MappingProxyType({})
+    note: str = ""
 
 
 def engine_option(*answering: str, lacking: str = "") -> Callable[[F], F]:
@@ -69,15 +84,18 @@ def engine_option(*answering: str, lacking: str = "") -> Callable[[F], F]:
     )
 
 
-def check_queue(engine: str, name: str) -> str:
-    """Return a valid name of a queue of another engine; `ConfigurationError` for any other."""
-    if engine == "streams":
-        from delayq.streams.keys import check_stream
+def delay_queue(lacking: str) -> Callable[[F], F]:
+    """Add the argument QUEUE, which is a delay queue's: no other engine has this."""
+    return lambda function: queue_argument(engine_option("delay", lacking=lacking)(function))
 
-        return check_stream(name)
-    from delayq.workqueue import KeyPrefix
 
-    return KeyPrefix(name).prefix
+def state_of(engine: str, state: str | None) -> str:
+    """Return the state that is to be listed; a usage error for one that the engine has not."""
+    if state is None:
+        return STATES[engine][0]
+    if state not in STATES[engine]:
+        raise click.UsageError(f"the {engine} engine has no state {state!r}, but {', '.join(STATES[engine])}")
+    return state
 
 
 def refuse_what_is_lacking(engine: str, options: dict[str, Any]) -> None:
@@ -96,31 +114,55 @@ def open_stream(session: Session, name: str, **options: Any) -> StreamQueue[Any]
     return StreamQueue(name, **merged)
 
 
-def open_known_stream(session: Session, name: str) -> StreamQueue[Any]:
+def open_known_stream(session: Session, name: str, **options: Any) -> StreamQueue[Any]:
     """Return the queue on a stream that is there, its payloads left as bytes; `NotFound` for any other."""
-    if not session.executor.call(Command(("EXISTS", name), bool)):
+    if not session.there(Command(("EXISTS", name), bool)):
         raise NotFound("stream", name, [])
-    return open_stream(session, name, codec="bytes")
+    return open_stream(session, name, codec="bytes", **options)
 
 
 def open_to_send(session: Session, engine: str, name: str, codec: str) -> Any:
     """Return what has `send_many` and a `name`, of any engine."""
     if engine == "streams":
         return open_stream(session, name, codec=codec)
+    return _work_queue(session, name, codec) if engine == "workqueue" else session.queue(name, codec=codec)
+
+
+def open_to_look(session: Session, engine: str, name: str, group: str | None, lease: timedelta | None) -> Any:
+    """Return what has `list` and `get`, of any engine; says so where a stream has not the group."""
     if engine == "workqueue":
-        return WorkSender(session, name, codec)
-    return session.queue(name, codec=codec)
+        session.there(Command(("PING",), bool))  # for the time: of what is not there a work queue has no trace
+        return _work_queue(session, name)
+    if engine == "delay":
+        return session.known(name)
+    options = {} if lease is None else {"lease": lease}
+    found = open_known_stream(session, name, group=group or GROUP, **options)
+    if note := _missing_group(found, found.groups()):
+        say(note)
+    return found
 
 
-def tally(session: Session, engine: str, name: str) -> dict[str, int]:
+def tally(session: Session, engine: str, name: str, group: str | None) -> Tally:
     """Count the messages of a queue of another engine, by the states that it knows."""
-    if engine == "streams":
-        found = open_known_stream(session, name).counts()
-        return {"ready": found.ready, "active": found.active, "backoff": found.backoff, "dead": found.dead}
-    from delayq.workqueue.calls import counts
+    if engine == "workqueue":
+        return Tally(dict(zip(STATES[engine], _work_queue(session, name).counts(), strict=True)))
+    queue = open_known_stream(session, name, group=group or GROUP)
+    groups, found = queue.groups(), queue.counts()
+    facts = {"group": queue.group, "group_exists": queue.group in groups}
+    return Tally({state: getattr(found, state) for state in STATES[engine]}, facts, _missing_group(queue, groups))
 
-    waiting, processing = session.executor.call(_command(counts(_work_keys(session, name))))
-    return {"ready": waiting, "active": processing}
+
+def _missing_group(queue: StreamQueue[Any], groups: Sequence[str]) -> str:
+    if queue.group in groups:
+        return ""
+    others = f" (it has {', '.join(groups[:10])})" if groups else ""
+    return f"{queue.name} has no group {queue.group!r} yet{others}: it begins with the first message of the stream"
+
+
+def _work_queue(session: Session, name: str, codec: str = "bytes") -> WorkQueueOfSession:
+    from delayq.cli.work import WorkQueueOfSession
+
+    return WorkQueueOfSession(session, name, codec)
 
 
 class DeadOfStream:
@@ -143,8 +185,7 @@ class DeadOfStream:
 
     def list(self, *, limit: int, cursor: str | None = None) -> Page:
         """Read a page, oldest first."""
-        page = self._dead.list(limit=limit, cursor=cursor)
-        return Page([_row(message) for message in page.messages], page.cursor)
+        return self._queue.list(State.DEAD, limit=limit, cursor=cursor)
 
     def redrive(self, *, retries: int | None = None, everything: bool = False, **which: str | None) -> Redriven:
         """Send an entry, the last death of an id, what matches, or everything again."""
@@ -163,81 +204,18 @@ class DeadOfStream:
         found = [
             message for message in self._all() if (reason or "") in message.reason and (error or "") in message.error
         ]
-        if id is None:
-            return [message.entry for message in found]
-        return [message.entry for message in found if id in (message.entry, message.id)][-1:]
+        if id is not None:
+            found = [message for message in found if id in (message.entry, message.id)][-1:]
+        return [str(message.entry) for message in found]
 
-    def _all(self) -> Iterator[DeadMessage]:
-        page = self._dead.list(limit=MOST_ROWS)
+    def _all(self) -> Iterator[MessageInfo]:
+        page = self.list(limit=MOST_ROWS)
         yield from page.messages
         while page.cursor:
-            page = self._dead.list(limit=MOST_ROWS, cursor=page.cursor)
+            page = self.list(limit=MOST_ROWS, cursor=page.cursor)
             yield from page.messages
 
 
 def open_dead(session: Session, engine: str, name: str) -> Any:
     """Return a queue that is there, with its `dead`."""
     return DeadOfStream(session, name) if engine == "streams" else session.known(name)
-
-
-def _row(message: DeadMessage) -> MessageInfo:
-    return MessageInfo(
-        id=message.id,
-        state=State.DEAD,
-        payload=message.payload,
-        size=len(message.payload),
-        due=None,
-        attempts=message.attempts,
-        retries_left=0,
-        deadline=None,
-        token=None,
-        holder=None,
-        headers=message.headers,
-        error=message.error,
-        reason=message.reason,
-        died=message.died,
-        entry=message.entry,
-    )
-
-
-class WorkSender:
-    """Sends to a work queue over the connections of the command line, whose errors are delayq's own."""
-
-    def __init__(self, session: Session, name: str, codec: str) -> None:
-        """Send to the queue of a prefix."""
-        self.name = name
-        self._keys = _work_keys(session, name)
-        self._session = session
-        self._encode = find_codec(codec, None).encode
-
-    def send_many(self, messages: Sequence[NewMessage[Any]]) -> list[Sent]:
-        """Add items in one round trip; returns what became of each."""
-        from delayq.workqueue import Item
-        from delayq.workqueue.calls import add
-
-        items = [Item(self._encode(message.payload), id=message.id) for message in messages]
-        adding = [_command(add(self._keys, item.id().encode(), item.data(), known=False)) for item in items]
-        answers = self._session.executor.run(adding)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
-        # A random id is new: where it is not, an answer was lost, and the item is that of our first try.
-        return [
-            Sent(item.id(), SendStatus.NEW if added or message.id is None else SendStatus.EXISTS)
-            for message, item, added in zip(messages, items, answers, strict=True)
-        ]
-
-
-def _work_keys(session: Session, name: str) -> Keys:
-    from delayq.clients import Cluster
-    from delayq.workqueue import KeyPrefix
-    from delayq.workqueue.keys import Keys
-
-    keys = Keys(KeyPrefix(name))
-    if isinstance(session.executor.client, Cluster) and not keys.tagged:
-        raise ConfigurationError("on a Cluster the prefix of a work queue must hold a hash tag, such as {jobs}")
-    return keys
-
-
-def _command(run: Run[T]) -> Command[T]:
-    return Command(run.whole, run.parse)

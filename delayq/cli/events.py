@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from delayq.cli.options import ID, json_option, queue_argument
+from delayq.cli.engines import delay_queue
+from delayq.cli.options import ID, json_option
 from delayq.cli.output import Column, put, put_json, say, show, table
 from delayq.cli.session import Session
 from delayq.cli.text import iso, when
@@ -16,7 +17,7 @@ from delayq.runs import RunInfo
 
 
 @click.command()
-@queue_argument
+@delay_queue("event log")
 @click.option("--follow", is_flag=True, help="Wait for what comes, until Ctrl-C.")
 @click.option("--after", metavar="OFFSET", help="Begin behind this offset; 'now' for only what comes.")
 @click.option("--id", type=ID, multiple=True, help="Only of this message; may be given more than once.")
@@ -110,7 +111,7 @@ _COUNTS = ("new", "exists", "replaced", "running", "settled", "refused")
 
 
 @click.command()
-@queue_argument
+@delay_queue("ledger of bulk sends")
 @click.argument("run", required=False)
 @json_option
 @click.pass_obj

@@ -4,31 +4,36 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from delayq.cli.engines import engine_option
+from delayq.cli.engines import ENGINES, STATES, engine_option, open_to_look, state_of
 from delayq.cli.failure import Exit, Failure
-from delayq.cli.options import ID, json_option, page_options, queue_argument
+from delayq.cli.options import ID, group_option, json_option, lease_option, page_options, queue_argument
 from delayq.cli.output import Column, put_json, say, show, table
 from delayq.cli.session import Session
 from delayq.cli.text import clean, counted, cut, exactly, iso, preview, when
 from delayq.inspector import MOST_ROWS, MessageInfo, Page
 from delayq.states import State
 
+if TYPE_CHECKING:
+    from delayq.workqueue import ItemInfo
+
 LONGEST_REASON = 30
 """Characters of a reason in a table, which also shows the error."""
 
-Cell = Callable[[MessageInfo, datetime], str]
+Cell = Callable[[Any, datetime], str]
 
 _ID = Column("id")
 _PAYLOAD = Column("payload", flexible=True)
 _ERROR = Column("error", flexible=True)
 _COLUMNS: dict[Column, Cell] = {
     _ID: lambda message, _: message.id,
+    Column("entry"): lambda message, _: message.entry or "",
     Column("due"): lambda message, now: when(message.due, now),
     Column("lease ends"): lambda message, now: when(message.deadline, now),
     Column("again"): lambda message, now: when(message.deadline, now),
@@ -49,17 +54,23 @@ _SHOWN = {
     State.GARBAGE: ("id", "due", "attempts", "error"),
     State.DEAD: ("id", "died", "attempts", "reason", "error"),
 }
+_SHOWN_OF_STREAM = {
+    **_SHOWN,
+    State.READY: ("id", "entry", "retries", "payload"),
+    State.ACTIVE: ("id", "entry", "lease ends", "attempts", "holder", "payload"),
+    State.BACKOFF: ("id", "entry", "again", "attempts", "retries", "error"),
+}
 
 
 @click.command("list")
 @queue_argument
-@engine_option("delay", lacking="list of messages")
+@engine_option(*ENGINES)
+@group_option
+@lease_option
 @click.option(
     "--state",
-    type=click.Choice([state.value for state in State]),
-    default="pending",
-    show_default=True,
-    help="Which messages.",
+    type=click.Choice(list(dict.fromkeys(chain(*STATES.values())))),
+    help="Which messages.  [default: pending; of a stream ready; of a work queue queued]",
 )
 @page_options
 @json_option
@@ -68,7 +79,10 @@ def list_(
     session: Session,
     queue: str,
     *,
-    state: str,
+    engine: str,
+    group: str | None,
+    lease: timedelta | None,
+    state: str | None,
     limit: int,
     cursor: str | None,
     all: bool,  # noqa: A002 - named like its flag
@@ -76,14 +90,28 @@ def list_(
 ) -> None:
     """List the messages of QUEUE that are in a state, a page at a time.
 
+    A stream has the states ready, active, backoff and dead, a work queue queued and processing.
+
     JSON, a line a page: {"messages": [{"id", "state", "payload", "encoding", "truncated", "size", "due", "attempts",
     "retries_left", "deadline", "token", "holder", "headers", "error", "reason", "died", "entry"}, …], "cursor"}.
-    encoding says what payload is: json, text or base64. The cursor is null on the last page.
+    encoding says what payload is: json, text or base64. The cursor is null on the last page. An item of a work queue
+    has "id", "state", "payload", "encoding", "truncated", "size", "deadline" and "holder".
     """
-    found = session.known(queue)
-    which = State(state)
+    which = state_of(engine, state)
+    found = open_to_look(session, engine, queue, group, lease)
     pages = pages_from(lambda limit, at: found.list(which, limit=limit, cursor=at), limit, cursor, all=all)
-    print_pages(pages, which, session.now, f"{which} messages in {queue}", as_json=as_json)
+    what = f"{which} {'items' if engine == 'workqueue' else 'messages'} in {queue}"
+    print_pages(pages, columns_of(engine, which), session.now, what, as_json=as_json)
+
+
+def columns_of(engine: str, state: str) -> dict[Column, Cell]:
+    """Return what is shown of the messages in a state, and how."""
+    if engine == "workqueue":
+        from delayq.cli import work
+
+        return work.columns(state)
+    titles = (_SHOWN_OF_STREAM if engine == "streams" else _SHOWN)[State(state)]
+    return {column: cell for column, cell in _COLUMNS.items() if column.title in titles}
 
 
 def pages_from(
@@ -101,16 +129,15 @@ def pages_from(
         yield page
 
 
-def print_pages(pages: Iterator[Page], state: State, now: datetime, what: str, *, as_json: bool) -> None:
+def print_pages(pages: Iterator[Page], columns: dict[Column, Cell], now: datetime, what: str, *, as_json: bool) -> None:
     """Print pages of messages as they come."""
-    columns = [column for column in _COLUMNS if column.title in _SHOWN[state]]
     some, page = False, Page([], None)
     for page in pages:
         if as_json:
             put_json({"messages": [facts(message) for message in page.messages], "cursor": page.cursor})
         elif page.messages:
-            rows = [[_COLUMNS[column](message, now) for column in columns] for message in page.messages]
-            show(table(columns, rows, titles=not some))
+            rows = [[cell(message, now) for cell in columns.values()] for message in page.messages]
+            show(table(list(columns), rows, titles=not some))
             some = True
     if as_json:
         return
@@ -122,18 +149,36 @@ def print_pages(pages: Iterator[Page], state: State, now: datetime, what: str, *
 
 @click.command("show")
 @queue_argument
-@engine_option("delay", lacking="look at a message")
+@engine_option(*ENGINES)
 @click.argument("id", type=ID)
+@group_option
+@lease_option
 @json_option
 @click.pass_obj
-def show_(session: Session, queue: str, id: str, *, as_json: bool) -> None:
+def show_(
+    session: Session,
+    queue: str,
+    id: str,
+    *,
+    engine: str,
+    group: str | None,
+    lease: timedelta | None,
+    as_json: bool,
+) -> None:
     """Show the message ID of QUEUE, alive or dead.
+
+    Of a stream, ID may be an entry, as `delayq list` shows it, which is found at once; an id is looked for among the
+    first 10,000 entries, and the last 10,000 dead ones.
 
     JSON: as one message of `delayq list --json`.
     """
-    found = session.known(queue).get(id)
+    looked = open_to_look(session, engine, queue, group, lease)
+    found = looked.get(id)
     if found is None:
-        raise Failure(f"no message {id!r} in {queue}", Exit.NOT_FOUND)
+        raise Failure(
+            f"no {'item' if engine == 'workqueue' else 'message'} {id!r} in {queue}{_far(looked, engine)}",
+            Exit.NOT_FOUND,
+        )
     if as_json:
         put_json(facts(found))
         return
@@ -142,22 +187,38 @@ def show_(session: Session, queue: str, id: str, *, as_json: bool) -> None:
     click.echo(_in_full(found))
 
 
-def facts(message: MessageInfo) -> dict[str, Any]:
-    """Return a message for machines: every field, times in ISO 8601."""
+def _far(queue: Any, engine: str) -> str:
+    """Return what is to be said of a stream that was not looked through to its end."""
+    if engine != "streams":
+        return ""
+    from delayq.streams.inspector import MOST_SEARCHED
+
+    counts = queue.counts()
+    if max(counts.living, counts.dead) <= MOST_SEARCHED:
+        return ""
+    return f", as far as its first {MOST_SEARCHED:,} entries tell; give the entry"
+
+
+def facts(message: MessageInfo | ItemInfo) -> dict[str, Any]:
+    """Return a message for machines: every field that its engine knows, times in ISO 8601."""
     payload, encoding, truncated = decoded(message)
-    return {
-        "id": message.id,
+    told = {
+        "id": message.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
         "state": message.state,
         "payload": payload,
         "encoding": encoding,
         "truncated": truncated,
         "size": message.size,
+        "deadline": iso(message.deadline),
+        "holder": message.holder,
+    }
+    if not isinstance(message, MessageInfo):
+        return told
+    return told | {
         "due": iso(message.due),
         "attempts": message.attempts,
         "retries_left": message.retries_left,
-        "deadline": iso(message.deadline),
         "token": message.token,
-        "holder": message.holder,
         "headers": dict(message.headers),
         "error": message.error,
         "reason": message.reason,
@@ -166,12 +227,12 @@ def facts(message: MessageInfo) -> dict[str, Any]:
     }
 
 
-def decoded(message: MessageInfo) -> tuple[Any, str, bool]:
+def decoded(message: MessageInfo | ItemInfo) -> tuple[Any, str, bool]:
     """Return a payload as what it can be read as, the name of that, and whether only its beginning is known.
 
     A session reads payloads as bytes: which codec a queue uses is not written in Redis.
     """
-    return as_read(message.payload, message.size)
+    return as_read(message.payload if isinstance(message, MessageInfo) else message.data, message.size)
 
 
 def as_read(stored: bytes, size: int) -> tuple[Any, str, bool]:
@@ -188,27 +249,31 @@ def as_read(stored: bytes, size: int) -> tuple[Any, str, bool]:
         return base64.b64encode(stored).decode(), "base64", truncated
 
 
-def _details(message: MessageInfo, now: datetime) -> Iterator[tuple[str, str]]:
-    deadline = "lease ends" if message.state is State.ACTIVE else "again"
-    named = {
-        "id": message.id,
-        "state": str(message.state),
-        "due": exactly(message.due, now),
-        deadline: exactly(message.deadline, now),
-        "attempts": f"{message.attempts}, {counted(message.retries_left, 'retry').replace('retrys', 'retries')} left",
-        "holder": message.holder or "",
-        "token": str(message.token or ""),
-        "died": exactly(message.died, now),
-        "reason": message.reason,
-        "error": message.error,
-        "entry": message.entry or "",
-        **{f"header {name}": value for name, value in message.headers.items()},
-        "payload": f"{decoded(message)[1]}, {counted(message.size, 'byte')}",
-    }
+def _details(message: MessageInfo | ItemInfo, now: datetime) -> Iterator[tuple[str, str]]:
+    deadline = "again" if message.state == State.BACKOFF else "lease ends"
+    named = {"id": message.id, "state": str(message.state)}
+    if isinstance(message, MessageInfo):
+        left = counted(message.retries_left, "retry").replace("retrys", "retries")
+        named |= {
+            "due": exactly(message.due, now),
+            deadline: exactly(message.deadline, now),
+            "attempts": f"{message.attempts}, {left} left",
+            "holder": message.holder or "",
+            "token": str(message.token or ""),
+            "died": exactly(message.died, now),
+            "reason": message.reason,
+            "error": message.error,
+            "entry": message.entry or "",
+            **{f"header {name}": value for name, value in message.headers.items()},
+        }
+    else:
+        over = "" if message.state == "queued" else "over: a clean puts it back into the queue"
+        named |= {deadline: exactly(message.deadline, now) or over, "holder": message.holder or ""}
+    named["payload"] = f"{decoded(message)[1]}, {counted(message.size, 'byte')}"
     return ((name, value) for name, value in named.items() if value)
 
 
-def _in_full(message: MessageInfo) -> str:
+def _in_full(message: MessageInfo | ItemInfo) -> str:
     payload, encoding, _ = decoded(message)
     if encoding == "json":
         payload = msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()

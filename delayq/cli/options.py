@@ -46,9 +46,7 @@ class _QueueName(_Checked):
         engine = ctx.params.get("engine", "delay") if ctx else "delay"
         if engine == "delay":
             return super().convert(value, param, ctx)
-        from delayq.cli.engines import check_queue
-
-        return _Checked(self.name, lambda given, _: check_queue(engine, given)).convert(value, param, ctx)
+        return _Checked(self.name, lambda given, _: _queue_elsewhere(engine, given)).convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         from click.shell_completion import CompletionItem
@@ -64,6 +62,26 @@ class _QueueName(_Checked):
         except DelayqError:
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _queue_elsewhere(engine: str, name: str) -> str:
+    """Return a valid name of a queue of another engine; `ConfigurationError` for any other."""
+    if engine == "streams":
+        from delayq.streams.keys import check_stream
+
+        return check_stream(name)
+    from delayq.workqueue import KeyPrefix
+
+    return KeyPrefix(name).prefix
+
+
+class _MessageId(_Checked):
+    """The id of a message, or of an item of a work queue, which may be any text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if ctx and ctx.params.get("engine") == "workqueue":
+            return value
+        return super().convert(value, param, ctx)
 
 
 def _duration(value: Any, name: str, least: int = 0) -> timedelta:
@@ -84,7 +102,7 @@ def _time(value: Any, name: str) -> datetime:
 
 
 QUEUE = _QueueName("queue", lambda value, _: check_name(value))
-ID = _Checked("id", lambda value, _: check_id(value))
+ID = _MessageId("id", lambda value, _: check_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, least=100))
 TIME = _Checked("time", _time)
@@ -108,6 +126,25 @@ codec_option = click.option(
 json_option = click.option("--json", "as_json", cls=_JsonOption, is_flag=True, help="Print JSON, for machines.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Count, and change nothing.")
+
+
+def _of_streams(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse on the command line what other engines have not; elsewhere it may be set for all commands alike."""
+    given = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
+    if given and ctx.params["engine"] != "streams":
+        raise click.UsageError(f"{param.opts[-1]} goes with --engine streams", ctx)
+    return value
+
+
+group_option = click.option(
+    "--group", metavar="NAME", callback=_of_streams, help="Of a stream: its consumer group.  [default: workers]"
+)
+lease_option = click.option(
+    "--lease",
+    type=DURATION,
+    callback=_of_streams,
+    help="Of a stream: the lease of its consumers, by which deadlines are reckoned.  [default: 30s]",
+)
 
 
 def due_options(function: F) -> F:

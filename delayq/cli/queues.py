@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayq.cli.engines import ENGINES, engine_option, tally
-from delayq.cli.options import DURATION, json_option, queue_argument
+from delayq.cli.engines import ENGINES, Tally, engine_option, tally
+from delayq.cli.options import DURATION, group_option, json_option, queue_argument
 from delayq.cli.output import Column, console, put_json, say, show, table
 from delayq.cli.session import Session
-from delayq.cli.text import exactly, iso, span, when
+from delayq.cli.text import clean, exactly, iso, span, when
 from delayq.inspector import Stats
 from delayq.states import State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-Read = Stats | Mapping[str, int]
-"""What is known of a queue; of another engine's the counts alone, by the states that it knows."""
+Read = Stats | Tally
+"""What is known of a queue; of another engine's little more than the counts."""
 
 _ALWAYS = (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.DEAD)
 """States shown even when nothing is in them; garbage is collected within seconds."""
 
 
 @click.command()
+@engine_option("delay", lacking="list of its queues")
 @json_option
 @click.pass_obj
 def queues(session: Session, *, as_json: bool) -> None:
@@ -60,20 +61,23 @@ def _row(name: str, stats: Stats) -> list[str]:
 @click.command()
 @queue_argument
 @engine_option(*ENGINES)
+@group_option
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option("--every", type=DURATION, default="1s", show_default=True, help="Pause between two looks of --watch.")
 @click.pass_obj
-def stats(session: Session, queue: str, *, engine: str, as_json: bool, watch: bool, every: timedelta) -> None:
+def stats(
+    session: Session, queue: str, *, engine: str, group: str | None, as_json: bool, watch: bool, every: timedelta
+) -> None:
     """Count the messages of QUEUE in each state, and what has happened since it was made.
 
     JSON: {"queue", "at", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "living", "next_due",
     "oldest_due", "next_deadline", "totals": {…}}; with --watch a line each time. oldest_due is the due time of the
-    message at the head of ready. Of a stream it is {"queue", "ready", "active", "backoff", "dead"}, of a work queue
-    {"queue", "ready", "active"}.
+    message at the head of ready. Of a stream it is {"queue", "group", "group_exists", "ready", "active", "backoff",
+    "dead"}, of a work queue {"queue", "queued", "processing"}.
     """
     look: Callable[[], Read]
-    look = session.known(queue).stats if engine == "delay" else lambda: tally(session, engine, queue)
+    look = session.known(queue).stats if engine == "delay" else lambda: tally(session, engine, queue, group)
     if watch:
         _watch(queue, look, max(every.total_seconds(), 0.1), as_json=as_json)
     else:
@@ -110,8 +114,9 @@ def _drawing(read: Read) -> RenderableType:
     from rich.console import Group
 
     if not isinstance(read, Stats):
-        counts = [[state, f"{number:,}"] for state, number in read.items()]
-        return table([Column("state"), Column("messages", right=True)], counts)
+        counts = [[state, f"{number:,}"] for state, number in read.counts.items()]
+        drawn = table([Column("state"), Column("messages", right=True)], counts)
+        return Group(drawn, "", clean(read.note)) if read.note else drawn
     details = {
         State.PENDING: read.next_due and f"next due {exactly(read.next_due, read.at)}",
         State.READY: read.oldest_due and f"oldest due {exactly(read.oldest_due, read.at)}",
@@ -128,7 +133,7 @@ def _drawing(read: Read) -> RenderableType:
 
 def _facts(queue: str, read: Read) -> dict[str, Any]:
     if not isinstance(read, Stats):
-        return {"queue": queue, **read}
+        return {"queue": queue, **read.facts, **read.counts}
     return {
         "queue": queue,
         "at": iso(read.at),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from delayq.cli.engines import delay_queue
 from delayq.cli.logs import LEVELS, configure_logging
-from delayq.cli.options import queue_argument
 from delayq.cli.output import put
 from delayq.cli.session import Session
 from delayq.cli.text import counted
@@ -23,7 +23,7 @@ log = logging.getLogger("delayq.relay")
 
 
 @click.command()
-@queue_argument
+@delay_queue("delays")
 @click.argument("stream", metavar="STREAM")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged.")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from delayq.cli.engines import engine_option
 from delayq.cli.failure import Exit, Failure, NotFound
 from delayq.cli.options import DURATION, QUEUE, TIME, confirm, json_option, yes_option
 from delayq.cli.output import put, put_json, say
@@ -35,9 +36,14 @@ SHOWN = 50
 """Changes that a preview shows, unless all are asked for."""
 _YEARS = re.compile(r"([0-9]{1,2}) ?y(?:ears?)?")
 
-queue_option = click.option(
+_queue_option = click.option(
     "--queue", type=QUEUE, default="reminders", show_default=True, help="The queue that the reminders are in."
 )
+
+
+def queue_option(function: F) -> F:
+    """Add `--queue`, which is a delay queue's."""
+    return _queue_option(engine_option("delay", lacking="reminders")(function))
 
 
 class Given(NamedTuple):

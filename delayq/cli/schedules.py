@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from delayq.cli.engines import delay_queue
 from delayq.cli.failure import Failure, NotFound
 from delayq.cli.messages import as_read
-from delayq.cli.options import DURATION, TIME, codec_option, json_option, queue_argument
+from delayq.cli.options import DURATION, TIME, codec_option, json_option
 from delayq.cli.output import Column, put, put_json, say, show, table
 from delayq.cli.send import headers_given, reader
 from delayq.cli.session import Session
@@ -31,6 +32,7 @@ _COLUMNS = [
     Column("state"),
 ]
 
+of_queue = delay_queue("schedules")
 name_argument = click.argument("name")
 names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
@@ -41,7 +43,7 @@ def schedules() -> None:
 
 
 @schedules.command("list", short_help="List schedules.")
-@queue_argument
+@of_queue
 @json_option
 @click.pass_obj
 def list_(session: Session, queue: str, *, as_json: bool) -> None:
@@ -61,7 +63,7 @@ def list_(session: Session, queue: str, *, as_json: bool) -> None:
 
 
 @schedules.command("show", short_help="Show one schedule.")
-@queue_argument
+@of_queue
 @name_argument
 @json_option
 @click.pass_obj
@@ -81,7 +83,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 
 
 @schedules.command("add", short_help="Add or change a schedule.")
-@queue_argument
+@of_queue
 @name_argument
 @click.argument("payload", required=False, default="null")
 @click.option("--cron", metavar="EXPRESSION", help="When, by a cron expression: '0 9 * * MON-FRI', '@daily'.")
@@ -149,7 +151,7 @@ def _each(session: Session, queue: str, names: tuple[str, ...], act: Callable[[A
 
 
 @schedules.command("pause", short_help="Have schedules fire no more for now.")
-@queue_argument
+@of_queue
 @names_argument
 @click.pass_obj
 def pause(session: Session, queue: str, names: tuple[str, ...]) -> None:
@@ -158,7 +160,7 @@ def pause(session: Session, queue: str, names: tuple[str, ...]) -> None:
 
 
 @schedules.command("resume", short_help="Have paused schedules go on.")
-@queue_argument
+@of_queue
 @names_argument
 @click.pass_obj
 def resume(session: Session, queue: str, names: tuple[str, ...]) -> None:
@@ -167,7 +169,7 @@ def resume(session: Session, queue: str, names: tuple[str, ...]) -> None:
 
 
 @schedules.command("remove", short_help="Remove schedules.")
-@queue_argument
+@of_queue
 @names_argument
 @click.pass_obj
 def remove(session: Session, queue: str, names: tuple[str, ...]) -> None:
@@ -176,7 +178,7 @@ def remove(session: Session, queue: str, names: tuple[str, ...]) -> None:
 
 
 @schedules.command("run", short_help="Send a message of a schedule now.")
-@queue_argument
+@of_queue
 @name_argument
 @click.pass_obj
 def run(session: Session, queue: str, name: str) -> None:
@@ -189,7 +191,7 @@ def run(session: Session, queue: str, name: str) -> None:
 
 
 @schedules.command("next", short_help="Show when a schedule occurs.")
-@queue_argument
+@of_queue
 @name_argument
 @click.option("-n", "--number", type=click.IntRange(1, MOST_FIRED), default=5, show_default=True, help="How many.")
 @json_option

@@ -13,7 +13,7 @@ from delayq.config import QueueOptions, read_settings
 from delayq.inspector import Inspector, Stats, queue_names
 from delayq.keys import Keys, check_name, registry
 from delayq.message import Tools
-from delayq.operation import Operation
+from delayq.operation import Operation, together
 from delayq.values import Command
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Session:
         self.prefix = check_name(prefix, "prefix")
         self.timeout = timeout
         self.now = datetime.now(UTC)
-        """The server's time, once `known` has asked for it."""
+        """The server's time, once it has been asked for."""
 
     @cached_property
     def options(self) -> QueueOptions:
@@ -61,19 +61,16 @@ class Session:
 
     def known(self, name: str) -> DelayQueue[Any]:
         """Return a queue that has been used before, its payloads left as bytes; `NotFound` for any other."""
-        in_use, time = self.executor.run(
-            [
-                Command(("SISMEMBER", registry(self.prefix), name), bool),
-                Command(("TIME",), lambda answer: datetime.fromtimestamp(int(answer[0]) + int(answer[1]) / 1e6, UTC)),
-            ]
-        )
-        for answer in (in_use, time):
-            if isinstance(answer, Exception):
-                raise answer
-        self.now = time
-        if not in_use:
+        if not self.there(Command(("SISMEMBER", registry(self.prefix), name), bool)):
             raise NotFound("queue", name, self.names())
         return self.queue(name, codec="bytes")
+
+    def there(self, request: Command[bool]) -> bool:
+        """Ask whether something is there, and what time it is."""
+        time = Command(("TIME",), lambda answer: datetime.fromtimestamp(int(answer[0]) + int(answer[1]) / 1e6, UTC))
+        asked: list[Command[Any]] = [request, time]
+        is_there, self.now = self.executor.perform(together(asked))
+        return bool(is_there)
 
     def names(self) -> list[str]:
         """Return the names of the queues in use, in order."""

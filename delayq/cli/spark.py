@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from delayq.cli.audit import audit, demo
+from delayq.cli.engines import delay_queue
 from delayq.cli.failure import Exit, Failure
-from delayq.cli.options import json_option, queue_argument
+from delayq.cli.options import json_option
 from delayq.cli.output import put_json, say, show
 from delayq.cli.progress import progress
 from delayq.cli.session import Session
@@ -78,7 +79,7 @@ def plan(
 
 @spark.command(short_help="Load a table of messages or a plan into a queue.")
 @click.argument("messages", metavar="TABLE")
-@queue_argument
+@delay_queue("bulk load")
 @click.option("--from", "start", default="now", show_default=True, metavar="WHEN", help="Due from then on.")
 @click.option("--until", metavar="WHEN", help="Due before then: a time with its zone, or +1d from --from.")
 @click.option("--run", metavar="NAME", help="The name in the ledger (`delayq runs`); a new one by default.")
@@ -149,7 +150,7 @@ def _loaded(ledger: DelayQueue[Any], run: str) -> str:
 
 
 @spark.command(short_help="Archive the event log of a queue as Parquet.")
-@queue_argument
+@delay_queue("event log")
 @click.argument("archive", metavar="ARCHIVE")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--trim", is_flag=True, help="Delete from the log what every archive of the queue has.")

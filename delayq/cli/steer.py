@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import click
 
-from delayq.cli.engines import engine_option
+from delayq.cli.engines import delay_queue
 from delayq.cli.failure import Exit
-from delayq.cli.options import ID, confirm, dry_run_option, due_options, json_option, queue_argument, yes_option
+from delayq.cli.options import ID, confirm, dry_run_option, due_options, json_option, yes_option
 from delayq.cli.output import put, put_json
 from delayq.cli.session import Session
 from delayq.cli.text import counted
@@ -18,8 +18,7 @@ from delayq.steering import CancelOutcome, RescheduleOutcome
 
 
 @click.command()
-@queue_argument
-@engine_option("delay", lacking="cancelling")
+@delay_queue("cancelling")
 @click.argument("ids", metavar="ID...", type=ID, nargs=-1, required=True)
 @json_option
 @click.pass_context
@@ -42,8 +41,7 @@ def cancel(ctx: click.Context, queue: str, ids: tuple[str, ...], *, as_json: boo
 
 
 @click.command()
-@queue_argument
-@engine_option("delay", lacking="delays")
+@delay_queue("delays")
 @click.argument("id", type=ID)
 @due_options
 @json_option
@@ -76,8 +74,7 @@ def _code(outcomes: Iterable[CancelOutcome | RescheduleOutcome]) -> Exit:
 
 
 @click.command()
-@queue_argument
-@engine_option("delay", lacking="purging")
+@delay_queue("purging")
 @yes_option
 @dry_run_option
 @json_option

@@ -14,7 +14,7 @@ import click
 from delayq.cli.deliver import adapter, check, deliver_options, hand_down, open_queue
 from delayq.cli.engines import engine_option
 from delayq.cli.logs import LEVELS, configure_logging
-from delayq.cli.options import DURATION
+from delayq.cli.options import DURATION, group_option
 from delayq.cli.session import Session
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ log = logging.getLogger("delayq.worker")
 @click.option("--log-json", is_flag=True, help="Log JSON lines.")
 @deliver_options
 @engine_option("delay", "streams", lacking="callback consumer")
+@group_option
 @click.option("--supervised", hidden=True, allow_from_autoenv=False, type=(int, int), metavar="NUMBER CHANNEL")
 @click.pass_context
 def worker(

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq.operation import Pause
 from delayq.script import Script, script
-from delayq.values import Argument, Command
+from delayq.values import Argument, Call, Command
 from delayq.workqueue.item import Item
 from delayq.workqueue.keys import Keys
 
@@ -35,6 +35,11 @@ class Run(NamedTuple, Generic[T]):
     def known(self) -> tuple[Argument, ...]:
         """The command that runs it on a server that knows it."""
         return ("EVALSHA", self.script.sha, len(self.keys), *self.keys, *self.args)
+
+    @property
+    def call(self) -> Call[T]:
+        """The same for an executor, which loads what a server does not know."""
+        return Call(self.script, tuple(self.keys), self.args, self.parse)
 
 
 class Scan(NamedTuple):

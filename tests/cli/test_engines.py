@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import delayq
-from delayq.cli.engines import ENGINES
+from delayq.cli.engines import ENGINES, STATES
 from delayq.streams import StreamQueue
 from delayq.torture.proxy import Proxy
 from delayq.workqueue import WorkQueue
@@ -54,6 +54,11 @@ def jobs(redis_client):
     return take
 
 
+def waiting(cli, name, engine):
+    """Return how many messages wait to be taken for the first time."""
+    return cli("stats", name, "--engine", engine, "--json").json[STATES[engine][0]]
+
+
 # send
 
 
@@ -86,7 +91,7 @@ def test_an_id_that_lives_is_left_as_it_is(cli, engine):
 def test_many_are_sent_from_lines(cli, engine):
     ended = cli("send", "tasks", "-", "--engine", engine, stdin=b"".join(b"%d\n" % n for n in range(1200)))
     assert (ended.code, ended.out) == (0, "sent 1,200 messages to tasks\n")
-    assert cli("stats", "tasks", "--engine", engine, "--json").json["ready"] == 1200
+    assert waiting(cli, "tasks", engine) == 1200
 
 
 @pytest.mark.parametrize("engine", OTHERS)
@@ -96,7 +101,7 @@ def test_a_lost_answer_doubles_nothing(cli, redis_url, monkeypatch, engine):
         proxy.drop_replies(1)
         ended = cli("--url", proxy.url, "send", "tasks", "1", "--engine", engine, "--json")
     assert ended.json["status"] == "new"
-    assert cli("stats", "tasks", "--engine", engine, "--json").json["ready"] == 1
+    assert waiting(cli, "tasks", engine) == 1
 
 
 def test_any_bytes_go_into_a_work_queue(cli, jobs):
@@ -114,7 +119,7 @@ def test_an_engine_may_come_from_the_environment(cli, jobs):
 )
 def test_a_queue_is_called_what_its_engine_allows(cli, engine, name):
     assert cli("send", name, "1", "--engine", engine).code == 0
-    assert cli("stats", name, "--engine", engine, "--json").json["ready"] == 1
+    assert waiting(cli, name, engine) == 1
     assert cli("send", name, "1").code == 2
 
 
@@ -134,7 +139,15 @@ def test_stats_of_a_stream(cli, tasks):
     second.reject("wrong")
     assert third.payload == 3
     ended = cli("stats", "tasks", *STREAMS, "--json")
-    assert ended.json == {"queue": "tasks", "ready": 1, "active": 1, "backoff": 1, "dead": 1}
+    assert ended.json == {
+        "queue": "tasks",
+        "group": "workers",
+        "group_exists": True,
+        "ready": 1,
+        "active": 1,
+        "backoff": 1,
+        "dead": 1,
+    }
     shown = cli("stats", "tasks", *STREAMS)
     assert shown.code == 0
     assert shown.out.split() == ["state", "messages", "ready", "1", "active", "1", "backoff", "1", "dead", "1"]
@@ -145,8 +158,8 @@ def test_stats_of_a_work_queue(cli, jobs):
         cli("send", "jobs", str(n), *WORK)
     jobs()
     ended = cli("stats", "jobs", *WORK, "--json")
-    assert ended.json == {"queue": "jobs", "ready": 2, "active": 1}
-    assert cli("stats", "empty", *WORK, "--json").json == {"queue": "empty", "ready": 0, "active": 0}
+    assert ended.json == {"queue": "jobs", "queued": 2, "processing": 1}
+    assert cli("stats", "empty", *WORK, "--json").json == {"queue": "empty", "queued": 0, "processing": 0}
 
 
 def test_stats_of_a_stream_that_is_none(cli):
@@ -203,11 +216,13 @@ def test_a_stream_is_delivered_without_code(start, tasks):
     assert tasks.counts().living == 0
 
 
-def test_processes_that_deliver_a_stream_are_told_so(start, tasks):
+def test_processes_that_deliver_a_stream_are_told_so_and_of_the_group(start, tasks):
     tasks.send({"n": 1}, id="a")
-    ended = start("worker", "--queue", "tasks", *STREAMS, "--deliver", "log", "--burst", "--processes", "2").ended()
+    words = ("worker", "--queue", "tasks", *STREAMS, "--group", "others", "--deliver", "log", "--burst")
+    ended = start(*words, "--processes", "2").ended()
     assert ended.code == 0, ended.err
     assert ended.json["id"] == "a"
+    assert list(tasks.groups()) == ["others"]
 
 
 def test_the_engine_of_a_module_is_its_own(cli):
@@ -319,8 +334,15 @@ LACKING = [
         (engine, command, what)
         for engine in OTHERS
         for command, what in [
-            (("list", "tasks"), "list of messages"),
-            (("show", "tasks", "7"), "look at a message"),
+            (("queues",), "list of its queues"),
+            (("events", "tasks"), "event log"),
+            (("runs", "tasks"), "ledger of bulk sends"),
+            (("relay", "tasks", "others"), "delays"),
+            (("doctor", "tasks"), "doctor"),
+            (("schedules", "list", "tasks"), "schedules"),
+            (("schedules", "add", "tasks", "daily", "--every", "1d"), "schedules"),
+            (("remind", "list"), "reminders"),
+            (("spark", "load", "table", "tasks"), "bulk load"),
             (("cancel", "tasks", "7"), "cancelling"),
             (("reschedule", "tasks", "7", "--delay", "1h"), "delays"),
             (("purge", "tasks", "--yes"), "purging"),
