@@ -81,8 +81,8 @@ class Executor(_Client):
         except StopIteration as end:
             return cast("list[Any]", end.value)
 
-    def perform(self, operation: Operation[T]) -> T:
-        """Carry out an operation, call by call; raises what went wrong."""
+    def perform(self, operation: Operation[T], *, patience: Patience | None = None) -> T:
+        """Carry out an operation, call by call, each with `patience`; raises what went wrong."""
         try:
             step = next(operation)
             while True:
@@ -90,7 +90,7 @@ class Executor(_Client):
                     time.sleep(step.seconds)
                     step = operation.send([])
                     continue
-                answers = self.run(step)
+                answers = self.run(step, patience=patience)
                 trouble = _trouble(answers)
                 step = operation.throw(trouble) if trouble else operation.send(answers)
         except StopIteration as end:
@@ -127,8 +127,8 @@ class AsyncExecutor(_Client):
         except StopIteration as end:
             return cast("list[Any]", end.value)
 
-    async def perform(self, operation: Operation[T]) -> T:
-        """Carry out an operation, call by call; raises what went wrong."""
+    async def perform(self, operation: Operation[T], *, patience: Patience | None = None) -> T:
+        """Carry out an operation, call by call; see `Executor.perform`."""
         try:
             step = next(operation)
             while True:
@@ -136,7 +136,7 @@ class AsyncExecutor(_Client):
                     await asyncio.sleep(step.seconds)
                     step = operation.send([])
                     continue
-                answers = await self.run(step)
+                answers = await self.run(step, patience=patience)
                 trouble = _trouble(answers)
                 step = operation.throw(trouble) if trouble else operation.send(answers)
         except StopIteration as end:

@@ -9,6 +9,7 @@ from delayq.calls import Calls
 from delayq.clients import Cluster
 from delayq.clock import monotonic
 from delayq.config import find_url
+from delayq.conversation import Patience
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.executor import AsyncExecutor, Executor
 from delayq.flows.recurring import Recurring
@@ -49,9 +50,10 @@ class _Relay:
             raise ConfigurationError(f"{text}: give the stream a name with {{{queue.name}}} in it")
 
     def stop(self) -> None:
-        """Ask for an end and return at once; `run` returns within about a second. For any thread, or a signal.
+        """Ask for an end and return at once. For any thread, or a signal.
 
-        A relay that was stopped stays so.
+        `run` returns within about a second, or where Redis is silent, when the socket's time-out is over. A relay that
+        was stopped stays so.
         """
         self.stopped = True
 
@@ -70,11 +72,17 @@ class _Relay:
             except DelayqError as error:
                 if burst:
                     raise
+                if self.stopped:
+                    break
                 if trouble != str(error):
                     log.error("the relay goes on in a second: %s", error, extra={"stream": self.stream})  # noqa: TRY400
                 trouble = str(error)
                 yield Pause(AFTER_TROUBLE)
         return moved
+
+    def _patience(self, *, burst: bool) -> Patience | None:
+        """Return how long to go on trying while Redis does not answer: in a burst, until a call's deadline."""
+        return None if burst else lambda: not self.stopped
 
     def _move(self, *, late: bool) -> Operation[tuple[int, bool, float | None]]:
         """Move a slice; returns how many, whether leases have run out, and how long nothing is due (None: more is)."""
@@ -131,6 +139,8 @@ class Relay(_Relay):
     `headers`. Several relays of one queue share the work, and a crash of one loses and doubles nothing.
     """
 
+    _executor: Executor
+
     def __init__(self, queue: DelayQueue[Any], stream: str | StreamQueue[Any]) -> None:
         """Relay from `queue` to `stream`; in a Redis Cluster they must share a hash tag."""
         super().__init__(queue, stream)
@@ -144,11 +154,14 @@ class Relay(_Relay):
 
         Returns how many were moved. While Redis does not answer it goes on trying, except in a burst.
         """
-        return int(self._queue._perform(self._moves(burst=burst)))  # noqa: SLF001 - see above
+        self.open()
+        return int(self._executor.perform(self._moves(burst=burst), patience=self._patience(burst=burst)))
 
 
 class AsyncRelay(_Relay):
     """Moves the due messages of an `AsyncDelayQueue` into a stream; see `Relay`."""
+
+    _executor: AsyncExecutor
 
     def __init__(self, queue: AsyncDelayQueue[Any], stream: str | AsyncStreamQueue[Any]) -> None:
         """Relay from `queue` to `stream`; in a Redis Cluster they must share a hash tag."""
@@ -160,4 +173,5 @@ class AsyncRelay(_Relay):
 
     @twin(Relay.run)
     async def run(self, *, burst: bool = False) -> int:
-        return int(await self._queue._perform(self._moves(burst=burst)))  # noqa: SLF001 - see above
+        await self.open()
+        return int(await self._executor.perform(self._moves(burst=burst), patience=self._patience(burst=burst)))

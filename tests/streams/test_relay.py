@@ -254,6 +254,19 @@ def test_a_relay_goes_on_after_a_loss_of_redis(start_redis):
         assert queue.counts().living == 0
 
 
+def test_a_stop_does_not_wait_for_a_redis_that_is_gone(start_redis):
+    redis_server = start_redis()
+    with DelayQueue("reminders", url=redis_server.url) as queue:
+        moving = Relay(queue, "tasks")
+        moving.open()
+        thread = threading.Thread(target=moving.run)
+        thread.start()
+        redis_server.kill()
+        moving.stop()
+        thread.join(15)  # half of what a call has
+        assert not thread.is_alive()
+
+
 # Bad input
 
 
