@@ -52,7 +52,9 @@ class StreamKeys:
     @classmethod
     def of(cls, stream: str) -> Self:
         """Return the keys that go with a stream, which is validated."""
-        check_stream(stream)
-        base = stream if hash_tag(stream) != stream else "{" + stream + "}"
+        tag = "{" + hash_tag(check_stream(stream)) + "}"
+        if tag == stream:  # which is what stands beside the stream without the braces
+            raise ConfigurationError(f"the name of a stream must be more than its hash tag, as tasks.{stream} is: {stream}")
+        base = stream if tag in stream else tag
         beside = {part.name: f"{base}.{part.name}" for part in fields(cls) if part.name != "stream"}
         return cls(stream=stream, **beside)

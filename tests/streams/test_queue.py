@@ -96,7 +96,7 @@ def test_a_stream_has_no_schedules(queue):
         _ = queue.schedules
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x" * 201, "a{b", "}{", "{}", "ä", "a\n", 7])
+@pytest.mark.parametrize("name", ["", "a b", "x" * 201, "a{b", "}{", "{}", "{eu}", "ä", "a\n", 7])
 def test_a_name_that_is_none_is_refused(open_queue, name):
     with pytest.raises(ConfigurationError, match="stream"):
         open_queue(name)

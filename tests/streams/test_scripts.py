@@ -111,7 +111,6 @@ def test_a_token_says_entry_and_delivery(token):
     [
         ("tasks", "{tasks}.dead"),
         ("tasks.{eu}", "tasks.{eu}.dead"),
-        ("{eu}", "{eu}.dead"),
         ("a:{b}:c", "a:{b}:c.dead"),
     ],
 )
