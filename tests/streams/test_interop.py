@@ -82,6 +82,14 @@ def test_an_entry_of_the_dead_letter_that_others_have_added_is_listed(queue, ser
     assert (dead.payload, dead.attempts, dead.reason) == (1, 0, "")
 
 
+def test_what_others_have_added_without_retries_is_redriven_with_some(queue, server):
+    server.xadd("tasks", {"payload": "1"})
+    assert queue.lease().messages[0].reject("no")
+    assert queue.dead.redrive(everything=True, retries=7).redriven == 1
+    with queue.lease() as message:
+        assert (message.payload, message.retries_left) == (1, 7)
+
+
 def test_headers_that_are_none_are_the_callbacks_to_fail_with(queue, server):
     server.xadd("tasks", {"payload": '"x"', "headers": "[", "retries": "0"})
     queue.callback(lambda message: message.headers)

@@ -23,9 +23,11 @@ for i = 4, #ARGV do
   else
     -- The last six cells are of its death.
     local fields = {unpack(row, 1, #row - 6)}
+    local place = #fields + 1
     for n = 1, #fields, 2 do
-      if fields[n] == 'retries' and retries ~= '' then fields[n + 1] = retries end
+      if fields[n] == 'retries' then place = n end
     end
+    if retries ~= '' then fields[place], fields[place + 1] = 'retries', retries end
     if id then redis.call('SADD', ids, id) end
     redis.call('XADD', stream, '*', unpack(fields))
     redis.call('XDEL', dead, ARGV[i])
