@@ -59,7 +59,7 @@ torture: $(READY) ## run the long random tests with crashes
 	@.venv/bin/delayq torture --full
 
 clean: ## remove what was made, .venv included
-	rm -rf .venv build dist delayq-spark-demo .coverage .coverage.* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist delayq-spark-demo .coverage* htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find delayq scripts tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml uv.lock scripts/setup

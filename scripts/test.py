@@ -1,23 +1,30 @@
-"""Run the tests in two processes and report their coverage together; arguments are handed to both.
+"""Run the tests in two parts at the same time and report their coverage together; arguments are handed to both.
 
-First what needs no JVM, on every core; then what shares one Spark session. An `-m` narrows both.
+What needs no JVM runs on every core. What shares one Spark session runs beside it, and is told when both have ended.
+An `-m` narrows both.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+import tempfile
 
 NOTHING_SELECTED = 5  # of pytest's exit codes; fine in one of the two, when arguments ask for tests of the other
-INTERRUPTED = 2
 COVERAGE = ("--cov", "--cov-report=")
 ALL_CORES = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal")  # tests wait as long as they work
 ONE_PROCESS = ("-n", "0")
+APART = ".coverage-spark"  # not `.coverage.…`, which the other part removes when it begins
 
 
-def pytest(*words: str) -> int:
-    """Run pytest and return its exit code."""
-    return subprocess.run([sys.executable, "-m", "pytest", *words], check=False).returncode
+def pytest(*words: str) -> list[str]:
+    """Return the command that runs pytest."""
+    return [sys.executable, "-m", "pytest", *COVERAGE, *words]
+
+
+def coverage(*words: str) -> None:
+    """Run coverage."""
+    subprocess.run([sys.executable, "-m", "coverage", *words], check=False)
 
 
 def main() -> int:
@@ -27,11 +34,20 @@ def main() -> int:
     given, rest = parser.parse_known_args()
     narrowed = f"({given.marked}) and " if given.marked else ""
 
-    codes = [pytest(*ALL_CORES, *COVERAGE, *rest, "-m", f"{narrowed}not torture and not spark")]
-    if codes != [INTERRUPTED]:
-        # After `rest`: however many processes were asked for, there is one session.
-        codes.append(pytest(*COVERAGE, "--cov-append", *rest, *ONE_PROCESS, "-m", f"{narrowed}spark and not torture"))
-    subprocess.run([sys.executable, "-m", "coverage", "report"], check=False)
+    with tempfile.TemporaryFile() as told:
+        spark = subprocess.Popen(
+            # After `rest`: however many processes were asked for, there is one session.
+            pytest(*rest, *ONE_PROCESS, "-m", f"{narrowed}spark and not torture"),
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"COVERAGE_FILE": APART},
+        )
+        first = subprocess.run(pytest(*ALL_CORES, *rest, "-m", f"{narrowed}not torture and not spark"), check=False)
+        codes = [first.returncode, spark.wait()]
+        told.seek(0)
+        print(told.read().decode(errors="replace"), flush=True)
+    coverage("combine", "--append", "--quiet", APART)
+    coverage("report")
     ran = [code for code in codes if code != NOTHING_SELECTED] or [NOTHING_SELECTED]
     return next((code for code in ran if code), 0)
 
