@@ -5,7 +5,7 @@
 --   messages that do not say), dead_max (entries)
 -- Returns: now (ms), deadline (ms), 1 if there is more, then arrays: entries, deliveries, fields
 -- Re-run: returns what is still held under the remembered deliveries, with its lease renewed.
--- Uses: clock, once, pel, bury, sweep
+-- Uses: clock, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, holder, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)

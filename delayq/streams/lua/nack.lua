@@ -4,7 +4,7 @@
 --   failure each: entry, delivery, delay (ms), error ('' for none)
 -- Returns: a digit each of the first 250 failures: 1 will be retried, 2 dead, 0 not held under this delivery
 -- Re-run: answers what it answered.
--- Uses: clock, once, pel, bury
+-- Uses: clock, once, pel, give, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)
 local slot, sequence, group, holder, lease, retries, dead_max = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)

@@ -3,7 +3,7 @@
 -- ARGV: slot, sequence, group, holder, lease (ms), then a receipt each: entry, delivery
 -- Returns: a digit a receipt: 1 given back, 0 not held under this delivery
 -- Re-run: answers what it answered.
--- Uses: clock, once, pel
+-- Uses: clock, once, pel, give
 local stream, replies = unpack(KEYS)
 local slot, sequence, group, holder, lease = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)

@@ -22,11 +22,6 @@ local function holds(stream, group, holder, entry, delivery)
   return found and found[4] == tonumber(delivery)
 end
 
--- Gives an entry to a consumer as if it had been idle for so long, under this number of deliveries.
-local function give(stream, group, consumer, entry, idle, deliveries)
-  redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', idle, 'RETRYCOUNT', deliveries, 'JUSTID')
-end
-
 -- Returns the fields of an entry, names and values in turn; nil if it was deleted.
 local function read(stream, entry)
   local found = redis.call('XRANGE', stream, entry, entry)[1]
