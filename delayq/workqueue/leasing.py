@@ -17,6 +17,8 @@ from delayq.workqueue.keys import Keys
 FIRST_LOOK = 8
 LONGEST_LOOK = 256
 """Ids that a claim is made of: each time that others were faster, or that what was seen was stale, twice as many."""
+SHORTEST_WAIT = 0.002
+"""Seconds that a blocking command waits at least: Redis 6.2 takes a millisecond for none, which is for ever."""
 
 
 class Seen:
@@ -45,5 +47,5 @@ def lease(
             left = deadline - monotonic()
             if not block or left <= 0:
                 return None
-            waiting = yield await_one(keys, max(0.001, min(left, longest)))
+            waiting = yield await_one(keys, max(SHORTEST_WAIT, min(left, longest)))
             ids, look = [waiting] if waiting is not None else (), FIRST_LOOK

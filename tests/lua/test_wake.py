@@ -12,9 +12,9 @@ def test_a_wake_up_waits_once_and_is_taken_once(executor):
     for _ in range(3):
         assert executor.call(calls.wake()) is True
         assert observe(executor) == World(wake=1)
-    assert executor.call(calls.await_wake(0.001)) is True
+    assert executor.call(calls.await_wake(0.002)) is True
     assert observe(executor) == World()
-    assert executor.call(calls.await_wake(0.001)) is False
+    assert executor.call(calls.await_wake(0.002)) is False
 
 
 def test_it_answers_1(executor):
