@@ -10,7 +10,7 @@ import inspect
 import time
 from typing import Any, TypeVar
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 from delayq.errors import ConfigurationError, shown
 from delayq.operation import Pause
@@ -40,6 +40,11 @@ def longest_wait(db: Any) -> float:
     return LONGEST_WAIT if timeout is None else min(LONGEST_WAIT, float(timeout) / 2)
 
 
+def _typed(error: ResponseError) -> ResponseError:
+    """Return an error in the type that redis-py has for it: Redis 6.2 hides it in a text about the script."""
+    return OutOfMemoryError(str(error)) if "-OOM command not allowed" in str(error) else error
+
+
 def perform(db: Any, work: Work[T]) -> T:
     """Carry work out on a blocking client."""
     answer = None
@@ -63,6 +68,8 @@ def perform(db: Any, work: Work[T]) -> T:
                 answer = step.parse(db.execute_command(*step.args, NEVER_DECODE=True))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what a Work[T] returns is a T
+    except ResponseError as error:
+        raise _typed(error) from None
 
 
 async def perform_async(db: Any, work: Work[T]) -> T:
@@ -86,3 +93,5 @@ async def perform_async(db: Any, work: Work[T]) -> T:
                 answer = step.parse(await db.execute_command(*step.args, NEVER_DECODE=True))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what a Work[T] returns is a T
+    except ResponseError as error:
+        raise _typed(error) from None
