@@ -88,8 +88,8 @@ class CallbackEngine(ABC):
     inspector = sender
     """See `Engine.inspector`."""
 
-    def work(self, task: Task, recorder: Recorder) -> None:
-        """See `Engine.work`."""
+    def attach(self, queue: Any, task: Task, recorder: Recorder) -> None:
+        """Have a queue's messages processed by their fates, and its calls recorded."""
         clock = task.clock()
 
         def callback(message: Message[bytes]) -> bool:
@@ -101,9 +101,13 @@ class CallbackEngine(ABC):
                 getattr(message, act.by_hand)()
             return act.end()
 
-        with self.open(_options(task), task) as queue:
-            self.record(queue, recorder)
-            queue.callback(callback)
+        self.record(queue, recorder)
+        queue.callback(callback)
+
+    def work(self, task: Task, recorder: Recorder) -> None:
+        """See `Engine.work`."""
+        with self.open(consumer_options(task), task) as queue:
+            self.attach(queue, task, recorder)
             consuming = queue.start_consume()
             signal.signal(signal.SIGTERM, lambda *_: consuming.stop())
             at_the_end(consuming.stop)
@@ -112,7 +116,7 @@ class CallbackEngine(ABC):
 
     async def work_async(self, task: Task, recorder: Recorder) -> None:
         """See `Engine.work_async`."""
-        queue = self.open_async(_options(task), task)
+        queue = self.open_async(consumer_options(task), task)
         asking = Clock.options(task.direct)
         clock = open_async_executor(asking, read_settings(asking))
 
@@ -138,7 +142,7 @@ class CallbackEngine(ABC):
         await clock.close()
 
 
-def _options(task: Task) -> QueueOptions:
+def consumer_options(task: Task) -> QueueOptions:
     """Return the options of a worker's queue."""
     return task.options(
         tick=TICK,

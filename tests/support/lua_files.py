@@ -1,4 +1,4 @@
-"""Puts another text in the place of a file of `delayq/lua`."""
+"""Puts another text in the place of a file of `delayq/lua`, or of another engine's `lua`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def in_place(file: str, text: str) -> Iterator[None]:
     """
     read = scripts._read
     original = read(file).encode()
-    changed = [one for one in map(scripts.script, scripts.names()) if original in one.text]
+    rooms = ("", "streams", "workqueue")
+    known = (scripts.script(name) for room in rooms for name in scripts.names(room))
+    changed = [one for one in known if original in one.text]
     kept = [(one.text, one.sha) for one in changed]
     scripts._read = lambda path: text if path == file else read(path)
     try:

@@ -29,14 +29,15 @@ LEASE = 1000
 class Tale:
     """Every call takes a millisecond. Times `due` and what the server says are milliseconds from the beginning."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: str = "delay") -> None:
         self.lines: list[tuple[str, Line]] = []
         self.time = 0
         self.calls = 0
         self.attempts: dict[str, int] = {}
         for process in ("producer", "worker", "other"):
             self._write(process, Opened(at=0, process=process, pid=1))
-        self._write("producer", Rules(at=0, queue="q", lease=LEASE, tick=100, longest_delay=50))
+        rules = Rules(at=0, queue="q", lease=LEASE, tick=100, longest_delay=50, engine=engine)
+        self._write("producer", rules)
 
     def after(self, ms: int) -> Tale:
         """Let time go by."""
@@ -106,9 +107,10 @@ class Tale:
         self._write("other", Fault(at=self._now, until=self._now + 1000 * lasting, kind=kind, **more))
         return self.after(lasting)
 
-    def finish(self, **final: Any):
-        """End with what Redis holds: nothing, unless told."""
+    def finish(self, late: int = 0, **final: Any):
+        """End with what Redis holds: nothing, unless told; `late` ms after the last fault."""
         self._write("other", Calm(at=self._now))
+        self.after(late)
         self.final = Final(at=self._now, server=SERVER + self.time, **final)
         self._write("other", self.final)
         return self
@@ -136,6 +138,37 @@ class Tale:
 
     def __iter__(self) -> Iterator[tuple[str, Line]]:
         return iter(self.lines)
+
+
+class ItemTale(Tale):
+    """Of a work queue: without due times, retries or tokens; `number` is that of a delivery, for the history only."""
+
+    def __init__(self) -> None:
+        super().__init__("workqueue")
+
+    def add(self, *ids: str, digits: str = "", payload: str = PAYLOAD, **more: Any):
+        return self._call(
+            "producer", "send", digits or "1" * len(ids), ids=list(ids), payloads=[payload] * len(ids), **more
+        )
+
+    def lease(self, id: str, number: int, *, by: str = "worker", lasting: int = 1, payload: str = PAYLOAD):
+        """Lease an item; the answer comes after `lasting` ms."""
+        self.calls += 1
+        self._write(by, Invoke(at=self._now, call=self.calls, op="claim", lease=LEASE))
+        answer = Answer(
+            at=self._now + 1000 * lasting,
+            call=self.calls,
+            now=self.time + lasting,
+            deadline=self.time + LEASE,
+            ids=[id],
+            tokens=[number],
+            payloads=[payload],
+        )
+        self._write(by, answer)
+        return self.after(1)
+
+    def complete(self, id: str, digit: str = "1", *, by: str = "worker", **more: Any):
+        return self._call(by, "ack", digit, ids=[id], **more)
 
 
 def delivered(id: str = "a", token: int = 1) -> Tale:
