@@ -7,7 +7,7 @@ import pytest
 from delayq.config import read_settings
 from delayq.errors import ServerError
 from delayq.executor import open_executor
-from tests.support.scripts import KEYS, World, calls, observe, plant
+from tests.support.scripts import KEYS, World, calls, observe, plant, without_gaps
 
 
 def configure(executor, events=None, window=None, most=100):
@@ -19,6 +19,7 @@ def test_nothing_is_switched_on_by_itself(executor):
     assert configure(executor) == World()
 
 
+@without_gaps
 def test_each_is_switched_on_and_off_alone(executor):
     assert configure(executor, events=2000) == World(meta={"events": "0-* 2000"})
     assert configure(executor, window=500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})
@@ -28,11 +29,13 @@ def test_each_is_switched_on_and_off_alone(executor):
     assert configure(executor, window=0) == World()
 
 
+@without_gaps
 def test_both_are_switched_in_one_call(executor):
     assert configure(executor, 2000, 500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})
     assert configure(executor, 0, 0) == World()
 
 
+@without_gaps
 def test_it_can_be_run_again(executor):
     for _ in range(3):
         assert configure(executor, 2000, 500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})
@@ -43,6 +46,7 @@ def test_it_answers_1(executor):
     assert executor.client.eval(call.script.text, len(call.keys), *call.keys, *call.args) == 1
 
 
+@without_gaps
 def test_the_rest_of_meta_stays(executor):
     plant(executor, World(meta={"token": "T-3", "sent": 8}))
     assert configure(executor, 2000, 500).meta == {"token": "T-3", "sent": 8, "events": "0-* 2000", "dedupe": "500 100"}
@@ -130,6 +134,7 @@ def test_what_a_foreign_key_makes_unusable_is_nothing_to_a_call_that_leaves_it_a
     assert observe(executor, without=["events", "done"]) == World(meta={"dedupe": "500 7"})
 
 
+@without_gaps
 @pytest.mark.faults
 def test_a_full_redis_can_be_configured_so_that_its_workers_can_start(start_redis):
     executor = open_executor({"url": start_redis().url}, read_settings({"deadline": 0.001}))

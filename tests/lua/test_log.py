@@ -10,7 +10,7 @@ from delayq.keys import Keys
 from delayq.values import Failure, Outgoing, Receipt, Rejection
 from tests.lua.cases.states import LEASED, PENDING
 from tests.lua.tables import parameters
-from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, deliver, observe, plant
+from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, deliver, observe, plant, without_gaps
 
 
 def entries(executor):
@@ -128,6 +128,7 @@ def send_each(executor, *ids):
         executor.call(calls.send([Outgoing(id, 50, 3, b"m", b"")], replace=False, max_length=None))
 
 
+@without_gaps
 def test_entries_are_numbered_without_gaps_from_one(executor):
     assert executor.call(calls.configure(events=100_000, dedupe_window=None, dedupe_max=1))
     send_each(executor, *"abc")
@@ -154,6 +155,7 @@ def test_where_the_server_cannot_do_that_offsets_still_rise(executor):
     assert entries(executor) == told[1:]
 
 
+@without_gaps
 def test_dense_offsets_can_be_read_from_anywhere_as_well(executor):
     plant(executor, World(meta=LOG))
     send_each(executor, *"abc")
@@ -179,6 +181,7 @@ def test_an_offset_stands_for_an_id(id, offset):
 # Limits
 
 
+@without_gaps
 def test_the_log_is_trimmed_to_about_its_length(executor):
     plant(executor, World(meta={"events": "0-* 1000"}))
     for n in range(2500):
@@ -200,6 +203,7 @@ def test_queues_have_a_log_each(executor):
     executor.client.delete(other.keys.pending, other.keys.retries, other.keys.messages, other.keys.meta)
 
 
+@without_gaps
 def test_a_log_that_is_switched_off_is_kept_and_goes_on_later(executor):
     on = calls.configure(events=1000, dedupe_window=None, dedupe_max=1)
     off = calls.configure(events=0, dedupe_window=None, dedupe_max=1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import pytest
 import redis
 
 from delayq.calls import Calls
@@ -28,6 +29,7 @@ KEYS = Keys.of("delayq", "tables")
 PARTS = tuple(part.name for part in fields(Keys))
 NUMBERING = "0-*" if server_version() >= (7,) else "*"
 """How a server numbers the entries of a log: without gaps, or by their time."""
+without_gaps = pytest.mark.skipif(NUMBERING == "*", reason="entries are numbered without gaps from Redis 7 on")
 LOG = {"events": f"{NUMBERING} 100000"}
 """What `meta` holds while the event log is on."""
 SETTINGS = ("events", "dedupe")
