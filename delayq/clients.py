@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -30,6 +30,19 @@ log = logging.getLogger("delayq.clients")
 
 SENTINEL_TIMEOUT = 1.0
 """Seconds one Sentinel is waited for at most: there are others to be asked."""
+LONGEST_BLOCK = 60.0
+"""Seconds that a blocking command waits at most, where no time-out of the client's sockets ends it sooner."""
+_USUAL_TIMEOUT: float | None = getattr(redis.connection, "DEFAULT_SOCKET_TIMEOUT", None)
+"""Of a client that is made from a URL without one: from redis-py 8 on there is one, which its options do not show."""
+
+
+def longest_block(options: Mapping[str, Any]) -> float:
+    """Return how long a blocking command may wait, in seconds, so that it answers within the socket's time-out.
+
+    `options` are those that connections are made with.
+    """
+    timeout = options.get("socket_timeout", _USUAL_TIMEOUT)
+    return LONGEST_BLOCK if timeout is None else min(LONGEST_BLOCK, float(timeout) / 2)
 
 
 class Kind(NamedTuple):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from delayq.clients import ASYNCIO, BLOCKING, Cluster, find_client
+from delayq.clients import ASYNCIO, BLOCKING, Cluster, find_client, longest_block
 from delayq.config import QueueOptions, Settings
 from delayq.conversation import Conversation, Exchange, Patience, Request
 from delayq.errors import DelayqError
@@ -43,8 +43,7 @@ class _Client:
             self._servers, self._exchange = [server], server.exchange
             options = client.connection_pool.connection_kwargs
         self._converse = self.conversation.converse
-        timeout = options.get("socket_timeout")
-        self.longest_block = 60.0 if timeout is None else float(timeout) / 2
+        self.longest_block = longest_block(options)
         """The longest a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
 
     @property

@@ -356,3 +356,6 @@ def test_a_blocking_wait_ends_well_within_the_time_out_of_the_socket(kind):
     module = redis if kind is Executor else redis.asyncio
     for timeout, longest in [(5, 2.5), (0.2, 0.1), (None, 60.0)]:
         assert kind(module.Redis(socket_timeout=timeout), deadline=1, owned=False).longest_block == longest
+    client = module.Redis.from_url("redis://localhost")
+    usual = client.connection_pool.make_connection().socket_timeout  # its options do not show it
+    assert kind(client, deadline=1, owned=False).longest_block == (usual / 2 if usual else 60.0)
