@@ -118,6 +118,22 @@ def test_a_thousand_ids_without_data_cost_a_few_commands(jobs, redis_client):
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 10
 
 
+def test_an_id_whose_data_is_no_string_is_dropped(jobs, redis_client):
+    redis_client.lpush("jobs:item:odd", "a list")
+    redis_client.lpush(QUEUE, "odd")
+    jobs.add_item(Item("x", id="a"))
+    assert jobs.lease(10, False).id() == "a"
+    assert ids(redis_client, QUEUE) == []
+
+
+def test_a_lease_that_is_no_string_is_one(jobs, redis_client):
+    redis_client.mset({"jobs:item:a": "x", "jobs:item:b": "x"})
+    redis_client.lpush(PROCESSING, "a", "b")
+    redis_client.lpush("jobs:lease:a", "a list")
+    assert jobs.light_clean() == 1
+    assert (ids(redis_client, QUEUE), ids(redis_client, PROCESSING)) == (["b"], ["a"])
+
+
 def test_ids_without_data_alone_are_no_work(jobs, redis_client):
     redis_client.rpush(QUEUE, *(f"stale-{n}" for n in range(20)))
     assert jobs.lease(10, False) is None

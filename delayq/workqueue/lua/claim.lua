@@ -11,7 +11,7 @@ for n = 4, #ARGV do place[ARGV[n]] = 2 * n - 5 end
 redis.call('LLEN', processing)
 local id = redis.call('LINDEX', queue, -1)
 while id and place[id] do
-  local data = redis.call('GET', KEYS[place[id]])
+  local data = redis.call('MGET', KEYS[place[id]])[1] -- not GET: what is no string is no item, and no error
   local held = redis.call('EXISTS', KEYS[place[id] + 1]) == 1
   redis.call('RPOP', queue)
   if data and not held then

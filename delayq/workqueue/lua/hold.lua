@@ -8,6 +8,6 @@ redis.call('LTRIM', KEYS[1], 0, -1) -- takes nothing away: a full Redis refuses 
 local answers = {}
 for n = 2, #KEYS do
   local set = redis.call('SET', KEYS[n], cleaner, 'NX', 'PX', time)
-  answers[n - 1] = (set or redis.call('GET', KEYS[n]) == cleaner) and 1 or 0
+  answers[n - 1] = (set or redis.call('MGET', KEYS[n])[1] == cleaner) and 1 or 0
 end
 return answers
