@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
+from delayq.clients import longest_block
 from delayq.errors import ConfigurationError, shown
 from delayq.operation import Pause
 from delayq.workqueue.calls import Run, Scan, Work
 from delayq.workqueue.keys import Keys
-
-LONGEST_WAIT = 60.0
-"""Seconds that a blocking command waits at most, where no time-out of the client's sockets ends it sooner."""
 
 T = TypeVar("T")
 
@@ -26,18 +24,24 @@ T = TypeVar("T")
 def check(db: Any, keys: Keys, *, awaited: bool) -> None:
     """Refuse what is no client of this kind, and a Cluster that would spread the keys over its nodes."""
     execute = getattr(db, "execute_command", None)
-    if execute is None or inspect.iscoroutinefunction(execute) is not awaited:
+    if execute is None or inspect.iscoroutinefunction(execute) is not awaited or hasattr(db, "execute"):
         kind = "redis.asyncio" if awaited else "redis"
         raise ConfigurationError(f"db must be a client such as {kind}.Redis, not {shown(db)}")
     if hasattr(db, "get_node_from_key") and not keys.tagged:
         raise ConfigurationError("on a Cluster the prefix of a work queue must hold a hash tag, such as {jobs}")
 
 
+def queue_in(pipeline: Any, run: Run[Any]) -> None:
+    """Have a pipeline run a script; refuse what is none."""
+    if not hasattr(pipeline, "execute"):
+        raise ConfigurationError(f"pipeline must be one of a client of redis-py, not {shown(pipeline)}")
+    pipeline.execute_command(*run.whole)
+
+
 def longest_wait(db: Any) -> float:
     """Return how long a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
     holder = next((getattr(db, name) for name in ("connection_pool", "nodes_manager") if hasattr(db, name)), db)
-    timeout = getattr(holder, "connection_kwargs", {}).get("socket_timeout")
-    return LONGEST_WAIT if timeout is None else min(LONGEST_WAIT, float(timeout) / 2)
+    return longest_block(getattr(holder, "connection_kwargs", {}))
 
 
 def _typed(error: ResponseError) -> ResponseError:
@@ -75,9 +79,13 @@ def perform(db: Any, work: Work[T]) -> T:
 async def perform_async(db: Any, work: Work[T]) -> T:
     """Carry work out on an asyncio client."""
     answer = None
+    task = asyncio.current_task()
+    cancelled = task.cancelling() if task else 0
     try:
         while True:
             step = work.send(answer)
+            if task and task.cancelling() > cancelled:  # not told of: up to Python 3.11 `wait_for` may swallow it
+                raise asyncio.CancelledError
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
                 answer = None

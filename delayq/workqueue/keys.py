@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from delayq.errors import ConfigurationError, shown
 
-_HASH_TAG = re.compile(r"\{[^}]+\}")
+_HASH_TAG = re.compile(r"[^{]*\{[^}]+\}")
 _GLOB = re.compile(rb"[\\*?\[\]]")
 
 
@@ -47,7 +47,7 @@ class Keys:
         """list: ids that were leased and not completed."""
         self._item = name.of(":item:").encode()
         self._lease = name.of(":lease:").encode()
-        self.tagged = bool(_HASH_TAG.search(name.prefix))
+        self.tagged = bool(_HASH_TAG.match(name.prefix))
         """Whether the prefix has a hash tag, which keeps all of them on one node of a Cluster."""
 
     def item(self, id: bytes) -> bytes:

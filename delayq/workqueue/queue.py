@@ -10,7 +10,7 @@ from delayq.errors import ConfigurationError, shown
 from delayq.twins import twin
 from delayq.workqueue.calls import Run, Work, add, complete, counts, data, length, one
 from delayq.workqueue.cleaning import Walk, clean
-from delayq.workqueue.client import check, longest_wait, perform, perform_async
+from delayq.workqueue.client import check, longest_wait, perform, perform_async, queue_in
 from delayq.workqueue.inspecting import ItemInfo, ItemPage, ItemState, get, page
 from delayq.workqueue.item import Item, id_bytes
 from delayq.workqueue.keys import KeyPrefix, Keys
@@ -38,11 +38,11 @@ class _Queue:
 
     def add_item_to_pipeline(self, pipeline: Any, item: Item) -> None:
         """Have a pipeline add an item as `add_item` does; its answer in the pipeline's is 1, or 0."""
-        pipeline.execute_command(*self._add(item, known=False).whole)
+        queue_in(pipeline, self._add(item, known=False))
 
     def add_unique_item_to_pipeline(self, pipeline: Any, item: Item) -> None:
         """Have a pipeline add an item as `add_unique_item` does."""
-        pipeline.execute_command(*self._add(item, known=True).whole)
+        queue_in(pipeline, self._add(item, known=True))
 
     def _add(self, item: Item, *, known: bool) -> Run[bool]:
         return add(self._keys, _id(item), item.data(), known=known)

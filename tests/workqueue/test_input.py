@@ -9,9 +9,12 @@ import uuid
 import pytest
 import redis
 import redis.asyncio
+from redis.crc import key_slot
 
 from delayq import ConfigurationError, PayloadError, UndecodableError
 from delayq.workqueue import AsyncWorkQueue, Item, KeyPrefix, WorkQueue
+from delayq.workqueue.client import longest_wait
+from delayq.workqueue.keys import Keys
 
 # Items
 
@@ -83,7 +86,23 @@ def test_a_prefix_makes_keys_and_prefixes():
     assert repr(AsyncWorkQueue("cv:")) == "AsyncWorkQueue('cv:')"
 
 
+@pytest.mark.parametrize("prefix", ["{jobs}", "a{jobs}b", "}{jobs}", "{{jobs}", "jobs", "{}{jobs}", "{jobs", "a{}"])
+def test_a_prefix_has_a_hash_tag_if_it_puts_all_keys_in_one_slot(prefix):
+    keys = Keys(KeyPrefix(prefix))
+    slots = {key_slot(key) for key in (keys.queue, keys.processing, keys.item(b"a"), keys.lease(b"a"), keys.item(b"b"))}
+    assert keys.tagged is (len(slots) == 1)
+
+
 # Queues
+
+
+@pytest.mark.parametrize("module", [redis, redis.asyncio], ids=["blocking", "asyncio"])
+@pytest.mark.parametrize("options", ["", "?socket_timeout=0.5", "?db=3"])
+@pytest.mark.parametrize("server", ["redis://localhost", "rediss://localhost", "unix:///nowhere"])
+def test_a_client_of_a_url_waits_within_the_time_out_of_its_sockets(module, server, options):
+    client = module.Redis.from_url(server + options)
+    timeout = client.connection_pool.make_connection().socket_timeout
+    assert timeout is None or longest_wait(client) < timeout
 
 
 @pytest.fixture
@@ -111,6 +130,9 @@ def client():
         (lambda queue, db: queue.add_item(Item("x"), db), "expected an Item"),
         (lambda queue, db: queue.add_item(5, Item("x")), "db must be a client such as redis.Redis, not 5"),
         (lambda queue, db: queue.queue_len(redis.asyncio.Redis()), "db must be a client such as redis.Redis"),
+        (lambda queue, db: queue.add_item(db.pipeline(), Item("x")), "db must be a client such as redis.Redis, not <"),
+        (lambda queue, db: queue.add_item_to_pipeline(db, Item("x")), "pipeline must be one of a client of redis-py"),
+        (lambda queue, db: queue.add_unique_item_to_pipeline(5, Item("x")), "pipeline must be one"),
     ],
 )
 def test_a_wrong_argument_is_a_configuration_error_in_one_line(client, use, told):
@@ -128,3 +150,27 @@ def test_a_blocking_client_is_none_for_the_asyncio_face(client):
 def test_errors_of_redis_are_those_of_its_client(client):
     with pytest.raises(redis.ConnectionError):
         WorkQueue("jobs").queue_len(client)
+
+
+def test_a_cancellation_that_a_client_swallows_ends_a_lease_all_the_same():
+    """As `asyncio.wait_for` of Python 3.11 does with one that comes when its work is done."""
+
+    class Swallowing:
+        async def execute_command(self, *args, **options):
+            if args[0] != "BLMOVE":
+                return [0]
+            waiting.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                return None
+
+    async def scene():
+        leasing = asyncio.create_task(AsyncWorkQueue("jobs").lease(Swallowing(), 5))
+        await waiting.wait()
+        leasing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(leasing, 30)
+
+    waiting = asyncio.Event()
+    asyncio.run(scene())
