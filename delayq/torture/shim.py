@@ -17,6 +17,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _SETTING, _FILE = struct.Struct("=q"), struct.Struct("=qqq")
 _SHIFT, _SYNC_DELAY, _SYNC_ERROR, _WRITE_ERROR, _SYNC_BEGAN, _SYNC_ENDED, _BOOK = (
     place * _SETTING.size for place in range(7)
 )
+_EVERY = 980_000
+"""Microseconds from the beginning of a sync to when the next one is handed to a thread, at least."""
 _FLUSHED = 150_000
 """Microseconds after which Redis has surely written what it held back during a sync."""
 
@@ -80,10 +83,18 @@ class Shim:
     def held_back(self, at: int) -> int:
         """Return since when a server that was killed just then (monotonic, µs) may have held writes back; 0 if not.
 
-        While a sync is under way, Redis does not write under `everysec`, but answers.
+        While a sync is under way, Redis does not write under `everysec`, but answers. It is under way as soon as it is
+        handed to a thread, which may take a while to begin: when a second of the server's clock begins, or, from Redis
+        7.2 on, a second after the last one.
         """
-        began, ended = (_SETTING.unpack_from(self._control, place)[0] for place in (_SYNC_BEGAN, _SYNC_ENDED))
-        return began if ended < began or at - ended < _FLUSHED else 0
+        began, ended, shift = (
+            _SETTING.unpack_from(self._control, place)[0] for place in (_SYNC_BEGAN, _SYNC_ENDED, _SHIFT)
+        )
+        if ended < began or at - ended < _FLUSHED:
+            return began
+        second = at - (time.time_ns() // 1000 + shift) % 1_000_000
+        handed = (second, began + _EVERY) if began else (second,)
+        return min((due for due in handed if began < due <= at), default=0)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -6,11 +6,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
-from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,85 +20,9 @@ from delayq.torture.plan import KINDS
 from delayq.torture.round import Round
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
+from tests.torture.running import LONG, processes_of, run, start, torture
 
 pytestmark = pytest.mark.faults
-# What is given up when the machine is busy: a run takes as long as it takes.
-LONG = pytest.mark.timeout(900)
-
-
-@pytest.fixture
-def folder():
-    # Not pytest's: a unix socket's path may have about a hundred characters.
-    folder = Path(tempfile.mkdtemp(prefix="dq-", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def unmeasured(monkeypatch):
-    """Leave coverage, which would double the time of a run with dozens of processes, to the smaller runs."""
-    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
-        monkeypatch.delenv(name)
-
-
-@contextmanager
-def start(folder, *args, **environment):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "delayq", "torture", *args],
-        env=os.environ | {"TMPDIR": str(folder)} | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def run(folder, *args, **environment):
-    """Run to the end, and return the exit code, the account, and what was said."""
-    with start(folder, *args, "--json", **environment) as torture:
-        out, err = torture.communicate()
-    return torture.returncode, json.loads(out), err
-
-
-def processes_of(folder):
-    """The processes that were started under this TMPDIR, servers and workers included."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"TMPDIR={folder}\0".encode() in environment:
-            found.append((process / "cmdline").read_bytes())
-    return found
-
-
-def check(account, faults):
-    """What is asked of every run: all that was planned happened, and nothing broke a guarantee."""
-    assert account["right"], (account["problems"], account["failed_rounds"])
-    for kind, number in faults.items():
-        # How many replies can be lost and connections cut, is up to how many there are.
-        assert account["faults"].get(kind, 0) >= number * (0.9 if kind in {"replies", "cut"} else 1), kind
-    assert [account[what] for what in ("lost", "early", "in_two_places", "unexpected")] == [0, 0, 0, 0]
-    assert account["duplicates"] == sum(account["explained"].values())
-    # A lost reply or a cut connection is no reason to deliver again.
-    assert not {"replies", "cut", "flush", "memory", "term"} & set(account["explained"])
-
-
-def torture(folder, messages, faults, *args):
-    named = ",".join(f"{kind}={number}" for kind, number in faults.items())
-    code, account, err = run(folder, "--messages", f"{messages}", "--faults", named or "none", *args)
-    check(account, faults)
-    assert (code, err) == (0, "")
-    assert list(folder.iterdir()) == []
-    assert processes_of(folder) == []
-    return account
 
 
 FIGURES = {"kill": 50, "stop": 10, "term": 10, "server-kill": 10, "replies": 2000, "cut": 500}
