@@ -87,9 +87,7 @@ class Shim:
         handed to a thread, which may take a while to begin: when a second of the server's clock begins, or, from Redis
         7.2 on, a second after the last one.
         """
-        began, ended, shift = (
-            _SETTING.unpack_from(self._control, place)[0] for place in (_SYNC_BEGAN, _SYNC_ENDED, _SHIFT)
-        )
+        began, ended, shift = map(self._get, (_SYNC_BEGAN, _SYNC_ENDED, _SHIFT))
         if ended < began or at - ended < _FLUSHED:
             return began
         second = at - (time.time_ns() // 1000 + shift) % 1_000_000
@@ -99,6 +97,9 @@ class Shim:
     def close(self) -> None:
         """Let go of the file."""
         self._control.close()
+
+    def _get(self, place: int) -> int:
+        return int(_SETTING.unpack_from(self._control, place)[0])
 
     def _set(self, place: int, value: int) -> None:
         _SETTING.pack_into(self._control, place, value)

@@ -119,22 +119,22 @@ SECOND = 5_000_000
 
 
 @pytest.mark.parametrize(
-    ("began", "ended", "at", "since"),
+    ("sync", "at", "since"),
     [
-        pytest.param(SECOND + 10, SECOND + 20, SECOND + 500_000, 0, id="all was written"),
-        pytest.param(SECOND + 10, 0, SECOND + 500_000, SECOND + 10, id="a sync is under way"),
-        pytest.param(SECOND + 10, SECOND + 20, SECOND + 100_000, SECOND + 10, id="a sync is hardly over"),
-        pytest.param(4_000_010, 4_000_020, SECOND + 4_000, 4_980_010, id="a sync has been handed over"),
-        pytest.param(4_500_000, 4_500_020, SECOND + 4_000, SECOND, id="a second of the server's has begun"),
-        pytest.param(4_500_000, 4_500_020, SECOND - 4_000, 0, id="a second of the server's has not begun"),
-        pytest.param(0, 0, SECOND + 4_000, SECOND, id="the first sync"),
+        pytest.param((SECOND + 10, SECOND + 20), SECOND + 500_000, 0, id="all was written"),
+        pytest.param((SECOND + 10, 0), SECOND + 500_000, SECOND + 10, id="a sync is under way"),
+        pytest.param((SECOND + 10, SECOND + 20), SECOND + 100_000, SECOND + 10, id="a sync is hardly over"),
+        pytest.param((4_000_010, 4_000_020), SECOND + 4_000, 4_980_010, id="a sync has been handed over"),
+        pytest.param((4_500_000, 4_500_020), SECOND + 4_000, SECOND, id="a second of the server's has begun"),
+        pytest.param((4_500_000, 4_500_020), SECOND - 4_000, 0, id="a second of the server's has not begun"),
+        pytest.param((0, 0), SECOND + 4_000, SECOND, id="the first sync"),
     ],
 )
-def test_what_a_server_may_hold_back_is_known_by_its_syncs(tmp_path, monkeypatch, began, ended, at, since):
+def test_what_a_server_may_hold_back_is_known_by_its_syncs(tmp_path, monkeypatch, sync, at, since):
     made = shim.Shim(tmp_path / "shim.so", tmp_path / "control")
     monkeypatch.setattr(shim.time, "time_ns", lambda: (at + 1_700_000_000_000_000 - 250_000) * 1000)
     made.shift(250)
-    made._set(shim._SYNC_BEGAN, began)
-    made._set(shim._SYNC_ENDED, ended)
+    for place, time in zip((shim._SYNC_BEGAN, shim._SYNC_ENDED), sync, strict=True):
+        made._set(place, time)
     assert made.held_back(at) == since
     made.close()
