@@ -134,7 +134,7 @@ def test_what_a_server_may_hold_back_is_known_by_its_syncs(tmp_path, monkeypatch
     made = shim.Shim(tmp_path / "shim.so", tmp_path / "control")
     monkeypatch.setattr(shim.time, "time_ns", lambda: (at + 1_700_000_000_000_000 - 250_000) * 1000)
     made.shift(250)
-    for place, time in zip((shim._SYNC_BEGAN, shim._SYNC_ENDED), sync, strict=True):
-        made._set(place, time)
+    for place, when in zip((shim._SYNC_BEGAN, shim._SYNC_ENDED), sync, strict=True):
+        made._set(place, when)
     assert made.held_back(at) == since
     made.close()
