@@ -40,10 +40,10 @@ class Script:
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """Return the names of all scripts of a delay queue."""
-    found = (path.name for path in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".lua") for name in found if name.endswith(".lua")))
+def names(room: str = "") -> tuple[str, ...]:
+    """Return the names of all scripts of a delay queue, or of another engine by its room."""
+    found = sorted(path.name.removesuffix(".lua") for path in _folder(room).iterdir() if path.name.endswith(".lua"))
+    return tuple(f"{room}/{name}" if room else name for name in found)
 
 
 @cache

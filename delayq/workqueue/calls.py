@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq.operation import Pause
-from delayq.script import Script, script
+from delayq.script import Script, names, script
 from delayq.values import Argument, Call, Command
 from delayq.workqueue.item import Item
 from delayq.workqueue.keys import Keys
@@ -164,6 +164,11 @@ def scan(keys: Keys, cursor: int) -> Scan:
     """Look for items among the next keys of the database."""
     args = ("SCAN", cursor, "MATCH", keys.any_item, "COUNT", KEYS_A_SCAN, "TYPE", "string")
     return Scan(keys.queue, args, lambda answer: (int(answer[0]), [keys.id_of(key) for key in answer[1]]))
+
+
+def preload() -> list[Command[bool]]:
+    """Load every script of a work queue ahead, for users that may not run a text."""
+    return [Command(("SCRIPT", "LOAD", script(name).text), bool) for name in names("workqueue")]
 
 
 def _claimed(answer: list[Any]) -> Claimed:

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from delayq import ConfigurationError, DelayQueue
-from delayq.acl.rules import Role, rules
+from delayq.acl.rules import ROLES, rules
 from delayq.script import names
 from tests.support.redis_server import RedisServer
 
@@ -19,7 +19,7 @@ def rights(server, user):
     return {name: sorted(told[name]) for name in ("flags", "commands", "keys", "channels")}
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", ROLES)
 def test_redis_takes_both_forms_alike(role, cli, start_redis, tmp_path):
     server = start_redis()
     ended = cli(NOWHERE, "acl", role.value, "--queue", "reminders", "--user", "billing")
@@ -75,7 +75,7 @@ def test_wrong_arguments_make_no_rules():
 
 def test_preload_loads_every_script_and_stores_nothing(cli):
     with RedisServer() as server:
-        assert cli(server.url, "preload").out == f"loaded {len(names())} scripts\n"
+        assert cli(server.url, "preload", "--engine", "delay").out == f"loaded {len(names())} scripts\n"
         with server.client() as client:
             assert client.dbsize() == 0
             assert client.info("memory")["number_of_cached_scripts"] == len(names())

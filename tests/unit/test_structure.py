@@ -53,7 +53,7 @@ LEVELS = {
     "schedules.definition": 3,
     "schedules.placing": 3,
     # outer rooms
-    **dict.fromkeys(["go_queue", "migrate"], 6),
+    **dict.fromkeys(["acl", "go_queue", "migrate"], 6),
     **dict.fromkeys(["deliver", "demo", "reminders", "spark", "streams", "torture", "workqueue"], 6),
     "testing": 6,
     **dict.fromkeys(["cli", "__main__"], 7),
