@@ -31,5 +31,6 @@ def test_nothing_is_lost_doubled_or_left(redis_client):
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(900)
 def test_nothing_is_lost_doubled_or_left_in_a_long_run(redis_client):
     walk(redis_client, examples=1000, steps=80)
