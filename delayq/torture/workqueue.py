@@ -14,7 +14,9 @@ from zlib import crc32
 
 from redis.exceptions import RedisError
 
+from delayq.clients import Cluster
 from delayq.config import QueueOptions, read_settings
+from delayq.errors import ConfigurationError
 from delayq.executor import Executor, open_async_executor, open_executor
 from delayq.torture import workqueue_worker as worker
 from delayq.torture.engine import Looked, WrongCountError
@@ -165,6 +167,8 @@ def _client(options: QueueOptions) -> Iterator[Any]:
     """Yield a client of redis-py that sends each command once."""
     executor = open_executor(options, read_settings(options))
     try:
+        if isinstance(executor.client, Cluster):
+            raise ConfigurationError("a work queue is put under torture on a single server, not on a Redis Cluster")
         yield executor.client
     finally:
         executor.close()

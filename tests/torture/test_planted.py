@@ -58,6 +58,7 @@ def play(redis_url, tmp_path):
                 with engine.view(task, direct) as view:
                     WORK[name](engine, task, recorder, view)
                     conductor.write(view.scan(own=True))
+                    view.remove()
         return check([tmp_path])
 
     return play
@@ -95,11 +96,12 @@ WORK = {"streams": consume, "workqueue": work}
 
 
 @pytest.mark.parametrize("engine", ["streams", "workqueue"])
-def test_without_one_nothing_is_found(play, engine):
+def test_without_one_nothing_is_found_and_nothing_left(play, engine, redis_client):
     verdict = play(engine, 300)
     assert verdict.right, list(tell(verdict))
     assert verdict.messages == 270 + 30
     assert verdict.deliveries > verdict.messages
+    assert redis_client.keys() == []
 
 
 DEFECTS = {
