@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from delayq.answers import (
     Claimed,
@@ -65,6 +65,8 @@ class Calls:
 
     keys: Keys
     clock: Callable[[], int] | None = None
+    waiting_takes: ClassVar[bool] = False
+    """Whether a wait for a wake-up may take a message, which is then to be claimed or given back."""
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
     def send(

@@ -105,6 +105,8 @@ class ThreadDriver:
             return
         finally:
             listener.close()
+            if self._signalled:  # the last wake-up came too late for the flow
+                self._executor.run([self._tools.calls.wake()], patience=lambda: False)
             self._ended = True
             for _ in list(self._workers):
                 self._calls.put(None)
@@ -227,6 +229,8 @@ class AsyncDriver:
         finally:
             self._cancel()
             await listener.close()
+            if self._signalled:  # the last wake-up came too late for the flow
+                await self._executor.run([self._tools.calls.wake()], patience=lambda: False)
 
     def _start(self, holdings: list[Holding]) -> None:
         self._bench.lay(holdings)

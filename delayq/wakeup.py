@@ -6,6 +6,7 @@ A wake-up carries no data. One that comes to a consumer that is being closed is 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ class Listener:
         self._ring = ring
         self._listening = threading.Event()
         self._closed = threading.Event()
-        threading.Thread(target=self._run, name=LISTENER, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=LISTENER, daemon=True)
+        self._thread.start()
 
     def listen(self, *, on: bool) -> None:
         """Listen from now on, or no more."""
@@ -42,7 +44,12 @@ class Listener:
             self._listening.clear()
 
     def close(self) -> None:
-        """End the thread, at the latest when its blocking wait ends."""
+        """End the thread, at the latest when its blocking wait ends.
+
+        A wait that takes messages is waited for when the process ends: it gives back what it may still take.
+        """
+        if self._calls.waiting_takes:
+            atexit.register(self._thread.join, 2 * LONGEST_BLOCK)
         self._closed.set()
         self._listening.set()
 
@@ -52,11 +59,13 @@ class Listener:
             (woken,) = self._executor.run([self._calls.await_wake(block)], patience=lambda: False)
             if isinstance(woken, DelayqError):
                 self._closed.wait(LONGEST_BLOCK)
-            elif woken and self._closed.is_set():
-                self._executor.run([self._calls.wake()], patience=lambda: False)
             elif woken:
                 self._listening.clear()
                 self._ring()
+                if self._closed.is_set():  # the bell may have rung too late
+                    self._executor.run([self._calls.wake()], patience=lambda: False)
+                    break
+        atexit.unregister(self._thread.join)
 
 
 class AsyncListener:

@@ -68,7 +68,14 @@ class Consumption:
         self._claimed: list[Holding] = []
 
     def run(self) -> Generator[Step, Event, None]:
-        """Consume until asked to stop; in a burst, until nothing is due."""
+        """Consume until asked to stop; in a burst, until nothing is due. A wake-up that comes with it is passed on."""
+        yield from self._consume()
+        if self._signalled:
+            self._take_in((yield Wait(0, listen=False)))
+        while self._signalled:
+            self._take_in((yield Turn([self._claim(0)[0]])))
+
+    def _consume(self) -> Generator[Step, Event, None]:
         event = yield Wait(0, listen=False)
         while True:
             self._take_in(event)
@@ -133,7 +140,7 @@ class Consumption:
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
-        calls, settings = self._tools.calls, self._tools.settings
+        calls = self._tools.calls
         plan = self._housekeeping()
         self._settling, self._unseen = bool(plan), False
         freed = self.owed.next if plan else 0
@@ -149,9 +156,15 @@ class Consumption:
             # A full consumer claims nothing, which passes its wake-up on to the next one.
             room = min(self.held.room() + freed, self._most_claimed)
             if room > 0 or self._signalled:
-                plan.append((calls.ready_to_unack(max(room, 0), lease=settings.lease, holder=self._holder), self._hold))
+                plan.append(self._claim(max(room, 0)))
         self._signalled = False
         return plan
+
+    def _claim(self, wanted: int) -> tuple[Any, Callable[[Any], None]]:
+        """Return a claim; one of nothing passes a wake-up on, with all that may have come with it."""
+        self._signalled = False
+        calls, settings = self._tools.calls, self._tools.settings
+        return calls.ready_to_unack(wanted, lease=settings.lease, holder=self._holder), self._hold
 
     def _pause(self) -> float:
         """Return how long nothing needs to be done unless something happens."""

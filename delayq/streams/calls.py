@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted, acknowledged, digits, integers, pairs
 from delayq.calls import Calls
@@ -85,6 +85,7 @@ class StreamCalls:
     holder: Callable[[], str]
     embedded: bool = False
     """Whether the server is the embedded one, whose XREADGROUP does not block."""
+    waiting_takes: ClassVar[bool] = True
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
     def send(

@@ -54,7 +54,8 @@ class StreamKeys:
         """Return the keys that go with a stream, which is validated."""
         tag = "{" + hash_tag(check_stream(stream)) + "}"
         if tag == stream:  # which is what stands beside the stream without the braces
-            raise ConfigurationError(f"the name of a stream must be more than its hash tag, as tasks.{stream} is: {stream}")
+            text = "the name of a stream must be more than its hash tag, as that of tasks.{0} is: {0}"
+            raise ConfigurationError(text.format(stream))
         base = stream if tag in stream else tag
         beside = {part.name: f"{base}.{part.name}" for part in fields(cls) if part.name != "stream"}
         return cls(stream=stream, **beside)

@@ -281,6 +281,31 @@ def test_consumers_are_killed(redis_url, server):
     consumers_are_killed(redis_url, server, part=1000, kills=3)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("how", [[], ["async"]], ids=["blocking", "asyncio"])
+def test_what_is_sent_while_a_process_stops_is_kept_from_nobody(redis_url, server, how):
+    stopped = threading.Event()
+
+    def send():
+        with StreamQueue("tasks", url=redis_url) as tasks:
+            while not stopped.wait(0.002):
+                tasks.send("x")
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    for _ in range(2):
+        command = [sys.executable, "-m", "tests.streams.child", redis_url, "drain", *how]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            wait_until(lambda: server.xlen("tasks") < 5)
+            child.terminate()
+        assert child.returncode == 0
+    stopped.set()
+    sending.join()
+    with StreamQueue("tasks", url=redis_url) as tasks:
+        assert tasks.counts().active == 0
+
+
 @pytest.mark.torture
 @pytest.mark.timeout(900)
 def test_relays_are_killed_for_long(redis_url, server):

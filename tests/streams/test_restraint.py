@@ -82,6 +82,15 @@ def test_a_message_whose_way_to_a_waiting_consumer_was_cut_off_is_found(redis_ur
         wait_until(lambda: seen == [1])
 
 
+def test_all_that_blocking_reads_have_got_is_given_back(queue, server):
+    queue.send_many(["a", "b", "c"])
+    server.xgroup_create("tasks", "workers", "0")
+    server.xreadgroup("workers", f"{queue._executor.client_name}.wait", {"tasks": ">"}, count=2)
+    queue._executor.call(queue._calls.wake())
+    assert queue.counts().ready == 3
+    assert [message.attempt for message in queue.lease(n=9)] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("n", [150, 2510])
 def test_a_burst_ends_however_much_others_have_in_work(queue, server, n):
     in_work(queue, server, n)

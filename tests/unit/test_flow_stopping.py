@@ -44,6 +44,29 @@ def test_a_stop_before_the_first_turn_ends_it():
     assert play.ended
 
 
+def test_a_wake_up_that_comes_with_a_stop_is_passed_on():
+    play = Play()
+    play.stop(30)
+    play.wake(after=0.0, signalled=True)
+    play.tell()
+    assert not play.listens
+    play.wake(after=0.0)
+    assert play.asked == ["ready_to_unack"]
+    assert play.ask("ready_to_unack").what == 0
+    play.answer()
+    assert play.ended
+
+
+def test_wake_ups_that_come_with_the_last_answers_are_passed_on():
+    play = stopped("a")
+    play.tell(answers=[play._answer(ask, None) for ask in play._turn.calls], signalled=True)
+    play.wake(after=0.0)
+    for signalled in (True, False):
+        assert play.asked == ["ready_to_unack"]
+        play.tell(answers=[play._answer(ask, None) for ask in play._turn.calls], signalled=signalled)
+    assert play.ended
+
+
 def test_what_has_not_started_is_released_and_nothing_is_claimed_any_more():
     play = stopped("a", "b", "c", running=["a"])
     assert play.asked == ["release"]

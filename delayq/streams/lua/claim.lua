@@ -64,7 +64,7 @@ local function recover(entry)
   end
 end
 
-for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', math.max(wanted, 1), waiter)) do
+for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 and wanted or 250, waiter)) do
   local body = read(stream, one[1])
   if body and wanted > 0 then
     deliver(one[1], one[4], body)
