@@ -15,6 +15,7 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 from delayq.clients import longest_block
 from delayq.errors import ConfigurationError, shown
 from delayq.operation import Pause
+from delayq.servers import cancellations
 from delayq.workqueue.calls import Run, Scan, Work
 from delayq.workqueue.keys import Keys
 
@@ -79,12 +80,11 @@ def perform(db: Any, work: Work[T]) -> T:
 async def perform_async(db: Any, work: Work[T]) -> T:
     """Carry work out on an asyncio client."""
     answer = None
-    task = asyncio.current_task()
-    cancelled = task.cancelling() if task else 0
+    before = cancellations()
     try:
         while True:
             step = work.send(answer)
-            if task and task.cancelling() > cancelled:  # not told of: up to Python 3.11 `wait_for` may swallow it
+            if cancellations() > before:
                 raise asyncio.CancelledError
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)

@@ -1,6 +1,7 @@
 """The clients that executors make or are given."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 import redis
@@ -359,3 +360,32 @@ def test_a_blocking_wait_ends_well_within_the_time_out_of_the_socket(kind):
     client = module.Redis.from_url("redis://localhost")
     usual = client.connection_pool.make_connection().socket_timeout  # its options do not show it
     assert kind(client, deadline=1, owned=False).longest_block == (usual / 2 if usual else 60.0)
+
+
+def test_a_cancellation_that_comes_when_a_command_has_just_been_sent_is_obeyed(redis_url, monkeypatch):
+    """`asyncio.wait_for`, by which redis-py sends, swallows it up to Python 3.11."""
+    send = redis.asyncio.connection.AbstractConnection.send_packed_command
+
+    async def swallowing(self, *args, **options):
+        await send(self, *args, **options)
+        if sent is not None:
+            sent.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    async def scene():
+        nonlocal sent
+        async with AsyncDelayQueue("q", url=redis_url) as queue:
+            await queue.open()
+            sent = asyncio.Event()
+            leasing = asyncio.ensure_future(queue.lease(block=600).__aenter__())
+            await sent.wait()
+            sent = None
+            leasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(leasing, 20)
+            assert (await queue.counts()).living == 0
+
+    sent: asyncio.Event | None = None
+    monkeypatch.setattr(redis.asyncio.connection.AbstractConnection, "send_packed_command", swallowing)
+    asyncio.run(scene())
