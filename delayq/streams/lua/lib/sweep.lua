@@ -1,8 +1,9 @@
 -- Goes round what a group has delivered and not settled, for what is past its lease.
 
 -- Gives what is past its lease to a holder, and calls `recover` with each entry, be it a deleted one, while something is
--- wished for. Looks at a thousand entries at most; the next call goes on behind them, for all of those may be in work. To
--- come round a longer list is the work of all consumers together, once a second. Returns whether to go on at once.
+-- wished for. Looks at a thousand entries or, for many wishes, at 2,500; the next call goes on behind them, for all of
+-- those may be in work. To come round a longer list is the work of all consumers together, once a second. Returns
+-- whether to go on at once.
 local function sweep(stream, group, holder, meta, now, lease, wished, recover)
   local place, rest = 'cursor ' .. group, 'rest ' .. group
   local state, looked, wrapped = redis.call('HMGET', meta, place, rest), 0, false
