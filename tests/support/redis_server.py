@@ -33,10 +33,11 @@ def server_version() -> tuple[int, ...]:
 def empty(client: redis.Redis) -> None:
     """Delete everything on a server that is only this process's.
 
-    First unblock what waits for wake-ups: a consumer that is closed waits for up to a second, and would hand one on.
+    First unblock what waits for a wake-up, or for an entry of a stream: a consumer that is closed does so for up to a
+    second, and would take it. Redis 6.2 leaves it waiting when the stream is deleted.
     """
     if any(one.name == LISTENER for one in threading.enumerate()):
         for waiting in client.client_list():
-            if waiting["cmd"] == "blpop":
+            if waiting["cmd"] in ("blpop", "xreadgroup"):
                 client.client_unblock(waiting["id"])
     client.flushall()
