@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from delayq.executor import Executor
 from delayq.torture.history import Final, Recorder
@@ -26,6 +27,12 @@ class Looked:
     """Differs when something has happened since the last look."""
     totals: Mapping[str, int] = field(default_factory=dict)
     """Messages ever sent, delivered and acked, where that is counted."""
+
+    @classmethod
+    def counted(cls, counts: Mapping[str, int], living: int) -> Self:
+        """Return what was seen of a queue without totals: one that is empty waits for what is sent, and so goes on."""
+        changes = hash(tuple(counts.values())) if living else time.monotonic_ns()
+        return cls(counts=counts, living=living, changes=changes)
 
 
 class Sender(Protocol):

@@ -89,7 +89,7 @@ class StreamView:
         except DelayqError:
             return None
         told = {state: count for state, count in asdict(counts).items() if state in SHOWN}
-        return Looked(counts=told, living=counts.living, changes=hash(counts))
+        return Looked.counted(told, counts.living)
 
     def scan(self, *, own: bool) -> Final:
         """See `View.scan`."""

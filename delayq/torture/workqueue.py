@@ -143,10 +143,10 @@ class WorkView:
     def look(self) -> Looked | None:
         """See `View.look`."""
         try:
-            waiting, processing = counts = self._queue.counts(self._db)
+            waiting, processing = self._queue.counts(self._db)
         except RedisError:
             return None
-        return Looked(counts={"ready": waiting, "active": processing}, living=sum(counts), changes=hash(counts))
+        return Looked.counted({"ready": waiting, "active": processing}, waiting + processing)
 
     def scan(self, *, own: bool) -> Final:
         """See `View.scan`."""
