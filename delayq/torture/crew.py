@@ -121,7 +121,7 @@ class Crew:
     def choose(self, target: float) -> Member | None:
         """Return one of the workers that are at work and untroubled, None if there is none just now."""
         found = [member for member in self.of("worker") if member.ready]
-        return found[int(target * len(found))] if found else None
+        return found[min(int(target * len(found)), len(found) - 1)] if found else None
 
     def look(self) -> None:
         """Let go of those that have ended, and put down what was wrong with them."""

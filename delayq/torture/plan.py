@@ -86,7 +86,7 @@ class Planned(msgspec.Struct, frozen=True, order=True):
     """Seconds from the beginning of the round."""
     kind: str
     target: float = 0.0
-    """Which of the workers that are there: 0 is the first, 1 beyond the last."""
+    """Which of the workers that are there: 0 is the first, 1 the last."""
     lasts: float = 0.0
     """Seconds."""
     size: int = 0

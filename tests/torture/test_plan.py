@@ -2,10 +2,12 @@
 
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from delayq import ConfigurationError
+from delayq.torture.crew import Crew
 from delayq.torture.plan import EXCLUSIVE, KINDS, Settings, draw, read_aof, read_faults
 
 FAULTS = dict.fromkeys(KINDS, 7) | {"replies": 500, "cut": 90}
@@ -58,6 +60,16 @@ def test_faults_of_the_server_come_one_after_another_and_every_fault_within_the_
 def test_a_worker_is_frozen_for_longer_than_its_leases():
     plan = draw(settings(lease=3.0), 1)
     assert all(fault.lasts > 3 for fault in plan.faults if fault.kind == "stop")
+
+
+@pytest.mark.parametrize(("target", "name"), [(0.0, "one"), (0.499, "one"), (0.5, "two"), (0.999, "two"), (1.0, "two")])
+def test_a_target_is_one_of_the_workers_that_are_there(target, name):
+    crew = object.__new__(Crew)
+    crew.members = [
+        SimpleNamespace(name=name, role=role, running=True, ready=True)
+        for name, role in [("one", "worker"), ("other", "producer"), ("two", "worker")]
+    ]
+    assert crew.choose(target).name == name
 
 
 def test_a_round_that_there_is_not_is_refused():
