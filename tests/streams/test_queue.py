@@ -178,7 +178,7 @@ def test_a_released_message_was_never_delivered(queue):
     assert message.release()
     assert not message.release()
     (again,) = queue.lease()
-    assert again.attempt == 1
+    assert (again.attempt, again.token) == (1, message.token)
 
 
 @everywhere
