@@ -77,7 +77,7 @@ RELAYS_TOO = {
     *("schedule_put", "schedule_remove", "recount"),
 }
 """Scripts of a delay queue that the rights of a relay cover, some in part, though it never runs them."""
-REFUSED = "no permissions to|can't run this command"
+REFUSED = "[Nn]o permissions to|can't run this command"
 """What Redis says to a client, and of a command within a script."""
 CONTAINERS = {"xinfo", "xgroup"}
 
@@ -196,7 +196,10 @@ def test_no_role_is_given_what_none_needs(engine, role, guarded, admin):
 @pytest.mark.parametrize("engine", ["streams", "workqueue"])
 def test_an_inspector_writes_nothing(engine, admin):
     for command in granted(engine, Role.INSPECTOR, "+"):
-        told = admin.execute_command("COMMAND", "INFO", command)
+        name = command if admin.info("server")["redis_version"] >= "7" else command.partition("|")[0]
+        if name == "client":
+            continue  # of which an older server does not tell the commands apart
+        told = admin.execute_command("COMMAND", "INFO", name)
         flags = next(iter(told.values()))["flags"] if isinstance(told, dict) else told[0]["flags"]
         assert "write" not in {str(flag) for flag in flags}
 
@@ -250,7 +253,7 @@ def test_a_script_of_streams_is_carried_out_or_refused_as_a_whole(role, name, gu
         assert role is not Role.INSPECTOR or contents(admin) == before
     else:
         assert isinstance(answer, ServerError)
-        assert re.match(rf"{name}: this user has no permissions to .+$", str(answer))
+        assert re.match(rf"{name}: .*({REFUSED}).*$", str(answer))
         assert contents(admin) == before
 
 
@@ -434,10 +437,10 @@ def test_an_operation_of_a_stream_is_allowed_or_refused(open_as, role, name, adm
         if name in ("run", "start_consume"):
             queue.callback(lambda message: None)
             queue.start_consume()
-            wait_until(lambda: "no permissions" in caplog.text)
+            wait_until(lambda: "no permissions" in caplog.text.lower())
             queue.stop_consume()
         else:
-            with pytest.raises(ServerError, match="this user has no permissions to ") as caught:
+            with pytest.raises(ServerError, match=REFUSED) as caught:
                 OF_STREAMS[name](queue)
             assert len(str(caught.value).splitlines()) == 1
         assert contents(admin) == before
@@ -519,7 +522,7 @@ def test_a_relay_moves_fires_and_takes_up_and_does_nothing_else(guarded, admin, 
             lambda: reminders.counts(),
             lambda: reminders.cancel("later"),
         ):
-            with pytest.raises(ServerError, match="this user has no permissions to "):
+            with pytest.raises(ServerError, match=REFUSED):
                 refused()
         assert contents(admin) == before
     with redis.Redis.from_url(url) as client, pytest.raises(redis.exceptions.NoPermissionError):
@@ -544,7 +547,7 @@ def test_a_relay_may_not_write_another_stream(guarded, admin):
         queue.preload()
         queue.send_delay_msg("due")
         before = everything(admin)
-        with pytest.raises(ServerError, match="this user has no permissions to "):
+        with pytest.raises(ServerError, match=REFUSED):
             Relay(reminders, "others").run(burst=True)
         assert everything(admin) == before
 
@@ -642,6 +645,6 @@ def test_the_command_line_does_with_the_rights_of_a_role(cli, guarded, admin, sc
         assert cli(at[Role.INSPECTOR], *words, "--engine", engine).code == 0
         refused = cli(at[Role.PRODUCER], *words, "--engine", engine)
         assert refused.code == 1
-        assert "no permissions" in refused.err
+        assert "no permissions" in refused.err.lower()
         assert len(refused.err.splitlines()) == 1
     assert cli(at[Role.INSPECTOR], "send", name, "1", "--engine", engine).code == 1
