@@ -82,6 +82,17 @@ def test_a_message_whose_way_to_a_waiting_consumer_was_cut_off_is_found(redis_ur
         wait_until(lambda: seen == [1])
 
 
+def test_a_wish_for_many_finds_all_there_is_and_keeps_nothing_from_the_next(queue):
+    queue.send_many(["a", "b", "c"])
+    first, _, third = queue.lease(n=3).messages
+    assert len(queue.lease(n=250)) == 0
+    assert first.release()
+    assert third.release()
+    (again,) = queue.lease()
+    assert again.release()
+    assert [message.payload for message in queue.lease(n=200)] == ["c", "a"]
+
+
 def test_all_that_blocking_reads_have_got_is_given_back(queue, server):
     queue.send_many(["a", "b", "c"])
     server.xgroup_create("tasks", "workers", "0")

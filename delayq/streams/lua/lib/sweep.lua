@@ -1,7 +1,7 @@
 -- Goes round what a group has delivered and not settled, for what is past its lease.
 
 -- Gives what is past its lease to a holder, and calls `recover` with each entry, be it a deleted one, while something is
--- wished for. Looks at a thousand entries or, for many wishes, at 2,500; the next call goes on behind them, for all of
+-- wished for. Looks at some thousand entries at most; the next call goes on behind them, for all of
 -- those may be in work. To come round a longer list is the work of all consumers together, once a second. Returns
 -- whether to go on at once.
 local function sweep(stream, group, holder, meta, now, lease, wished, recover)
@@ -11,13 +11,18 @@ local function sweep(stream, group, holder, meta, now, lease, wished, recover)
   local cursor = from
   if left > 0 and left <= 1000 then return false end
   while wished() > 0 and looked < 1000 do
-    looked = looked + 10 * wished() -- entries that XAUTOCLAIM looks at for so many
+    local most = 10 * wished() -- entries that XAUTOCLAIM looks at for so many
     local found = redis.call('XAUTOCLAIM', stream, group, holder, lease, cursor, 'COUNT', wished(), 'JUSTID')
     cursor = found[1]
     for _, entry in ipairs(found[2]) do recover(entry) end
     for _, entry in ipairs(found[3] or {}) do recover(entry) end
-    if cursor == '0-0' and (from == '0-0' or wrapped) then break end
-    wrapped = wrapped or cursor == '0-0'
+    if cursor ~= '0-0' then
+      looked = looked + most
+    elseif from == '0-0' or wrapped then
+      break
+    else
+      wrapped = true
+    end
   end
   if cursor ~= from then redis.call('HSET', meta, place, cursor) end
   local round = wrapped or cursor == '0-0'
