@@ -156,8 +156,8 @@ class StreamQueue(_StreamFace[T], Consumer[T], Puller[T], BlockingFace[T]):
     def get(self, id: str) -> MessageInfo | None:
         """Read a message, alive or dead, by its entry or by its id; None if there is none. Touches nothing.
 
-        An entry is found at once. For an id, for which Redis has no index, the first 10,000 entries of the stream are
-        looked through, and the last 10,000 of the dead letter.
+        An entry, of the stream or else of the dead letter, is found at once. For an id, for which Redis has no index,
+        the first 10,000 entries of the stream are looked through, and the last 10,000 of the dead letter.
         """
         return self._perform(self._inspector.get(id))
 

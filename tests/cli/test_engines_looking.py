@@ -158,12 +158,12 @@ def test_a_narrow_terminal_cuts_payloads(cli, tasks, jobs, engine, name):
 def test_shows_a_message_of_a_stream_by_id_and_by_entry(cli, tasks):
     for state in STATES_OF_STREAMS:
         (message,) = tasks.list(state).messages
-        by_id, by_entry = (cli("show", "tasks", name, *STREAMS) for name in (message.id, message.entry))
-        assert by_id.code == by_entry.code == 0
-        for shown in (by_id, by_entry):
+        # The stream and the dead letter number their entries each for itself: what both have is one of the stream.
+        names = (message.id,) if state == "dead" else (message.id, message.entry)
+        for shown in (cli("show", "tasks", name, *STREAMS) for name in names):
+            assert shown.code == 0
             assert re.search(rf"^state +{state}$", shown.out, re.MULTILINE)
             assert re.search(rf"^entry +{message.entry}$", shown.out, re.MULTILINE)
-        assert cli("show", "tasks", message.entry, *STREAMS, "--json").json["id"] == message.id
     assert "header trace  b" in cli("show", "tasks", "b", *STREAMS).out
 
 
