@@ -12,6 +12,8 @@ from delayq.migrate import Migration, migrate
 from tests.crash.cuts import Cut, Cutter, GoneError, cut_client, gone
 from tests.migrate.conftest import Go, dumped, told
 
+pytestmark = pytest.mark.timeout(300)
+
 LEAST = 50
 """Commands that are cut off at, at least."""
 

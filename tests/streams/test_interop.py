@@ -140,15 +140,14 @@ def test_what_we_leave_they_take_over_with_the_count(queue, server):
     assert not ours.extend()
 
 
-def test_a_heartbeat_of_theirs_keeps_a_message_from_us(queue, server):
-    queue.send("x")
-    assert len(queue.lease()) == 1
-    queue.lease(block=0)
-    entry = server.xrange("tasks")[0][0]
-    server.xclaim("tasks", "workers", "go-1", 0, [entry], justid=True)
-    for _ in range(4):
-        assert len(queue.lease(block=0.1)) == 0
-        server.xclaim("tasks", "workers", "go-1", 0, [entry], justid=True)
+def test_a_heartbeat_of_theirs_keeps_a_message_from_us(redis_url, server):
+    with StreamQueue("tasks", url=redis_url, lease="2s") as queue:
+        assert len(queue.lease()) == 0  # makes the group
+        queue.send("x")
+        ((entry, _),) = read(server)
+        for _ in range(5):
+            assert len(queue.lease(block=0.5)) == 0
+            server.xclaim("tasks", "workers", "go-1", 0, [entry], justid=True)
     assert server.xack("tasks", "workers", entry) == 1
 
 
