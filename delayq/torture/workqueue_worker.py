@@ -29,6 +29,7 @@ FATES = {
     "long": Fate(20, leases=1.3),
 }
 """What becomes of an item: half of its deliveries are dropped, it is completed twice, or after its lease."""
+HALF = 0.5
 CONCURRENCY = 4
 PAUSE = 0.05
 """Seconds after which what raised is done again."""
@@ -52,6 +53,11 @@ def expect(error: RedisError) -> None:
         raise error
 
 
+def draw(token: int) -> float:
+    """Return a number from 0 to 1 for a delivery."""
+    return crc32(b"%d" % token) % 100 / 100
+
+
 def consume(task: Task, recorder: Recorder, gone: Callable[[], bool]) -> Flow:
     """Work until all is gone."""
     while not gone():
@@ -60,9 +66,9 @@ def consume(task: Task, recorder: Recorder, gone: Callable[[], bool]) -> Flow:
             continue
         token, fate = DELIVERED.get(), fate_of(item.data(), FATES)
         recorder.write(Start(at=now(), id=item.id(), token=token))
-        drawn = crc32(b"%d" % token)
-        yield Pause(fate.takes[0] + (fate.takes[1] - fate.takes[0]) * (drawn % 100 / 100) + fate.leases * task.lease)
-        dropped = fate.how == "drop" and drawn % 2 == 0
+        shortest, longest = fate.takes
+        yield Pause(shortest + (longest - shortest) * draw(token) + fate.leases * task.lease)
+        dropped = fate.how == "drop" and draw(token) < HALF
         kept = not dropped and not fate.leases
         recorder.write(End(at=now(), id=item.id(), token=token, outcome="acked" if kept else "failed"))
         for _ in range(0 if dropped else 2 if fate.says == "twice" else 1):
