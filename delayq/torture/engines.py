@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from delayq.torture.delay import DelayEngine
 from delayq.torture.engine import Engine
-from delayq.torture.streams import StreamEngine
-from delayq.torture.workqueue import WorkEngine
+from delayq.torture.streams.engine import StreamEngine
+from delayq.torture.workqueue.engine import WorkEngine
 
 ENGINES: Mapping[str, Engine] = {"delay": DelayEngine(), "streams": StreamEngine(), "workqueue": WorkEngine()}

@@ -12,7 +12,7 @@ from delayq.errors import ConfigurationError
 from delayq.torture.plan import KINDS, Settings
 from delayq.torture.promises import PROMISES
 from delayq.torture.run import command_of
-from delayq.torture.workqueue import _client
+from delayq.torture.workqueue.engine import _client
 from tests.torture.running import LONG, torture
 
 pytestmark = pytest.mark.faults

@@ -7,7 +7,8 @@ from delayq.errors import DelayqError
 from delayq.executor import open_executor
 from delayq.streams import StreamQueue
 from delayq.streams.keys import StreamKeys
-from delayq.torture import streams_scan, workqueue_scan
+from delayq.torture.streams import scan as streams_scan
+from delayq.torture.workqueue import scan as workqueue_scan
 from delayq.workqueue import Item, WorkQueue
 from delayq.workqueue.keys import KeyPrefix, Keys
 

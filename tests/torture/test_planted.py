@@ -12,14 +12,14 @@ import pytest
 from delayq import script as scripts
 from delayq.config import read_settings
 from delayq.executor import open_executor
-from delayq.torture import workqueue_worker
 from delayq.torture.callbacks import consumer_options
 from delayq.torture.checker import check, tell
 from delayq.torture.engines import ENGINES
 from delayq.torture.history import Calm, Recorder, Rules, now
 from delayq.torture.process import Task, watch
 from delayq.torture.workload import deeds
-from delayq.torture.workqueue_recorded import RecordedWorkQueue
+from delayq.torture.workqueue import worker as workqueue_worker
+from delayq.torture.workqueue.recorded import RecordedWorkQueue
 from tests.support.lua_files import in_place
 from tests.support.waiting import wait_until
 

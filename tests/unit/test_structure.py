@@ -162,7 +162,8 @@ def test_a_redis_client_is_made_and_touched_in_one_place_each(module):
         "workqueue.client": ("redis.exceptions",),  # hands what is said to a client of the user's
         # and such users
         **dict.fromkeys(
-            ["torture.workqueue", "torture.workqueue_recorded", "torture.workqueue_worker"], ("redis.exceptions",)
+            ["torture.workqueue.engine", "torture.workqueue.recorded", "torture.workqueue.worker"],
+            ("redis.exceptions",),
         ),
     }.get(module.name, ())
     for where, _ in module.imports:

@@ -18,8 +18,8 @@ from delayq.torture.callbacks import CallbackEngine
 from delayq.torture.engine import Looked, WrongCountError
 from delayq.torture.history import Final, Recorder
 from delayq.torture.process import Task
-from delayq.torture.streams_recorded import RecordedStreamCalls
-from delayq.torture.streams_scan import scan
+from delayq.torture.streams.recorded import RecordedStreamCalls
+from delayq.torture.streams.scan import scan
 from delayq.torture.workload import Deed, fate_of, payload_of
 from delayq.values import Command
 

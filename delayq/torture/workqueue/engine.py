@@ -18,13 +18,13 @@ from delayq.clients import Cluster
 from delayq.config import QueueOptions, read_settings
 from delayq.errors import ConfigurationError
 from delayq.executor import Executor, open_async_executor, open_executor
-from delayq.torture import workqueue_worker as worker
 from delayq.torture.engine import Looked, WrongCountError
 from delayq.torture.history import Final, Recorder
 from delayq.torture.process import Task, at_the_end, ready
 from delayq.torture.workload import Deed, payload_of
-from delayq.torture.workqueue_recorded import RecordedAsyncWorkQueue, RecordedWorkQueue
-from delayq.torture.workqueue_scan import keys_of, scan
+from delayq.torture.workqueue import worker
+from delayq.torture.workqueue.recorded import RecordedAsyncWorkQueue, RecordedWorkQueue
+from delayq.torture.workqueue.scan import keys_of, scan
 from delayq.values import Command
 from delayq.workqueue import Item, KeyPrefix, WorkQueue
 from delayq.workqueue.keys import Keys

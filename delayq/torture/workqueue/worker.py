@@ -18,7 +18,7 @@ from delayq.operation import Pause
 from delayq.torture.history import End, Recorder, Start, now
 from delayq.torture.process import TICK, Task
 from delayq.torture.workload import Fate, fate_of
-from delayq.torture.workqueue_recorded import DELIVERED
+from delayq.torture.workqueue.recorded import DELIVERED
 from delayq.workqueue import Item
 
 FATES = {
