@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
+import delayq
+
 RUN = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-p", "no:hypothesispytest")
 """What a user may not have, left out: the run is of pytest, anyio and delayq."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """What a run in this process is the first to import, is forgotten after it, but not where its package keeps it."""
+    for module in pkgutil.walk_packages(delayq.__path__, "delayq."):
+        if not module.name.startswith(("delayq.spark.", "delayq.__main__")):
+            import_module(module.name)
 
 
 @pytest.fixture
