@@ -60,7 +60,36 @@ class Telling:
         return changed(call, parse=recorded)
 
 
-class RecordedCalls(Telling, Calls):
+class Settlements(Telling):
+    """The calls that settle and extend deliveries, told; stands before the calls of a queue, whichever kind it is."""
+
+    def ack(self, receipts: Iterable[Receipt], *, discarded: bool = False) -> Call[str]:
+        """See `Calls.ack`."""
+        held = list(receipts)
+        return self._settling(super().ack(held, discarded=discarded), "ack", **columns_of(held))  # type: ignore[misc]
+
+    def nack(self, failures: Iterable[Failure]) -> Call[str]:
+        """See `Calls.nack`."""
+        failed = list(failures)
+        return self._settling(super().nack(failed), "nack", **columns_of(failed))  # type: ignore[misc]
+
+    def release(self, receipts: Iterable[Receipt]) -> Call[str]:
+        """See `Calls.release`."""
+        held = list(receipts)
+        return self._settling(super().release(held), "release", **columns_of(held))  # type: ignore[misc]
+
+    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> Call[str]:
+        """See `Calls.extend`."""
+        held = list(receipts)
+        return self._settling(super().extend(held, lease=lease), "extend", lease=lease, **columns_of(held))  # type: ignore[misc]
+
+    def reject(self, rejections: Iterable[Rejection]) -> Call[str]:
+        """See `Calls.reject`."""
+        rejected = list(rejections)
+        return self._settling(super().reject(rejected), "reject", **columns_of(rejected))  # type: ignore[misc]
+
+
+class RecordedCalls(Settlements, Calls):
     """The calls of a delay queue, told."""
 
     def __init__(self, keys: Keys, recorder: Recorder) -> None:
@@ -88,31 +117,6 @@ class RecordedCalls(Telling, Calls):
         """See `Calls.ready_to_unack`."""
         call = super().ready_to_unack(wanted, lease=lease, holder=holder)
         return self._recorded(call, claimed, "claim", lease=lease) if wanted else call
-
-    def ack(self, receipts: Iterable[Receipt], *, discarded: bool = False) -> Call[str]:
-        """See `Calls.ack`."""
-        held = list(receipts)
-        return self._settling(super().ack(held, discarded=discarded), "ack", **columns_of(held))
-
-    def nack(self, failures: Iterable[Failure]) -> Call[str]:
-        """See `Calls.nack`."""
-        failed = list(failures)
-        return self._settling(super().nack(failed), "nack", **columns_of(failed))
-
-    def release(self, receipts: Iterable[Receipt]) -> Call[str]:
-        """See `Calls.release`."""
-        held = list(receipts)
-        return self._settling(super().release(held), "release", **columns_of(held))
-
-    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> Call[str]:
-        """See `Calls.extend`."""
-        held = list(receipts)
-        return self._settling(super().extend(held, lease=lease), "extend", lease=lease, **columns_of(held))
-
-    def reject(self, rejections: Iterable[Rejection]) -> Call[str]:
-        """See `Calls.reject`."""
-        rejected = list(rejections)
-        return self._settling(super().reject(rejected), "reject", **columns_of(rejected))
 
     def cancel(self, ids: Iterable[str]) -> Call[str]:
         """See `Calls.cancel`."""

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from delayq.cli import main
 from delayq.throwaway import find_program
+from tests.support.processes import processes_of
 from tests.support.waiting import wait_until
 
 COUNTRIES = "AR,AT,BD,BR,CO,DE,EG,ES,FR,GR,HU,IN,IT,JP,KR,LB,PL,PT,TH,US"
@@ -39,19 +40,6 @@ def start(folder, *args, **environment):
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def processes_of(folder):
-    """The processes that were started under this TMPDIR."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"TMPDIR={folder}\0".encode() in environment:
-            found.append((process / "cmdline").read_bytes())
-    return found
 
 
 def check(account):

@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+
+from tests.support.processes import processes_of
 
 # What is given up when the machine is busy: a run takes as long as it takes.
 LONG = pytest.mark.timeout(900)
@@ -36,19 +37,6 @@ def run(folder, *args, **environment):
     with start(folder, *args, "--json", **environment) as torture:
         out, err = torture.communicate()
     return torture.returncode, json.loads(out), err
-
-
-def processes_of(folder):
-    """The processes that were started under this TMPDIR, servers and workers included."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes()
-        except OSError:
-            continue
-        if f"TMPDIR={folder}\0".encode() in environment:
-            found.append((process / "cmdline").read_bytes())
-    return found
 
 
 def check(account, faults):

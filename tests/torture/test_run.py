@@ -18,9 +18,10 @@ from click.testing import CliRunner
 from delayq.cli import main
 from delayq.torture.plan import KINDS
 from delayq.torture.round import Round
+from tests.support.processes import processes_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
-from tests.torture.running import LONG, processes_of, run, start, torture
+from tests.torture.running import LONG, run, start, torture
 
 pytestmark = pytest.mark.faults
 

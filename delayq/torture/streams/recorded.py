@@ -11,11 +11,11 @@ from msgspec import structs
 from delayq.answers import Claimed
 from delayq.streams.calls import StreamCalls
 from delayq.torture.history import Answer, Recorder, digest
-from delayq.torture.recorded import Telling, claimed, columns_of
-from delayq.values import Call, Command, Failure, Outgoing, OutgoingTable, Receipt, Rejection
+from delayq.torture.recorded import Settlements, claimed
+from delayq.values import Call, Command, Outgoing, OutgoingTable
 
 
-class RecordedStreamCalls(Telling, StreamCalls):
+class RecordedStreamCalls(Settlements, StreamCalls):
     """The calls of a stream queue, told.
 
     A blocking read is none of them: what it gets is delivered by the claim that follows.
@@ -48,31 +48,6 @@ class RecordedStreamCalls(Telling, StreamCalls):
         """See `StreamCalls.ready_to_unack`."""
         call = super().ready_to_unack(wanted, lease=lease, holder=holder)
         return self._recorded(call, _at_once, "claim", lease=lease) if wanted else call
-
-    def ack(self, receipts: Iterable[Receipt], *, discarded: bool = False) -> Call[str]:
-        """See `StreamCalls.ack`."""
-        held = list(receipts)
-        return self._settling(super().ack(held, discarded=discarded), "ack", **columns_of(held))
-
-    def nack(self, failures: Iterable[Failure]) -> Call[str]:
-        """See `StreamCalls.nack`."""
-        failed = list(failures)
-        return self._settling(super().nack(failed), "nack", **columns_of(failed))
-
-    def release(self, receipts: Iterable[Receipt]) -> Call[str]:
-        """See `StreamCalls.release`."""
-        held = list(receipts)
-        return self._settling(super().release(held), "release", **columns_of(held))
-
-    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> Call[str]:
-        """See `StreamCalls.extend`."""
-        held = list(receipts)
-        return self._settling(super().extend(held, lease=lease), "extend", lease=lease, **columns_of(held))
-
-    def reject(self, rejections: Iterable[Rejection]) -> Call[str]:
-        """See `StreamCalls.reject`."""
-        rejected = list(rejections)
-        return self._settling(super().reject(rejected), "reject", **columns_of(rejected))
 
     def dead(self, first: str, last: str, *, limit: int) -> Command[list[tuple[str, dict[bytes, bytes]]]]:
         """See `StreamCalls.dead`."""
