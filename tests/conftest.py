@@ -55,6 +55,16 @@ def log_of_pytest() -> Iterator[None]:
     root.setLevel(level)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what may take longest: begun last, it would keep one process busy and the others waiting."""
+
+    def limit(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        return marker.args[0] if marker else 0.0
+
+    items.sort(key=limit, reverse=True)
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """The server shared by the tests of this process: not to be stopped or configured (see `start_redis`)."""
