@@ -197,7 +197,7 @@ def test_waiting_ends_when_time_is_up(queue):
     with queue.lease(block="200ms") as message:
         assert message is None
 
-    assert 0.2 <= time.monotonic() - began < 2
+    assert 0.2 <= time.monotonic() - began < 10
 
 
 def test_waiting_ends_when_a_message_is_sent(open_queue):

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 SLOT = key_slot(b"reminders")
 KEYS_APART = 0.02
 """Seconds between two keys that are moved: so long the queue is torn in two."""
-NOISE = 2.0
+NOISE = 5.0
 """Seconds a machine may add whose processors others use as well."""
 
 

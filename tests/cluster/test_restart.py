@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
-NOISE = 2.0
+NOISE = 5.0
 """Seconds a machine may add whose processors others use as well."""
 
 

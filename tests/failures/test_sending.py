@@ -51,7 +51,7 @@ def test_a_redis_that_is_down_for_longer_than_the_deadline_is_told_at_the_deadli
     with pytest.raises((UnavailableError, OutcomeUnknown), match=r"was not carried out|may or may not"):
         queue.send_many(["hello"]) if many else queue.send_delay_msg("hello")
 
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < 10
     with pytest.raises(UnavailableError, match="send was not carried out: Redis cannot be reached"):
         queue.send_delay_msg("again")  # this time no connection was left over
     server.start()
@@ -66,7 +66,7 @@ def test_a_redis_that_falls_silent_makes_the_outcome_unknown_and_the_ids_are_tol
     began = time.monotonic()
     with pytest.raises(OutcomeUnknown, match="may or may not have been carried out") as told:
         queue.send_many([NewMessage("hello", id="a"), NewMessage("hello", id="b")], 60)
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < 10
     server.resume()
 
     assert told.value.ids == ("a", "b")

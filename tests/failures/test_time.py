@@ -94,7 +94,7 @@ def test_local_waits_are_monotonic(open_queue, monkeypatch):
     with open_queue("empty").lease(block=0.3) as message:
         jumps[0] = DAY
         assert message is None
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < 10
 
 
 def test_a_server_clock_set_forward_makes_due_what_it_says_and_doubles_what_was_held_at_most(open_queue, shifted, shim):

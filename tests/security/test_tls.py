@@ -102,7 +102,7 @@ def refused(face: Any, url: str) -> str:
     began = time.monotonic()
     with pytest.raises(UnavailableError) as caught:
         queue.send_delay_msg({"user": 42})
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     queue.close()
     said = str(caught.value)
     assert len(said.splitlines()) == 1

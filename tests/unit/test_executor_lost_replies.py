@@ -147,7 +147,7 @@ def test_a_black_holed_connection_is_left_within_its_timeout_and_a_second(open_e
     proxy.freeze()
     began = time.monotonic()
     assert executor.call(sending(calls, "a")) == "1"
-    assert 0.3 <= time.monotonic() - began < 1.3
+    assert 0.3 <= time.monotonic() - began < 2.2
 
 
 def test_once_the_network_is_back_a_call_that_was_tried_meanwhile_goes_through(open_executor, proxy, calls):
