@@ -286,7 +286,7 @@ def test_what_a_killed_worker_held_is_delivered_again_when_its_lease_is_over(ope
     wait_until(lambda: seen)
     ((attempt, again),) = seen
     assert attempt == 2
-    assert again - killed < 20  # some leeway for a busy machine; a lease is 60 s unless it is set
+    assert again - killed < 20  # some leeway for a busy machine; a lease is 30 s unless it is set
 
 
 def test_a_worker_frozen_beyond_its_lease_cannot_settle_what_another_has_done(open_queue, url):
