@@ -176,3 +176,14 @@ def terminal() -> Iterator[tuple[int, int]]:
     finally:
         for end in ends:
             os.close(end)
+
+
+@pytest.fixture
+def importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The test's folder; what this process imports from it is forgotten after the test, and no log is set up."""
+    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -229,8 +229,8 @@ def test_the_engine_of_a_module_is_its_own(cli):
     assert cli("worker", "app:tasks", *STREAMS).line.startswith("--engine goes with --deliver.")
 
 
-def test_a_work_queue_of_a_module_has_no_consumer(cli, tmp_path):
-    (tmp_path / "app.py").write_text(APP)
+def test_a_work_queue_of_a_module_has_no_consumer(cli, importing):
+    (importing / "app.py").write_text(APP)
     ended = cli("worker", "app:jobs")
     assert ended.code == 2
     assert ended.line.startswith("the workqueue engine has no callback consumer: call lease and complete")

@@ -277,17 +277,6 @@ def test_another_prefix_is_pointed_out(start: Start, jobs, app):
 # Targets
 
 
-@pytest.fixture
-def importing(monkeypatch, tmp_path):
-    """The test's folder; what this process imports from it is forgotten after the test, and no log is set up."""
-    monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
 @pytest.mark.parametrize(
     ("target", "said"),
     [
