@@ -24,6 +24,8 @@ from tests.support.lua_files import in_place
 from tests.support.waiting import wait_until
 
 LEASE = 1.0
+MESSAGES = 400
+"""So many that one of them, if it is an item, takes longer than its lease."""
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def work(engine, task, recorder, view):
         working = threading.Thread(target=workqueue_worker.work, args=[flows, queue, executor.client, gone.set])
         working.start()
         with engine.inspector(task, recorder) as inspector:
-            wait_until(lambda: inspector.look(random.Random(1)) or view.look().living == 0, every=0.05)
+            wait_until(lambda: inspector.look(random.Random(1)) or view.look().living == 0, timeout=40, every=0.05)
         gone.set()
         working.join()
 
@@ -160,7 +162,7 @@ def find(play, file, right, wrong, told):
     text = scripts._read(file)
     assert right in text
     with in_place(file, text.replace(right, wrong)):
-        verdict = play(file.partition("/")[0], 200)
+        verdict = play(file.partition("/")[0], MESSAGES)
     found = [f"{one.rule}: {one.text}" for one in verdict.violations]
     pattern = re.escape(told).replace(re.escape("{}"), ".*")
     assert any(re.match(pattern, text) for text in found), (verdict.broken, found)
