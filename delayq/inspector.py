@@ -199,7 +199,7 @@ class Inspector:
         return MessageInfo(
             id=row.id,
             state=state,
-            payload=self._decode(row.payload, row.size),
+            payload=read_payload(self._tools, row.payload, row.size),
             size=row.size,
             due=_time(int(due)) if due else None,
             attempts=record.attempts if record else 0,
@@ -221,7 +221,7 @@ class Inspector:
         return MessageInfo(
             id=id,
             state=State.DEAD,
-            payload=self._decode(death.payload, size),
+            payload=read_payload(self._tools, death.payload, size),
             size=size,
             due=death.due,
             attempts=death.attempts,
@@ -236,13 +236,15 @@ class Inspector:
             entry=entry,
         )
 
-    def _decode(self, data: bytes, size: int) -> Any:
-        if len(data) < size:
-            return data
-        try:
-            return self._tools.decode(data)
-        except Exception:  # noqa: BLE001 - a user's codec may raise anything
-            return data
+
+def read_payload(tools: Tools, data: bytes, size: int) -> Any:
+    """Return a payload decoded; as its bytes where those were cut, or the codec cannot read them."""
+    if len(data) < size:
+        return data
+    try:
+        return tools.decode(data)
+    except Exception:  # noqa: BLE001 - a user's codec may raise anything
+        return data
 
 
 def _start(state: State, cursor: str | None) -> tuple[str, str]:

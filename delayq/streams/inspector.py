@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from delayq.clock import LATEST, moment
 from delayq.config import whole
 from delayq.errors import ConfigurationError, shown
-from delayq.inspector import MOST_READ, MOST_ROWS, PREVIEW, Counts, MessageInfo, Page
+from delayq.inspector import MOST_READ, MOST_ROWS, PREVIEW, Counts, MessageInfo, Page, read_payload
 from delayq.keys import check_id
 from delayq.message import Tools
 from delayq.operation import Operation
@@ -106,7 +105,7 @@ class StreamInspector:
         return MessageInfo(
             id=_text(row, b"id") or row.entry,
             state=state,
-            payload=self._decode(row.fields.get(b"payload", b""), row.size),
+            payload=read_payload(self._tools, row.fields.get(b"payload", b""), row.size),
             size=row.size,
             due=_time(due) if not died or b"due" in row.fields else None,
             attempts=read_number(row.fields, b"attempts", 0) if died else row.deliveries,
@@ -120,14 +119,6 @@ class StreamInspector:
             died=_time(arrived) if died else None,
             entry=row.entry,
         )
-
-    def _decode(self, data: bytes, size: int) -> Any:
-        if len(data) < size:
-            return data
-        try:
-            return self._tools.decode(data)
-        except Exception:  # noqa: BLE001 - a user's codec may raise anything
-            return data
 
 
 def _text(row: Row, name: bytes) -> str:
