@@ -1,52 +1,58 @@
-"""Payloads to bytes and back: JSON by default, typed through msgspec; text and bytes as they are; never pickle."""
+"""Codecs between payloads and bytes: JSON (typed with msgspec), text or bytes; never pickle."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from delayq.errors import ConfigurationError, PayloadError, UndecodableError, shown
+from delayq.errors import ConfigurationError, PayloadError, PayloadTooLargeError, UndecodableError, short_repr
 
 T = TypeVar("T")
+
+MAX_HEADER_BYTES = 16_384
+"""Bytes of encoded headers per message."""
+
+_encode_headers = msgspec.json.Encoder().encode
 
 
 class Codec(Protocol):
     """Turns payloads into bytes and back."""
 
     def encode(self, payload: Any) -> bytes:
-        """Return the bytes to store; raise `PayloadError` for what cannot be encoded."""
+        """Return the bytes to store; raise `PayloadError` if the payload cannot be encoded."""
         ...
 
     def decode(self, data: bytes) -> Any:
-        """Return the payload; raise `UndecodableError` for bytes that are none."""
+        """Return the payload; raise `UndecodableError` if the bytes are not one."""
         ...
 
 
 class JsonCodec:
-    """JSON by msgspec: typed and validated when a payload type is given, plain values otherwise."""
+    """JSON with msgspec: typed and validated if there is a payload type, else plain values."""
 
     def __init__(self, payload_type: Any = None) -> None:
         """`payload_type`: a msgspec Struct, dataclass, TypedDict or any type msgspec knows; None for plain JSON."""
         try:
             decoder = msgspec.json.Decoder(Any if payload_type is None else payload_type)
         except TypeError as error:
-            raise ConfigurationError(f"payload_type {shown(payload_type)} cannot be decoded: {error}") from error
+            raise ConfigurationError(f"payload_type {short_repr(payload_type)} cannot be decoded: {error}") from error
         self._decode = decoder.decode
         self._encode = msgspec.json.Encoder().encode
-        self._convert = None if payload_type in (None, Any) else _checker(payload_type)
+        self._check = None if payload_type in (None, Any) else _checker(payload_type)
 
     def encode(self, payload: Any) -> bytes:
-        """Return compact JSON; with a payload type, what would not come back as that type is refused."""
+        """Return compact JSON; `PayloadError` if the payload would not decode to its type."""
         try:
-            if self._convert is not None:
-                self._convert(payload)
+            if self._check is not None:
+                self._check(payload)
             encoded: bytes = self._encode(payload)
-            if self._convert is not None:
-                self._decode(encoded)  # a field of a wrong type would make the message undecodable when it is due
-            if b"null" in encoded:  # what msgspec writes for nan and infinity too, which would come back as None
+            if self._check is not None:
+                self._decode(encoded)  # a field of a wrong type must fail now, not when the message is due
+            if b"null" in encoded:  # msgspec also writes null for nan and infinity, which would decode to None
                 json.dumps(msgspec.to_builtins(payload), allow_nan=False)
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
             raise PayloadError(f"payload cannot be encoded as JSON: {_without_values(error)}") from None
@@ -61,17 +67,17 @@ class JsonCodec:
 
 
 _VALUES = re.compile(r" '.*'|(?<= unknown field) `.*`", re.DOTALL)
-"""Where msgspec quotes a payload: the value of an enum or of a tag, the name of a field."""
+"""The parts of msgspec's errors that quote a payload: the value of an enum or tag, the name of a field."""
 
 
 def _without_values(error: Exception) -> str:
-    """Return what is wrong with a payload without a word of it: errors are logged and kept, payloads may be private."""
+    """Return the text of an error without quoting the payload: errors are logged, and payloads may be private."""
     return _VALUES.sub("", str(error))
 
 
 def _checker(payload_type: Any) -> Any:
-    """Return a check that a payload is of its type: by class where there is one, else by converting it."""
-    if isinstance(payload_type, type) and payload_type not in (int, float):  # True is no int here, but 1 is a float
+    """Return a function that checks the type of a payload: with `isinstance` if possible, else by converting it."""
+    if isinstance(payload_type, type) and payload_type not in (int, float):  # True is not an int here, but 1 is a float
 
         def check(payload: Any) -> None:
             if not isinstance(payload, payload_type):
@@ -124,25 +130,54 @@ class BytesCodec:
         return data
 
 
-# JSON lets these stand as they are, but a terminal may obey them.
-_OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+# JSON allows these characters unescaped, but a terminal may interpret them.
+_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def inert(json: bytes) -> str:
-    """Return the same JSON with nothing left in it that a terminal would obey."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.decode())
+    """Return the same JSON, with the characters escaped that a terminal would interpret."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.decode())
 
 
 def find_codec(codec: str | Codec, payload_type: Any) -> Codec:
-    """Return the codec an option names: `"json"`, `"text"`, `"bytes"` or an object with `encode` and `decode`."""
+    """Return the codec for an option: `"json"`, `"text"`, `"bytes"` or an object with `encode` and `decode`."""
     if codec == "json":
         return JsonCodec(payload_type)
     if payload_type is not None and isinstance(codec, str):
-        raise ConfigurationError(f"payload_type goes with the json codec, not with {shown(codec)}")
+        raise ConfigurationError(f"payload_type goes with the json codec, not with {short_repr(codec)}")
     if codec == "text":
         return TextCodec()
     if codec == "bytes":
         return BytesCodec()
     if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
         return codec  # type: ignore[return-value]  # checked by shape, just above
-    raise ConfigurationError(f"codec must be 'json', 'text', 'bytes' or have encode and decode, not {shown(codec)}")
+    raise ConfigurationError(
+        f"codec must be 'json', 'text', 'bytes' or have encode and decode, not {short_repr(codec)}"
+    )
+
+
+def encode_payload(payload: Any, encode: Callable[[Any], bytes], max_bytes: int) -> bytes:
+    """Return the encoded payload; `PayloadError` if it is not bytes or longer than `max_bytes`."""
+    encoded = encode(payload)
+    if type(encoded) is not bytes:
+        raise PayloadError(f"the codec must encode to bytes, not {type(encoded).__name__}")
+    if len(encoded) > max_bytes:
+        raise PayloadTooLargeError(f"the payload is {len(encoded)} bytes encoded; max_payload is {max_bytes}")
+    return encoded
+
+
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Return the encoded headers; `ConfigurationError` if they are not text or too long."""
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
+    ):
+        raise ConfigurationError("headers must map str to str")
+    if not headers:
+        return b""
+    try:
+        encoded = _encode_headers(dict(headers))
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"headers must be encodable text: {error.reason}") from error
+    if len(encoded) > MAX_HEADER_BYTES:
+        raise ConfigurationError(f"headers take {len(encoded)} bytes as stored; at most {MAX_HEADER_BYTES} are allowed")
+    return encoded

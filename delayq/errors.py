@@ -1,24 +1,27 @@
-"""What can go wrong, by what the caller can do about it.
+"""Every error that delayq raises, by what the caller can do about it.
 
-* `ConfigurationError`: an argument or option is wrong; correct the program.
-* `PayloadError` and its kinds: this payload cannot be a message; correct the payload.
+* `ConfigurationError`: an argument or option is wrong; fix the program.
+* `PayloadError` and its subclasses: this payload cannot be a message; fix the payload.
 * `QueueFullError`: the queue or its Redis is full; send again later.
-* `UnavailableError`: Redis did not answer and nothing was changed; do it again.
-* `OutcomeUnknown`: Redis did not answer in time and the call may have been carried out; do it again with the same id.
-* `NotReplicatedError`: a send is stored, but on fewer replicas than were asked for; do it again with the same id.
-* `ServerError`: Redis refused a command; correct its set-up or the access rights.
-* `SignatureError`: a webhook is not by whom it says, or too old; answer 401 and do nothing.
-* `CalendarChangedError`: a calendar is being imported by others at the same time; do it again.
-* `EventsLostError`: entries of the event log are gone; go on without them, or keep more of them.
-* `UnknownScheduleError`: no schedule of the queue has this name; add it, or correct the name.
-* `UnsafeServerError`: a start-up check failed under `strict=True`.
+* `UnavailableError`: Redis did not reply and nothing was changed; retry.
+* `OutcomeUnknown`: Redis did not reply in time and the call may have been executed; retry with the same id.
+* `NotReplicatedError`: a send is stored, but on fewer replicas than required; retry with the same id.
+* `ServerError`: Redis refused a command; fix its configuration or the access rights.
+* `SignatureError`: a webhook request is forged or too old; reply 401 and ignore it.
+* `CalendarChangedError`: other processes are importing the same calendar; retry.
+* `EventsLostError`: entries of the event log are gone; continue without them, or keep more of them.
+* `UnknownScheduleError`: no schedule of the queue has this name; add it, or fix the name.
+* `NoCallbackError`: the queue has no callback to consume with; register one.
+* `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class DelayqError(Exception):
-    """The root of every error that delayq raises."""
+    """The base class of every error that delayq raises."""
 
 
 class ConfigurationError(DelayqError, ValueError):
@@ -30,36 +33,36 @@ class PayloadError(DelayqError, ValueError):
 
 
 class PayloadTooLargeError(PayloadError):
-    """An encoded payload is larger than `max_payload`; it was refused before a byte was sent."""
+    """An encoded payload is larger than `max_payload`; it was refused before anything was sent."""
 
 
 class UndecodableError(PayloadError):
-    """Stored bytes do not decode as the queue's payload type; such a message goes to the dead letter."""
+    """Stored bytes do not decode as the queue's payload type; the message moves to the dead letter."""
 
 
 class QueueFullError(DelayqError):
-    """Redis is out of memory or the queue has reached `max_length`; what was refused was not stored."""
+    """Redis is out of memory or the queue has reached `max_length`; the refused messages were not stored."""
 
     ids: tuple[str, ...] = ()
-    """The ids of a send that may not be stored: sent again under them, none is stored twice."""
+    """The ids that may not be stored. Sent again with the same ids, no message is stored twice."""
 
 
 class UnavailableError(DelayqError, ConnectionError):
-    """Redis could not be reached before the deadline of the call, and the call was not sent."""
+    """Redis could not be reached before the deadline; the call was not executed."""
 
 
 class OutcomeUnknown(DelayqError, TimeoutError):  # noqa: N818 - a state of knowledge, not a fault
-    """Redis stopped answering after the call was sent: it may or may not have been carried out."""
+    """Redis stopped replying after the call was sent: it may or may not have been executed."""
 
     ids: tuple[str, ...] = ()
-    """The ids of the messages a send is in doubt about: sent again under them, none is stored twice."""
+    """The ids of a send with an unknown outcome. Sent again with the same ids, no message is stored twice."""
 
 
 class NotReplicatedError(DelayqError):
-    """It was carried out, but fewer replicas have it than `durability="replicated"` asks: a failover may undo it."""
+    """The call was executed, but too few replicas for `durability="replicated"` have it: a failover may undo it."""
 
     ids: tuple[str, ...] = ()
-    """The ids of the messages it is about: sent again under them, none is stored twice."""
+    """The ids of the send. Sent again with the same ids, no message is stored twice."""
 
 
 class ServerError(DelayqError):
@@ -71,15 +74,15 @@ class EventsLostError(DelayqError):
 
 
 class CalendarChangedError(DelayqError):
-    """A calendar's reminders were changed by others again and again while they were to be brought up to date."""
+    """Other processes kept changing a calendar's reminders during its import."""
 
 
 class SignatureError(DelayqError, ValueError):
-    """A request to a webhook's receiver was not signed with the secret, or too long ago."""
+    """A webhook request was not signed with the secret, or is too old."""
 
 
 class UnsafeServerError(DelayqError):
-    """A start-up check found what could lose messages, and the queue was made with `strict=True`."""
+    """A start-up check found that the server may lose messages, and the queue has `strict=True`."""
 
 
 class UnknownScheduleError(DelayqError, LookupError):
@@ -87,12 +90,21 @@ class UnknownScheduleError(DelayqError, LookupError):
 
 
 class NoCallbackError(DelayqError):
-    """Consuming was started on a queue that has no callback."""
+    """Consuming was started on a queue without a callback."""
 
 
-def shown(value: object) -> str:
-    """Return a value as the text of an error shows it: one short line, whatever its `repr` does."""
+def short_repr(value: object) -> str:
+    """Return a value for an error text: one short line, whatever its `repr` does."""
     try:
         return f"{value!r:.60}"
     except Exception:  # noqa: BLE001 - an int of 5,000 digits has no repr, and a user's class may raise anything
         return f"a {type(value).__name__}"
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return the end of an error text that suggests the closest known name, whatever its case; '' if none is close."""
+    import difflib  # loaded only once something is wrong
+
+    spelled = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(str(name)[:100].lower(), spelled, n=1)
+    return f", did you mean {spelled[close[0]]!r}?" if close else ""

@@ -1,84 +1,83 @@
-"""The options of a queue: named, typed and validated in one place, once."""
+"""The options of a queue: their names, types, defaults and validation."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from delayq.backoff import LEAST_DELAY, Backoff
-from delayq.clock import HORIZON, Duration, milliseconds
+from delayq.backoff import MIN_DELAY, Backoff
 from delayq.codec import Codec
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.times import HORIZON, Duration, to_millis
 
 DEFAULT_URL = "redis://localhost:6379/0"
-MOST_RETRIES = 1_000_000
-MOST_PREFETCH = 500
-"""Messages a process may hold beyond those running: some tens of milliseconds of empty callbacks."""
-MOST_CONCURRENCY = 10_000
-MOST_REPLICAS = 1000
+MAX_RETRIES = 1_000_000
+MAX_PREFETCH = 500
+"""Messages to prefetch beyond the running ones: some tens of milliseconds of empty callbacks."""
+MAX_CONCURRENCY = 10_000
+MAX_REPLICAS = 1000
 
 
 class QueueOptions(TypedDict, total=False):
-    """What a queue can be told, beside its name. Durations: seconds, a `timedelta` or a text such as `"1h30m"`."""
+    """The options of a queue. Durations are seconds, a `timedelta` or a text such as `"1h30m"`."""
 
     url: str
     """`redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` or `memory://NAME`; else `DELAYQ_URL`, else the
     local Redis. With TLS: `rediss` for `redis`."""
     redis: Any
-    """A client to use instead of a URL, as it is configured; its `decode_responses` must be off."""
+    """A redis-py client to use instead of a URL; its `decode_responses` must be off."""
     prefix: str
     """The first part of every key; `"delayq"`."""
     codec: str | Codec
     """How payloads are stored: `"json"`, `"text"`, `"bytes"`, or an object with `encode` and `decode`."""
     strict: bool
-    """Refuse a server that may lose messages, instead of warning."""
+    """Raise an error for a server that may lose messages, instead of logging a warning."""
     tick: Duration
-    """How often a consumer looks at the queue when nothing wakes it earlier; 1 s."""
+    """How often a consumer polls the queue if nothing wakes it earlier; 1 s."""
     lease: Duration
-    """How long Redis waits for a silent consumer before a message is delivered again; 30 s."""
+    """How long a message stays with a consumer that stopped responding before it is redelivered; 30 s."""
     max_consume_duration: Duration
-    """The longest a callback may take before its lease is extended no more; 10 min."""
+    """How long a callback may run before its lease is no longer extended; 10 min."""
     concurrency: int
-    """Callbacks that run at a time in one process; 1."""
+    """Callbacks that run at the same time in one process; 1."""
     prefetch: int | None
-    """Messages held beyond those running; by default what starts within 100 ms, 1 to 500."""
+    """Messages to claim beyond the running ones; by default those that start within 100 ms, 1 to 500."""
     fetch_limit: int | None
-    """The most messages a process holds, running and prefetched together; no limit."""
+    """Messages a process has in flight at most, running and prefetched together; no limit."""
     default_retries: int
-    """Redeliveries of a message that was sent without a number; 3."""
+    """Redeliveries of a message sent without `retries`; 3."""
     nack_delay: Duration | Backoff
-    """How long a failed message waits, or a `Backoff`; 0, but never less than 50 ms."""
+    """How long a failed message waits, or a `Backoff`; 0, but always at least 50 ms."""
     grace: Duration
     """How long a stop waits for running callbacks; 30 s."""
     max_payload: int
     """The largest encoded payload in bytes; 1 MiB."""
     max_length: int | None
-    """The most messages the queue may hold, checked when sending; no limit."""
+    """How many messages the queue may hold, checked when sending; no limit."""
     dead_max: int
     """Entries the dead letter keeps; 10,000."""
     dead_ttl: Duration
     """How long the dead letter keeps an entry; 30 days."""
     events: bool | None
-    """Switch the queue's event log on or off, for all processes; left as it is by default, which is off at first."""
+    """Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first."""
     events_max_len: int
-    """Entries the event log keeps, when it is switched on; 100,000."""
+    """Entries the event log keeps if `events` switches it on; 100,000."""
     dedupe_window: Duration | None
-    """How long the ids of settled messages are refused, for all processes; 0 for not at all, as it is at first."""
+    """How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first."""
     dedupe_max: int
-    """Ids the dedupe window holds, when it is set; 1,000,000."""
+    """Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000."""
     durability: Literal["stored", "replicated"]
-    """When a send returns: `"stored"` in Redis, or `"replicated"` as well; `"stored"`."""
+    """When a send returns: once it is `"stored"` in Redis, or `"replicated"` as well; `"stored"`."""
     replicas: int
     """Replicas that must have a send before it returns, with `durability="replicated"`; 1."""
     replication_timeout: Duration
     """How long a send waits for replicas, with `durability="replicated"`; 1 s, at most half the `socket_timeout`."""
     deadline: Duration
-    """How long a call is tried while Redis does not answer; 30 s."""
+    """How long a call is retried while Redis does not reply; 30 s."""
     socket_timeout: Duration
-    """How long one answer of Redis is waited for; 5 s."""
+    """How long to wait for one reply of Redis; 5 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,62 +98,64 @@ class Settings:
     dead_max: int
     dead_ttl: int
     events: int | None
-    """Entries the event log keeps; 0 for off, None to leave it."""
+    """Entries the event log keeps; 0 for off, None to leave it as it is."""
     dedupe_window: int | None
-    """Milliseconds; 0 for off, None to leave it."""
+    """Milliseconds; 0 for off, None to leave it as it is."""
     dedupe_max: int
     replicas: int
-    """Replicas that must have a send before it returns; 0 for not waiting."""
+    """Replicas that must have a send before it returns; 0 to not wait."""
     replication_timeout: int
     deadline: int
     socket_timeout: int
     strict: bool
 
 
-def check_options(given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse an option that is not known by a `ConfigurationError` that names the one that may be meant."""
-    for name in given:
+def check_options(options: Iterable[str], known: Collection[str]) -> None:
+    """Raise `ConfigurationError` for unknown options, suggesting the closest match."""
+    for name in options:
         if name not in known:
-            longer = [option for option in known if len(name) >= len("lease") and name in option]
-            close = longer or difflib.get_close_matches(name, known, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else ""
-            raise ConfigurationError(f"unknown option {shown(name)}{hint}")
+            containing = [option for option in known if len(name) >= len("lease") and name in option]
+            hint = f", did you mean {containing[0]!r}?" if containing else did_you_mean(name, known)
+            raise ConfigurationError(f"unknown option {short_repr(name)}{hint}")
 
 
 def read_settings(options: QueueOptions) -> Settings:
-    """Validate a queue's options; `ConfigurationError` names what is wrong and what would be right."""
+    """Return the validated options of a queue; `ConfigurationError` says which is wrong and what is allowed."""
     check_options(options, QueueOptions.__annotations__)
     nack_delay = options.get("nack_delay", 0)
-    max_len = whole(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
+    max_len = check_int(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window = options.get("events"), options.get("dedupe_window")
-    replicas = whole(options.get("replicas", 1), "replicas", 1, MOST_REPLICAS)
-    socket_timeout = milliseconds(options.get("socket_timeout", 5), "socket_timeout", least=10)
+    replicas = check_int(options.get("replicas", 1), "replicas", 1, MAX_REPLICAS)
+    socket_timeout = to_millis(options.get("socket_timeout", 5), "socket_timeout", min=10)
     wait: Duration = options.get("replication_timeout", min(1, socket_timeout / 2000))
-    replication_timeout = milliseconds(wait, "replication_timeout", least=1)
+    replication_timeout = to_millis(wait, "replication_timeout", min=1)
     if 2 * replication_timeout > socket_timeout:
         raise ConfigurationError("replication_timeout must be at most half of socket_timeout")
+    durability = options.get("durability", "stored")
+    if durability not in ("stored", "replicated"):
+        raise ConfigurationError(f"durability must be 'stored' or 'replicated', not {short_repr(durability)}")
     return Settings(
-        tick=milliseconds(options.get("tick", 1), "tick", least=10, most=3_600_000),
-        lease=milliseconds(options.get("lease", 30), "lease", least=100),
-        max_consume_duration=milliseconds(options.get("max_consume_duration", 600), "max_consume_duration", least=10),
-        concurrency=whole(options.get("concurrency", 1), "concurrency", 1, MOST_CONCURRENCY),
-        prefetch=_optional(options.get("prefetch"), "prefetch", 0, MOST_PREFETCH),
+        tick=to_millis(options.get("tick", 1), "tick", min=10, max=3_600_000),
+        lease=to_millis(options.get("lease", 30), "lease", min=100),
+        max_consume_duration=to_millis(options.get("max_consume_duration", 600), "max_consume_duration", min=10),
+        concurrency=check_concurrency(options.get("concurrency", 1)),
+        prefetch=_optional(options.get("prefetch"), "prefetch", 0, MAX_PREFETCH),
         fetch_limit=_optional(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
         default_retries=check_retries(options.get("default_retries", 3), "default_retries"),
         backoff=nack_delay if isinstance(nack_delay, Backoff) else Backoff.constant(nack_delay),
-        grace=milliseconds(options.get("grace", 30), "grace"),
-        max_payload=whole(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
+        grace=to_millis(options.get("grace", 30), "grace"),
+        max_payload=check_int(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
         max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),
-        dead_max=whole(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
-        dead_ttl=milliseconds(options.get("dead_ttl", "30d"), "dead_ttl", most=HORIZON),
-        events=None if events is None else max_len * _switch(events, "events"),
-        dedupe_window=None if window is None else milliseconds(window, "dedupe_window", most=HORIZON),
-        dedupe_max=whole(options.get("dedupe_max", 1_000_000), "dedupe_max", 1, 1 << 40),
-        deadline=milliseconds(options.get("deadline", 30), "deadline", least=1),
-        replicas=replicas * _choice(options.get("durability", "stored"), "durability", ("stored", "replicated")),
+        dead_max=check_int(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
+        dead_ttl=to_millis(options.get("dead_ttl", "30d"), "dead_ttl", max=HORIZON),
+        events=None if events is None else max_len * check_bool(events, "events"),
+        dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
+        dedupe_max=check_int(options.get("dedupe_max", 1_000_000), "dedupe_max", 1, 1 << 40),
+        deadline=to_millis(options.get("deadline", 30), "deadline", min=1),
+        replicas=replicas if durability == "replicated" else 0,
         replication_timeout=replication_timeout,
         socket_timeout=socket_timeout,
-        strict=_switch(options.get("strict", False), "strict"),
+        strict=check_bool(options.get("strict", False), "strict"),
     )
 
 
@@ -166,35 +167,34 @@ def find_url(options: QueueOptions) -> str:
     return url
 
 
-def whole(value: Any, name: str, least: int, most: int) -> int:
-    """Return a whole number within bounds; `ConfigurationError` for anything else, a bool included."""
-    if type(value) is not int or not least <= value <= most:
-        raise ConfigurationError(f"{name} must be a whole number from {least} to {most}, not {shown(value)}")
+def check_int(value: Any, name: str, min: int, max: int) -> int:
+    """Return a whole number within bounds; `ConfigurationError` for anything else, including a bool."""
+    if type(value) is not int or not min <= value <= max:
+        raise ConfigurationError(f"{name} must be a whole number from {min} to {max}, not {short_repr(value)}")
     return value
+
+
+def check_bool(value: Any, name: str) -> bool:
+    """Return True or False; raise `ConfigurationError` for anything else."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {short_repr(value)}")
+    return value
+
+
+def check_concurrency(value: Any) -> int:
+    """Return a valid number of callbacks at a time."""
+    return check_int(value, "concurrency", 1, MAX_CONCURRENCY)
 
 
 def check_retries(value: Any, name: str = "retries") -> int:
     """Return a valid number of redeliveries."""
-    return whole(value, name, 0, MOST_RETRIES)
+    return check_int(value, name, 0, MAX_RETRIES)
 
 
 def nack_wait(delay: Duration, name: str = "delay") -> int:
-    """Return the milliseconds a failed message waits: as asked, but never so short that it could spin a worker."""
-    return max(milliseconds(delay, name), LEAST_DELAY)
+    """Return the milliseconds a failed message waits: at least `MIN_DELAY`, so that it cannot keep a worker busy."""
+    return max(to_millis(delay, name), MIN_DELAY)
 
 
-def _switch(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {shown(value)}")
-    return value
-
-
-def _choice(value: Any, name: str, choices: tuple[str, ...]) -> int:
-    """Return the place of a word among those allowed."""
-    if value not in choices:
-        raise ConfigurationError(f"{name} must be {' or '.join(map(repr, choices))}, not {shown(value)}")
-    return choices.index(value)
-
-
-def _optional(value: Any, name: str, least: int, most: int) -> int | None:
-    return None if value is None else whole(value, name, least, most)
+def _optional(value: Any, name: str, min: int, max: int) -> int | None:
+    return None if value is None else check_int(value, name, min, max)

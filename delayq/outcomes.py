@@ -1,6 +1,6 @@
-"""How a callback says what becomes of its message.
+"""Exceptions that a callback raises to decide what happens to its message.
 
-Returning anything but `False` acknowledges; `False` or an exception takes one retry. Raising one of these says more:
+Returning anything but `False` acknowledges it; `False` or another exception takes one retry. Or raise one of these:
 
     raise Retry("rate limited", delay="5m")
     raise Reject("no such user")
@@ -9,11 +9,11 @@ Returning anything but `False` acknowledges; `False` or an exception takes one r
 
 from __future__ import annotations
 
-from delayq.clock import Duration
+from delayq.times import Duration
 
 
-class Outcome(Exception):  # noqa: N818 - raised to say what to do, not that something failed
-    """The base of the outcomes a callback can raise."""
+class Outcome(Exception):  # noqa: N818 - an instruction, not a failure
+    """The base class of the outcomes a callback can raise."""
 
     reason = ""
 
@@ -23,7 +23,7 @@ class Outcome(Exception):  # noqa: N818 - raised to say what to do, not that som
 
 
 class Retry(Outcome):
-    """Deliver the message again after `delay`; takes one retry. Without a delay the queue's `nack_delay` decides."""
+    """Retry the message after `delay`, by default the queue's `nack_delay`; takes one retry."""
 
     delay: Duration | None = None
 
@@ -33,8 +33,8 @@ class Retry(Outcome):
 
 
 class Reject(Outcome):
-    """Move the message to the dead letter at once, with this reason, whatever retries are left."""
+    """Move the message to the dead letter at once, with this reason, even if retries are left."""
 
 
 class Discard(Outcome):
-    """Settle the message as done without having done it; counted apart from the acknowledged ones."""
+    """Settle the message without processing it; counted separately from acknowledged messages."""

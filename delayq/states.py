@@ -1,4 +1,4 @@
-"""The states of a message and every way from one to another, as data; the drawing in the README is made from it."""
+"""The states of a message and every transition between them, as data; the diagrams are drawn from it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a message stands."""
+    """The state of a message."""
 
     PENDING = "pending"
     """Waiting for its due time."""
     READY = "ready"
     """Due, waiting for a free consumer."""
     ACTIVE = "active"
-    """Held by a consumer under a lease."""
+    """Leased to a consumer."""
     BACKOFF = "backoff"
-    """Failed, waiting out its nack delay."""
+    """Failed, waiting for the end of its nack delay."""
     RETRY = "retry"
-    """Lease or nack delay over, waiting to be delivered again."""
+    """Its lease expired or its nack delay is over; waiting for redelivery."""
     GARBAGE = "garbage"
-    """Retries spent, about to be collected into the dead letter."""
+    """No retries left; about to be moved to the dead letter."""
     DEAD = "dead"
     """In the dead letter, until it is redriven, purged or trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arrow of the life of a message; None is outside: not yet sent, or settled."""
+    """One transition of a message; None as a state means not yet sent, or settled."""
 
     script: str
     source: State | None
@@ -60,4 +60,4 @@ TRANSITIONS = (
     *(Transition("reschedule", state, State.PENDING, "rescheduled") for state in _WAITING),
     *(Transition("send", state, State.PENDING, "replaced") for state in _WAITING),
 )
-"""Every transition; purge, which empties the queue whatever the state, is left out."""
+"""Every transition except purge, which empties the queue from any state."""

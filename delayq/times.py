@@ -1,7 +1,7 @@
-"""Durations and times as users write them, as integer milliseconds inside.
+"""Converts durations and times of users to integer milliseconds.
 
 A duration is a `timedelta`, a number of seconds or a text such as `"1h30m"`. A time is an aware `datetime`. Both are
-rounded up to the next millisecond, so that nothing becomes due before its time.
+rounded up to the next millisecond, so that nothing is due too early.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import CLOCK_MONOTONIC, clock_gettime
 
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, short_repr
 
 Duration = timedelta | int | float | str
 
 HORIZON = 100 * 366 * 86_400_000
-"""The furthest a message may be scheduled ahead, in milliseconds: a hundred years. Beyond it lies a wrong unit."""
+"""How far ahead a message may be scheduled, in milliseconds: a hundred years. More is probably a wrong unit."""
 
 _TEXT = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:w|d|h|m|s|ms|us))+")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def milliseconds(value: Duration, name: str = "duration", *, least: int = 0, most: int = HORIZON) -> int:
-    """Return a duration as whole milliseconds, rounded up; `ConfigurationError` if it is not within bounds."""
+def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int = HORIZON) -> int:
+    """Return a duration as whole milliseconds, rounded up; `ConfigurationError` if it is out of bounds."""
     if type(value) is int:
         exact: float = value * 1000
     elif isinstance(value, timedelta):
@@ -34,31 +34,34 @@ def milliseconds(value: Duration, name: str = "duration", *, least: int = 0, mos
         exact = _parse(value, name)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(
-            f"{name} must be a timedelta, a number of seconds or a text like '1h30m', not {shown(value)}"
+            f"{name} must be a timedelta, a number of seconds or a text like '1h30m', not {short_repr(value)}"
         )
     else:
         exact = float(value) * 1000
-    if not least <= exact <= most:
-        raise ConfigurationError(f"{name} must be between {least / 1000:g} s and {most / 1000:g} s, not {shown(value)}")
-    # The nearest microsecond first: 0.1 s is 100.00000000000001 ms in floats and must not become 101.
+    if not min <= exact <= max:
+        upper = "100 years" if max == HORIZON else f"{max / 1000:g} s"
+        raise ConfigurationError(f"{name} must be between {min / 1000:g} s and {upper}, not {short_repr(value)}")
+    # Round to microseconds first: 0.1 s is 100.00000000000001 ms as a float, and must not become 101.
     return math.ceil(round(exact, 3))
 
 
 def _parse(text: str, name: str) -> float:
-    import durationpy  # which takes its time to load, and most durations are numbers
+    import durationpy  # slow to load, and most durations are numbers
 
     if not _TEXT.fullmatch(text):
-        raise ConfigurationError(f"{name} must look like '1h30m', '45s' or '7d', not {shown(text)}")
+        raise ConfigurationError(
+            f"{name} must look like '1h30m', '45s' or '7d' (units: w d h m s ms), not {short_repr(text)}"
+        )
     try:
         return float(durationpy.from_str(text) / timedelta(milliseconds=1))
     except (durationpy.DurationError, OverflowError) as error:
-        raise ConfigurationError(f"{name} {shown(text)} is no duration that can be waited for") from error
+        raise ConfigurationError(f"{name} {short_repr(text)} is not a usable duration") from error
 
 
 def timestamp(at: datetime, name: str = "at") -> int:
     """Return an aware time as milliseconds since 1970, rounded up; `ConfigurationError` for a naive or distant one."""
     if not isinstance(at, datetime):
-        raise ConfigurationError(f"{name} must be a datetime, not {shown(at)}")
+        raise ConfigurationError(f"{name} must be a datetime, not {short_repr(at)}")
     if at.utcoffset() is None:
         raise ConfigurationError(f"{name} must carry a time zone; {at.isoformat()} is naive")
     exact = (at - _EPOCH) // timedelta(microseconds=1)
@@ -68,17 +71,17 @@ def timestamp(at: datetime, name: str = "at") -> int:
     return since
 
 
-def moment(milliseconds_since_1970: int) -> datetime:
+def from_millis(milliseconds_since_1970: int) -> datetime:
     """Return milliseconds since 1970 as an aware time in UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds_since_1970)
 
 
 monotonic: Callable[[], float] = partial(clock_gettime, CLOCK_MONOTONIC)
-"""Returns the seconds by which waits and local deadlines are measured.
+"""Returns monotonic seconds, for waits and local deadlines.
 
-Not `time.monotonic`: a test that freezes the clock stops that too, and no wait would end.
+Not `time.monotonic`: a test that freezes time freezes that too, and no wait would end.
 """
 
 _LAST_YEAR = 2199
 LATEST = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1) - 1
-"""The last time that a message can be due at, in milliseconds since 1970."""
+"""The latest due time of a message, in milliseconds since 1970."""

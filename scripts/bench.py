@@ -1,13 +1,13 @@
 """Measures delayq against what Redis itself can do, on a throwaway server.
 
     make bench                              all measurements, medians of 5 rounds; writes the tables of the pages
-    make bench ARGS="--quick --only send"   a look at some, with a tenth of the messages
-    make bench-gate                         whether a ratio has fallen since the baseline was saved
+    make bench ARGS="--quick --only send"   some of them, with a tenth of the messages
+    make bench-gate                         check whether a ratio fell below the baseline
 
 The raw limit of a rate is measured in the same round: the same scripts with the same arguments, packed beforehand and
-sent over a bare socket read by hiredis, with nothing around it. These machines are noisy, so judge by the ratio. Exits
-with 1 where a goal was missed, or with a gate where a ratio fell, or a measurement failed, and then neither pages nor
-baseline are written. The measurements are in `scripts/measure`.
+sent over a bare socket read by hiredis. Machines are noisy, so compare ratios. Exits with 1 if a goal was missed, if a
+ratio fell (with --gate), or if a measurement failed; then neither pages nor baseline are written. The measurements are
+in `scripts/measure`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 
 from measure import (
     backlog,
+    cancelling,
     commands,
     consuming,
     depth,
@@ -32,20 +33,19 @@ from measure import (
     scheduling,
     sending,
     starting,
-    steering,
     streaming,
     workqueue,
 )
+from measure.bench_server import BenchServer, throwaway_server
 from measure.figure import Measurement, Results, measure
 from measure.options import QUICK, read_options
-from measure.stand import Stand, throwaway_server
 from rich.console import Console
 
-ROOMS = (
+MODULES = (
     sending,
     consuming,
     commands,
-    steering,
+    cancelling,
     event_log,
     lateness,
     scheduling,
@@ -59,16 +59,16 @@ ROOMS = (
     depth,
 )
 WIDTH = 140
-"""Columns of the table where it goes to a file."""
+"""Width of the table without a terminal."""
 
 
 def measurements() -> list[Measurement]:
-    """Return everything that can be measured; what is measured once comes last."""
-    return sorted((one for room in ROOMS for one in room.measurements()), key=lambda one: one.once)
+    """Return all measurements; those that run once come last."""
+    return sorted((one for module in MODULES for one in module.measurements()), key=lambda one: one.once)
 
 
 def chosen(options: argparse.Namespace) -> list[Measurement]:
-    """Return what is to be measured; with a gate, what has a ratio in the baseline."""
+    """Return the measurements to run; with a gate, those with a ratio in the baseline."""
     found = [one for one in measurements() if options.only in one.name]
     if options.gate:
         found = [one for one in found if {figure.name for figure in one.figures} & set(options.baseline)]
@@ -76,11 +76,11 @@ def chosen(options: argparse.Namespace) -> list[Measurement]:
 
 
 def publish(options: argparse.Namespace, results: Results, setting: report.Setting) -> None:
-    """Print what was measured, and write the pages and the baseline, if asked and nothing failed."""
+    """Print the results, and write the pages and the baseline if requested and nothing failed."""
     if options.json:
         print(json.dumps(report.as_json(results, setting), indent=2))
     else:
-        note = "\na look with a tenth of the messages: not to be judged by" if options.quick else ""
+        note = "\na quick run with a tenth of the messages: not exact" if options.quick else ""
         console = Console(width=None if sys.stdout.isatty() else WIDTH)
         console.print(report.figure_table(results.figures, f"{setting}{note}"))
     if not results.failed and options.readme:
@@ -90,8 +90,8 @@ def publish(options: argparse.Namespace, results: Results, setting: report.Setti
         gate.write_baseline(gate.BASELINE, results.figures, setting._asdict())
 
 
-def wrongs(options: argparse.Namespace, results: Results) -> list[str]:
-    """Return a line for all that ends a run with exit code 1."""
+def problems(options: argparse.Namespace, results: Results) -> list[str]:
+    """Return a line for each problem that makes the exit code 1."""
     found = [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
     if options.gate:
         known = {figure.name for one in measurements() for figure in one.figures}
@@ -99,31 +99,31 @@ def wrongs(options: argparse.Namespace, results: Results) -> list[str]:
     return found + [f"missed: {report.missed(figure)}" for figure in results.figures if not figure.met]
 
 
-def say(text: str) -> None:
-    """Talk on standard error."""
+def log(text: str) -> None:
+    """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def main(words: list[str] | None = None) -> int:
-    """Measure, print, and return 1 if a goal was missed or a ratio fell."""
+    """Measure, print, and return 1 if there are problems."""
     options = read_options(__doc__, words)
     todo = chosen(options)
     if not todo:
         names = ", ".join(one.name for one in measurements())
-        say(f"bench: nothing to measure has {options.only!r} in its name: {names}")
+        log(f"bench: no measurement has {options.only!r} in its name: {names}")
         return 2
     with throwaway_server() as path:
-        stand = Stand(path, QUICK if options.quick else 1.0)
-        setting = report.Setting.here(stand.client.info("server")["redis_version"], options.rounds)
-        results = measure(todo, stand, options.rounds, say)
-        stand.close()
+        server = BenchServer(path, QUICK if options.quick else 1.0)
+        setting = report.Setting.here(server.client.info("server")["redis_version"], options.rounds)
+        results = measure(todo, server, options.rounds, log)
+        server.close()
     publish(options, results, setting)
     for name, reason in results.left_out.items():
-        say(f"left out of {name}: {reason}")
-    wrong = wrongs(options, results)
-    for line in wrong:
-        say(line)
-    return 1 if wrong else 0
+        log(f"left out of {name}: {reason}")
+    found = problems(options, results)
+    for line in found:
+        log(line)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Measures delayq beside its peers: the same work, one after the other in one run, on a throwaway server.
+"""Compares delayq with its peers: the same work, one after the other in one run, on a throwaway server.
 
     make bench-peers                                all of them, medians of 3 rounds
-    make bench-peers ARGS="--only huey,rq --quick"  a look at some, with a tenth of the messages
-    make bench-peers ARGS=--docs                    and write the table into the handbook
+    make bench-peers ARGS="--only huey,rq --quick"  some of them, with a tenth of the messages
+    make bench-peers ARGS=--docs                    write the table into the handbook
 
-Each peer gets an environment of its own in .venv/peers, made when it is first needed, and an adapter in scripts/peers
-that sets it up as its own guide advises for many short tasks. All adapters are timed by scripts/peers/measuring.py.
-Exits with 1 where delayq missed a goal or could not be compared.
+Each peer has its own environment in .venv/peers, created when it is first needed, and an adapter in scripts/peers that
+configures it as its guide advises for many short tasks. scripts/peers/measuring.py times all adapters. Exits with 1 if
+delayq missed a goal or could not be compared.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ import redis
 from measure import pages
 from measure.options import parser
 from measure.report import Setting
-from peers.asking import ADAPTERS, FailedError, ask, python_of
+from peers.adapters import ADAPTERS, FailedError, python_of, run_adapter
 from peers.figures import Row, as_json, markdown, multiples, remarks, sorted_rows, table, verdict
 from peers.roster import PEERS, RATES
 from rich.console import Console
 
-from delayq.throwaway import RedisServer, find_program
+from delayq.testing.redis_server import RedisServer, find_program
 
 PAGE = pages.PERFORMANCE
 MARK = "peers"
-"""What marks the place of the table there."""
+"""The marks around the table."""
 WIDTH = 110
-"""Columns of the table where it goes to a file."""
-QUICKER = 10
-"""Through what the counts are divided for a look."""
+"""Width of the table without a terminal."""
+QUICK_DIVISOR = 10
+"""Divides the counts in a quick run."""
 DELAYED, DELAYED_QUICKLY = 500, 100
-"""Messages of which is measured how late they come."""
+"""Messages whose lateness is measured."""
 SCHEDULED = 6_250
-"""Messages that are due later when memory is measured; they fill hash tables to the same share as 100,000 do."""
+"""Delayed messages whose memory is measured; they fill the hash tables as much as 100,000 do."""
 PAYLOAD = 64
-"""Bytes of the text of 62 characters as JSON has it."""
+"""Bytes of a text of 62 characters in JSON."""
 
 
 class Bench:
-    """The works, each on an emptied server."""
+    """Runs each kind of work on an emptied server."""
 
     def __init__(self, url: str, *, quick: bool) -> None:
-        """Measure at an address; quickly means with fewer messages, which is less exact."""
+        """Measure on the server at a URL; a quick run uses fewer messages and is less exact."""
         self.url = url
         self.quick = quick
         self.client = redis.Redis.from_url(url)
 
     def measure(self, row: Row, work: str) -> None:
-        """Do one work and note what was found, or why nothing was."""
+        """Do one kind of work; record the result or the failure."""
         try:
             self._measure(row, work)
         except FailedError as error:
@@ -64,33 +64,33 @@ class Bench:
         python, adapter = python_of(row.peer), ADAPTERS / f"{row.peer.name}_peer.py"
         self.client.flushall()
         if work in RATES:
-            n = row.peer.counts[RATES.index(work)] // (QUICKER if self.quick else 1)
-            row.rates[work].append(n / _number(ask(python, adapter, work, n, self.url), "seconds"))
+            n = row.peer.counts[RATES.index(work)] // (QUICK_DIVISOR if self.quick else 1)
+            row.rates[work].append(n / _number(run_adapter(python, adapter, work, n, self.url), "seconds"))
         elif work == "late":
             n = DELAYED_QUICKLY if self.quick else DELAYED
-            row.late += _numbers(ask(python, adapter, work, n, self.url), "late", n)
+            row.late += _numbers(run_adapter(python, adapter, work, n, self.url), "late", n)
         else:
             before = self.client.info("memory")["used_memory"]
-            ask(python, adapter, work, SCHEDULED, self.url)
+            run_adapter(python, adapter, work, SCHEDULED, self.url)
             row.bytes = (self.client.info("memory")["used_memory"] - before) / SCHEDULED - PAYLOAD
 
 
-def _number(answer: dict[str, Any], name: str) -> float:
-    value = answer.get(name)
+def _number(reply: dict[str, Any], name: str) -> float:
+    value = reply.get(name)
     if not isinstance(value, int | float) or value <= 0:
-        raise FailedError(f"no {name} in its answer {str(answer)[:80]}")
+        raise FailedError(f"no {name} in its reply {str(reply)[:80]}")
     return float(value)
 
 
-def _numbers(answer: dict[str, Any], name: str, n: int) -> list[float]:
-    values = answer.get(name)
+def _numbers(reply: dict[str, Any], name: str, n: int) -> list[float]:
+    values = reply.get(name)
     if not isinstance(values, list) or len(values) != n or not all(isinstance(value, int | float) for value in values):
-        raise FailedError(f"no {n} numbers {name} in its answer {str(answer)[:80]}")
+        raise FailedError(f"no {n} numbers {name} in its reply {str(reply)[:80]}")
     return values
 
 
-def measure(bench: Bench, rows: list[Row], rounds: int, say: Callable[[str], None]) -> None:
-    """Measure all round by round, so that a slow minute hits them all; lateness and memory in the first only."""
+def measure(bench: Bench, rows: list[Row], rounds: int, log: Callable[[str], None]) -> None:
+    """Measure all peers round by round, so that a slow minute affects them all; lateness and memory only once."""
     for row in rows:
         try:
             python_of(row.peer)
@@ -99,21 +99,21 @@ def measure(bench: Bench, rows: list[Row], rounds: int, say: Callable[[str], Non
     for turn in range(rounds):
         for row in (row for row in rows if "setup" not in row.failures):
             for work in RATES if turn or not row.peer.delays else (*RATES, "late", "schedule"):
-                if work not in row.failures:  # what failed once is not waited for again
-                    say(f"round {turn + 1} of {rounds}: {row.peer.name}, {work}")
+                if work not in row.failures:  # not repeated after a failure
+                    log(f"round {turn + 1} of {rounds}: {row.peer.name}, {work}")
                     bench.measure(row, work)
 
 
 def read_options(words: list[str] | None) -> argparse.Namespace:
-    """Return the options, checked; ends with exit code 2 where they are wrong."""
+    """Return the options, checked; exit with code 2 if they are wrong."""
     made = parser("bench-peers", __doc__, rounds=3)
-    made.add_argument("--quick", action="store_true", help="one round with a tenth of the messages, for a look")
-    made.add_argument("--docs", action="store_true", help="put the table into the handbook")
+    made.add_argument("--quick", action="store_true", help="run one round with a tenth of the messages")
+    made.add_argument("--docs", action="store_true", help="write the table into the handbook")
     options = made.parse_args(words)
     if options.quick:
         options.rounds = 1
     if options.docs and (options.quick or options.only):
-        made.error("--docs takes a whole run, without --quick and --only")
+        made.error("--docs needs a whole run, without --quick and --only")
     if options.docs:
         try:
             pages.check(PAGE, MARK)
@@ -123,10 +123,10 @@ def read_options(words: list[str] | None) -> argparse.Namespace:
     for part in parts:
         if not any(part in peer.name for peer in PEERS):
             made.error(f"no peer has {part!r} in its name: {', '.join(peer.name for peer in PEERS)}")
-    # Without delayq there is nothing to compare with.
+    # delayq is always measured, to compare with.
     options.peers = [peer for peer in PEERS if not peer.requirements or any(part in peer.name for part in parts)]
     if find_program() is None:
-        made.error("needs a redis-server on PATH: it measures on one of its own")
+        made.error("no redis-server on PATH: install one")
     return options
 
 
@@ -144,7 +144,7 @@ def main(words: list[str] | None = None) -> int:
         print(json.dumps({**setting._asdict(), **as_json(rows, found)}, indent=2))
     else:
         console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
-        console.print(table(rows, f"{setting}{': a look, not to be judged by' if options.quick else ''}"))
+        console.print(table(rows, f"{setting}{': a quick run, not exact' if options.quick else ''}"))
         for line in [*map(remarks, rows), verdict(found)]:
             console.print(line)
     if options.docs:

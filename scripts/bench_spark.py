@@ -1,10 +1,10 @@
-"""Measures the data pipeline on Spark against what the engine's scripts can do, on a throwaway server.
+"""Measures the data pipeline on Spark, compared with the bare send script, on a throwaway server.
 
     make bench-spark                     all measurements, medians of 3 rounds
     make bench-spark ARGS="--rounds 1 --only write --scale 0.1"
 
-The raw limit of a write is measured in the same round: the same script calls of 200 messages, packed beforehand and
-sent over a bare socket. These machines are noisy, so judge by the ratio.
+Each round also measures the raw limit of a write: the same script calls of 200 messages, packed in advance and sent
+over a bare socket. Machines are noisy, so compare ratios.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
+from measure.bench_server import rate_of, throwaway_server
 from measure.figure import MILLISECONDS, Figure, Goal, Reading, at_least, at_most
 from measure.options import parser
 from measure.raw import Raw
 from measure.report import figure_rows, figure_table
-from measure.stand import rate_of, throwaway_server
 from pyspark.sql import functions as F
 from rich.console import Console
 
 from delayq import DelayQueue
-from delayq.calls import Calls
-from delayq.keys import Keys
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.requests import Outgoing
 from delayq.spark import archive, read_messages, register, report, session
-from delayq.spark.schemas import EVENTS
-from delayq.values import Outgoing
+from delayq.spark.datasource.schemas import EVENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,13 +44,15 @@ QUEUE = "bench"
 BATCH = 200
 """Messages in one call, as the data source sends them by default."""
 PAYLOAD = '"' + "x" * 62 + '"'
-ENOUGH = 80_000
-"""Rows a second that a bulk write is to reach, where raw Redis is not slower."""
-FAST = Goal(f"≥ {ENOUGH:,}/s or 0.8 of raw", lambda figure: figure.median >= ENOUGH or at_least(0.8).met(figure))
+TARGET_RATE = 80_000
+"""Rows per second that a bulk write should reach, unless raw Redis is slower."""
+WRITE_GOAL = Goal(
+    f"≥ {TARGET_RATE:,}/s or 0.8 of raw", lambda figure: figure.median >= TARGET_RATE or at_least(0.8).met(figure)
+)
 
 
 class SparkBench:
-    """The measurements, in one session and on one server that is emptied before each."""
+    """The measurements, in one session, on one server that is emptied before each measurement."""
 
     def __init__(self, spark: SparkSession, path: str, scale: float, folder: Path) -> None:
         """Measure on the server at a unix socket, with counts multiplied by `scale`."""
@@ -64,17 +66,17 @@ class SparkBench:
         self.options = {"url": self.url, "queue": QUEUE}
         register(spark)
         self.messages = str(folder / "messages")
-        _messages(spark, self.many(1_000_000)).write.parquet(self.messages)
+        _messages(spark, self.scaled(1_000_000)).write.parquet(self.messages)
         self.events = str(folder / "events")
 
-    def many(self, n: int) -> int:
-        """Return a count to measure with."""
+    def scaled(self, n: int) -> int:
+        """Return a scaled count: a multiple of `BATCH`."""
         return max(BATCH, int(n * self.scale) // BATCH * BATCH)
 
     def raw_rate(self) -> float:
-        """Messages a second by the send script alone."""
+        """Messages per second of the send script alone."""
         self.client.flushall()
-        n = self.many(200_000)
+        n = self.scaled(200_000)
         due = int(time.time() * 1000) + 86_400_000
         rows = [Outgoing(f"{number:022d}", f"@{due}", 3, PAYLOAD.encode(), b"") for number in range(n)]
         calls = [
@@ -86,10 +88,10 @@ class SparkBench:
         return rate_of(n, lambda: [self.raw.exchange(one, 1) for one in packed])
 
     def write(self) -> tuple[float, float, float, float]:
-        """Rows a second of a bulk write, the raw limit, the p99 of another client's PING and the memory of a worker."""
+        """Rows per second of a bulk write, the raw limit, another client's p99 of PING and the memory of a worker."""
         raw = self.raw_rate()
         self.client.flushall()
-        n = self.many(1_000_000)
+        n = self.scaled(1_000_000)
         with _pings(self.url) as pings, _peak_of_workers() as peak:
             frame = self.spark.read.parquet(self.messages)
             rows = rate_of(n, lambda: frame.write.format("delayq").mode("append").options(**self.options).save())
@@ -97,18 +99,18 @@ class SparkBench:
         return rows, raw, pings(), peak()
 
     def small(self) -> float:
-        """Memory of a worker, in MiB, that writes a tenth of the rows."""
+        """Memory of a worker that writes a tenth of the rows, in MiB."""
         self.client.flushall()
         with _peak_of_workers() as peak:
-            frame = self.spark.read.parquet(self.messages).limit(self.many(100_000)).repartition(2)
+            frame = self.spark.read.parquet(self.messages).limit(self.scaled(100_000)).repartition(2)
             frame.write.format("delayq").mode("append").options(**self.options).save()
         return peak()
 
     def sink(self) -> tuple[float, float]:
-        """Rows a second of the micro-batches of the streaming sink, and the raw limit."""
+        """Rows per second of the micro-batches of the streaming sink, and the raw limit."""
         raw = self.raw_rate()
         self.client.flushall()
-        n = self.many(1_000_000)
+        n = self.scaled(1_000_000)
         checkpoint = self.folder / "sink"
         shutil.rmtree(checkpoint, ignore_errors=True)
         stream = self.spark.readStream.schema(self.spark.read.parquet(self.messages).schema).parquet(self.messages)
@@ -122,15 +124,15 @@ class SparkBench:
         )
         query.awaitTermination()
         self.check(n)
-        # A stream runs for long: what counts is how fast its micro-batches are, not how long it took to start.
+        # A stream runs for a long time, so only its micro-batches count, not its start.
         took = sum(progress.durationMs["triggerExecution"] for progress in query.recentProgress)
         return 1000 * n / took, raw
 
     def snapshot(self) -> float:
-        """Messages a second of a snapshot read."""
-        if self.client.zcard(self.calls.keys.pending) != self.many(1_000_000):
+        """Messages per second of a snapshot read."""
+        if self.client.zcard(self.calls.keys.pending) != self.scaled(1_000_000):
             self.write()
-        n = self.many(1_000_000)
+        n = self.scaled(1_000_000)
         frame = read_messages(self.spark, QUEUE, url=self.url)
         found = 0
 
@@ -145,9 +147,9 @@ class SparkBench:
         return rows
 
     def archive(self) -> float:
-        """Events a second from the log to Parquet."""
+        """Events per second from the log to Parquet."""
         self.client.flushall()
-        n = self.many(500_000)
+        n = self.scaled(500_000)
         with DelayQueue(QUEUE, url=self.url, events=True, events_max_len=10_000_000) as queue:
             queue.send_many([PAYLOAD] * n)
             queue.callback(lambda _: None)
@@ -162,17 +164,17 @@ class SparkBench:
         return result.events / took
 
     def report(self) -> float:
-        """Seconds of a report over ten million events, page included."""
+        """Seconds that a report over ten million events takes, including its page."""
         if not Path(self.events).exists():
-            _events(self.spark, self.many(10_000_000)).write.parquet(self.events)
+            _events(self.spark, self.scaled(10_000_000)).write.parquet(self.events)
         began = time.perf_counter()
         report(self.spark.read.parquet(self.events), self.folder / "report")
         return time.perf_counter() - began
 
     def check(self, n: int) -> None:
-        """Assert that so many messages wait."""
+        """Raise unless `n` messages are pending."""
         if self.client.zcard(self.calls.keys.pending) != n:
-            raise AssertionError(f"{self.client.zcard(self.calls.keys.pending)} of {n} were written")
+            raise AssertionError(f"{self.client.zcard(self.calls.keys.pending)} of {n} messages were written")
 
 
 def _messages(spark: SparkSession, n: int) -> DataFrame:
@@ -184,7 +186,7 @@ def _messages(spark: SparkSession, n: int) -> DataFrame:
 
 
 def _events(spark: SparkSession, n: int) -> DataFrame:
-    """Make a plausible log: each message sent, promoted, delivered and acked, one of a hundred nacked before."""
+    """Generate a log: each message is sent, promoted, delivered and acked; one in a hundred is nacked instead."""
     begin = F.lit(1_700_000_000_000_000)
     entry = F.col("id")
     message = (entry / 4).cast("bigint")
@@ -212,7 +214,7 @@ def _events(spark: SparkSession, n: int) -> DataFrame:
 
 @contextlib.contextmanager
 def _pings(url: str) -> Iterator[Callable[[], float]]:
-    """Measure round trips of PING meanwhile; yields what returns their p99 in milliseconds."""
+    """Measure round trips of PING in the background; yields a function that returns their p99 in milliseconds."""
     client = redis.Redis.from_url(url)
     took: list[float] = []
     ended = threading.Event()
@@ -234,7 +236,7 @@ def _pings(url: str) -> Iterator[Callable[[], float]]:
 
 @contextlib.contextmanager
 def _peak_of_workers() -> Iterator[Callable[[], float]]:
-    """Watch Spark's Python workers meanwhile; yields what returns the largest of them, in MiB."""
+    """Watch the memory of Spark's Python workers; yields a function that returns the largest, in MiB."""
     peak = 0.0
     ended = threading.Event()
 
@@ -256,25 +258,25 @@ def _peak_of_workers() -> Iterator[Callable[[], float]]:
         thread.join()
 
 
-def measure(bench: SparkBench, rounds: int, only: str, say: Callable[[str], None]) -> list[Figure]:
-    """Take every measurement `rounds` times, round by round, so that a slow minute hits them all."""
+def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable[[str], None]) -> list[Figure]:
+    """Take every measurement once per round, so that a slow minute affects all of them."""
     figures = {
-        "write": Figure("write", "bulk write, rows", FAST),
+        "write": Figure("write", "bulk write, rows", WRITE_GOAL),
         "ping": Figure("ping", "another client's PING p99", at_most(20, MILLISECONDS), MILLISECONDS),
         "memory": Figure("memory", "largest worker, 1 M rows", None, " MiB"),
         "small": Figure("small", "largest worker, 100,000 rows", None, " MiB"),
         "sink": Figure("sink", "streaming sink, rows in its micro-batches", at_least(0.7)),
-        "snapshot": Figure("snapshot", "snapshot, messages", _least(150_000)),
-        "archive": Figure("archive", "event log to Parquet, events", _least(100_000)),
+        "snapshot": Figure("snapshot", "snapshot, messages", _rate_goal(150_000)),
+        "archive": Figure("archive", "event log to Parquet, events", _rate_goal(100_000)),
         "report": Figure("report", "report over 10 M events", at_most(60, " s"), " s"),
     }
     for turn in range(rounds):
         for name in ("write", "small", "sink", "snapshot", "archive", "report"):
             if only not in name:
                 continue
-            say(f"round {turn + 1} of {rounds}: {name}")
-            taken: Any = getattr(bench, name)()
-            values = taken if isinstance(taken, tuple) else (taken,)
+            report_progress(f"round {turn + 1} of {rounds}: {name}")
+            result: Any = getattr(bench, name)()
+            values = result if isinstance(result, tuple) else (result,)
             if name == "write":
                 *values, ping, memory = values
                 figures["ping"].add(Reading("ping", ping))
@@ -283,14 +285,14 @@ def measure(bench: SparkBench, rounds: int, only: str, say: Callable[[str], None
     return [figure for figure in figures.values() if figure.values]
 
 
-def _least(number: float) -> Goal:
+def _rate_goal(number: float) -> Goal:
     return Goal(f"≥ {number:,.0f}/s", lambda figure: figure.median >= number)
 
 
 def main() -> int:
     """Measure, print, and return 1 if a goal was missed."""
     arguments = parser("bench_spark", __doc__, rounds=3)
-    arguments.add_argument("--scale", type=float, default=1.0, help="multiplies the counts")
+    arguments.add_argument("--scale", type=float, default=1.0, help="multiply the counts by this factor")
     options = arguments.parse_args()
     with throwaway_server() as path, tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
         spark = session("delayq bench", master="local[2]", **{"spark.sql.shuffle.partitions": 4})

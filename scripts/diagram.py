@@ -1,27 +1,100 @@
-"""Draw the life of a message from `delayq.states` and put the drawing where the documentation shows it.
+"""Draw the pictures of the documentation from the code, and put them where they are shown.
 
-Each column is a state, each row one move: from every state marked with a dot to the one its arrow points at. Without
-an argument the drawing goes into the files, between their marks; with `--check` it is only compared, with `--print` it
-is shown.
+The chart of states: a column a state, a row a move, from every state with a dot to the one its arrow points at. The
+paths: the moves that most messages make. The house: the folders of the package, what each is for, and what it imports.
+
+    scripts/diagram.py            rewrite the pictures between their marks
+    scripts/diagram.py --check    only compare; exit 1 if one is outdated
+    scripts/diagram.py --print    print them
 """
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from delayq.states import TRANSITIONS, State
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = (ROOT / "README.md", ROOT / "delayq" / "docs" / "life-of-a-message.md")
-BEGIN, END = "<!-- states:begin -->", "<!-- states:end -->"
+PACKAGE = ROOT / "delayq"
 PITCH = 6
 COLUMNS = (*State, None)
 CENTRES = [PITCH // 2 + PITCH * column for column in range(len(COLUMNS))]
+PATHS = (
+    (None, State.PENDING, State.READY, State.ACTIVE, None),
+    (State.ACTIVE, State.BACKOFF, State.RETRY, State.ACTIVE),
+    (State.ACTIVE, State.RETRY),
+    (State.ACTIVE, State.GARBAGE, State.DEAD, State.PENDING),
+)
+"""The moves that a newcomer needs to know; the chart has all."""
 
 
-def draw() -> str:
-    """Return the drawing: the states, and a line for each kind of move; it fits a terminal of 80 columns."""
+def paths() -> str:
+    """Return the common paths of a message, a line each, with the cause of every move."""
+    lines = []
+    for path in PATHS:
+        line = path[0].value if path[0] else "●"
+        for source, target in pairwise(path):
+            line += f" ──{_cause(source, target)}──> {target.value if target else '(gone)'}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _cause(source: State | None, target: State | None) -> str:
+    return next(move.cause for move in TRANSITIONS if (move.source, move.target) == (source, target))
+
+
+def house() -> str:
+    """Return the folders of the package from the top down, with what each is for and which others it imports."""
+    imports = {folder: _imports(folder) for folder in _folders()}
+    levels: dict[str, int] = {}
+
+    def level(folder: str) -> int:
+        if folder not in levels:
+            levels[folder] = 1 + max((level(below) for below in imports[folder]), default=0)
+        return levels[folder]
+
+    width = max(map(len, imports))
+    lines = []
+    for folder in sorted(imports, key=lambda one: (-level(one), one)):
+        below = sorted(imports[folder], key=lambda one: (-level(one), one))
+        lines.append(f"{level(folder):2}  {folder:{width}}  {_purpose(folder)}")
+        if below:
+            lines.append(f"    {'':{width}}  imports {' '.join(below)}")
+    return "\n".join(lines)
+
+
+def _folders() -> list[str]:
+    return sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+
+
+def _purpose(folder: str) -> str:
+    docstring = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""
+    return docstring.partition("\n")[0]
+
+
+def _imports(folder: str) -> set[str]:
+    """Return the other folders that a folder imports when the program runs; root modules are left out."""
+    found: set[str] = set()
+    for path in (PACKAGE / folder).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        typing_only = {
+            node
+            for block in ast.walk(tree)
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+            for node in ast.walk(block)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node not in typing_only and node.module:
+                found.update(node.module.split(".")[1:2] if node.module.startswith("delayq.") else [])
+    return found & set(_folders()) - {folder}
+
+
+def states() -> str:
+    """Return the chart of states: a line for each kind of move; it fits a terminal of 80 columns."""
     lines = _heads()
     moves: dict[tuple[State | None, str], list[State | None]] = {}
     for move in TRANSITIONS:
@@ -60,32 +133,45 @@ def _row(sources: list[State | None], target: State | None) -> str:
     return "".join(row)
 
 
-def _with_drawing(text: str) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n```text\n{draw()}\n```\n{END}{after}"
+PICTURES: tuple[tuple[str, Path, Callable[[], str]], ...] = (
+    ("paths", ROOT / "README.md", paths),
+    ("states", PACKAGE / "docs" / "life-of-a-message.md", states),
+    ("house", PACKAGE / "docs" / "contributing.md", house),
+)
+"""Each picture's mark, the page that shows it, and what draws it."""
 
 
-def outdated() -> list[Path]:
-    """Return the files whose drawing is not the one of `delayq.states`."""
-    return [path for path in FILES if (text := path.read_text()) != _with_drawing(text)]
+def _with_picture(text: str, mark: str, picture: str) -> str:
+    begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"no {begin} … {end}")
+    return f"{before}{begin}\n```text\n{picture}\n```\n{end}{after}"
+
+
+def outdated() -> Iterator[tuple[Path, str]]:
+    """Yield the pages whose picture is not the one of the code, and what they should read."""
+    for mark, page, draw in PICTURES:
+        text = page.read_text()
+        fresh = _with_picture(text, mark, draw())
+        if text != fresh:
+            yield page, fresh
 
 
 def main() -> int:
     """Draw."""
     if sys.argv[1:] == ["--print"]:
-        print(draw())
+        print("\n\n".join(draw() for _, _, draw in PICTURES))
         return 0
     if sys.argv[1:] not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
         return 2
-    stale = outdated()
-    for path in stale:
-        print(path.relative_to(ROOT))
+    stale = [*outdated()]
+    for page, fresh in stale:
+        print(page.relative_to(ROOT))
         if not sys.argv[1:]:
-            path.write_text(_with_drawing(path.read_text()))
+            page.write_text(fresh)
     return 1 if stale and sys.argv[1:] else 0
 
 

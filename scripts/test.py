@@ -1,7 +1,10 @@
-"""Run the tests in two parts at the same time and report their coverage together; arguments are handed to both.
+"""Run the tests: `quick`, `long` or `all` of them (but for `torture`); further arguments are handed to pytest.
 
-What needs no JVM runs on every core. What shares one Spark session runs beside it, and is told when both have ended.
-An `-m` narrows both.
+A whole set runs in two halves at the same time: what needs no JVM on every core, and what shares one Spark session in a
+process of its own, whose output follows when both have ended. `coverage` runs the quick tests, measures both halves and
+lists the lines and branches that they miss; it takes half as long again.
+
+A selection (a path, -k, -m, -x, …) runs in one process, so that a file takes as long as its tests.
 """
 
 import argparse
@@ -9,47 +12,94 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
-NOTHING_SELECTED = 5  # of pytest's exit codes; fine in one of the two, when arguments ask for tests of the other
+NOTHING_SELECTED = 5  # of pytest's exit codes; fine in one of the halves, when arguments ask for tests of the other
+QUICK = "not torture and not long"
+SETS = {"quick": QUICK, "long": "long and not torture", "all": "not torture", "coverage": QUICK}
+SELECTING = ("-k", "-x", "--maxfail", "--lf", "--last-failed", "--ff", "--failed-first", "--sw", "--stepwise", "--co")
+NEEDLESS = ("randomly", "xdist", "cov")  # plugins that take as long to load as the tests of a file
 COVERAGE = ("--cov", "--cov-report=")
 ALL_CORES = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal")  # tests wait as long as they work
 ONE_PROCESS = ("-n", "0")
-APART = ".coverage-spark"  # not `.coverage.…`, which the other part removes when it begins
+SPARK_TESTS = "tests/spark"  # those that need the JVM are all here: to collect the others takes long
+APART = ".coverage-spark"  # not `.coverage.…`, which the other half removes when it begins
 
 
 def pytest(*words: str) -> list[str]:
     """Return the command that runs pytest."""
-    return [sys.executable, "-m", "pytest", *COVERAGE, *words]
+    return [sys.executable, "-m", "pytest", *words]
 
 
-def coverage(*words: str) -> None:
-    """Run coverage."""
-    subprocess.run([sys.executable, "-m", "coverage", *words], check=False)
+def both(*expressions: str) -> str:
+    """Return the expression of marks that is true where all are."""
+    return " and ".join(f"({one})" for one in expressions if one)
 
 
-def main() -> int:
-    """Return 0 where every test that was selected passed, else the first exit code of pytest that is not 0."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-m", dest="marked")
-    given, rest = parser.parse_known_args()
-    narrowed = f"({given.marked}) and " if given.marked else ""
+def coverage(*words: str) -> str:
+    """Run coverage and return what it prints."""
+    done = subprocess.run([sys.executable, "-m", "coverage", *words], check=False, stdout=subprocess.PIPE)
+    return done.stdout.decode()
 
-    with tempfile.TemporaryFile() as told:
+
+def cache_byte_code() -> None:
+    """Keep byte code in .venv where it is kept nowhere: the tests start a thousand interpreters."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".venv" / "byte-code"))
+
+
+def is_path(word: str) -> bool:
+    """Tell whether an argument names a file or a test in it."""
+    return not word.startswith("-") and Path(word.partition("::")[0]).exists()
+
+
+def run_selection(words: list[str], marked: str) -> int:
+    """Run a selection in one process; with coverage or in several processes only where an argument asks for it."""
+    plugins = [f"-pno:{name}" for name in NEEDLESS if not any(needs(word, name) for word in words)]
+    os.execv(sys.executable, pytest(*plugins, *words, "-m", marked))  # noqa: S606
+
+
+def needs(word: str, plugin: str) -> bool:
+    """Tell whether an argument is an option of a plugin, or names it."""
+    options = {"randomly": ("--randomly", "-prandom"), "xdist": ("-n", "--dist", "--tx"), "cov": ("--cov", "--no-cov")}
+    return plugin in word or word.startswith(options[plugin])
+
+
+def run_halves(words: list[str], marked: str, *, measured: bool) -> int:
+    """Run both halves; returns 0 where every test passed, else the first exit code of pytest that is not 0."""
+    words = [*(COVERAGE if measured else ()), *words]
+    with tempfile.TemporaryFile() as output:
         spark = subprocess.Popen(
-            # After `rest`: however many processes were asked for, there is one session.
-            pytest(*rest, *ONE_PROCESS, "-m", f"{narrowed}spark and not torture"),
-            stdout=told,
+            # After `words`: however many processes were asked for, there is one session.
+            pytest(*words, *ONE_PROCESS, "-m", both(marked, "spark"), SPARK_TESTS),
+            stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"COVERAGE_FILE": APART},
         )
-        first = subprocess.run(pytest(*ALL_CORES, *rest, "-m", f"{narrowed}not torture and not spark"), check=False)
+        first = subprocess.run(pytest(*ALL_CORES, *words, "-m", both(marked, "not spark")), check=False)
         codes = [first.returncode, spark.wait()]
-        told.seek(0)
-        print(told.read().decode(errors="replace"), flush=True)
-    coverage("combine", "--append", "--quiet", APART)
-    coverage("report")
+        output.seek(0)
+        print(output.read().decode(errors="replace"), flush=True)
+    if measured:
+        coverage("combine", "--append", "--quiet", APART)
+        print(coverage("report"))
     ran = [code for code in codes if code != NOTHING_SELECTED] or [NOTHING_SELECTED]
     return next((code for code in ran if code), 0)
+
+
+def main() -> int:
+    """Return the exit code of pytest."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("set", choices=SETS)
+    parser.add_argument("-m", dest="marked", default="")
+    asked, words = parser.parse_known_args()
+    cache_byte_code()
+    paths = [word for word in words if is_path(word)]
+    if paths or asked.marked or any(word.startswith(SELECTING) for word in words):
+        named = any("::" in path for path in paths)  # a test that is named is run, be it long or not
+        apart = "" if paths or "spark" in asked.marked else "not spark"
+        return run_selection(words, both(asked.marked, SETS["all" if named else asked.set], apart))
+    return run_halves(words, SETS[asked.set], measured=asked.set == "coverage")
 
 
 if __name__ == "__main__":

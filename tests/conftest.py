@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -11,7 +12,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import pytest
 import redis
 
-from delayq.throwaway import find_program
+from delayq.testing.redis_server import find_program
+from tests.support import processes, tables
 from tests.support.redis_server import RedisServer, empty
 
 # Read before `no_settings_from_outside` hides it.
@@ -25,6 +27,12 @@ pytest.register_assert_rewrite(
 )
 
 StartRedis = Callable[..., RedisServer]
+
+
+def pytest_configure() -> None:
+    """Mind Ctrl-C again where this process was started in the background, which has it ignored here and in children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
@@ -65,12 +73,80 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=limit, reverse=True)
 
 
+FAILED = pytest.StashKey[bool]()
+SHARED = ("emptying", "session_redis_url", "redis_server")
+KEPT_SERVERS = 5
+"""Shared servers that are up at most, when tests fail."""
+TEARDOWN_LIMIT = 60
+"""Seconds for the teardown of a test that has used up its time."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+    """Note a failure; after a time-out, whose timer is over, set another one for the teardown."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+        timed_out = call.excinfo and str(call.excinfo.value).startswith("Timeout") and call.when != "teardown"
+        if timed_out and callable(signal.getsignal(signal.SIGALRM)):
+            signal.setitimer(signal.ITIMER_REAL, TEARDOWN_LIMIT)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """End the processes of a test; after a failure, leave the shared server to whatever still uses it."""
+    try:
+        return (yield)
+    finally:
+        processes.end_all()
+        if FAILED in item.stash and find_program():
+            for name in SHARED:
+                for definition in item.session._fixturemanager.getfixturedefs(name, item) or ():
+                    definition.finish(item._request)
+
+
+BETWEEN_ROWS = pytest.StashKey[list[Callable[[], object]]]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """See `tests.support.tables`."""
+    tables.generate(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Run the rows of a table."""
+    return tables.run(pyfuncitem, pyfuncitem.stash.get(BETWEEN_ROWS, []))
+
+
+@pytest.fixture
+def between_rows(request: pytest.FixtureRequest) -> list[Callable[[], object]]:
+    """What is called before each row of a table but the first, for fixtures to add to."""
+    return request.node.stash.setdefault(BETWEEN_ROWS, [])
+
+
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    """The server shared by the tests of this process: not to be stopped or configured (see `start_redis`)."""
+def redis_servers() -> Iterator[list[RedisServer]]:
+    """The shared server and those before it."""
+    servers: list[RedisServer] = []
+    yield servers
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_servers: list[RedisServer]) -> RedisServer:
+    """The server shared by the tests of this process: not to be stopped or configured (see `start_redis`).
+
+    After a test that failed there is another one: a consumer that still runs would take the messages of later tests.
+    """
     _need_program()
-    with RedisServer() as server:
-        yield server
+    if len(redis_servers) == KEPT_SERVERS:
+        redis_servers.pop(0).close()
+    redis_servers.append(RedisServer())
+    redis_servers[-1].start()
+    return redis_servers[-1]
 
 
 @pytest.fixture
@@ -81,14 +157,20 @@ def start_redis() -> Iterator[StartRedis]:
         yield lambda *config, tcp=False: servers.enter_context(RedisServer(*config, tcp=tcp))
 
 
-@pytest.fixture
-def redis_url(session_redis_url: str) -> str:
-    """The address of an empty Redis."""
+@pytest.fixture(scope="session")
+def emptying(session_redis_url: str) -> Iterator[redis.Redis]:
+    """The client that empties the Redis before each test: to connect would take longer than to empty."""
     with redis.Redis.from_url(session_redis_url) as client:
-        if find_program():
-            empty(client)
-        else:
-            client.flushdb()
+        yield client
+
+
+@pytest.fixture
+def redis_url(session_redis_url: str, emptying: redis.Redis) -> str:
+    """The address of an empty Redis."""
+    if find_program():
+        empty(emptying)
+    else:
+        emptying.flushdb()
     return session_redis_url
 
 

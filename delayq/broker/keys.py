@@ -1,7 +1,7 @@
-"""The keys of a queue: the only place that spells them.
+"""The Redis keys of a queue; no other module spells them.
 
-All keys of one queue carry one hash tag, `<prefix>:{<queue>}:<part>`, so that every script runs on one node of a
-cluster and moving a queue there renames nothing.
+All keys of one queue share a hash tag, `<prefix>:{<queue>}:<part>`. So every script runs on one node of a cluster, and
+moving a queue to a cluster renames no key.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import re
 from dataclasses import dataclass, fields
 from typing import Self
 
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 ID = r"[A-Za-z0-9._:@/+=-]{1,128}"
-"""What a message id matches as a whole, in the syntax of `re` and of RE2."""
+"""The full pattern of a message id, in the syntax of `re` and of RE2."""
 _ID = re.compile(ID)
 
 
 def check_name(name: str, what: str = "queue name") -> str:
     """Return a valid queue name or prefix; raise `ConfigurationError` for any other."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {shown(name)}")
+        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ -, not {short_repr(name)}")
     return name
 
 
 def check_id(id: str, what: str = "id") -> str:
     """Return a valid message id; raise `ConfigurationError` for any other."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
-        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {shown(id)}")
+        raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {short_repr(id)}")
     return id
 
 
@@ -37,9 +37,13 @@ def registry(prefix: str) -> str:
     return f"{prefix}:queues"
 
 
+META_SETTINGS = ("schema", "token", "stale_ready", "stale_retry", "backoffs", "slot_cursor", "events", "dedupe")
+"""The fields of `meta` that are settings and internal counters. All others are totals, which `stats` shows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Every key of one queue, each named for what it holds."""
+    """Every key of one queue, named for its content."""
 
     pending: str
     """zset: id → due time (ms)."""
@@ -50,7 +54,7 @@ class Keys:
     retry: str
     """list: ids whose lease or nack delay has run out, with retries left."""
     garbage: str
-    """set: ids whose retries are spent, waiting for collection."""
+    """set: ids without retries left, waiting to be moved to the dead letter."""
     retries: str
     """hash: id → retries left."""
     messages: str
@@ -62,7 +66,7 @@ class Keys:
     errors: str
     """hash: id → last error; only of messages that have failed."""
     replies: str
-    """hash: call slot → sequence, time and answer of its last call."""
+    """hash: call slot → sequence, time and reply of its last call."""
     dead: str
     """zset: id:token → time of death (ms)."""
     dead_messages: str
@@ -70,21 +74,21 @@ class Keys:
     dead_ids: str
     """hash: id → tokens of its entries in the dead letter."""
     events: str
-    """stream: what happened to messages, an entry a call and kind; only where the event log is on."""
+    """stream: what happened to messages, one entry per call and kind; only if the event log is on."""
     done: str
-    """zset: id → time it was settled (ms), for the dedupe window; only where that is on."""
+    """zset: id → time it was settled (ms), for the dedupe window; only if that is on."""
     runs: str
-    """hash: run → what became of the messages of a bulk send."""
+    """hash: run → counts of the messages of a bulk send by status."""
     refusals: str
-    """hash: run → what was refused before it could be sent; only of runs that met some."""
+    """hash: run → rows that were refused before sending; only of runs with refusals."""
     archives: str
-    """hash: archive of the event log → last offset it holds, and where it is."""
+    """hash: archive of the event log → its last offset, and its location."""
     plans: str
     """hash: calendar → revision and plan of its reminders, packed; only of calendars that were imported."""
     schedules: str
-    """zset: schedule → next occurrence (ms); only of those that are neither paused nor ended."""
+    """zset: schedule → next occurrence (ms); only of schedules that are neither paused nor ended."""
     schedule_specs: str
-    """hash: schedule → its definition, a line of JSON, and the payload of its messages."""
+    """hash: schedule → its definition (one line of JSON) and the payload of its messages."""
     schedule_states: str
     """hash: schedule → revision, messages fired, last occurrence (ms), and whether it is paused."""
     wake: str
@@ -94,7 +98,7 @@ class Keys:
 
     @classmethod
     def of(cls, prefix: str, queue: str) -> Self:
-        """Return the keys of a queue; prefix and queue are validated."""
+        """Return the keys of a queue; validates prefix and queue."""
         check_name(prefix, "prefix")
         check_name(queue)
         return cls(**{part.name: f"{prefix}:{{{queue}}}:{part.name}" for part in fields(cls)})

@@ -1,18 +1,19 @@
-"""What the scripts answer, as values: the other half of `calls`."""
+"""Typed replies of the scripts, and the functions that parse them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.errors import NotReplicatedError, OutcomeUnknown
+from delayq.errors import NotReplicatedError
 
 
-class Delivery(msgspec.Struct, gc=False):
-    """A message as it was claimed; `due` in milliseconds since 1970.
+class ClaimedMessage(msgspec.Struct, gc=False):
+    """A claimed message; `due` in milliseconds since 1970.
 
-    There may be many at a time, so they are no concern of the garbage collector's: they refer to nothing.
+    Untracked by the garbage collector (`gc=False`): it holds no references to containers.
     """
 
     id: str
@@ -24,17 +25,17 @@ class Delivery(msgspec.Struct, gc=False):
     headers: bytes
 
 
-class Claimed(NamedTuple):
-    """What a claim brought: server time and lease deadline (ms), entries left behind, and the deliveries."""
+class ClaimReply(NamedTuple):
+    """The result of a claim: server time and lease deadline (ms), ids left in the lists, and the deliveries."""
 
     now: int
     deadline: int
     left: int
-    deliveries: list[Delivery]
+    messages: list[ClaimedMessage]
 
 
-class Promoted(NamedTuple):
-    """What a promotion moved and what it saw: next due and deadline (ms, -1 for none), waiting and spent ids."""
+class PromoteReply(NamedTuple):
+    """The result of a promotion: ids moved, next due time and deadline (ms or -1), ids waiting and in garbage."""
 
     moved: int
     next_due: int
@@ -46,23 +47,23 @@ class Promoted(NamedTuple):
     """When the next schedule occurs (ms, -1 for never)."""
 
 
-class Expired(NamedTuple):
-    """What passed its time: ids to be retried, ids whose retries are spent, and the next deadline (ms or -1)."""
+class ExpireReply(NamedTuple):
+    """Expired leases: ids to retry, ids without retries left, and the next deadline (ms or -1)."""
 
     retried: int
     spent: int
     next_deadline: int
 
 
-class Collected(NamedTuple):
-    """What garbage collection did: ids moved to the dead letter, entries trimmed there, ids still to collect."""
+class CollectReply(NamedTuple):
+    """The result of garbage collection: ids moved to the dead letter, entries trimmed there, ids still to collect."""
 
     collected: int
     trimmed: int
     left: int
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """One message of a listing, as stored."""
 
     id: str
@@ -75,16 +76,16 @@ class Row(NamedTuple):
     error: str
 
 
-class Listed(NamedTuple):
-    """A page of a listing and where the next one begins ('' at the end)."""
+class PageReply(NamedTuple):
+    """A page of a listing, and the position of the next one ('' at the end)."""
 
     cursor: str
     score: str
-    rows: list[Row]
+    rows: list[MessageRow]
 
 
-class Living(NamedTuple):
-    """A page of living messages, column by column as stored; a column is empty if none of them has it."""
+class SnapshotReply(NamedTuple):
+    """A page of messages that are not dead, in columns as stored; a column is empty if no message has a value."""
 
     now: int
     """The server's time (ms)."""
@@ -101,8 +102,8 @@ class Living(NamedTuple):
     payloads: list[bytes | None]
 
 
-class Counted(NamedTuple):
-    """The state counts of a queue as of one moment, with the fields of its meta hash; times in ms, -1 for none."""
+class CountsReply(NamedTuple):
+    """The counts of a queue at one moment, with the fields of its meta hash; times in ms, -1 for none."""
 
     now: int
     next_due: int
@@ -119,8 +120,8 @@ class Counted(NamedTuple):
     meta: dict[str, str]
 
 
-class Entry(NamedTuple):
-    """An entry of the event log: what one call did to one message or to many; `at` in ms, columns as stored."""
+class EventEntry(NamedTuple):
+    """An entry of the event log: what one call did to one or more messages; `at` in ms, columns as stored."""
 
     offset: int
     kind: str
@@ -128,7 +129,7 @@ class Entry(NamedTuple):
     columns: dict[str, bytes]
 
 
-class Run(NamedTuple):
+class RunRecord(NamedTuple):
     """A record of the run ledger; times in ms, `ended` 0 and `epoch` -1 for none."""
 
     state: str
@@ -143,8 +144,8 @@ class Run(NamedTuple):
     refused: int
 
 
-class Found(NamedTuple):
-    """All that is stored of one id; empty texts for what is not there."""
+class GetReply(NamedTuple):
+    """Everything stored about one id; missing parts are empty."""
 
     payload: bytes
     pending: str
@@ -157,123 +158,160 @@ class Found(NamedTuple):
     dead: bytes
 
 
-def digits(answer: bytes) -> str:
-    """Return an answer of one digit an item."""
-    if not answer:
-        raise OutcomeUnknown("a later call of the same slot has overtaken this one")
-    return answer.decode()
+class StoredSchedule(NamedTuple):
+    """A stored schedule: its next time (ms, None for none), definition and payload, and how often it has fired."""
+
+    name: str
+    next: int | None
+    spec: bytes
+    revision: str
+    fired: int
+    last: int
+    """The time of its last occurrence (ms, 0 for none)."""
+    paused: bool
 
 
-def acknowledged(have: int, asked: int) -> int:
-    """Return how many replicas have what was written; `NotReplicatedError` if that is fewer than were asked for."""
-    if have < asked:
-        raise NotReplicatedError(f"stored, but only {have} of {asked} replicas confirmed it in time")
-    return have
+class DueSchedules(NamedTuple):
+    """The schedules that are due, whether these are all of them, and the server's time (ms)."""
+
+    now: int
+    complete: bool
+    schedules: list[StoredSchedule]
 
 
-def integers(answer: bytes) -> tuple[int, ...]:
-    """Return an answer of numbers."""
-    return tuple(map(int, digits(answer).split()))
+class SchedulePage(NamedTuple):
+    """A page of schedules, the cursor of the next one ('0' at the end), and the server's time (ms)."""
+
+    now: int
+    cursor: str
+    schedules: list[StoredSchedule]
 
 
-def read_claimed(answer: list[Any]) -> Claimed:
-    """Return what `ready_to_unack` brought."""
-    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers = answer
+statuses: Callable[[bytes], str] = bytes.decode
+"""Returns a reply with one status digit per item."""
+
+
+def check_replicated(confirmed: int, required: int) -> int:
+    """Return how many replicas confirmed a write; raise `NotReplicatedError` if they are fewer than required."""
+    if confirmed < required:
+        raise NotReplicatedError(f"stored, but only {confirmed} of {required} replicas confirmed it in time")
+    return confirmed
+
+
+def integers(reply: bytes) -> tuple[int, ...]:
+    """Return a reply of integers."""
+    return tuple(map(int, reply.split()))
+
+
+def read_claim(reply: list[Any]) -> ClaimReply:
+    """Parse the reply of `ready_to_unack`."""
+    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers = reply
     deliveries = map(
-        Delivery,
+        ClaimedMessage,
         map(bytes.decode, ids),
         map(int, tokens),
         payloads,
         [int(left or 0) for left in retries],
         map(int, dues),
         map(int, attempts),
-        [top or b"" for top in headers] or [b""] * len(ids),
+        [one or b"" for one in headers] or [b""] * len(ids),
     )
-    return Claimed(now, deadline, left, list(deliveries))
+    return ClaimReply(now, deadline, left, list(deliveries))
 
 
-def read_counted(answer: list[Any]) -> Counted:
-    """Return what `counts` read."""
-    *numbers, meta = answer
+def read_counts(reply: list[Any]) -> CountsReply:
+    """Parse the reply of `counts`."""
+    *numbers, meta = reply
     texts = [text.decode() for text in meta]
-    return Counted._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
+    return CountsReply._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
 
 
-def read_found(answer: list[bytes]) -> Found | None:
-    """Return what `get` read; None for an unknown id."""
-    if not answer:
+def read_get(reply: list[bytes]) -> GetReply | None:
+    """Parse the reply of `get`; None for an unknown id."""
+    if not reply:
         return None
-    payload, pending, unack, left, record, headers, error, entry, dead = answer
+    payload, pending, unack, left, record, headers, error, entry, dead = reply
     texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    return Found(payload, *texts, headers, error.decode(errors="replace"), entry.decode(), dead)
+    return GetReply(payload, *texts, headers, error.decode(errors="replace"), entry.decode(), dead)
 
 
-def read_listed(answer: list[Any]) -> Listed:
-    """Return what `page` read."""
-    cursor, score, rows = answer
-    return Listed(
-        cursor.decode(),
-        score.decode(),
-        [
-            Row(
-                id.decode(),
-                at.decode(),
-                payload,
-                size,
-                left.decode(),
-                record.decode(),
-                headers,
-                error.decode("utf-8", "replace"),
-            )
-            for id, at, payload, size, left, record, headers, error in rows
-        ],
-    )
+def read_page(reply: list[Any]) -> PageReply:
+    """Parse the reply of `page`."""
+    cursor, score, rows = reply
+    return PageReply(cursor.decode(), score.decode(), [_read_row(row) for row in rows])
 
 
-def pairs(answer: Any) -> dict[bytes, Any]:
-    """Return an answer in pairs, which by Redis' newer protocol is a mapping already."""
-    return answer if isinstance(answer, dict) else dict(zip(answer[::2], answer[1::2], strict=True))
+def _read_row(row: list[Any]) -> MessageRow:
+    id, at, payload, size, left, record, headers, error = row
+    texts = (left.decode(), record.decode())
+    return MessageRow(id.decode(), at.decode(), payload, size, *texts, headers, error.decode("utf-8", "replace"))
 
 
-LEAST_TIME = 10**15
-"""Offsets below count entries of a log without gaps; above, they hold a time in ms and a number of six digits."""
+def pairs(reply: Any) -> dict[bytes, Any]:
+    """Return a reply of pairs as a mapping, which it already is in Redis' newer protocol (RESP3)."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+MIN_TIME_OFFSET = 10**15
+"""Smaller offsets count the entries of a log without gaps; larger ones hold a time in ms and a six-digit number."""
 
 
 def offset_of(id: bytes) -> int:
-    """Return the place of an entry in the event log as one number: dense ids count from 1."""
+    """Return the offset of an entry in the event log; ids without gaps count from 1."""
     time, _, number = id.partition(b"-")
     return int(number) if time == b"0" else int(time) * 1_000_000 + int(number)
 
 
 def id_of(offset: int) -> str:
     """Return the id of the entry at an offset."""
-    return f"0-{offset}" if offset < LEAST_TIME else f"{offset // 1_000_000}-{offset % 1_000_000}"
+    return f"0-{offset}" if offset < MIN_TIME_OFFSET else f"{offset // 1_000_000}-{offset % 1_000_000}"
 
 
-def read_entries(answer: list[Any]) -> list[Entry]:
-    """Return a range of the event log."""
-    return [_read_entry(id, fields) for id, fields in answer]
+def read_entries(reply: list[Any]) -> list[EventEntry]:
+    """Parse a range of the event log."""
+    return [_read_entry(id, fields) for id, fields in reply]
 
 
-def read_tail(answer: Any) -> list[Entry]:
-    """Return what was waited for at the end of the event log; nothing after a time-out."""
-    if not answer:
+def read_tail(reply: Any) -> list[EventEntry]:
+    """Parse new entries at the end of the event log; empty after a timeout."""
+    if not reply:
         return []
-    ((_, entries),) = answer.items() if isinstance(answer, dict) else answer
+    ((_, entries),) = reply.items() if isinstance(reply, dict) else reply
     return read_entries(entries)
 
 
-def _read_entry(id: bytes, fields: list[bytes]) -> Entry:
+def _read_entry(id: bytes, fields: list[bytes]) -> EventEntry:
     columns = {name.decode(): value for name, value in pairs(fields).items()}
-    return Entry(offset_of(id), columns.pop("kind", b"").decode(), int(columns.pop("at", 0)), columns)
+    return EventEntry(offset_of(id), columns.pop("kind", b"").decode(), int(columns.pop("at", 0)), columns)
 
 
-def read_run(answer: bytes) -> Run:
-    """Return a record of the run ledger."""
-    state, *numbers = digits(answer).split()
-    return Run(state, *map(int, numbers))
+def read_run(reply: bytes) -> RunRecord:
+    """Parse a record of the run ledger."""
+    state, *numbers = statuses(reply).split()
+    return RunRecord(state, *map(int, numbers))
 
 
-def read_runs(answer: list[bytes] | dict[bytes, bytes]) -> dict[str, Run]:
-    """Return the run ledger."""
-    return {run.decode(): read_run(record) for run, record in pairs(answer).items()}
+def read_runs(reply: list[bytes] | dict[bytes, bytes]) -> dict[str, RunRecord]:
+    """Parse the run ledger."""
+    return {run.decode(): read_run(record) for run, record in pairs(reply).items()}
+
+
+def read_due(reply: list[Any], limit: int) -> DueSchedules:
+    """Parse the reply of `schedules_due` with this limit."""
+    now, number, *_ = reply
+    schedules = _stored_schedules(reply)
+    return DueSchedules(now, len(schedules) == number < limit, schedules)
+
+
+def read_schedules(reply: list[Any]) -> SchedulePage:
+    """Parse the reply of `schedules_page`."""
+    return SchedulePage(reply[0], reply[1].decode(), _stored_schedules(reply))
+
+
+def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
+    schedules = []
+    for name, time, spec, state in zip(*(reply[at::4] for at in range(2, 6)), strict=True):
+        revision, fired, last, paused = state.decode().split() or ("0", 0, 0, "0")
+        next_ = int(time) if time else None
+        schedules.append(StoredSchedule(name.decode(), next_, spec, revision, int(fired), int(last), paused == "1"))
+    return schedules

@@ -1,6 +1,6 @@
-"""What goes out to Redis, as values: a script's call, a plain command, and the rows that a call carries.
+"""Requests to Redis: script calls, plain commands, and the rows that a call carries.
 
-`calls` makes them, `executor` carries them out, and `answers` has what comes back.
+`calls` makes them, an executor runs them, and `replies` parses the replies.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from delayq.script import Script
+from delayq.broker.scripts import Script
 
 T = TypeVar("T")
 Argument = str | bytes | int
 
 
 @dataclass(slots=True)
-class Call(Generic[T]):
-    """A script to run: what goes out, and how the answer is read. Slot and sequence are the executor's to add."""
+class ScriptCall(Generic[T]):
+    """A script to run, and the parser of its reply. The protocol adds slot and sequence."""
 
     script: Script
     keys: tuple[str | bytes, ...]
@@ -26,15 +26,15 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Command(Generic[T]):
-    """A plain Redis command that may be carried out more than once."""
+class RedisCommand(Generic[T]):
+    """A plain Redis command that may run more than once."""
 
     args: tuple[Argument, ...]
     parse: Callable[[Any], T]
     follows: bool = False
-    """Whether it is about what stands before it in its round trip, which is sent again as a whole if at all."""
+    """Whether it refers to the requests before it in its round trip, so that a retry sends all of them again."""
     expects: str = ""
-    """What an error begins with that is as good as an answer: it is parsed in the place of one."""
+    """The beginning of an error that counts as a reply: the error is parsed in place of one."""
 
 
 class Receipt(NamedTuple):
@@ -44,8 +44,12 @@ class Receipt(NamedTuple):
     token: int
 
 
+OWN_ID = "unique"
+"""In place of a due time, for an engine without delays: the sender chose the id, so it must be unique."""
+
+
 class Outgoing(NamedTuple):
-    """A message on its way in: `due` is milliseconds from now, or `@` and milliseconds since 1970."""
+    """A message to send: `due` is milliseconds from now, or `@` and milliseconds since 1970."""
 
     id: str
     due: str | int
@@ -55,13 +59,16 @@ class Outgoing(NamedTuple):
 
 
 class OutgoingTable(NamedTuple):
-    """Messages on their way in, a column for each field of `Outgoing`: many are sooner sent so than one by one."""
+    """Messages to send, one column per field of `Outgoing`: faster for many messages."""
 
     ids: Sequence[str]
     dues: Sequence[str | int]
     retries: Sequence[int]
     payloads: Sequence[bytes]
     headers: Sequence[bytes]
+
+
+Messages = Sequence[Outgoing] | OutgoingTable
 
 
 class Failure(NamedTuple):
@@ -74,7 +81,7 @@ class Failure(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A delivery that goes to the dead letter at once."""
+    """A delivery that moves to the dead letter at once."""
 
     id: str
     token: int
@@ -82,8 +89,8 @@ class Rejection(NamedTuple):
     error: str
 
 
-class Placing(NamedTuple):
-    """A schedule on its way in, if it still has this revision ('0' for none yet): next time (ms) and definition."""
+class SchedulePut(NamedTuple):
+    """A schedule to store if it still has this revision ('0' for a new one): next time (ms) and definition."""
 
     name: str
     revision: str
@@ -91,11 +98,11 @@ class Placing(NamedTuple):
     """'' for none."""
     paused: int
     spec: bytes
-    """Empty to keep the one there is."""
+    """Empty to keep the stored one."""
 
 
-class Firing(NamedTuple):
-    """Occurrences of a schedule that has this revision: its next time and its last (ms), and their messages."""
+class ScheduleFire(NamedTuple):
+    """Occurrences of a schedule to fire if it still has this revision: next and last time (ms), and their messages."""
 
     name: str
     revision: str
@@ -106,4 +113,4 @@ class Firing(NamedTuple):
     payload: bytes
     headers: bytes
     occurrences: str
-    """Ids and due times (ms) by turns, with spaces between."""
+    """Ids and due times (ms), alternating, separated by spaces."""

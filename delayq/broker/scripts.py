@@ -1,31 +1,32 @@
-"""The Lua scripts, each read from `lua/<name>.lua` together with the fragments that its header names.
+"""Loads the Lua scripts: `lua/<name>.lua`, with the fragments that its header names in front of it.
 
-Those of another engine lie in a folder `lua` of its own room: `workqueue/claim` is `workqueue/lua/claim.lua`.
+Other engines have a folder `lua` of their own: `workqueue/claim` is `workqueue/lua/claim.lua`.
 
 The header of a file is its contract: `KEYS` names the parts of a queue's keys in order (see `Keys`), `ARGV` the
-arguments, `Uses` the fragments of `lua/lib`. A script whose arguments begin with a slot and a sequence executes once.
+arguments, `Uses` the fragments from `lua/lib`. A script whose arguments begin with slot and sequence executes once.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pkgutil
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
-MOST_IDS = 1000
-"""Ids one call may carry: a few milliseconds of the server's time, well within what Lua can unpack."""
-MOST_MOVED = 500
-"""Ids of a call that moves messages with all they have, or looks for all they have: twice the work for each."""
+MAX_IDS = 1000
+"""Ids per call: a few milliseconds of server time, and well below the limit of Lua's `unpack`."""
+MAX_MOVED = 500
+"""Ids per call that moves or reads whole messages: twice the work for each id."""
+COLLECT_LIMIT = 100
+"""Messages that one call moves to the dead letter: the payloads move too."""
+SLOT_TTL = 86_400_000
+"""Milliseconds after which an unused call slot is deleted: a day, far beyond any deadline of a call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """One script: what the server runs and what its header promises."""
+    """One script: its text, and the contract from its header."""
 
     name: str
     text: bytes
@@ -34,52 +35,60 @@ class Script:
     executes_once: bool
 
     def commands_at(self, line: int) -> str:
-        """Return the commands on a line of the text, as the server's errors point to it: "'llen' or 'rpush'"."""
+        """Return the Redis commands on a line, to explain the server's errors: "'llen' or 'rpush'"."""
         found = re.findall(r"redis\.p?call\('(\w+)'", self.text.decode().splitlines()[line - 1])
         return " or ".join(f"'{name.lower()}'" for name in dict.fromkeys(found))
 
 
 @cache
-def names(room: str = "") -> tuple[str, ...]:
-    """Return the names of all scripts of a delay queue, or of another engine by its room."""
-    found = sorted(path.name.removesuffix(".lua") for path in _folder(room).iterdir() if path.name.endswith(".lua"))
-    return tuple(f"{room}/{name}" if room else name for name in found)
+def names(engine: str = "") -> tuple[str, ...]:
+    """Return the names of all scripts of an engine; of the delay queue by default."""
+    from importlib.resources import files  # slow to load, and consumers list nothing
+
+    folder = files("delayq").joinpath(engine or "broker", "lua")
+    found = sorted(path.name.removesuffix(".lua") for path in folder.iterdir() if path.name.endswith(".lua"))
+    return tuple(f"{engine}/{name}" if engine else name for name in found)
 
 
 @cache
 def script(name: str) -> Script:
-    """Return the script of a name, its fragments put before it."""
-    source = _read(f"{name}.lua")
+    """Return a script by name, with its fragments in front of it."""
+    engine, _, file = name.rpartition("/")
+    source = _read(engine, f"{file}.lua")
     header = _header(source)
-    room = name.rpartition("/")[0]
-    fragments = [_fragment(room, fragment) for fragment in re.findall(r"\w+", header.get("Uses", ""))]
+    fragments = [_fragment(engine, fragment) for fragment in re.findall(r"\w+", header.get("Uses", ""))]
     text = "\n".join([*fragments, source]).encode()
-    parts = tuple(entry.split()[0] for entry in header["KEYS"].split(", "))
+    parts = tuple(entry.rpartition(": ")[2].split()[0] for entry in header["KEYS"].split(", "))
     sha = hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
     return Script(name, text, sha, parts, header["ARGV"].startswith("slot, sequence"))
 
 
-def _folder(room: str = "") -> Traversable:
-    from importlib.resources import files  # a tenth of `import delayq`, which reads no script
-
-    return files("delayq").joinpath(room, "lua")
-
-
-def _fragment(room: str, name: str) -> str:
-    """Return a fragment: one of the room's own, else one of the delay queue's."""
-    own = _folder(room).joinpath("lib", f"{name}.lua")
-    return own.read_text() if room and own.is_file() else _read(f"lib/{name}.lua")
+def keys_and_commands(name: str) -> tuple[set[str], set[str]]:
+    """Return the parts of the keys and the commands that a script uses: what a user needs rights for."""
+    called = re.findall(r"redis\.p?call\('(\w+)'(?:, '(\w+)')?", script(name).text.decode().lower())
+    commands = {f"{word}|{second}" if word in {"xinfo", "xgroup"} else word for word, second in called}
+    return set(script(name).parts), commands
 
 
-def _read(path: str) -> str:
-    room, _, file = path.rpartition("/")
-    if room == "lib":
-        room, file = "", path
-    return _folder(room).joinpath(file).read_text()
+def _fragment(engine: str, name: str) -> str:
+    """Return a fragment of the engine, else of the delay queue."""
+    try:
+        return _read(engine, f"lib/{name}.lua")
+    except FileNotFoundError:
+        return _read("", f"lib/{name}.lua")
+
+
+def _read(engine: str, path: str) -> str:
+    """Return the text of a file.
+
+    `importlib.resources` would load modules here. A process that forks while a consumer loads a module gets a child
+    that waits for this module forever.
+    """
+    return (pkgutil.get_data("delayq", f"{engine or 'broker'}/lua/{path}") or b"").decode()
 
 
 def _header(source: str) -> dict[str, str]:
-    """Return the labelled paragraphs of the comment that a script begins with."""
+    """Return the labelled paragraphs of the comment at the top of a script."""
     lines: list[str] = []
     for line in source.splitlines():
         if not line.startswith("--"):

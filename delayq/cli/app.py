@@ -1,4 +1,4 @@
-"""The command `delayq`: its table of commands, the options before them, and what becomes of an error."""
+"""The command `delayq`: the table of commands, global options, and error handling."""
 
 from __future__ import annotations
 
@@ -13,66 +13,65 @@ import click
 
 import delayq
 from delayq.cli.defaults import config_option
-from delayq.cli.failure import Exit, Failure, did_you_mean, failure_of, redact
+from delayq.cli.exit_codes import CommandError, Exit, redact, to_command_error
 from delayq.cli.options import TIMEOUT
 from delayq.cli.session import Session
-from delayq.cli.text import clean
-from delayq.config import DEFAULT_URL
+from delayq.errors import did_you_mean
+from delayq.options import DEFAULT_URL
+from delayq.text import clean
 
 COMMANDS = {
     "Send and process": {
         "send": ("delayq.cli.send:send", "Send one message, or many from a file."),
         "worker": ("delayq.cli.worker:worker", "Process the messages of a queue."),
         "relay": ("delayq.cli.relay:relay", "Move due messages into a Redis stream."),
-        "remind": ("delayq.cli.remind:remind", "Remind of the events of iCalendar files."),
+        "remind": ("delayq.cli.remind:remind", "Send reminders of the events in iCalendar files."),
     },
-    "Look": {
+    "Inspect": {
         "queues": ("delayq.cli.queues:queues", "List the queues in use."),
-        "stats": ("delayq.cli.queues:stats", "Count the messages of a queue."),
-        "list": ("delayq.cli.messages:list_", "List the messages in a state."),
-        "show": ("delayq.cli.messages:show_", "Show one message."),
+        "stats": ("delayq.cli.stats:stats", "Count the messages of a queue."),
+        "list": ("delayq.cli.list:list_", "List the messages in a state."),
+        "show": ("delayq.cli.show:show_", "Show one message."),
         "events": ("delayq.cli.events:events", "Print or follow the event log of a queue."),
-        "runs": ("delayq.cli.events:runs", "List the bulk sends of a queue."),
+        "runs": ("delayq.cli.runs:runs", "List the bulk sends of a queue."),
     },
-    "Steer": {
-        "cancel": ("delayq.cli.steer:cancel", "Withdraw messages."),
-        "reschedule": ("delayq.cli.steer:reschedule", "Give a message a new due time."),
+    "Manage": {
+        "cancel": ("delayq.cli.cancel:cancel", "Cancel messages."),
+        "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of a message."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
         "schedules": ("delayq.cli.schedules:schedules", "List, add, pause or run schedules."),
-        "purge": ("delayq.cli.steer:purge", "Delete every message of a queue."),
+        "purge": ("delayq.cli.purge:purge", "Delete every message of a queue."),
     },
-    "Guard": {
-        "acl": ("delayq.cli.acl:acl", "Print the rights in Redis that a role needs."),
-        "preload": ("delayq.cli.acl:preload", "Load the scripts into Redis, for users that may not."),
-        "doctor": ("delayq.cli.doctor:doctor", "Find what is wrong with queues and Redis, and mend it."),
+    "Administer": {
+        "acl": ("delayq.cli.acl.command:acl", "Print the Redis permissions that a role needs."),
+        "preload": ("delayq.cli.acl.command:preload", "Load the scripts into Redis, for users who may not."),
+        "doctor": ("delayq.cli.doctor:doctor", "Check queues and Redis, and repair problems."),
     },
     "Bulk data": {
-        "migrate": ("delayq.cli.migrate:migrate", "Take over a queue of the Go library."),
+        "migrate": ("delayq.cli.migrate:migrate", "Move a queue of the Go library to delayq."),
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },
-    "Prove": {
-        "torture": ("delayq.cli.torture:torture", "Run a workload under faults and judge its history."),
-    },
-    "Learn": {
+    "Verify": {"torture": ("delayq.cli.torture:torture", "Run a workload under faults and check its history.")},
+    "Help": {
         "docs": ("delayq.cli.docs:docs", "Read the handbook."),
-        "demo": ("delayq.cli.demo:demo", "See the queue at work on real reminders."),
+        "demo": ("delayq.cli.demo:demo", "Watch the queue deliver real reminders."),
     },
 }
-"""By section of the help: the command's name, where it is (loaded when it is called), and its line in the help."""
+"""Commands by section of the help: the name, where to load it from when it is called, and its line in the help."""
 
 EPILOG = """\
-Every option can be set in the environment (--prefix is DELAYQ_PREFIX, --grace of worker is DELAYQ_WORKER_GRACE) and
-in pyproject.toml ([tool.delayq] prefix = …, [tool.delayq.worker] grace = …).
+Set any option in the environment (DELAYQ_PREFIX for --prefix, DELAYQ_WORKER_GRACE for --grace of worker) or in
+pyproject.toml ([tool.delayq] prefix = …, [tool.delayq.worker] grace = …).
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 unsafe Redis, 69 Redis out of reach,
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 not found, 4 problem found or unsafe Redis, 69 Redis unreachable,
 130 interrupted.
 
-Completion, for bash (or zsh, fish): eval "$(_DELAYQ_COMPLETE=bash_source delayq)"
+Shell completion for bash (or zsh, fish): eval "$(_DELAYQ_COMPLETE=bash_source delayq)"
 """
 
 
 class Root(click.Group):
-    """The group of all commands: loads each when it is called, and ends every failure in one line."""
+    """The group of all commands: loads a command when it is called, and prints every error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of all commands, in the order of the help."""
@@ -80,17 +79,16 @@ class Root(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         """Load a command."""
-        for section in COMMANDS.values():
-            if name in section:
-                module, _, attribute = section[name][0].partition(":")
-                command: click.Command = getattr(import_module(module), attribute)
-                return command
-        return None
+        homes = {name: home for section in COMMANDS.values() for name, (home, _) in section.items()}
+        if name not in homes:
+            return None
+        module, _, attribute = homes[name].partition(":")
+        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]  # as the table says
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is meant; say which one may have been meant."""
+        """Find a command; suggest the closest name if there is none."""
         name = args[0]
         known = self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
@@ -98,20 +96,20 @@ class Root(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the commands by section, without loading them."""
+        """List the commands by section, without loading them."""
         for title, section in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, text) in section.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the epilog as it stands."""
+        """Write the paragraphs of the epilog."""
         formatter.write_paragraph()
         for paragraph in EPILOG.strip().split("\n\n"):
             formatter.write_text(paragraph.replace("\n", " "))
             formatter.write_paragraph()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and make any error the failure that it means."""
+        """Run the command; turn any error into a `CommandError`."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -120,7 +118,7 @@ class Root(click.Group):
             broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
             if broken_pipe or ctx.params.get("traceback"):
                 raise
-            raise failure_of(error) from error
+            raise to_command_error(error) from error
 
     def main(
         self,
@@ -130,7 +128,7 @@ class Root(click.Group):
         standalone_mode: bool = True,  # noqa: FBT001, FBT002, ARG002 - click's signature
         **extra: Any,
     ) -> NoReturn:
-        """Run a command line and exit as it ends: any failure is one line on stderr."""
+        """Run a command line and exit with its code; an error is one line on stderr."""
         code: int = Exit.OK
         try:
             result = super().main(args, prog_name or "delayq", complete_var, standalone_mode=False, **extra)
@@ -138,51 +136,60 @@ class Root(click.Group):
             sys.stdout.flush()
         except click.UsageError as error:
             code = Exit.USAGE
-            text = error.format_message()
-            _tell(f"{text if text.endswith(('.', '?')) else text + '.'}{_help_of(error)}")
+            _print_error(_usage_text(error))
         except click.ClickException as error:
-            code = error.code if isinstance(error, Failure) else error.exit_code
-            _tell(error.format_message())
+            code = error.code if isinstance(error, CommandError) else error.exit_code
+            _print_error(error.format_message())
         except click.Abort as error:
             interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
             code = Exit.INTERRUPTED if interrupted else Exit.FAILURE
             if not interrupted:
-                _tell("nothing was done")
+                _print_error("cancelled: nothing was changed")
         except BrokenPipeError:
-            # Whoever read our output has gone; the interpreter must not try to flush it again.
+            # The reader of our output is gone; the interpreter must not try to flush it again.
             sys.stdout = open("/dev/null", "w")  # noqa: SIM115, PTH123
             code = Exit.FAILURE
         sys.exit(code)
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     click.echo(f"delayq: {redact(clean(text))}", err=True)
 
 
-def _help_of(error: click.UsageError) -> str:
+def _usage_text(error: click.UsageError) -> str:
+    """Return one line: what is wrong, and where the right usage is described."""
+    text = error.format_message().replace(" range.", ".")  # of click's types: "not a valid integer range."
+    name = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    if isinstance(error, click.NoSuchOption):
+        text = f"No such option {name!r}{did_you_mean(name, error.possibilities or ())}"
+    text += "" if text.endswith((".", "?")) else "."
     if error.ctx is None:
-        return ""
-    root = error.ctx.find_root()
-    if isinstance(error, click.NoSuchOption) and any(error.option_name in param.opts for param in root.command.params):
-        return f" {error.option_name} goes before the command: delayq {error.option_name} … {error.ctx.info_name}"
-    return f" See '{error.ctx.command_path} --help'."
+        return text
+    if name and any(name in param.opts for param in error.ctx.find_root().command.params):
+        return f"{text} {name} goes before the command: delayq {name} … {error.ctx.info_name}"
+    return f"{text} See '{error.ctx.command_path} --help'."
 
 
 @click.group(
     cls=Root,
     invoke_without_command=True,
-    context_settings={"auto_envvar_prefix": "DELAYQ", "help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "auto_envvar_prefix": "DELAYQ",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
 )
 @config_option
 @click.option(
     "--url",
     metavar="URL",
-    help=f"Where Redis is: redis://, redis+sentinel:// or redis+cluster:// (each with rediss for TLS), or unix://."
+    help=f"Connect to redis://, redis+sentinel:// or redis+cluster:// (rediss for TLS), or unix://."
     f"  [default: {DEFAULT_URL}]",
 )
-@click.option("--prefix", default="delayq", show_default=True, help="First part of every key.")
-@click.option("--timeout", type=TIMEOUT, default="3s", show_default=True, help="How long Redis is waited for.")
-@click.option("--traceback", is_flag=True, help="Show where an error comes from.")
+@click.option("--prefix", default="delayq", metavar="TEXT", help="Start every Redis key with TEXT.")
+@click.option("--timeout", type=TIMEOUT, default="3s", help="Wait this long for Redis.")
+@click.option("--traceback", is_flag=True, help="Print the traceback of an error.")
 @click.version_option(delayq.__version__, prog_name="delayq", message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
 def main(ctx: click.Context, url: str | None, prefix: str, timeout: timedelta, traceback: bool) -> None:  # noqa: ARG001, FBT001

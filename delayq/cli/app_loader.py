@@ -1,4 +1,4 @@
-"""Finding the queue that a worker is to serve: MODULE:QUEUE, from the current folder like `python -m` does."""
+"""Finds the queue that a worker serves: MODULE:QUEUE, also in the current folder, like `python -m`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from delayq.cli.failure import did_you_mean
-from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.errors import UnavailableError, did_you_mean
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.delay_queue import DelayQueue
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.workqueue import AsyncWorkQueue, WorkQueue
 
@@ -21,7 +22,7 @@ _KINDS = (DelayQueue, AsyncDelayQueue, StreamQueue, AsyncStreamQueue)
 
 
 def find_queue(target: str) -> AnyQueue:
-    """Import the module and return its queue; what is wrong with the target is a usage error."""
+    """Import the module and return its queue; raises a usage error if the target is wrong."""
     name, colon, attribute = target.partition(":")
     if name.endswith(".py") or "/" in name:
         dotted = name.removesuffix(".py").removeprefix("./").replace("/", ".")
@@ -48,14 +49,23 @@ def _import(name: str) -> Any:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
+    except UnavailableError:  # the module sends when it is imported, and Redis is down
+        raise
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and (name + ".").startswith(error.name + "."):
             near = [path.stem for path in Path.cwd().glob("*.py")]
             raise click.UsageError(f"no module {error.name!r} in {here}{did_you_mean(error.name, near)}") from error
-        root = click.get_current_context().find_root()
-        if root.params.get("traceback"):
+        if click.get_current_context().find_root().params.get("traceback"):
             raise
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{at.filename}, line {at.lineno}"
+        where = _where(error)
         text = f"{name} cannot be imported: {type(error).__name__}: {error} ({where}; delayq --traceback shows more)"
         raise click.UsageError(text) from error
+
+
+def _where(error: BaseException) -> str:
+    """Return the last line of the user's code that an error passed through, not of delayq's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    package = str(Path(__file__).parents[1])
+    own = [frame for frame in frames if not frame.filename.startswith((package, "<frozen"))]
+    at = (own or frames)[-1]
+    return f"{at.filename}, line {at.lineno}"

@@ -1,222 +1,168 @@
-"""`delayq dead`: listing, redriving and purging the dead letter of a queue."""
+"""`delayq dead`: lists, redrives and purges the dead letter of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
-from delayq.cli.engines import engine_option, open_dead
-from delayq.cli.failure import Exit
-from delayq.cli.messages import columns_of, pages_from, print_pages
-from delayq.cli.options import confirm, dry_run_option, json_option, page_options, queue_argument, yes_option
-from delayq.cli.output import put, put_json, say
+from delayq.broker.engine import Feature
+from delayq.cli.engines import ENGINES
+from delayq.cli.exit_codes import Exit
+from delayq.cli.list import ALL_PAGES, pages_from, print_pages
+from delayq.cli.options import (
+    F,
+    Paging,
+    confirm,
+    dry_run_option,
+    json_option,
+    options_as,
+    page_options,
+    queue_with,
+    retries_option,
+    yes_option,
+)
+from delayq.cli.output import print_json, print_line, print_note
 from delayq.cli.session import Session
-from delayq.cli.text import counted
-from delayq.inspector import MOST_ROWS, MessageInfo, Page
+from delayq.queue.dead_letter import DeadFilter
+from delayq.queue.inspector import Page
 from delayq.states import State
+from delayq.text import pluralize
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Which(NamedTuple):
-    """Which entries are meant: some by id or entry, those that match, or all."""
+class Selection(NamedTuple):
+    """Which dead messages to redrive or purge: some ids or entries, those that match a filter, or all."""
 
     ids: tuple[str, ...]
     reason: str | None
     error: str | None
     all: bool
+    yes: bool
+    dry_run: bool
 
-    def check(self, *, dry_run: bool) -> None:
-        """Refuse to guess."""
+    def check(self) -> None:
+        """Raise a usage error unless exactly one kind of selection was made."""
         if sum((bool(self.ids), self.reason is not None or self.error is not None, self.all)) != 1:
-            raise click.UsageError("say which: some ids, --reason or --error to match, or --all")
-        if self.ids and dry_run:
-            raise click.UsageError("--dry-run counts what --reason, --error or --all would match, not ids")
+            raise click.UsageError("select dead messages: give ids, or --reason or --error to match, or --all")
+        if self.ids and self.dry_run:
+            raise click.UsageError("--dry-run works with --reason, --error or --all, not with ids")
 
-    def fits(self, message: MessageInfo) -> bool:
-        """Tell whether a message matches reason and error."""
-        return (self.reason or "") in message.reason and (self.error or "") in message.error
+    def confirm(self, queue: Any, question: str) -> int | None:
+        """Count what matches and ask for confirmation; ids need none. Returns None if nothing was counted."""
+        if self.ids or (self.yes and not self.dry_run):
+            return None
+        pages = pages_from(_matching_reader(queue, DeadFilter(self.reason, self.error)), ALL_PAGES)
+        matched = queue.counts().dead if self.all else sum(len(page.messages) for page in pages)
+        if not self.dry_run:
+            confirm(question.format(pluralize(matched, "dead message"), queue.name), yes=self.yes)
+        return int(matched)
 
-    def choices(self) -> list[dict[str, Any]]:
-        """Return the arguments that mean the same to `DeadLetter`, for each call that is needed."""
-        if self.ids:
+    def arguments(self) -> list[dict[str, Any]]:
+        """Return the arguments for `DeadLetter.redrive` or `purge`, one set for each call; none for a dry run."""
+        if self.ids or self.dry_run:
             return [{"id": id} for id in self.ids]
         return [{"everything": True} if self.all else {"reason": self.reason, "error": self.error}]
 
-    def count(self, queue: Any) -> int:
-        """Count the entries that match, without touching them."""
-        if self.all:
-            return int(queue.counts().dead)
-        pages = pages_from(lambda limit, at: queue.dead.list(limit=limit, cursor=at), MOST_ROWS, None, all=True)
-        return sum(self.fits(message) for page in pages for message in page.messages)
+    def report(
+        self, queue: str, matched: int | None, found: dict[str, int], verb: str, past: str, *, as_json: bool
+    ) -> Exit:
+        """Print how many messages were found and what was done with them; return the exit code."""
+        total = sum(found.values())
+        gone = len(self.ids) - total if self.ids else 0
+        if as_json:
+            counts = {"matched": total if matched is None else matched, **found, "gone": gone}
+            print_json({"queue": queue, **counts, "dry_run": self.dry_run})
+        elif self.dry_run:
+            print_line(f"would {verb} {pluralize(matched or 0, 'message')}")
+        else:
+            print_line(f"{past} {pluralize(next(iter(found.values())), 'message')}")
+        if gone:
+            print_note(f"{pluralize(gone, 'message')} not found in the dead letter")
+        return Exit.NOT_FOUND if gone else Exit.OK
 
 
-def _filters(function: F) -> F:
-    function = click.option("--error", metavar="TEXT", help="Those whose last error contains it.")(function)
-    return click.option("--reason", metavar="TEXT", help="Those whose reason contains it.")(function)
+_filter_options = [
+    click.option("--reason", metavar="TEXT", help="Select messages whose reason contains TEXT."),
+    click.option("--error", metavar="TEXT", help="Select messages whose last error contains TEXT."),
+]
+_dead_queue = queue_with(Feature.DEAD_LETTER)
 
 
-_engine = engine_option("delay", "streams", lacking="dead letter")
+def _selection_options(function: F) -> F:
+    ids = click.argument("ids", metavar="[ID...]", nargs=-1)
+    everything = click.option("--all", is_flag=True, help="Select all dead messages.")
+    options = [ids, *_filter_options, everything, yes_option, dry_run_option]
+    return _dead_queue(options_as(Selection, "selection", options)(json_option(function)))
 
 
 @click.group(no_args_is_help=False)
 def dead() -> None:
-    """List, redrive or purge the dead letter: messages whose retries are spent, or that were rejected."""
+    """List, redrive or purge the dead letter: messages without retries left, or rejected."""
 
 
 @dead.command("list", short_help="List the dead letter.")
-@queue_argument
-@_engine
-@_filters
+@_dead_queue
+@options_as(DeadFilter, "wanted", _filter_options)
 @page_options
 @json_option
 @click.pass_obj
-def list_(
-    session: Session,
-    queue: str,
-    *,
-    engine: str,
-    reason: str | None,
-    error: str | None,
-    limit: int,
-    cursor: str | None,
-    all: bool,  # noqa: A002 - named like its flag
-    as_json: bool,
-) -> None:
+def list_(session: Session, queue: str, *, engine: str, wanted: DeadFilter, paging: Paging, as_json: bool) -> None:
     """List the dead letter of QUEUE, oldest first.
 
-    JSON: as `delayq list --json`; entry (id:token) tells two deaths of one id apart.
+    JSON: like `delayq list --json`; "entry" (id:token) distinguishes two deaths of one id.
     """
-    found = open_dead(session, engine, queue)
-    which = Which((), reason, error, all=False)
-
-    def read(limit: int, at: str | None) -> Page:
-        page = found.dead.list(limit=limit, cursor=at)
-        return Page([message for message in page.messages if which.fits(message)], page.cursor)
-
-    pages = pages_from(read, limit, cursor, all=all)
-    shown = columns_of(engine, State.DEAD)
-    print_pages(pages, shown, session.now, f"such dead messages in {queue}", as_json=as_json)
+    commands = ENGINES[engine].commands(session)
+    pages = pages_from(_matching_reader(commands.open_dead(queue), wanted), paging)
+    what = f"dead messages in {queue}{' that match' if any(wanted) else ''}"
+    print_pages(pages, commands.columns[State.DEAD], session.now, what, as_json=as_json)
 
 
-def _which_arguments(function: F) -> F:
-    function = click.option("--all", is_flag=True, help="All of them.")(_filters(function))
-    function = click.argument("ids", metavar="[ID...]", nargs=-1)(function)
-    return queue_argument(_engine(function))
+def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
+    def read(*, limit: int, cursor: str | None) -> Page:
+        page = queue.dead.list(limit=limit, cursor=cursor)
+        return Page([message for message in page.messages if wanted.matches(message)], page.cursor)
+
+    return read
 
 
 @dead.command(short_help="Send dead messages again.")
-@_which_arguments
-@click.option("--retries", type=click.IntRange(0), metavar="N", help="Redeliveries of each; by default as it was sent.")
-@yes_option
-@dry_run_option
-@json_option
-@click.pass_context
+@_selection_options
+@retries_option("the retries it was sent with")
+@click.pass_obj
 def redrive(
-    ctx: click.Context,
-    queue: str,
-    ids: tuple[str, ...],
-    *,
-    engine: str,
-    reason: str | None,
-    error: str | None,
-    all: bool,  # noqa: A002 - named like its flag
-    retries: int | None,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Send dead messages of QUEUE again, due at once: by id (its last death) or entry, by a filter, or all.
+    session: Session, queue: str, selection: Selection, *, engine: str, retries: int | None, as_json: bool
+) -> Exit:
+    """Send dead messages of QUEUE again, due now: by id (its last death) or entry, by a filter, or all.
 
-    One whose id lives stays where it is; given by id, that is exit code 1. An id that is not there is exit code 3.
+    A dead message stays if a message with its id is alive; if you gave the id, the exit code is 1. Exit code 3 if an
+    id is not in the dead letter.
 
     JSON: {"queue", "matched", "redriven", "exists", "gone", "dry_run"}.
     """
-    session: Session = ctx.obj
-    which = Which(ids, reason, error, all)
-    which.check(dry_run=dry_run)
-    found = open_dead(session, engine, queue)
-    matched = _matched(found, which, "Send {} of {} again?", yes=yes, dry_run=dry_run)
-    done = [] if dry_run else [found.dead.redrive(**choice, retries=retries) for choice in which.choices()]
-    redriven, exists = sum(one.redriven for one in done), sum(one.exists for one in done)
-    gone = len(ids) - redriven - exists if ids else 0
-    if as_json:
-        total = redriven + exists if matched is None else matched
-        put_json(
-            {
-                "queue": queue,
-                "matched": total,
-                "redriven": redriven,
-                "exists": exists,
-                "gone": gone,
-                "dry_run": dry_run,
-            }
-        )
-    elif dry_run:
-        put(f"would redrive {counted(matched or 0, 'message')}")
-    else:
-        put(f"redrove {counted(redriven, 'message')}")
-    if exists:
-        say(f"{counted(exists, 'message')} left in the dead letter, since a message of that id lives")
-    _end(ctx, failed=bool(ids and exists), gone=gone)
+    selection.check()
+    opened = ENGINES[engine].commands(session).open_dead(queue)
+    matched = selection.confirm(opened, "Send {} of {} again?")
+    done = [opened.dead.redrive(**one, retries=retries) for one in selection.arguments()]
+    found = {"redriven": sum(one.redriven for one in done), "exists": sum(one.exists for one in done)}
+    code = selection.report(queue, matched, found, "redrive", "redrove", as_json=as_json)
+    if found["exists"]:
+        print_note(f"{pluralize(found['exists'], 'message')} not redriven: a message with the same id is alive")
+    return Exit.FAILURE if selection.ids and found["exists"] else code
 
 
 @dead.command(short_help="Delete dead messages.")
-@_which_arguments
-@yes_option
-@dry_run_option
-@json_option
-@click.pass_context
-def purge(
-    ctx: click.Context,
-    queue: str,
-    ids: tuple[str, ...],
-    *,
-    engine: str,
-    reason: str | None,
-    error: str | None,
-    all: bool,  # noqa: A002 - named like its flag
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@_selection_options
+@click.pass_obj
+def purge(session: Session, queue: str, selection: Selection, *, engine: str, as_json: bool) -> Exit:
     """Delete dead messages of QUEUE: by id (its last death) or entry, by a filter, or all.
 
-    An id that is not there is exit code 3.
+    Exit code 3 if an id is not in the dead letter.
 
     JSON: {"queue", "matched", "purged", "gone", "dry_run"}.
     """
-    session: Session = ctx.obj
-    which = Which(ids, reason, error, all)
-    which.check(dry_run=dry_run)
-    found = open_dead(session, engine, queue)
-    matched = _matched(found, which, "Delete {} of {} for good?", yes=yes, dry_run=dry_run)
-    purged = 0 if dry_run else sum(found.dead.purge(**choice) for choice in which.choices())
-    gone = len(ids) - purged if ids else 0
-    if as_json:
-        total = purged if matched is None else matched
-        put_json({"queue": queue, "matched": total, "purged": purged, "gone": gone, "dry_run": dry_run})
-    else:
-        put(f"would delete {counted(matched or 0, 'message')}" if dry_run else f"deleted {counted(purged, 'message')}")
-    _end(ctx, failed=False, gone=gone)
-
-
-def _matched(queue: Any, which: Which, question: str, *, yes: bool, dry_run: bool) -> int | None:
-    """Count what is meant if that is of interest, and ask; None if it was not counted. Ids need no question."""
-    if which.ids or (yes and not dry_run):
-        return None
-    matched = which.count(queue)
-    if not dry_run:
-        confirm(question.format(counted(matched, "dead message"), queue.name), yes=yes)
-    return matched
-
-
-def _end(ctx: click.Context, *, failed: bool, gone: int) -> None:
-    if gone:
-        say(f"{gone:,} not in the dead letter")
-    if failed:
-        ctx.exit(Exit.FAILURE)
-    if gone:
-        ctx.exit(Exit.NOT_FOUND)
+    selection.check()
+    opened = ENGINES[engine].commands(session).open_dead(queue)
+    matched = selection.confirm(opened, "Delete {} of {} permanently?")
+    purged = sum(opened.dead.purge(**one) for one in selection.arguments())
+    return selection.report(queue, matched, {"purged": purged}, "delete", "deleted", as_json=as_json)

@@ -1,4 +1,4 @@
-"""Defaults from `[tool.delayq]` of a pyproject.toml: options by name, a table for each command."""
+"""Defaults of options from `[tool.delayq]` in pyproject.toml, with a table for each command."""
 
 from __future__ import annotations
 
@@ -7,34 +7,22 @@ from typing import Any
 
 import click
 
-from delayq.cli.failure import did_you_mean
+from delayq.errors import did_you_mean
 
 FILE = Path("pyproject.toml")
 
 
-def config_option(function: Any) -> Any:
-    """Add `--config`, which is read before the other options and gives them their defaults."""
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path, dir_okay=False),
-        is_eager=True,
-        expose_value=False,
-        callback=_load,
-        help="Defaults: the table [tool.delayq] of this file.  [default: ./pyproject.toml]",
-    )(function)
-
-
-def _load(ctx: click.Context, _: click.Parameter, given: Path | None) -> None:
-    path = given or FILE
+def _load(ctx: click.Context, _: click.Parameter, config: Path | None) -> None:
+    path = config or FILE
     if not path.is_file():
-        if given is not None:
+        if config is not None:
             raise click.UsageError(f"there is no file {str(path)!r}", ctx)
         return
     ctx.default_map = read_defaults(path, ctx)
 
 
 def read_defaults(path: Path, ctx: click.Context) -> dict[str, Any]:
-    """Return the defaults that a file gives, as click takes them; what it does not understand is a usage error."""
+    """Read the defaults from a file, in click's format; raise a usage error for an unknown key."""
     import tomllib
 
     try:
@@ -63,16 +51,26 @@ def _checked(table: dict[str, Any], command: click.Command, ctx: click.Context, 
             if found is not None:
                 checked[key] = _checked(value, found, ctx, f"{where}.{key}")
         elif name in options and not isinstance(value, dict):
-            checked[str(options[name].name)] = _given(value, options[name], ctx, f"{where}.{key}")
+            checked[str(options[name].name)] = _convert(value, options[name], ctx, f"{where}.{key}")
         else:
             raise click.UsageError(f"{where}.{key}{did_you_mean(name, [*sorted(options), *commands])}", ctx)
     return checked
 
 
-def _given(value: Any, option: click.Option, ctx: click.Context, where: str) -> Any:
-    """Return a value as the command line would give it: numbers and times are read from text there, too."""
+def _convert(value: Any, option: click.Option, ctx: click.Context, where: str) -> Any:
+    """Return a value like the command line passes it: numbers and times as text, to be parsed by their type."""
     if isinstance(value, list):
         if not option.multiple:
-            raise click.UsageError(f"{where.replace('unknown key ', '')} takes one value, not several", ctx)
-        return [_given(one, option, ctx, where) for one in value]
+            raise click.UsageError(f"{where.replace('unknown key ', '')} takes one value, not a list", ctx)
+        return [_convert(one, option, ctx, where) for one in value]
     return value if isinstance(value, bool | str) else str(value)
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    is_eager=True,  # it sets the defaults of the other options
+    expose_value=False,
+    callback=_load,
+    help="Read defaults from [tool.delayq] in this file.  [default: ./pyproject.toml]",
+)

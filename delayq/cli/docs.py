@@ -1,4 +1,4 @@
-"""`delayq docs`: the handbook that comes with the package, in the terminal."""
+"""`delayq docs`: shows the pages of the handbook, which is part of the package."""
 
 from __future__ import annotations
 
@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayq.cli.failure import NotFound
+from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import json_option
-from delayq.cli.output import Column, console, put_json, say, show, table
+from delayq.cli.output import console, print_details, print_json, print_note
+from delayq.errors import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
 def _pages() -> dict[str, Traversable]:
-    folder = files("delayq").joinpath("docs")
-    if not folder.is_dir():
-        return {}
-    return {
-        page.name.removesuffix(".md"): page
-        for page in sorted(folder.iterdir(), key=lambda page: page.name)
-        if page.name.endswith(".md")
-    }
+    pages = {page.name: page for page in files("delayq").joinpath("docs").iterdir()}
+    return {name.removesuffix(".md"): pages[name] for name in sorted(pages) if name.endswith(".md")}
 
 
 def _title(text: str) -> str:
@@ -42,27 +37,29 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("topic", required=False, shell_complete=_complete)
 @json_option
 def docs(topic: str | None, *, as_json: bool) -> None:
-    """Read the page TOPIC of the handbook; without TOPIC, list the pages.
+    """Show the page TOPIC of the handbook; without TOPIC, list the pages.
 
-    Drawn for a terminal, and as plain Markdown where the output goes elsewhere.
-    JSON: {"topics": [{"topic", "title"}, …]}, or {"topic", "title", "text"}.
+    Renders the page on a terminal, and prints plain Markdown elsewhere.
+
+    JSON: {"topics": [{"topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}.
     """
     pages = _pages()
     if topic is None:
         titles = {name: _title(page.read_text("utf-8")) for name, page in pages.items()}
         if as_json:
-            put_json({"topics": [{"topic": name, "title": title} for name, title in titles.items()]})
+            print_json({"topics": [{"topic": name, "title": title} for name, title in titles.items()]})
         else:
-            show(table([Column("topic"), Column("")], list(titles.items()), titles=False))
-            say("read one with: delayq docs TOPIC")
+            print_details(titles)
+            print_note("read a page with: delayq docs TOPIC")
         return
     page = pages.get(topic.lower().removesuffix(".md"))
     if page is None:
-        raise NotFound("topic", topic, list(pages))
+        near = did_you_mean(topic, pages) or f"; the topics are {', '.join(pages)}"
+        raise CommandError(f"no topic named {topic!r}{near}", Exit.NOT_FOUND)
     text = page.read_text("utf-8")
     printer = console()
     if as_json:
-        put_json({"topic": topic, "title": _title(text), "text": text})
+        print_json({"topic": topic, "title": _title(text), "text": text})
     elif printer.is_terminal:
         from rich.markdown import Markdown
 

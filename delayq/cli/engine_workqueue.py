@@ -1,85 +1,81 @@
-"""Work queues over the connections of the command line, whose errors are delayq's own, and how items are shown."""
+"""What the commands do with work queues, over delayq's own connections and with its errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from delayq.cli.output import Column
-from delayq.cli.text import preview, when
+from delayq.broker.engine import WORKQUEUE
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import single, together
+from delayq.cli.engines import EngineCommands, StateCounts
 from delayq.codec import find_codec
-from delayq.errors import ConfigurationError
-from delayq.inspector import Page
-from delayq.operation import together
-from delayq.producer import NewMessage, SendStatus, Sent
-from delayq.workqueue.calls import Run, Work, add, counts, one
-from delayq.workqueue.inspecting import ItemInfo, get, page
+from delayq.queue.inspector import Page
+from delayq.queue.producer import NewMessage, SendStatus, Sent
+from delayq.workqueue.calls import WorkQueueCalls
+from delayq.workqueue.inspector import ItemInfo, get, page
 from delayq.workqueue.item import Item, id_bytes
-from delayq.workqueue.keys import KeyPrefix, Keys
+from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
 
-T = TypeVar("T")
-
-_COLUMNS: dict[Column, Callable[[ItemInfo, datetime], str]] = {
-    Column("id"): lambda item, _: item.id,
-    Column("lease ends"): lambda item, now: when(item.deadline, now) or "over",
-    Column("holder"): lambda item, _: item.holder or "",
-    Column("payload", flexible=True): lambda item, _: preview(item.data, item.size),
-}
+_COLUMNS = {"queued": ("id", "payload"), "processing": ("id", "lease ends", "holder", "payload")}
 
 
-class WorkQueueOfSession:
-    """A work queue as the commands know a queue: what can be sent to, counted and looked into."""
+class WorkQueueCommands(EngineCommands):
+    """Work queues, by their key prefixes."""
+
+    capabilities = WORKQUEUE
+    message = "item"
+    columns = _COLUMNS
+    check_id = staticmethod(str)  # it may be any text
+
+    check_queue = staticmethod(lambda name: KeyPrefix(name).prefix)
+
+    def open_to_send(self, name: str, codec: str) -> Any:
+        return _WorkQueue(self._session, name, codec)
+
+    def open_to_read(self, name: str) -> Any:
+        self._session.exists(RedisCommand(("PING",), bool))  # reads the server's time; an empty queue leaves no trace
+        return _WorkQueue(self._session, name)
+
+    def counting(self, name: str) -> Callable[[], StateCounts]:
+        states = self.capabilities.states
+        return lambda: StateCounts(dict(zip(states, _WorkQueue(self._session, name).counts(), strict=True)))
+
+
+class _WorkQueue:
+    """A work queue over the connections of a session."""
 
     def __init__(self, session: Session, name: str, codec: str = "bytes") -> None:
-        """Open the queue of a prefix; on a Cluster `ConfigurationError` for one without a hash tag."""
-        from delayq.clients import Cluster
+        """Open the queue of a prefix; `ConfigurationError` on a Cluster for a prefix without a hash tag."""
+        from delayq.broker.transport.clients import Cluster
 
         self.name = name
-        self._keys = Keys(KeyPrefix(name))
-        if isinstance(session.executor.client, Cluster) and not self._keys.tagged:
-            raise ConfigurationError("on a Cluster the prefix of a work queue must hold a hash tag, such as {jobs}")
+        keys = WorkQueueKeys(KeyPrefix(name))
+        if isinstance(session.executor.client, Cluster):
+            keys.check_for_cluster()
+        self._calls = WorkQueueCalls(keys)
         self._executor = session.executor
         self._encode = find_codec(codec, None).encode
 
     def send_many(self, messages: Sequence[NewMessage[Any]]) -> list[Sent]:
-        """Add items in one round trip; returns what became of each."""
         items = [Item(self._encode(message.payload), id=message.id) for message in messages]
-        adding = [add(self._keys, id_bytes(item.id()), item.data(), known=False).call for item in items]
-        answers = self._executor.perform(together(adding))
-        # A random id is new: where it is not, an answer was lost, and the item is that of our first try.
+        adding = [self._calls.add(id_bytes(item.id()), item.data(), known=False) for item in items]
+        replies = self._executor.perform(together(adding))
+        # A random id is new: if it exists, the reply to our first try was lost, and the item is the one it added.
         return [
             Sent(item.id(), SendStatus.NEW if added or message.id is None else SendStatus.EXISTS)
-            for message, item, added in zip(messages, items, answers, strict=True)
+            for message, item, added in zip(messages, items, replies, strict=True)
         ]
 
     def counts(self) -> tuple[int, int]:
-        """Count the items that are queued, and those in processing."""
-        return self._perform(one(counts(self._keys)))
+        return self._executor.perform(single(self._calls.counts()))
 
     def list(self, state: str, *, limit: int, cursor: str | None = None) -> Page:
-        """Read a page of items."""
-        found = self._perform(page(self._keys, state, limit=limit, cursor=cursor))
+        found = self._executor.perform(page(self._calls, state, limit=limit, cursor=cursor))
         return Page(found.items, found.cursor)  # type: ignore[arg-type]  # shown by the columns of items
 
     def get(self, id: str) -> ItemInfo | None:
-        """Read one item."""
-        return self._perform(get(self._keys, id))
-
-    def _perform(self, work: Work[T]) -> T:
-        answer: Any = None
-        try:
-            while True:
-                step: Any = work.send(answer)
-                answer = self._executor.call(step.call if isinstance(step, Run) else step)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a Work[T] returns is a T
-
-
-def columns(state: str) -> dict[Column, Callable[[ItemInfo, datetime], str]]:
-    """Return what is shown of the items in a state, and how."""
-    titles = ("id", "payload") if state == "queued" else ("id", "lease ends", "holder", "payload")
-    return {column: cell for column, cell in _COLUMNS.items() if column.title in titles}
+        return self._executor.perform(get(self._calls, id))

@@ -1,4 +1,4 @@
-"""How a command ends when it does not succeed: an exit code, and one line on stderr."""
+"""Exit codes, and the errors that end a command with one line on stderr."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ from enum import IntEnum
 
 import click
 
-from delayq.errors import (
-    ConfigurationError,
-    DelayqError,
-    NoCallbackError,
-    OutcomeUnknown,
-    PayloadError,
-    UnavailableError,
-    UnknownScheduleError,
-    UnsafeServerError,
-)
+from delayq import errors
+from delayq.errors import did_you_mean
 
 
 class Exit(IntEnum):
-    """The exit codes of every command; Ctrl-C adds 130, as shells count it."""
+    """The exit codes of every command; 130 is what shells use for Ctrl-C."""
 
     OK = 0
     FAILURE = 1
@@ -31,52 +23,40 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class Failure(click.ClickException):
-    """Ends a command with a line on stderr and an exit code."""
+class CommandError(click.ClickException):
+    """An error that ends the command with one line on stderr and an exit code."""
 
     def __init__(self, message: str, code: Exit = Exit.FAILURE) -> None:
-        """Say what went wrong."""
         super().__init__(message)
         self.code = code
 
 
-class NotFound(Failure):
-    """What was asked for is not there."""
+class NotFoundError(CommandError):
+    """An object does not exist; the closest existing name is suggested."""
 
     def __init__(self, what: str, name: str, among: list[str]) -> None:
-        """Say what was looked for, and what comes closest to it."""
         super().__init__(f"no {what} named {name!r}{did_you_mean(name, among)}", Exit.NOT_FOUND)
 
 
-_CODES: list[tuple[type[DelayqError], Exit]] = [
-    (UnavailableError, Exit.UNREACHABLE),
-    (OutcomeUnknown, Exit.UNREACHABLE),
-    (ConfigurationError, Exit.USAGE),
-    (PayloadError, Exit.USAGE),
-    (NoCallbackError, Exit.USAGE),
-    (UnknownScheduleError, Exit.NOT_FOUND),
-    (UnsafeServerError, Exit.UNHEALTHY),
-]
+_CODES: dict[type[errors.DelayqError], Exit] = {
+    errors.UnavailableError: Exit.UNREACHABLE,
+    errors.OutcomeUnknown: Exit.UNREACHABLE,
+    errors.ConfigurationError: Exit.USAGE,
+    errors.PayloadError: Exit.USAGE,
+    errors.NoCallbackError: Exit.USAGE,
+    errors.UnknownScheduleError: Exit.NOT_FOUND,
+    errors.UnsafeServerError: Exit.UNHEALTHY,
+}
 
 
-def failure_of(error: Exception) -> Failure:
-    """Return how a command ends that an exception got out of."""
-    if isinstance(error, DelayqError):
-        for kind, code in _CODES:
-            if isinstance(error, kind):
-                return Failure(str(error), code)
-        return Failure(str(error))
-    return Failure(f"internal error, {type(error).__name__}: {error} (delayq --traceback shows where)")
-
-
-def did_you_mean(name: str, among: list[str]) -> str:
-    """Return the end of a sentence that names the closest of some names, '' if none is close."""
-    import difflib
-
-    close = difflib.get_close_matches(name, among, n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
+def to_command_error(error: Exception) -> CommandError:
+    """Return the failure for an exception that a command raised."""
+    if isinstance(error, errors.DelayqError):
+        codes = [code for kind, code in _CODES.items() if isinstance(error, kind)]
+        return CommandError(str(error), *codes[:1])
+    return CommandError(f"internal error, {type(error).__name__}: {error} (delayq --traceback shows where)")
 
 
 def redact(text: str) -> str:
-    """Return a text without the user and password of any URL in it."""
+    """Return a text with user and password removed from its URLs."""
     return re.sub(r"(?<=://)[^\s@]*@", "***@", text)

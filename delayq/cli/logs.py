@@ -1,4 +1,4 @@
-"""Logging of a worker: on stderr, for people or as JSON. Nothing else in delayq configures it."""
+"""Log output of `worker` and `relay` on stderr, as text or JSON. Nothing else in delayq configures logging."""
 
 from __future__ import annotations
 
@@ -9,18 +9,25 @@ from datetime import UTC, datetime
 
 import click
 
-from delayq.cli.failure import redact
+from delayq.cli.exit_codes import redact
+from delayq.cli.options import F
 from delayq.cli.output import to_json
-from delayq.cli.text import clean, iso
-
-LEVELS = ("debug", "info", "warning", "error")
+from delayq.text import clean, iso
 
 _COLOURS = {"INFO": "blue", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _STANDARD = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
 
 
+def log_options(function: F) -> F:
+    """Add `--log-level` and `--log-json`."""
+    function = click.option("--log-json", is_flag=True, help="Log JSON lines.")(function)
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    level = click.option("--log-level", type=levels, default="info", help="Log from this level up.")
+    return level(function)
+
+
 def configure_logging(level: str, *, as_json: bool) -> None:
-    """Send the log of the whole process to stderr: as JSON, short and coloured on a terminal, else as plain lines."""
+    """Log the whole process to stderr: as JSON, as short coloured lines on a terminal, or as plain lines."""
     handler = logging.StreamHandler(sys.stderr)
     if as_json:
         handler.setFormatter(_JsonLines())
@@ -34,14 +41,14 @@ def configure_logging(level: str, *, as_json: bool) -> None:
 
 
 class _CleanLines(logging.Formatter):
-    """Lines without terminal escapes: errors quote what callbacks and messages say."""
+    """Lines without terminal escapes, which errors of callbacks and messages may contain."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(clean(super().format(record), lines=True))
 
 
 class _TerminalLines(_CleanLines):
-    """Lines that begin with the time of day and a coloured level. Nothing is wrapped: tracebacks keep their shape."""
+    """Lines with the time of day and a coloured level. They are not wrapped, to keep tracebacks readable."""
 
     def format(self, record: logging.LogRecord) -> str:
         level, clock = f"{record.levelname:<7}", f"{datetime.fromtimestamp(record.created):%H:%M:%S}"  # noqa: DTZ006
@@ -51,7 +58,7 @@ class _TerminalLines(_CleanLines):
 
 
 class _JsonLines(logging.Formatter):
-    """A JSON document a line: time, level, logger, message, process, the record's extras, exception."""
+    """One JSON document per line: time, level, logger, message, process, the record's extras, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         document = {

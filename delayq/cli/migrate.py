@@ -1,148 +1,103 @@
-"""`delayq migrate`: taking over a queue of the Go library."""
+"""`delayq migrate`: moves a queue of the Go library to delayq."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayq.cli.failure import Exit, Failure
+from delayq.broker.keys import check_name
+from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import QUEUE, dry_run_option, json_option
-from delayq.cli.output import Column, console, put, put_json, say, show, table
+from delayq.cli.output import print_json, print_line, print_note, print_rich, table
+from delayq.cli.progress import progress_bars
 from delayq.cli.session import Session
-from delayq.cli.text import counted
 from delayq.errors import ConfigurationError
-from delayq.keys import check_name
+from delayq.text import pluralize
 
 if TYPE_CHECKING:
-    from delayq.migrate import Migration
+    from delayq.migrate.result import Migration
 
 
 @click.command()
 @click.argument("name")
-@click.option("--to", type=QUEUE, metavar="QUEUE", help="The queue of delayq; by default that of the same name.")
-@click.option("--from-url", metavar="URL", help="Where the Go queue is, if it is not where --url says.")
-@click.option(
-    "--from-prefix", default="dp", show_default=True, metavar="TEXT", help="First part of its keys: UseCustomPrefix."
-)
-@click.option("--take-leased", is_flag=True, help="Also take what Go workers hold: it is due when their leases end.")
-@click.option("--with-garbage", is_flag=True, help="Also take what has failed for good: it is delivered once more.")
+@click.option("--to", type=QUEUE, metavar="QUEUE", help="Move to this queue of delayq.  [default: NAME]")
+@click.option("--from-url", metavar="URL", help="Read the Go queue from this Redis.  [default: --url]")
+@click.option("--from-prefix", default="dp", metavar="TEXT", help="Set the Go queue's UseCustomPrefix.")
+@click.option("--take-leased", is_flag=True, help="Also move messages leased by Go workers, due when the leases end.")
+@click.option("--with-garbage", is_flag=True, help="Also move failed messages; they are delivered once more.")
 @dry_run_option
 @json_option
-@click.pass_context
-def migrate(
-    ctx: click.Context,
-    name: str,
-    *,
-    to: str | None,
-    from_url: str | None,
-    from_prefix: str,
-    take_leased: bool,
-    with_garbage: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@click.pass_obj
+def migrate(session: Session, /, name: str, *, to: str | None, as_json: bool, **options: Any) -> Exit:
     """Move the messages of NAME, a queue of the Go library hdt3213/delayqueue, to a queue of delayq.
 
-    Stop the Go consumers first. Cut off at any point, run it again: nothing is lost or doubled. What cannot be moved
-    is listed and left.
+    Stop the Go consumers first. If it is interrupted, run it again: no message is lost or duplicated. Messages that
+    cannot be moved stay in the Go queue and are listed.
 
-    Exit code 1 if something is left that Go would still deliver, or if Go workers are at work; 3 if there is no such
-    queue.
+    Exit code 1 if messages are left that Go would still deliver, or if Go workers are running; 3 if the queue does not
+    exist.
 
     JSON: {"name", "queue", "dry_run", "complete", "came", "places": {"pending": {"found", "moved", "left"}, …}, "left":
-    {REASON: number, …}, "listed": [{"place", "id", "reason"}, …]}.
+    {REASON: number, …}, "listed": [{"place", "id", "reason"}, …]}; "came" counts messages that were added meanwhile.
     """
     from delayq.migrate import migrate as move
 
-    session: Session = ctx.obj
-    with _progress() as tell:
-        made = move(
+    with progress_bars() as add_bar:
+        advance = add_bar(f"migrating {name}")
+        migration = move(
             name,
-            to or _same(name),
-            from_url=from_url,
-            from_prefix=from_prefix,
-            dry_run=dry_run,
-            take_leased=take_leased,
-            with_garbage=with_garbage,
-            tell=tell,
+            to or _same_name(name),
+            tell=lambda state: advance(state.moved.total() + state.left.total(), state.found.total()),
+            **options,
             **{**session.options, "redis": session.executor.client},
         )
-    if not made.found.total():
-        raise Failure(f"no queue of the Go library named {name!r}", Exit.NOT_FOUND)
+    if not migration.found.total():
+        raise CommandError(f"no queue of the Go library named {name!r}", Exit.NOT_FOUND)
     if as_json:
-        put_json(_facts(made))
+        print_json(_json(migration))
     else:
-        _print(made)
-    ctx.exit(Exit.OK if made.complete else Exit.FAILURE)
+        _print(migration)
+    return Exit.OK if migration.complete else Exit.FAILURE
 
 
-def _same(name: str) -> str:
+def _same_name(name: str) -> str:
     try:
         return check_name(name)
     except ConfigurationError as error:
-        raise click.UsageError(f"{error}; give another one with --to") from error
+        raise click.UsageError(f"{error}; give a valid name with --to") from error
 
 
-def _places(made: Migration) -> dict[str, dict[str, int]]:
-    from delayq.go_queue import PLACES
+def _places(migration: Migration) -> dict[str, dict[str, int]]:
+    from delayq.migrate.go_queue import STRUCTURES
 
     numbers = {
         place: {
-            "found": made.found[place],
-            "moved": made.moved[place],
-            "left": sum(number for (where, _), number in made.left.items() if where == place),
+            "found": migration.found[place],
+            "moved": migration.moved[place],
+            "left": sum(number for (where, _), number in migration.left.items() if where == place),
         }
-        for place in PLACES
+        for place in STRUCTURES
     }
     return {place: found for place, found in numbers.items() if any(found.values())}
 
 
-def _facts(made: Migration) -> dict[str, Any]:
-    return {
-        "name": made.name,
-        "queue": made.queue,
-        "dry_run": made.dry_run,
-        "complete": made.complete,
-        "came": made.came,
-        "places": _places(made),
-        "left": made.reasons,
-        "listed": [{"place": one.place, "id": one.id, "reason": one.why} for one in made.listed],
-    }
+def _json(migration: Migration) -> dict[str, Any]:
+    facts = {name: getattr(migration, name) for name in ("name", "queue", "dry_run", "complete", "came")}
+    listed = [{"place": one.place, "id": one.id, "reason": one.why} for one in migration.listed]
+    return {**facts, "places": _places(migration), "left": migration.reasons, "listed": listed}
 
 
-def _print(made: Migration) -> None:
-    columns = [Column("place"), Column("found", right=True), Column("to move" if made.dry_run else "moved", right=True)]
-    rows = [(place, *(f"{number:,}" for number in facts.values())) for place, facts in _places(made).items()]
-    show(table([*columns, Column("left", right=True)], rows))
-    for one in made.listed:
-        put(f"{one.place}  {one.id}  {one.why}")
-    if len(made.listed) < made.left.total():
-        put(f"… and {made.left.total() - len(made.listed):,} more")
-    reasons = ", ".join(f"{number:,} {why}" for why, number in made.reasons.items())
-    put(
-        f"{'would move' if made.dry_run else 'moved'} {counted(made.moved.total(), 'message')} of {made.name} to"
-        f" {made.queue}; left {made.left.total():,}{f': {reasons}' if reasons else ''}"
-    )
-    if made.came:
-        say(f"{counted(made.came, 'message')} came meanwhile: stop what sends to the Go queue, and run it again")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Migration], None]]:
-    """Show on a terminal how far it is."""
-    printer = console(stderr=True)
-    if not printer.is_terminal:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    with Progress(
-        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=printer, transient=True
-    ) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda made: progress.update(
-            task, total=made.found.total(), completed=made.moved.total() + made.left.total()
-        )
+def _print(migration: Migration) -> None:
+    titles = ["structure", "found", "to move" if migration.dry_run else "moved", "left"]
+    print_rich(table(titles, [(place, *counts.values()) for place, counts in _places(migration).items()]))
+    for one in migration.listed:
+        print_line(f"{one.place}  {one.id}  {one.why}")
+    if len(migration.listed) < migration.left.total():
+        print_line(f"… and {migration.left.total() - len(migration.listed):,} more")
+    verb = "would move" if migration.dry_run else "moved"
+    moved, left = pluralize(migration.moved.total(), "message"), f"{migration.left.total():,}"
+    reasons = "".join(f", {number:,} {why}" for why, number in migration.reasons.items()).replace(",", ":", 1)
+    print_line(f"{verb} {moved} of {migration.name} to {migration.queue}; left {left}{reasons}")
+    if migration.came:
+        print_note(f"{pluralize(migration.came, 'message')} arrived meanwhile: stop the Go producers, and run it again")

@@ -1,32 +1,37 @@
-"""What several commands take: the types of their arguments, and the options that they share."""
+"""Arguments and options that several commands share, and their types."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
-from delayq.cli.text import clean
-from delayq.clock import milliseconds, timestamp
-from delayq.errors import ConfigurationError
-from delayq.keys import check_id, check_name
+from delayq.broker.engine import Feature
+from delayq.cli.engines import ENGINES, GROUP, EngineCommands
+from delayq.errors import ConfigurationError, DelayqError
+from delayq.text import clean
+from delayq.times import timestamp, to_millis
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    _ParamType = click.ParamType[Any]
+    ParamType = click.ParamType[Any]
 else:
-    _ParamType = click.ParamType
+    ParamType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
+"""A function that options are added to."""
+
+# Types
 
 
-class _Checked(_ParamType):
-    """A type whose values delayq itself checks; its words are the user's answer."""
+class _Checked(ParamType):
+    """A type whose values the library checks; its error message becomes a usage error."""
 
     def __init__(self, name: str, read: Callable[[Any, str], Any]) -> None:
         self.name = name
@@ -40,54 +45,31 @@ class _Checked(_ParamType):
 
 
 class _QueueName(_Checked):
-    """The name of a queue, of the engine that `--engine` says; the shell completes it from those in use."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        engine = ctx.params.get("engine", "delay") if ctx else "delay"
-        if engine == "delay":
-            return super().convert(value, param, ctx)
-        return _Checked(self.name, lambda given, _: _queue_elsewhere(engine, given)).convert(value, param, ctx)
+    """The name of a queue, which the shell completes from the existing queues."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         from click.shell_completion import CompletionItem
 
         from delayq.cli.session import Session
-        from delayq.errors import DelayqError
 
         found = ctx.find_root().params
         try:
             session = Session(found.get("url"), found.get("prefix") or "delayq", timedelta(seconds=1))
-            names = session.names()
+            names = session.queue_names()
             session.close()
         except DelayqError:
             return []
         return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def _queue_elsewhere(engine: str, name: str) -> str:
-    """Return a valid name of a queue of another engine; `ConfigurationError` for any other."""
-    if engine == "streams":
-        from delayq.streams.keys import check_stream
-
-        return check_stream(name)
-    from delayq.workqueue import KeyPrefix
-
-    return KeyPrefix(name).prefix
+def _engine() -> type[EngineCommands]:
+    return ENGINES[click.get_current_context().params.get("engine", "delay")].commands
 
 
-class _MessageId(_Checked):
-    """The id of a message, or of an item of a work queue, which may be any text."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if ctx and ctx.params.get("engine") == "workqueue":
-            return value
-        return super().convert(value, param, ctx)
-
-
-def _duration(value: Any, name: str, least: int = 0) -> timedelta:
+def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     if isinstance(value, str) and value.replace(".", "", 1).isdecimal():
         value = float(value)
-    return timedelta(milliseconds=milliseconds(value, name, least=least))
+    return timedelta(milliseconds=to_millis(value, name, min=min))
 
 
 def _time(value: Any, name: str) -> datetime:
@@ -101,78 +83,145 @@ def _time(value: Any, name: str) -> datetime:
     return at
 
 
-QUEUE = _QueueName("queue", lambda value, _: check_name(value))
-ID = _MessageId("id", lambda value, _: check_id(value))
+# The engine given by `--engine` decides what a name or an id may be.
+QUEUE = _QueueName("queue", lambda value, _: _engine().check_queue(value))
+ID = _Checked("id", lambda value, _: _engine().check_id(value))
 DURATION = _Checked("duration", _duration)
-TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, least=100))
+TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
 TIME = _Checked("time", _time)
 
 
+# The queue and its engine
+
+
+def engine_option(feature: Feature | None = None) -> Callable[[F], F]:
+    """Add `--engine` to a command, for the engines that have a feature; any other is refused.
+
+    If only the delay queue has it, the option is hidden and the command does not get its value.
+    """
+    offering = [name for name, one in ENGINES.items() if feature is None or one.capabilities.has(feature)]
+
+    def check(_: click.Context, __: click.Parameter, engine: str) -> str:
+        if feature is not None:
+            ENGINES[engine].capabilities.require(feature)
+        return engine
+
+    notes = ", ".join(f"{name}: {ENGINES[name].queue}" for name in offering)
+    return click.option(
+        "--engine",
+        type=click.Choice(list(ENGINES)),
+        default="delay",
+        is_eager=True,  # the check of QUEUE depends on it
+        expose_value=len(offering) > 1,
+        hidden=len(offering) == 1,
+        callback=check,
+        help=f"Select the kind of queue, and so what QUEUE is ({notes}).",
+    )
+
+
+def queue_with(feature: Feature | None = None) -> Callable[[F], F]:
+    """Add the argument QUEUE and `--engine`: a queue of an engine that has a feature."""
+    return lambda function: click.argument("queue", type=QUEUE)(engine_option(feature)(function))
+
+
+def _for_groups(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Refuse the option on the command line for engines without groups; the environment may set it for all commands."""
+    on_command_line = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
+    if on_command_line and not ENGINES[ctx.params["engine"]].capabilities.has(Feature.GROUPS):
+        raise click.UsageError(f"{param.opts[-1]} needs --engine streams", ctx)
+    return value
+
+
+group_option = click.option(
+    "--group", metavar="NAME", callback=_for_groups, help=f"Use this consumer group (streams).  [default: {GROUP}]"
+)
+lease_option = click.option(
+    "--lease", type=DURATION, callback=_for_groups, help="Compute deadlines from this lease (streams).  [default: 30s]"
+)
+
+# Other options
+
+
 class _JsonOption(click.Option):
-    """`--json`, whose value is called `as_json`: in the environment it has its own name all the same."""
+    """`--json`: the parameter is called `as_json`, the environment variable DELAYQ_<COMMAND>_JSON."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         return os.environ.get(f"{ctx.auto_envvar_prefix}_JSON") or None
 
 
-queue_argument = click.argument("queue", type=QUEUE)
-codec_option = click.option(
-    "--codec",
-    type=click.Choice(["json", "text", "bytes"]),
-    default="json",
-    show_default=True,
-    help="How the queue stores payloads.",
-)
-json_option = click.option("--json", "as_json", cls=_JsonOption, is_flag=True, help="Print JSON, for machines.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Count, and change nothing.")
+json_option = click.option("--json", "as_json", cls=_JsonOption, is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would happen; change nothing.")
+_codecs = click.Choice(["json", "text", "bytes"])
+codec_option = click.option("--codec", type=_codecs, default="json", help="Encode payloads like the queue does.")
 
 
-def _of_streams(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Refuse on the command line what other engines have not; elsewhere it may be set for all commands alike."""
-    given = ctx.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE
-    if given and ctx.params["engine"] != "streams":
-        raise click.UsageError(f"{param.opts[-1]} goes with --engine streams", ctx)
-    return value
+def retries_option(default: str = "3") -> Callable[[F], F]:
+    """Add `--retries`."""
+    help = f"Redeliver a failed message at most N times.  [default: {default}]"  # noqa: A001 - click's name for it
+    return click.option("--retries", type=click.IntRange(0), metavar="N", help=help)
 
 
-group_option = click.option(
-    "--group", metavar="NAME", callback=_of_streams, help="Of a stream: its consumer group.  [default: workers]"
-)
-lease_option = click.option(
-    "--lease",
-    type=DURATION,
-    callback=_of_streams,
-    help="Of a stream: the lease of its consumers, by which deadlines are reckoned.  [default: 30s]",
+def _read_headers(_: click.Context, __: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    headers = {}
+    for text in pairs:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{name!r:.60} without a {'value' if name else 'name'} is not NAME=VALUE")
+        headers[name] = value
+    return headers
+
+
+header_option = click.option(
+    "--header", multiple=True, metavar="NAME=VALUE", callback=_read_headers, help="Add a header; repeatable."
 )
 
 
 def due_options(function: F) -> F:
     """Add `--delay` and `--at`."""
-    function = click.option(
-        "--at", type=TIME, metavar="TIME", help="Due at a time with its zone: 2027-01-31T09:00+01:00."
-    )(function)
-    return click.option("--delay", type=DURATION, metavar="DURATION", help="Due after 90s, 10m, 1h30m, 7d.")(function)
+    delay = click.option("--delay", type=DURATION, help="Deliver after this time: 90s, 10m, 1h30m, 7d.")
+    at = click.option("--at", type=TIME, metavar="TIME", help="Deliver at this time: 2027-01-31T09:00+01:00.")
+    return delay(at(function))
 
 
-def page_options(function: F) -> F:
-    """Add `--limit`, `--cursor` and `--all`."""
-    function = click.option("--all", is_flag=True, help="Go on to the last page.")(function)
-    function = click.option("--cursor", metavar="CURSOR", help="Begin where an earlier page ended.")(function)
-    return click.option(
-        "--limit",
-        type=click.IntRange(1, 1000),
-        metavar="N",
-        default=50,
-        show_default=True,
-        help="Entries a page looks at.",
-    )(function)
+class Paging(NamedTuple):
+    """Which pages of a list are wanted."""
+
+    limit: int
+    cursor: str | None
+    all: bool
+
+
+def options_as(kind: Any, parameter: str, options: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+    """Add options that the command gets as one parameter: a NamedTuple whose fields are named after them."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*arguments: Any, **values: Any) -> Any:
+            values[parameter] = kind(**{name: values.pop(name) for name in kind._fields})
+            return function(*arguments, **values)
+
+        for option in reversed(options):
+            call = option(call)
+        return cast("F", call)
+
+    return decorate
+
+
+_LIMIT = click.IntRange(1, 1000)
+_limit_option = click.option("--limit", type=_LIMIT, metavar="N", default=50, help="Read at most N messages a page.")
+_cursor_option = click.option("--cursor", metavar="CURSOR", help="Start where an earlier page ended.")
+page_options = options_as(
+    Paging, "paging", [_limit_option, _cursor_option, click.option("--all", is_flag=True, help="Read all pages.")]
+)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed; without a terminal to ask on, `--yes` is needed."""
+    """Ask before deleting something; without a terminal to ask on, `--yes` is required."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run to count first")
+        raise click.UsageError(
+            "cannot ask for confirmation without a terminal: give --yes, or --dry-run to count first"
+        )
     click.confirm(clean(question), abort=True, err=True)

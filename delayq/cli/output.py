@@ -1,59 +1,68 @@
-"""Where things are printed: results on stdout, as tables for people or as JSON; talk on stderr."""
+"""Printing: results go to stdout, as tables or JSON; notes go to stderr."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from delayq.cli.text import clean
 from delayq.codec import inert
+from delayq.text import clean, iso
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 UNLIMITED = 10_000
-"""Columns where the output is not a terminal: there nothing is cut to a screen's width."""
+"""The width in characters where the output is not a terminal: nothing is truncated there."""
 
 
-class Column(NamedTuple):
-    """A column of a table: a cell is one line, cut where the screen ends, or of several lines if it `wraps`.
-
-    The one that is `flexible` takes the room that the others leave.
-    """
-
-    title: str
-    right: bool = False
-    flexible: bool = False
-    wraps: bool = False
-
-
-def say(text: str) -> None:
-    """Talk to whoever looks on: one line on stderr."""
+def print_note(text: str) -> None:
+    """Print a line on stderr: what is not part of the result."""
     click.echo(clean(text), err=True)
 
 
-def put(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line of the result."""
     click.echo(clean(text))
 
 
-def put_json(value: Any) -> None:
-    """Print a result for machines: one JSON document on one line."""
+def print_json(value: Any) -> None:
+    """Print a result as one JSON document on one line."""
     click.echo(to_json(value))
 
 
+def print_result(result: Any, *lines: str, as_json: bool) -> None:
+    """Print a result as JSON, or as lines of text."""
+    for line in [to_json(result)] if as_json else map(clean, lines):
+        click.echo(line)
+
+
+def json_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass for JSON: times in ISO 8601, durations in seconds."""
+    return {field.name: _json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return dict(value) if isinstance(value, Mapping) else value
+
+
 def to_json(value: Any) -> str:
-    """Return JSON in which nothing is left that a terminal would obey."""
+    """Return JSON without control characters that a terminal would interpret."""
     return inert(msgspec.json.encode(value, enc_hook=str))
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a rich console: plain where there is no terminal, without colours under NO_COLOR."""
+    """Return a rich console: plain text without a terminal, no colours under NO_COLOR."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -68,30 +77,43 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, titles: bool = True) -> RenderableType:
-    """Return a table of cleaned cells."""
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str | int]], *, fill: bool = False, head: bool = True
+) -> RenderableType:
+    """Return a table of cleaned cells: numbers to the right, texts on one line.
+
+    With `fill`, the last column is cut to the width that the others leave. Without `head`, the titles are not shown.
+    """
     from rich.table import Table
 
-    flexible = any(column.flexible for column in columns) and console().width < UNLIMITED
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=titles, expand=flexible)
-    for column in columns:
-        grid.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=not column.wraps,
-            overflow="fold" if column.wraps else "ellipsis",
-            ratio=1 if column.flexible and flexible else None,
-            header_style="bold",
-        )
+    rows = list(rows)
+    fill = fill and console().width < UNLIMITED
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=head, expand=fill)
+    for title, cell in zip(titles, rows[0] if rows else titles, strict=True):
+        grid.add_column(title, justify="right" if isinstance(cell, int) else "left", no_wrap=True, header_style="bold")
+    grid.columns[-1].ratio = 1 if fill else None
     for row in rows:
-        grid.add_row(*(clean(cell, lines=column.wraps) for column, cell in zip(columns, row, strict=True)))
+        grid.add_row(*(f"{cell:,}" if isinstance(cell, int) else clean(cell) for cell in row))
     return grid
 
 
-def show(renderable: RenderableType) -> None:
-    """Print what rich can draw, without blanks at the ends of lines."""
+def print_details(details: Mapping[str, str]) -> None:
+    """Print names and values, without empty values; a value may have several lines."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in details.items():
+        if value:
+            grid.add_row(clean(name), clean(value, lines=True))
+    print_rich(grid)
+
+
+def print_rich(renderable: RenderableType) -> None:
+    """Print a rich renderable without trailing blanks."""
     printer = console()
     with printer.capture() as captured:
         printer.print(renderable)
     for line in captured.get().splitlines():
-        click.echo(line.rstrip(), color=True)  # rich has decided, and click would decide again
+        click.echo(line.rstrip(), color=True)  # rich has decided about colours; click must not decide again

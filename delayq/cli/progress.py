@@ -1,4 +1,4 @@
-"""What is shown while something takes its time: a line on stderr that changes, where stderr is a terminal."""
+"""Progress on stderr while a command works: a spinner with a status, or a bar. Shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -7,36 +7,65 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from delayq.cli.output import console
-from delayq.cli.text import clean
+from delayq.text import clean
 
-EVERY = 0.5
-"""Seconds between two looks."""
+POLL_INTERVAL = 0.5
+"""Seconds between two calls of the status function."""
+
+
+Advance = Callable[..., None]
+"""Called with what is done, the total (None if unknown), and a text to show instead of "done/total"."""
 
 
 @contextmanager
-def progress(text: str, look: Callable[[], str] | None = None) -> Iterator[None]:
-    """Show `text` until the end of the block, followed by what `look` returns, asked again and again in a thread.
+def spinner(text: str, status: Callable[[], str] | None = None) -> Iterator[None]:
+    """Show `text` during the block, followed by what `status` returns; a thread calls it repeatedly.
 
-    What `look` raises ends the asking and nothing else. Without a terminal nothing is shown.
+    If `status` raises, the display stops updating and the block continues.
     """
     printer = console(stderr=True)
     if not printer.is_terminal:
         yield
         return
     ended = threading.Event()
-    with printer.status(clean(text)) as status:
+    with printer.status(clean(text)) as display:
 
-        def ask() -> None:
-            while look is not None and not ended.wait(EVERY):
+        def update() -> None:
+            while status is not None and not ended.wait(POLL_INTERVAL):
                 try:
-                    status.update(clean(f"{text} {look()}"))
-                except Exception:  # noqa: BLE001 - the work goes on, and tells of its own troubles
+                    display.update(clean(f"{text} {status()}"))
+                except Exception:  # noqa: BLE001 - the work goes on, and reports its own errors
                     return
 
-        asking = threading.Thread(target=ask, name="delayq-progress", daemon=True)
-        asking.start()
+        thread = threading.Thread(target=update, name="delayq-progress", daemon=True)
+        thread.start()
         try:
             yield
         finally:
             ended.set()
-            asking.join()
+            thread.join()
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str], Advance]]:
+    """Yield a function that adds a bar with a title; the bars disappear at the end of the block."""
+    printer = console(stderr=True)
+    if not printer.is_terminal:
+        yield lambda _title: lambda _done, _total, _text="": None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text_columns = [TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[text]")]
+    columns = [text_columns[0], BarColumn(), text_columns[1], TimeRemainingColumn(elapsed_when_finished=True)]
+    with Progress(*columns, console=printer, transient=True) as progress:
+
+        def add_bar(title: str) -> Advance:
+            task = progress.add_task(clean(title), total=None, text="")
+
+            def advance(done: int, total: int | None, text: str = "") -> None:
+                shown = text or (f"{done:,}/{total:,}" if total else f"{done:,}")
+                progress.update(task, completed=done, total=total, text=shown)
+
+            return advance
+
+        yield add_bar

@@ -1,4 +1,4 @@
-"""`delayq remind`: reminders of the events of iCalendar files, imported, previewed, planned again and taken back."""
+"""`delayq remind`: imports, previews, replans, lists and forgets the calendars of iCalendar files."""
 
 from __future__ import annotations
 
@@ -6,48 +6,44 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
-from delayq.cli.engines import engine_option
-from delayq.cli.failure import Exit, Failure, NotFound
-from delayq.cli.options import DURATION, QUEUE, TIME, confirm, json_option, yes_option
-from delayq.cli.output import put, put_json, say
-from delayq.cli.remind_text import (
-    Tell,
-    as_rows,
-    bar,
-    calendar_facts,
-    counts,
-    facts,
-    reminder_facts,
-    show_calendars,
-    show_rows,
-    summary,
-    waiting,
+from delayq.broker.engine import Feature
+from delayq.cli import remind_text
+from delayq.cli.exit_codes import CommandError, Exit, NotFoundError
+from delayq.cli.options import (
+    DURATION,
+    QUEUE,
+    TIME,
+    F,
+    confirm,
+    engine_option,
+    json_option,
+    options_as,
+    retries_option,
+    yes_option,
 )
+from delayq.cli.output import print_json, print_note, print_result
+from delayq.cli.progress import Advance, progress_bars
 from delayq.cli.session import Session
-from delayq.cli.text import counted
 from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, calendars, read_calendar
+from delayq.text import pluralize
 
-F = TypeVar("F", bound=Callable[..., Any])
-SHOWN = 50
-"""Changes that a preview shows, unless all are asked for."""
+MAX_SHOWN = 50
+"""Changes that `plan` shows, unless --all is given."""
 _YEARS = re.compile(r"([0-9]{1,2}) ?y(?:ears?)?")
-
-_queue_option = click.option(
-    "--queue", type=QUEUE, default="reminders", show_default=True, help="The queue that the reminders are in."
-)
 
 
 def queue_option(function: F) -> F:
-    """Add `--queue`, which is a delay queue's."""
-    return _queue_option(engine_option("delay", lacking="reminders")(function))
+    """Add `--queue`, the name of a delay queue."""
+    option = click.option("--queue", type=QUEUE, default="reminders", help="Use this queue.")
+    return option(engine_option(Feature.REMINDERS)(function))
 
 
-class Given(NamedTuple):
-    """What `import` and `plan` have in common."""
+class ImportOptions(NamedTuple):
+    """The options that `import` and `plan` have in common."""
 
     files: tuple[Path, ...]
     queue: str
@@ -61,40 +57,44 @@ class Given(NamedTuple):
     strict: bool
 
     def calendars(self) -> dict[str, list[Path]]:
-        """Return the files by the calendar that they make."""
+        """Return the files of each calendar, by the calendar's name."""
         if self.calendar is not None:
             return {self.calendar: [*self.files]}
-        named: dict[str, list[Path]] = {}
+        calendars: dict[str, list[Path]] = {}
         for file in self.files:
             if file.name == "-":
-                raise click.UsageError("what comes from stdin needs a name: give --calendar")
-            named.setdefault(file.stem, []).append(file)
-        for name, files in named.items():
+                raise click.UsageError("a calendar from stdin needs a name: give --calendar")
+            calendars.setdefault(file.stem, []).append(file)
+        for name, files in calendars.items():
             if len(files) > 1:
-                raise click.UsageError(f"{len(files)} files are called {name!r}: give --calendar to make them one")
-        return named
+                raise click.UsageError(f"{len(files)} files are called {name!r}: give --calendar to merge them")
+        return calendars
 
     def open(self, session: Session, name: str, retries: int | None = None) -> Calendar:
-        """Return a calendar."""
-        return Calendar(
-            session.queue(self.queue),
-            name,
-            self.before,
-            quiet=self.quiet,
-            tz=self.tz,
-            grace=self.grace,
-            retries=retries,
-        )
+        """Return the calendar with this name."""
+        options: dict[str, Any] = {"quiet": self.quiet, "tz": self.tz, "grace": self.grace}
+        return Calendar(session.queue(self.queue), name, self.before, retries=retries, **options)
 
-    def read(self, files: list[Path], now: datetime, tell: Tell) -> Reading:
-        """Read the files of a calendar."""
-        last = _until(self.until, now)
+    def read(self, session: Session, add_bar: Callable[[str], Advance]) -> list[tuple[str, Reading]]:
+        """Read all files before anything is written; print what cannot be read."""
+        if not self.before and not self.alarms:
+            raise click.UsageError("when should it remind? give --before 1d, or --alarms to use the events' own alarms")
+        calendars = self.calendars()
+        opened = [self.open(session, name) for name in calendars]  # checks the options before any file is read
+        now = opened[0].now()
+        readings = [(name, self._read(files, now, add_bar)) for name, files in calendars.items()]
+        problems = [problem for _, reading in readings for problem in reading.problems]
+        for problem in problems:
+            print_note(str(problem))
+        if problems and self.strict:
+            raise CommandError(f"{pluralize(len(problems), 'problem')}; nothing was imported (--strict)")
+        return readings
+
+    def _read(self, files: list[Path], now: datetime, add_bar: Callable[[str], Advance]) -> Reading:
         stdin = click.open_file("-", "rb")
-        opened: list[Path | tuple[str, bytes]] = [
-            ("stdin", stdin.read()) if file.name == "-" else file for file in files
-        ]
-        title = f"reading {', '.join(file.name for file in files)}"
-        return read_calendar(opened, now=now, until=last, alarms=self.alarms, on_progress=tell(title))
+        sources: list[Any] = [("stdin", stdin.read()) if file.name == "-" else file for file in files]
+        advance = add_bar(f"reading {', '.join(file.name for file in files)}")
+        return read_calendar(sources, now=now, until=_until(self.until, now), alarms=self.alarms, on_progress=advance)
 
 
 def _until(text: str, now: datetime) -> datetime:
@@ -107,119 +107,105 @@ def _until(text: str, now: datetime) -> datetime:
     return now + ahead
 
 
-def _import_options(function: F) -> F:
-    options = [
-        click.argument(
-            "files",
-            nargs=-1,
-            required=True,
-            metavar="FILE...",
-            type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-        ),
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+_import_options = options_as(
+    ImportOptions,
+    "options",
+    [
+        click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE),
         queue_option,
-        click.option("--calendar", metavar="NAME", help="Name of the calendar; by default that of its file."),
+        click.option("--calendar", metavar="NAME", help="Name the calendar.  [default: the name of its file]"),
         click.option(
             "--before",
             multiple=True,
             metavar="OFFSET",
-            help="15m, 1d, '1 day before at 09:00', 'on the day at 08:00'; any number.",
+            help="Remind at 15m, 1d, '1 day before at 09:00', 'on the day at 08:00'; repeatable.",
         ),
-        click.option("--alarms", is_flag=True, help="Also remind when the events' own alarms say."),
-        click.option("--quiet", metavar="HOURS", help="When nobody is reminded: 22:00-07:00 ('… earlier': before it)."),
-        click.option("--tz", metavar="ZONE", help="Whose clocks count: Europe/Berlin.  [default: each event's]"),
-        click.option(
-            "--until", default="1y", show_default=True, metavar="TIME", help="How far ahead: 90d, 2y, or a time."
-        ),
-        click.option(
-            "--grace", type=DURATION, default="0", metavar="DURATION", help="Send what is late by no more than this."
-        ),
-        click.option("--strict", is_flag=True, help="Do nothing at all if anything cannot be read."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+        click.option("--alarms", is_flag=True, help="Also remind at the events' own alarms."),
+        click.option("--quiet", metavar="HOURS", help="Do not remind at 22:00-07:00, but later ('… earlier': before)."),
+        click.option("--tz", metavar="ZONE", help="Use this time zone: Europe/Berlin.  [default: each event's]"),
+        click.option("--until", default="1y", metavar="TIME", help="Plan ahead to here: 90d, 2y, or a time."),
+        click.option("--grace", type=DURATION, default="0", help="Send a late reminder if it is at most this late."),
+        click.option("--strict", is_flag=True, help="Do nothing if anything cannot be read."),
+    ],
+)
 
 
 @click.group(no_args_is_help=False)
 def remind() -> None:
-    """Remind people of the events of iCalendar files (pip install 'delayq[reminders]')."""
+    """Send reminders of the events in iCalendar files (pip install 'delayq[reminders]')."""
 
 
-@remind.command("import", short_help="Send, move and cancel reminders as files say.")
+@remind.command("import", short_help="Send, move and cancel reminders to match files.")
 @_import_options
-@click.option("--retries", type=click.IntRange(0), metavar="N", help="Redeliveries of a reminder; 3 if not given.")
-@click.option("--again", is_flag=True, help="Send everything anew: after messages were lost or purged.")
+@retries_option()
+@click.option("--again", is_flag=True, help="Send all reminders again, after messages were lost or purged.")
 @json_option
-@click.pass_context
-def import_(ctx: click.Context, /, *, retries: int | None, again: bool, as_json: bool, **options: Any) -> None:
-    """Have a queue hold the reminders of the events in FILE..., each file being a calendar.
+@click.pass_obj
+def import_(session: Session, options: ImportOptions, *, retries: int | None, again: bool, as_json: bool) -> Exit:
+    """Import the events in FILE...: send their reminders to a queue. Each file is a calendar.
 
-    Imported again, only what has changed is sent, moved or cancelled. An event that cannot be read is told in a line
-    and keeps the reminders that it has; then the exit code is 1.
+    A repeated import sends, moves or cancels only what has changed. An event that cannot be read is reported in one
+    line and keeps its reminders; then the exit code is 1.
 
-    JSON, a line a calendar: {"queue", "calendar", "events", "new", "moved", "changed", "cancelled", "refused",
+    JSON, one line per calendar: {"queue", "calendar", "events", "new", "moved", "changed", "cancelled", "refused",
     "unchanged", "past", "spared", "problems"}; a problem is {"file", "line", "event", "uid", "problem"}.
     """
-    session, given = ctx.obj, _given(options)
-    with bar() as tell:
-        readings = _read(session, given, tell)
+    with progress_bars() as add_bar:
         done = []
-        for name, reading in readings:
-            calendar = given.open(session, name, retries)
-            done.append((name, reading, calendar.update(reading, again=again, on_progress=tell("sending"))))
+        for name, reading in options.read(session, add_bar):
+            calendar = options.open(session, name, retries)
+            done.append((name, reading, calendar.update(reading, again=again, on_progress=add_bar("sending"))))
     for name, reading, changes in done:
-        told = facts(given.queue, name, reading, changes)
-        put_json(told) if as_json else put(f"{name}: {summary(changes, reading)}")
-    _end(ctx, done)
+        result = remind_text.import_json(options.queue, name, reading, changes)
+        print_result(result, f"{name}: {remind_text.summary(changes, reading)}", as_json=as_json)
+    return _exit_code(done)
 
 
 @remind.command(short_help="Show what an import would do.")
 @_import_options
-@click.option("--all", "everything", is_flag=True, help=f"Show every change, not only the first {SHOWN}.")
+@click.option("--all", "everything", is_flag=True, help=f"Show all changes, not only the first {MAX_SHOWN}.")
 @json_option
-@click.pass_context
-def plan(ctx: click.Context, /, *, everything: bool, as_json: bool, **options: Any) -> None:
-    """Show what `delayq remind import` would send, move and cancel. Writes nothing.
+@click.pass_obj
+def plan(session: Session, options: ImportOptions, *, everything: bool, as_json: bool) -> Exit:
+    """Show what `delayq remind import` would send, move and cancel; change nothing.
 
-    JSON, a line a calendar: as of import, and "changes" of {"change", "id", "due", "start", "offset", "summary"}.
+    JSON, one line per calendar: like import, with "changes", a list of {"change", "id", "due", "start", "offset",
+    "summary"}.
     """
-    session, given = ctx.obj, _given(options)
-    with bar() as tell:
-        readings = _read(session, given, tell)
-        done = [(name, reading, given.open(session, name).preview(reading)) for name, reading in readings]
+    with progress_bars() as add_bar:
+        readings = options.read(session, add_bar)
+        done = [(name, reading, options.open(session, name).preview(reading)) for name, reading in readings]
     for name, reading, changes in done:
-        rows = as_rows(changes)
-        if as_json:
-            put_json(facts(given.queue, name, reading, changes) | {"changes": rows})
-            continue
-        put(f"{name}: {summary(changes, reading, would=True)}")
-        if rows:
-            show_rows(rows if everything else rows[:SHOWN])
-        if len(rows) > SHOWN and not everything:
-            say(f"and {len(rows) - SHOWN:,} more (--all shows them)")
-    _end(ctx, done)
+        rows = remind_text.changes_json(changes)
+        result = remind_text.import_json(options.queue, name, reading, changes) | {"changes": rows}
+        print_result(result, f"{name}: {remind_text.summary(changes, reading, would=True)}", as_json=as_json)
+        if rows and not as_json:
+            remind_text.print_reminders(rows if everything else rows[:MAX_SHOWN])
+        if len(rows) > MAX_SHOWN and not (everything or as_json):
+            print_note(f"and {len(rows) - MAX_SHOWN:,} more (--all shows them)")
+    return _exit_code(done)
 
 
-@remind.command(short_help="Plan again, for a newer database of time zones.")
+@remind.command(short_help="Plan again with a newer time zone database.")
 @click.argument("names", nargs=-1, metavar="[CALENDAR...]")
 @queue_option
 @json_option
 @click.pass_obj
 def replan(session: Session, *, names: tuple[str, ...], queue: str, as_json: bool) -> None:
-    """Plan the events of calendars again as they were imported, all of them if none is named.
+    """Plan the imported events of each CALENDAR again, or of all calendars.
 
-    Moves what a newer database of time zones puts elsewhere, and finishes an import that was cut off.
+    Moves reminders whose time differs in a newer time zone database, and finishes an interrupted import.
 
-    JSON, a line a calendar: {"queue", "calendar", "new", "moved", "changed", "cancelled", …} as of import.
+    JSON, one line per calendar: {"queue", "calendar", "new", "moved", "changed", "cancelled", …} like import.
     """
-    found = _calendars(session, queue, names)
-    with bar() as tell:
-        done = [
-            (info.name, Calendar(session.queue(queue), info.name).replan(on_progress=tell("sending"))) for info in found
-        ]
-    for name, changes in done:
-        told = {"queue": queue, "calendar": name, **counts(changes)}
-        put_json(told) if as_json else put(f"{name}: {summary(changes)}")
+    infos = _existing_calendars(session, queue, names)
+    with progress_bars() as add_bar:
+        calendars = [Calendar(session.queue(queue), info.name) for info in infos]
+        done = [calendar.replan(on_progress=add_bar("sending")) for calendar in calendars]
+    for info, changes in zip(infos, done, strict=True):
+        result = {"queue": queue, "calendar": info.name, **remind_text.change_counts(changes)}
+        print_result(result, f"{info.name}: {remind_text.summary(changes)}", as_json=as_json)
 
 
 @remind.command("list", short_help="List calendars, or the reminders of one.")
@@ -228,28 +214,28 @@ def replan(session: Session, *, names: tuple[str, ...], queue: str, as_json: boo
 @json_option
 @click.pass_obj
 def list_(session: Session, *, calendar: str | None, queue: str, as_json: bool) -> None:
-    """List the calendars whose reminders are in a queue; or the reminders of one, the next first.
+    """List the calendars whose reminders are in a queue; with CALENDAR, list its reminders, the next first.
 
     JSON: {"calendars": [{"calendar", "changed", "finished", "reminders", "next", "before", "quiet", "tz"}]}, or
     {"reminders": [{"id", "due", "start", "offset", "summary", "location", "uid", "recurrence"}]}.
     """
-    found = _calendars(session, queue, (calendar,) if calendar else ())
+    infos = _existing_calendars(session, queue, (calendar,) if calendar else ())
     now = session.now
     if calendar:
-        next_ones = [reminder_facts(one) for one in waiting(found[0], now)]
+        reminders = [remind_text.reminder_json(one) for one in remind_text.upcoming(infos[0], now)]
         if as_json:
-            put_json({"reminders": next_ones})
-        elif next_ones:
-            show_rows(next_ones)
+            print_json({"reminders": reminders})
+        elif reminders:
+            remind_text.print_reminders(reminders)
         else:
-            say(f"nothing is due of {calendar}")
+            print_note(f"no upcoming reminders in {calendar}")
         return
     if as_json:
-        put_json({"calendars": [calendar_facts(info, now) for info in found]})
-    elif not found:
-        say(f"no calendars in {queue}: delayq remind import brings them")
+        print_json({"calendars": [remind_text.calendar_json(info, now) for info in infos]})
+    elif not infos:
+        print_note(f"no calendars in {queue}: add one with delayq remind import")
     else:
-        show_calendars(found, now)
+        remind_text.print_calendars(infos, now)
 
 
 @remind.command(short_help="Cancel all reminders of calendars.")
@@ -259,56 +245,35 @@ def list_(session: Session, *, calendar: str | None, queue: str, as_json: bool) 
 @json_option
 @click.pass_obj
 def forget(session: Session, *, names: tuple[str, ...], queue: str, yes: bool, as_json: bool) -> None:
-    """Cancel every reminder of calendars and forget their plans.
+    """Cancel every reminder of each CALENDAR and delete its plan.
 
-    JSON, a line a calendar: {"queue", "calendar", "cancelled"}.
+    JSON, one line per calendar: {"queue", "calendar", "cancelled"}.
     """
-    found = _calendars(session, queue, names)
-    many = sum(len(waiting(info, session.now)) for info in found)
-    confirm(f"Cancel {counted(many, 'reminder')} of {', '.join(names)}?", yes=yes)
-    for info in found:
+    infos = _existing_calendars(session, queue, names)
+    total = sum(len(remind_text.upcoming(info, session.now)) for info in infos)
+    confirm(f"Cancel {pluralize(total, 'reminder')} of {', '.join(names)}?", yes=yes)
+    for info in infos:
         cancelled = len(Calendar(session.queue(queue), info.name).forget().cancelled)
-        told = {"queue": queue, "calendar": info.name, "cancelled": cancelled}
-        put_json(told) if as_json else put(f"{info.name}: cancelled {counted(cancelled, 'reminder')}")
+        result = {"queue": queue, "calendar": info.name, "cancelled": cancelled}
+        print_result(result, f"{info.name}: cancelled {pluralize(cancelled, 'reminder')}", as_json=as_json)
 
 
-def _given(options: dict[str, Any]) -> Given:
-    given = Given(**options)
-    if not given.before and not given.alarms:
-        raise click.UsageError("say when to remind: --before 1d, or --alarms for the events' own")
-    return given
-
-
-def _read(session: Session, given: Given, tell: Tell) -> list[tuple[str, Reading]]:
-    """Read every file before anything is written; what cannot be read is told."""
-    named = given.calendars()
-    for name in named:
-        given.open(session, name)  # what is wrong with the options is said first
-    now = given.open(session, next(iter(named))).now()
-    readings = [(name, given.read(files, now, tell)) for name, files in named.items()]
-    problems = [problem for _, reading in readings for problem in reading.problems]
-    for problem in problems:
-        say(str(problem))
-    if problems and given.strict:
-        raise Failure(f"{counted(len(problems), 'problem')}; nothing was imported (--strict)")
-    return readings
-
-
-def _calendars(session: Session, queue: str, names: tuple[str, ...]) -> list[CalendarInfo]:
-    found = {info.name: info for info in calendars(session.known(queue))}
+def _existing_calendars(session: Session, queue: str, names: tuple[str, ...]) -> list[CalendarInfo]:
+    """Return the named calendars, or all of a queue; raise `NotFoundError` if one does not exist."""
+    infos = {info.name: info for info in calendars(session.existing_queue(queue))}
     for name in names:
-        if name not in found:
-            raise NotFound("calendar", name, [*found])
-    return [found[name] for name in names] if names else [*found.values()]
+        if name not in infos:
+            raise NotFoundError("calendar", name, [*infos])
+    return [infos[name] for name in names] if names else [*infos.values()]
 
 
-def _end(ctx: click.Context, done: list[tuple[str, Reading, Changes]]) -> None:
-    """Tell what was left out, and end as that deserves."""
+def _exit_code(done: list[tuple[str, Reading, Changes]]) -> Exit:
+    """Report what was skipped, and return the exit code."""
     refused = sum(len(changes.refused) for _, _, changes in done)
     spared = sum(changes.spared for _, _, changes in done)
     if spared:
-        say(f"{counted(spared, 'reminder')} left as they were: it could not be read whether their event has changed")
+        print_note(f"{pluralize(spared, 'reminder')} left unchanged: their events could not be read")
     if refused:
-        say(f"{counted(refused, 'reminder')} not taken, being processed or settled just now: import again")
-    if refused or any(reading.problems for _, reading, _ in done):
-        ctx.exit(Exit.FAILURE)
+        why = "they are being processed, or were just settled; import again"
+        print_note(f"{pluralize(refused, 'reminder')} not updated: {why}")
+    return Exit.FAILURE if refused or any(reading.problems for _, reading, _ in done) else Exit.OK

@@ -1,10 +1,9 @@
-"""`delayq send`: one message from the command line, or one a line from a file or another program."""
+"""`delayq send`: sends one message, or one for each line of a file or of stdin."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import IO, Any
@@ -12,61 +11,57 @@ from typing import IO, Any
 import click
 import msgspec
 
-from delayq.cli.engines import ENGINES, engine_option, open_to_send, refuse_what_is_lacking
-from delayq.cli.failure import Exit
-from delayq.cli.options import ID, codec_option, due_options, json_option, queue_argument
-from delayq.cli.output import console, put, put_json, say
-from delayq.cli.session import Session
-from delayq.cli.text import counted, exactly, span
+from delayq.broker.engine import Feature
+from delayq.cli.engines import ENGINES
+from delayq.cli.exit_codes import Exit
+from delayq.cli.options import ID, codec_option, due_options, header_option, json_option, queue_with, retries_option
+from delayq.cli.output import print_json, print_line, print_note, print_result
+from delayq.cli.progress import progress_bars
 from delayq.errors import DelayqError
-from delayq.producer import SLICE, NewMessage, SendStatus, Sent
+from delayq.queue.producer import BATCH, NewMessage, SendStatus, Sent
+from delayq.text import exact_time, format_duration, pluralize
 
-LONGEST_LINE = 16 << 20
-"""Bytes of a line that are read: far more than a payload may have, far less than memory."""
+MAX_LINE = 16 << 20
+"""Bytes of a line: far more than a payload may have, and far less than the memory."""
 
-_SAID = {
+_REPORTS = {
     SendStatus.NEW: "sent to {}, due {}",
     SendStatus.REPLACED: "replaced in {}, due {}",
-    SendStatus.EXISTS: "already in {}, and left as it is: a message of this id lives (--replace replaces it)",
-    SendStatus.SETTLED: "not sent to {}: a message of this id was settled within its dedupe window",
-    SendStatus.RUNNING: "not replaced in {}: a message of this id is being processed",
+    SendStatus.EXISTS: "not sent to {}: a message with this id exists (--replace replaces it)",
+    SendStatus.SETTLED: "not sent to {}: a message with this id was settled within the dedupe window",
+    SendStatus.RUNNING: "not replaced in {}: the message with this id is being processed",
 }
-_SAID_ELSEWHERE = {
+_REPORTS_WITHOUT_DUE = {
     SendStatus.NEW: "sent to {}",
-    SendStatus.EXISTS: "already in {}, and left as it is: a message of this id lives",
+    SendStatus.EXISTS: "not sent to {}: a message with this id exists",
 }
-"""Of queues that have no times, and replace nothing."""
-
-
-def headers_given(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Return headers that are given as NAME=VALUE."""
-    headers = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise click.BadParameter(f"{name!r:.60} without a {'value' if name else 'name'} is not NAME=VALUE")
-        headers[name] = value
-    return headers
+"""For engines without due times and without replacing."""
+_FEATURES = {
+    "delay": Feature.DELAYS,
+    "at": Feature.DELAYS,
+    "retries": Feature.RETRIES,
+    "header": Feature.HEADERS,
+    "replace": Feature.REPLACE,
+}
+"""The options that not every engine offers."""
 
 
 @click.command()
-@queue_argument
-@engine_option(*ENGINES)
+@queue_with()
 @click.argument("payload", required=False)
-@click.option("--file", type=click.File("rb"), help="Send one message a line of a file; - is stdin, as PAYLOAD too.")
+@click.option("--file", type=click.File("rb"), help="Send one message per line of a file; - is stdin.")
 @codec_option
-@click.option("--text", is_flag=True, help="Short for --codec text.")
+@click.option("--text", is_flag=True, help="Send PAYLOAD as text; short for --codec text.")
 @due_options
-@click.option(
-    "--retries", type=click.IntRange(0), metavar="N", help="Redeliveries before the dead letter; 3 if not given."
-)
-@click.option("--id", type=ID, help="Send once only: while a message of this id lives, it is left as it is.")
-@click.option("--header", multiple=True, metavar="NAME=VALUE", callback=headers_given, help="Sent along; any number.")
-@click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message of this id.")
+@retries_option()
+@click.option("--id", type=ID, help="Send only if no message with this id exists.")
+@header_option
+@click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message with this id.")
 @json_option
 @click.pass_context
 def send(
     ctx: click.Context,
+    /,
     queue: str,
     payload: str | None,
     *,
@@ -74,106 +69,110 @@ def send(
     file: IO[bytes] | None,
     codec: str,
     text: bool,
-    delay: timedelta | None,
-    at: datetime | None,
-    retries: int | None,
-    id: str | None,
     header: dict[str, str],
     replace: bool,
     as_json: bool,
-) -> None:
-    """Send PAYLOAD, which is JSON, to QUEUE: at once, or --delay or --at. Prints its id.
+    **options: Any,
+) -> Exit:
+    """Send PAYLOAD (JSON) to QUEUE, now or with --delay or --at; print its id.
 
-    With - as PAYLOAD, or --file, each line is a message. Exit code 1 if a running message was to be replaced.
+    With - as PAYLOAD, or with --file, each line is a message. Exit code 1 if the message to replace is running.
 
-    A stream or a work queue has it at once; options for what its engine lacks are refused.
+    Streams and work queues deliver at once; they refuse options that their engine does not support.
 
-    JSON, a line a message: {"queue", "id", "status"}, status being new, exists, replaced, running or settled.
+    JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running or settled.
     """
+    delay, at = options["delay"], options["at"]
     if delay is not None and at is not None:
         raise click.UsageError("give either --delay or --at, not both")
     if (payload is None) == (file is None):
-        raise click.UsageError("give either a PAYLOAD or --file")
-    refuse_what_is_lacking(engine, ctx.params)
-    session: Session = ctx.obj
+        raise click.UsageError("give either PAYLOAD or --file")
+    for option, feature in _FEATURES.items():
+        value = ctx.params[option]
+        if value is not None and value is not False and value != {}:  # --retries 0 is a value
+            ENGINES[engine].capabilities.require(feature)
     codec = "text" if text else codec
-    read = reader(codec)
-    into = open_to_send(session, engine, queue, codec)
+    parse = payload_parser(codec)
+    into = ENGINES[engine].commands(ctx.obj).open_to_send(queue, codec)
+    has_delays = ENGINES[engine].capabilities.has(Feature.DELAYS)
 
     def message(raw: bytes, where: str) -> NewMessage[Any]:
-        return NewMessage(read(raw, where), delay, at, retries, id, header or None)
+        return NewMessage(parse(raw, where), headers=header or None, **options)
 
     if payload is not None and payload != "-":
         outgoing = message(os.fsencode(payload), "PAYLOAD")
         (sent,) = into.send_many([outgoing], replace=True) if replace else into.send_many([outgoing])
+        print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
-            put(sent.id)
-            said = _SAID if engine == "delay" else _SAID_ELSEWHERE
-            say(said[sent.status].format(queue, _due(delay, at)))
-        _report(queue, [sent], as_json=as_json)
-        ctx.exit(Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK)
-    if id is not None:
-        raise click.UsageError("--id is for one message, and each line is one")
+            reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
+            print_note(reports[sent.status].format(queue, _due(delay, at)))
+        return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
+    if options["id"] is not None:
+        raise click.UsageError("--id works with a single PAYLOAD, not with - or --file")
     stream = file or click.open_file("-", "rb")
     total = _send_lines(into, _messages(stream, message, codec), as_json=as_json, size=_size(stream))
     if not as_json:
-        due = f", due {_due(delay, at)}" if engine == "delay" else ""
-        put(f"sent {counted(total, 'message')} to {queue}{due}")
+        due = f", due {_due(delay, at)}" if has_delays else ""
+        print_line(f"sent {pluralize(total, 'message')} to {queue}{due}")
+    return Exit.OK
 
 
 def _send_lines(queue: Any, messages: Iterator[tuple[int, NewMessage[Any]]], *, as_json: bool, size: int | None) -> int:
-    """Send messages a slice at a time, with a progress bar; returns how many."""
-    total = 0
-    with _progress(size) as advance:
+    """Send messages in batches, with a progress bar; return how many."""
+    total = bytes_read = 0
+    with progress_bars() as add_bar:
+        advance = add_bar(f"sending to {queue.name}")
         try:
-            while part := list(islice(messages, SLICE)):
-                sent = queue.send_many([message for _, message in part])
-                total += len(part)
-                _report(queue.name, list(sent), as_json=as_json)
-                advance(sum(length for length, _ in part), total)
+            while batch := list(islice(messages, BATCH)):
+                sent = queue.send_many([message for _, message in batch])
+                total += len(batch)
+                bytes_read += sum(length for length, _ in batch)
+                for one in sent if as_json else ():
+                    print_json(_sent_json(queue.name, one))
+                advance(bytes_read, size, f"{total:,} sent")
         except (DelayqError, click.UsageError) as error:
             if total == 0:
                 raise
-            raise type(error)(f"{error}; {counted(total, 'message')} had been sent before") from error
+            raise type(error)(f"{error}; {pluralize(total, 'message')} were sent before that") from error
     return total
 
 
-def _report(queue: str, sent: list[Sent], *, as_json: bool) -> None:
-    if as_json:
-        for one in sent:
-            put_json({"queue": queue, "id": one.id, "status": one.status})
+def _sent_json(queue: str, sent: Sent) -> dict[str, str]:
+    return {"queue": queue, "id": sent.id, "status": sent.status}
 
 
 def _messages(
     stream: IO[bytes], message: Callable[[bytes, str], NewMessage[Any]], codec: str
 ) -> Iterator[tuple[int, NewMessage[Any]]]:
-    """Read the messages of a stream, with the bytes each took; blank lines are none in JSON."""
-    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
-        if len(line) > LONGEST_LINE:
-            raise click.UsageError(f"line {number} is longer than {LONGEST_LINE:,} bytes")
+    """Yield the messages of a stream, each with the bytes of its line; blank lines are skipped in JSON."""
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), 1):
+        if len(line) > MAX_LINE:
+            raise click.UsageError(f"line {number} is longer than {MAX_LINE:,} bytes")
         raw = line.removesuffix(b"\n").removesuffix(b"\r")
         if raw.strip() or codec != "json":
             yield len(line), message(raw, f"line {number}")
 
 
-def reader(codec: str) -> Callable[[bytes, str], Any]:
-    """Return what reads a payload for a codec, and says where it stood if it is none."""
+def payload_parser(codec: str) -> Callable[[bytes, str], Any]:
+    """Return a function that parses a payload; its error names where the payload is."""
 
-    def read(raw: bytes, where: str) -> Any:
+    def parse(raw: bytes, where: str) -> Any:
         try:
-            return msgspec.json.decode(raw) if codec == "json" else raw.decode() if codec == "text" else raw
+            if codec == "json":
+                return msgspec.json.decode(raw)
+            return raw.decode() if codec == "text" else raw
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise click.UsageError(f"{where} is not JSON ({error}); for plain text give --text") from error
+            raise click.UsageError(f"{where} is not JSON ({error}); to send plain text, give --text") from error
         except UnicodeDecodeError as error:
-            raise click.UsageError(f"{where} is not UTF-8 text; for any bytes give --codec bytes") from error
+            raise click.UsageError(f"{where} is not UTF-8 text; to send any bytes, give --codec bytes") from error
 
-    return read
+    return parse
 
 
 def _due(delay: timedelta | None, at: datetime | None) -> str:
     if at is not None:
-        return exactly(at, datetime.now(UTC))
-    return f"in {span(delay.total_seconds())}" if delay else "at once"
+        return exact_time(at, datetime.now(UTC))
+    return f"in {format_duration(delay.total_seconds())}" if delay else "now"
 
 
 def _size(stream: IO[bytes]) -> int | None:
@@ -181,18 +180,3 @@ def _size(stream: IO[bytes]) -> int | None:
         return os.fstat(stream.fileno()).st_size or None
     except (OSError, ValueError):
         return None
-
-
-@contextmanager
-def _progress(size: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Show on a terminal how far the sending is; yields what takes the bytes read and the messages sent so far."""
-    printer = console(stderr=True)
-    if not printer.is_terminal:
-        yield lambda _bytes, _messages: None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = [BarColumn(), TextColumn("{task.fields[sent]:,} sent"), TimeElapsedColumn()]
-    with Progress(*columns, console=printer, transient=True) as progress:
-        task = progress.add_task("", total=size, sent=0)
-        yield lambda length, sent: progress.update(task, advance=length, sent=sent)

@@ -1,45 +1,39 @@
-"""How one run of the command line reaches Redis: opened when it is first needed, shared by what the run does."""
+"""The connection to Redis of one command: opened on first use, shared by everything the command does."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from delayq.calls import Calls
-from delayq.cli.failure import NotFound
-from delayq.codec import BytesCodec
-from delayq.config import QueueOptions, read_settings
-from delayq.inspector import Inspector, Stats, queue_names
-from delayq.keys import Keys, check_name, registry
-from delayq.message import Tools
-from delayq.operation import Operation, together
-from delayq.values import Command
+from delayq.broker.batches import batched
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys, check_name, registry
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import together
+from delayq.cli.exit_codes import NotFoundError
+from delayq.options import QueueOptions, read_settings
+from delayq.queue.inspector import Stats, queue_names, stats_of
 
 if TYPE_CHECKING:
-    from delayq.executor import Executor
-    from delayq.queue import DelayQueue
-
-T = TypeVar("T")
-
-AT_ONCE = 100
-"""Queues whose counts are read in one round trip."""
+    from delayq.broker.transport.executor import Executor
+    from delayq.queue.delay_queue import DelayQueue
 
 
 class Session:
-    """The Redis and the prefix that a command works with."""
+    """The Redis server and the key prefix of a command."""
 
     def __init__(self, url: str | None, prefix: str, timeout: timedelta) -> None:
-        """Take the options before the command; nothing is connected yet. `timeout` is how long Redis is waited for."""
+        """Take the global options; nothing is connected yet. `timeout` limits how long to wait for Redis."""
         self.url = url
         self.prefix = check_name(prefix, "prefix")
         self.timeout = timeout
         self.now = datetime.now(UTC)
-        """The server's time, once it has been asked for."""
+        """The server's time once `exists` has read it, before that the local time."""
 
     @cached_property
     def options(self) -> QueueOptions:
-        """The options of every queue that this run opens."""
+        """The options of every queue that the command opens."""
         options = QueueOptions(prefix=self.prefix, deadline=self.timeout, socket_timeout=self.timeout)
         if self.url:
             options["url"] = self.url
@@ -47,61 +41,43 @@ class Session:
 
     @cached_property
     def executor(self) -> Executor:
-        """The connections of this run."""
-        from delayq.executor import open_executor
+        """The connections, opened on first use."""
+        from delayq.broker.transport.executor import open_executor
 
         return open_executor(self.options, read_settings(self.options))
 
     def queue(self, name: str, **options: Any) -> DelayQueue[Any]:
-        """Return a queue, be it used before or not."""
-        from delayq.queue import DelayQueue
+        """Return the queue, whether or not it exists."""
+        from delayq.queue.delay_queue import DelayQueue
 
-        merged = {**self.options, "redis": self.executor.client, **options}
-        return DelayQueue(name, **merged)
+        return DelayQueue(name, **{**self.options, "redis": self.executor.client, **options})
 
-    def known(self, name: str) -> DelayQueue[Any]:
-        """Return a queue that has been used before, its payloads left as bytes; `NotFound` for any other."""
-        if not self.there(Command(("SISMEMBER", registry(self.prefix), name), bool)):
-            raise NotFound("queue", name, self.names())
+    def existing_queue(self, name: str) -> DelayQueue[Any]:
+        """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used."""
+        if not self.exists(RedisCommand(("SISMEMBER", registry(self.prefix), name), bool)):
+            raise NotFoundError("queue", name, self.queue_names())
         return self.queue(name, codec="bytes")
 
-    def there(self, request: Command[bool]) -> bool:
-        """Ask whether something is there, and what time it is."""
-        time = Command(("TIME",), lambda answer: datetime.fromtimestamp(int(answer[0]) + int(answer[1]) / 1e6, UTC))
-        asked: list[Command[Any]] = [request, time]
-        is_there, self.now = self.executor.perform(together(asked))
-        return bool(is_there)
+    def exists(self, request: RedisCommand[bool]) -> bool:
+        """Return the reply to an existence check; also read the server's time into `now`."""
+        time = RedisCommand(("TIME",), lambda reply: datetime.fromtimestamp(int(reply[0]) + int(reply[1]) / 1e6, UTC))
+        requests: list[RedisCommand[Any]] = [request, time]
+        exists, self.now = self.executor.perform(together(requests))
+        return bool(exists)
 
-    def names(self) -> list[str]:
-        """Return the names of the queues in use, in order."""
+    def queue_names(self) -> list[str]:
+        """Return the sorted names of the queues in use."""
         return self.executor.perform(queue_names(self.prefix))
 
     def stats(self, names: list[str]) -> list[Stats]:
-        """Read the stats of several queues, many in one round trip."""
-        settings = read_settings(self.options)
+        """Read the stats of several queues, up to 100 per round trip."""
         found: list[Stats] = []
-        for first in range(0, len(names), AT_ONCE):
-            tools = [
-                Tools(Calls(Keys.of(self.prefix, name)), settings, BytesCodec().decode)
-                for name in names[first : first + AT_ONCE]
-            ]
-            found += self.executor.perform(_together([Inspector(one).stats() for one in tools]))
+        for batch in batched(names, 100):
+            calls = [Calls(Keys.of(self.prefix, name)).counts() for name in batch]
+            found += map(stats_of, self.executor.perform(together(calls)))
         return found
 
     def close(self) -> None:
-        """Close the connections, if there are any."""
+        """Close the connections if they were opened."""
         if "executor" in self.__dict__:
             self.executor.close()
-
-
-def _together(operations: list[Operation[T]]) -> Operation[list[T]]:
-    """Return one operation out of several of a single call each."""
-    calls = [next(operation) for operation in operations]
-    answers = yield [call for one in calls if isinstance(one, list) for call in one]
-    results = []
-    for operation, answer in zip(operations, answers, strict=True):
-        try:
-            operation.send([answer])
-        except StopIteration as end:
-            results.append(end.value)
-    return results

@@ -1,39 +1,49 @@
-"""What Ctrl-C and its like do to a long command: the first asks it to stop in order, the next ends it at once."""
+"""Signal handling of long commands: the first Ctrl-C asks for an orderly stop, the second ends the command at once."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from delayq.cli.exit_codes import Exit
 
 
-class Interruption:
-    """Whether a stop was asked for, and by which signal."""
+class StopRequest:
+    """Whether a stop was requested, and by which signal."""
 
     def __init__(self) -> None:
-        """No stop has been asked for."""
         self.event = threading.Event()
         self.number = 0
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         if self.event.is_set():
             raise KeyboardInterrupt
         self.number = number
         self.event.set()
 
+    def exit_code(self, *, right: bool) -> int:
+        """Return the exit code of a command: what shells use for the signal, else whether its result is right."""
+        return 128 + self.number if self.number else Exit.OK if right else Exit.FAILURE
+
 
 @contextmanager
-def interruption() -> Iterator[Interruption]:
-    """Take the signals while a command runs."""
-    made = Interruption()
-    before = {number: signal.signal(number, made) for number in _STOPPING}
+def handle_signals(handler: Callable[[int, FrameType | None], object], *numbers: signal.Signals) -> Iterator[None]:
+    """Install a handler for some signals during the block; SIGINT and SIGTERM if none are named."""
+    before = {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield made
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextmanager
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Yield the stop request that SIGINT, SIGTERM or SIGHUP sets during the block."""
+    request = StopRequest()
+    with handle_signals(request, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield request

@@ -1,4 +1,4 @@
-"""`delayq spark …`: the bulk data pipelines, each a function of `delayq.spark` and a command."""
+"""`delayq spark …`: the commands of the bulk data pipelines; each calls a function of `delayq.spark`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
+from delayq.broker.engine import Feature
 from delayq.cli.audit import audit, demo
-from delayq.cli.engines import delay_queue
-from delayq.cli.failure import Exit, Failure
-from delayq.cli.options import json_option
-from delayq.cli.output import put_json, say, show
-from delayq.cli.progress import progress
+from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.options import json_option, queue_with
+from delayq.cli.output import print_json, print_note, print_rich
+from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.spark_session import SparkGroup, open_spark, where
-from delayq.queue import DelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.producer import new_id
 
 
 @click.group(cls=SparkGroup, no_args_is_help=False)
@@ -24,35 +25,25 @@ from delayq.queue import DelayQueue
 def spark(master: str | None) -> None:
     """Plan, load, archive, report and audit whole tables on Spark (pip install 'delayq[spark]').
 
-    A TABLE is a file or folder of Parquet, or of what its ending says (.csv, .json, .orc), a URL of one, or table:NAME
-    of the catalogue.
+    TABLE is a file, a folder or a URL, or table:NAME for a table of the catalog. The format is Parquet unless the name
+    ends in .csv, .json or .orc.
     """
 
 
 _schema_option = click.option("--schema", metavar="DDL", help="The columns of a CSV file: 'id STRING, due TIMESTAMP'.")
 
 
-@spark.command(short_help="Plan the reminders of a table of things.")
+@spark.command(short_help="Plan reminders for the rows of a table.")
 @click.argument("things", metavar="TABLE")
 @click.argument("out", metavar="PLAN", type=click.Path(path_type=str))
-@click.option("--rules", required=True, type=click.Path(exists=True, dir_okay=False), help="A TOML file.")
-@click.option("--previous", metavar="TABLE", help="The plan before; only what is new or has changed is then new.")
+@click.option("--rules", required=True, type=click.Path(exists=True, dir_okay=False), help="Set the TOML file.")
+@click.option("--previous", metavar="TABLE", help="Compare with this plan: mark only new or changed reminders as new.")
 @_schema_option
 @json_option
-@click.pass_context
-def plan(
-    ctx: click.Context,
-    *,
-    things: str,
-    out: str,
-    rules: str,
-    previous: str | None,
-    schema: str | None,
-    as_json: bool,
-) -> None:
-    """Plan the reminders of the things in TABLE (columns id, time and zone), and write them to PLAN as Parquet.
+def plan(*, things: str, out: str, rules: str, previous: str | None, schema: str | None, as_json: bool) -> None:
+    """Plan reminders for the rows of TABLE (columns id, time and zone), and write them to PLAN as Parquet.
 
-    With the plan before, reminders that are no longer wanted are in PLAN as cancels until they are past.
+    With --previous, reminders that are no longer wanted stay in PLAN as cancels until they are past.
 
     JSON: {"plan", "new", "keep", "cancel"}.
     """
@@ -60,88 +51,65 @@ def plan(
 
     known = read_rules(rules)
     if previous is not None and Path(previous).absolute() == Path(out).absolute():
-        raise click.UsageError(f"{out} is the plan before: write the new one elsewhere")
-    spark = open_spark(ctx)
+        raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
+    spark = open_spark()
     from delayq.spark import plan as make_plan
-    from delayq.spark.inputs import read_table
+    from delayq.spark.pipelines.input_tables import read_table
 
-    with progress("planning"):
+    with spinner("planning"):
         before = None if previous is None else read_table(spark, previous)
         planned = make_plan(read_table(spark, things, schema), known, previous=before, since=datetime.now(UTC))
         planned.write.mode("overwrite").parquet(out)
         counted = spark.read.parquet(out).groupBy("action").count().collect()
     counts = {"new": 0, "keep": 0, "cancel": 0} | {row["action"]: row["count"] for row in counted}
+    text = f"planned {out}: " + ", ".join(f"{number:,} {action}" for action, number in counts.items())
+    _print(text, {"plan": out, **counts}, as_json=as_json)
+
+
+def _print(text: str, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print the outcome as JSON, or as a note: the result is a table elsewhere."""
     if as_json:
-        put_json({"plan": out, **counts})
+        print_json(facts)
     else:
-        say(f"planned {out}: " + ", ".join(f"{number:,} {action}" for action, number in counts.items()))
+        print_note(text)
 
 
 @spark.command(short_help="Load a table of messages or a plan into a queue.")
-@click.argument("messages", metavar="TABLE")
-@delay_queue("bulk load")
-@click.option("--from", "start", default="now", show_default=True, metavar="WHEN", help="Due from then on.")
-@click.option("--until", metavar="WHEN", help="Due before then: a time with its zone, or +1d from --from.")
-@click.option("--run", metavar="NAME", help="The name in the ledger (`delayq runs`); a new one by default.")
+@click.argument("table", metavar="TABLE")
+@queue_with(Feature.SPARK)
+@click.option("--from", "start", default="now", metavar="WHEN", help="Load what is due from then on.")
+@click.option("--until", metavar="WHEN", help="Load messages due before then: a time with a zone, or +1d from --from.")
+@click.option("--run", metavar="NAME", help="Set the name in the ledger (`delayq runs`); generated by default.")
 @click.option(
     "--on-conflict",
     type=click.Choice(["skip", "replace", "fail"]),
     default="skip",
-    show_default=True,
-    help="What becomes of a message whose id waits already.",
+    help="Choose what to do with a message whose id is already pending.",
 )
-@click.option(
-    "--on-error", type=click.Choice(["fail", "collect"]), default="fail", show_default=True, help="A bad row."
-)
-@click.option("--max-rows-per-second", type=click.FloatRange(min=0, min_open=True), help="At most, of each task.")
+@click.option("--on-error", type=click.Choice(["fail", "collect"]), default="fail", help="Handle invalid rows.")
+@click.option("--max-rows-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit the rows of each task.")
 @_schema_option
 @json_option
-@click.pass_context
+@click.pass_obj
 def load(
-    ctx: click.Context,
-    *,
-    messages: str,
-    queue: str,
-    start: str,
-    until: str | None,
-    run: str | None,
-    on_conflict: str,
-    on_error: str,
-    max_rows_per_second: float | None,
-    schema: str | None,
-    as_json: bool,
+    session: Session, /, table: str, queue: str, *, run: str | None, schema: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Load the messages in TABLE that are due within a horizon into QUEUE; the next run adds only what is missing.
+    """Load the messages of TABLE that are due in a period into QUEUE; repeat it to add only what is missing.
 
-    TABLE has the columns id, due and payload, and may have retries and headers; or it is a plan, whose cancels are
-    carried out.
+    TABLE has the columns id, due and payload, and optionally retries and headers. Or it is a plan: then its cancels are
+    carried out as well.
 
     JSON: {"run", "state", "new", "exists", "replaced", "running", "settled", "refused", "past", "cancelled"}.
     """
-    session: Session = ctx.obj
-    spark = open_spark(ctx)
+    spark = open_spark()
     from delayq.spark import load as load_table
-    from delayq.spark.inputs import read_table
-    from delayq.spark.load import new_run
+    from delayq.spark.pipelines.input_tables import read_table
 
-    name = run or new_run()
+    name = run or new_id()
     ledger: DelayQueue[Any] = session.queue(queue)
-    with progress(f"loading {messages}", lambda: _loaded(ledger, name)):
-        info = load_table(
-            read_table(spark, messages, schema),
-            queue,
-            **where(session),
-            start=start,
-            until=until,
-            run=name,
-            on_conflict=on_conflict,
-            on_error=on_error,
-            max_rows_per_second=max_rows_per_second,
-        )
-    if as_json:
-        put_json(info.facts())
-    else:
-        say(info.told())
+    with spinner(f"loading {table}", lambda: _loaded(ledger, name)):
+        info = load_table(read_table(spark, table, schema), queue, run=name, **where(session), **options)
+    _print(info.told(), info.facts(), as_json=as_json)
 
 
 def _loaded(ledger: DelayQueue[Any], run: str) -> str:
@@ -150,72 +118,57 @@ def _loaded(ledger: DelayQueue[Any], run: str) -> str:
 
 
 @spark.command(short_help="Archive the event log of a queue as Parquet.")
-@delay_queue("event log")
+@queue_with(Feature.EVENTS)
 @click.argument("archive", metavar="ARCHIVE")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--trim", is_flag=True, help="Delete from the log what every archive of the queue has.")
-@click.option("--forget", is_flag=True, help="Keep the log no longer for ARCHIVE, which is given up; its files stay.")
+@click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
+@click.option("--trim", is_flag=True, help="Delete entries from the log that all archives of the queue have.")
+@click.option("--forget", is_flag=True, help="Stop keeping log entries for ARCHIVE; its files stay.")
 @json_option
-@click.pass_context
+@click.pass_obj
 def archive(
-    ctx: click.Context, *, queue: str, archive: str, follow: bool, trim: bool, forget: bool, as_json: bool
+    session: Session, *, queue: str, archive: str, follow: bool, trim: bool, forget: bool, as_json: bool
 ) -> None:
-    """Bring ARCHIVE, a folder of Parquet files, up to date with the event log of QUEUE: each event once.
+    """Add new events of QUEUE to ARCHIVE, a folder of Parquet files; it contains each event once.
 
     JSON: {"archive", "first", "last", "entries", "events", "trimmed"}.
     """
-    session: Session = ctx.obj
-    session.known(queue)
+    session.existing_queue(queue)
     if forget:
-        _forget(session, queue, archive)
+        from delayq.spark import forget_archive
+
+        if not forget_archive(queue, archive, **where(session)):
+            raise CommandError(f"queue {queue} has no archive at {archive}", Exit.NOT_FOUND)
+        print_note(f"forgot the archive {archive} of queue {queue}")
         return
-    spark = open_spark(ctx)
+    spark = open_spark()
     from delayq.spark import archive as make_archive
 
-    told = [""]
-    with progress(f"archiving {queue}:", lambda: told[-1]):
-        result = make_archive(
-            spark,
-            queue,
-            archive,
-            **where(session),
-            once=not follow,
-            trim=trim,
-            on_progress=lambda so_far: told.append(f"{so_far.events:,} events"),
-        )
-    if as_json:
-        put_json(result.facts())
-    else:
-        say(result.told())
-
-
-def _forget(session: Session, queue: str, archive: str) -> None:
-    from delayq.spark import forget_archive
-
-    if not forget_archive(queue, archive, **where(session)):
-        raise Failure(f"the log of {queue} is kept for no archive at {archive}", Exit.NOT_FOUND)
-    say(f"the log of {queue} is no longer kept for {archive}")
+    progress = [""]
+    with spinner(f"archiving {queue}:", lambda: progress[-1]):
+        options = {**where(session), "once": not follow, "trim": trim}
+        options["on_progress"] = lambda so_far: progress.append(f"{so_far.events:,} events")
+        result = make_archive(spark, queue, archive, **options)
+    _print(result.told(), result.facts(), as_json=as_json)
 
 
 @spark.command(short_help="Report on an archive: tables, a page with plots, a summary.")
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("out", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.option("--html/--no-html", default=True, help="Also a page with plots, FOLDER/report.html.")
-@click.option("--queue", metavar="NAME", default="", help="The queue, for the title of the page.")
-@click.pass_context
-def report(ctx: click.Context, *, archive: str, out: Path, html: bool, queue: str) -> None:
+@click.option("--html/--no-html", default=True, help="Write a page with plots, FOLDER/report.html.")
+@click.option("--queue", metavar="NAME", help="Set the queue's name for the title of the page.")
+def report(*, archive: str, out: Path, html: bool, queue: str | None) -> None:
     """Report on ARCHIVE: lateness, rates, retries, errors, deaths and duplicates, as Parquet and CSV in FOLDER."""
-    spark = open_spark(ctx)
+    spark = open_spark()
     from delayq.spark import read_archive
     from delayq.spark import report as make_report
-    from delayq.spark.report import PAGE
-    from delayq.spark.summary import summary
+    from delayq.spark.report.report import PAGE
+    from delayq.spark.report.summary import summary
 
     done: list[str] = []
-    with progress(f"reporting on {archive}:", lambda: ", ".join(done[-1:])):
-        made = make_report(read_archive(spark, archive), out, queue=queue, html=html, told=done.append)
-    show(summary(made))
-    say(f"written to {out}" + (f"; look at {out / PAGE}" if html else ""))
+    with spinner(f"reporting on {archive}:", lambda: ", ".join(done[-1:])):
+        made = make_report(read_archive(spark, archive), out, queue=queue or "", html=html, told=done.append)
+    print_rich(summary(made.tables()))
+    print_note(f"written to {out}" + (f"; open {out / PAGE}" if html else ""))
 
 
 spark.add_command(audit)

@@ -1,4 +1,4 @@
-"""What the commands of `delayq spark` share: their group, the session they work in, and where the queue is."""
+"""Shared parts of the commands of `delayq spark`: their group, the Spark session, and the queue's location."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayq.cli.failure import Failure
-from delayq.cli.progress import progress
+from delayq.cli.exit_codes import CommandError
+from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.errors import DelayqError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SparkGroup(click.Group):
-    """The group of the pipelines: what Spark says is long, and the sentence that matters is found in it."""
+    """The group `delayq spark`; it reduces Spark's long errors to the one sentence that matters."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error of Spark becomes a failure of one line."""
@@ -27,19 +27,20 @@ class SparkGroup(click.Group):
         except Exception as error:
             if ctx.find_root().params.get("traceback") or not type(error).__module__.startswith(("pyspark", "py4j")):
                 raise
-            from delayq.spark.failures import reason_of
+            from delayq.spark.spark_errors import reason_of
 
-            raise Failure(reason_of(error)) from error
+            raise CommandError(reason_of(error)) from error
 
 
-def open_spark(ctx: click.Context) -> SparkSession:
-    """Return the Spark session that a command works in."""
+def open_spark() -> SparkSession:
+    """Return the Spark session of the current command."""
     from delayq.spark import session
 
-    with progress("starting Spark"):
-        return session("delayq", master=ctx.parent.params["master"] if ctx.parent else None)
+    group = click.get_current_context().parent
+    with spinner("starting Spark"):
+        return session("delayq", master=group.params["master"] if group else None)
 
 
 def where(session: Session) -> dict[str, Any]:
-    """Return where the queue is, as the pipelines take it."""
+    """Return the queue's location, as parameters of the pipelines."""
     return {"url": session.url, "prefix": session.prefix}

@@ -1,8 +1,8 @@
-"""Several worker processes under one parent, which starts them, replaces those that die, and passes signals on.
+"""Several worker processes under one parent, which starts them, replaces those that die, and forwards signals.
 
-A child is a process of its own from the start (nothing is forked that holds connections or threads), in a process
-group of its own, so that Ctrl-C reaches it through the parent only. Parent and child share a socket: through it the
-child reports that it consumes, and its end tells each that the other is gone, even after a SIGKILL.
+A child is started afresh, not forked, because a fork would copy connections and threads. It is in a process group of
+its own, so Ctrl-C reaches it only through the parent. Parent and child share a socket: the child reports on it that it
+consumes, and when it closes, each knows that the other has ended, even after a SIGKILL.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from delayq.cli.failure import Exit
+from delayq.cli.exit_codes import Exit
+from delayq.cli.signals import handle_signals
 
 log = logging.getLogger("delayq.worker")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds before a dead child is replaced: doubled each time, until one has lived long enough to count as healthy."""
-SETTLED = 10.0
-"""Seconds a child must live for that, or its pause if that was longer."""
-KILLED_AFTER = 10.0
-"""Seconds a child may take to end once it was told to cut off what runs."""
-LOOK = 1.0
-"""Seconds after which the parent looks after its children though nothing has told it to."""
+FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
+"""Seconds before a dead child is replaced: doubled each time, until a child stays healthy."""
+HEALTHY_AFTER = 10.0
+"""Seconds after which a child counts as healthy; longer if its last pause was longer."""
+KILL_AFTER = 10.0
+"""Seconds a child may take to end after the second signal, before it is killed."""
+CHECK_EVERY = 1.0
+"""Seconds after which the parent checks its children even if nothing was reported."""
 
 Command = Callable[[int, int], list[str]]
-"""Returns the arguments of a child, by its number and the descriptor of its channel."""
+"""Returns the arguments of a child for its number and the file descriptor of its channel."""
 
 
 class Channel:
-    """The child's end: reports to the parent, and stops the child when the parent is gone."""
+    """The child's end of the socket: reports to the parent, and stops the child when the parent has ended."""
 
     def __init__(self, number: int, descriptor: int) -> None:
-        """Take the inherited socket; callbacks that start processes do not pass it on."""
+        """Take over the inherited socket; processes that callbacks start do not inherit it."""
         self._socket = socket.socket(fileno=descriptor)
         self._socket.set_inheritable(False)
         self.number = number
         threading.Thread(target=self._watch, name="delayq-parent", daemon=True).start()
 
     def report_started(self) -> None:
-        """Tell the parent that this child consumes."""
+        """Report to the parent that this child consumes."""
         try:
             self._socket.send(b"!")
         except OSError:
-            return  # the parent is gone, which `_watch` sees as well
+            return  # the parent has ended, which `_watch` notices as well
 
     def _watch(self) -> None:
         with suppress(OSError):
@@ -60,7 +61,7 @@ class Channel:
 
 
 class _Child:
-    """One place among the workers, and the process that holds it."""
+    """One of the workers: its current process, and when to start the next."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -90,7 +91,7 @@ class _Child:
 
 
 class Supervisor:
-    """Runs so many children until they are done, or a signal ends them."""
+    """Runs a number of children until they are done or a signal stops them."""
 
     def __init__(self, command: Command, processes: int) -> None:
         """Supervise `processes` children, each `python -m delayq` with the arguments that `command` returns."""
@@ -100,18 +101,18 @@ class Supervisor:
         self._signals: list[int] = []
         self._stops = 0
         self._kill_at: float | None = None
-        self._proven = False
+        self._first_consumes = False
 
     def run(self) -> Exit | int:
-        """Supervise until all have ended; returns the worst of their exit codes."""
+        """Supervise until all children have ended; return the highest of their exit codes."""
         with self._listening():
-            # The others follow once the first consumes: what is wrong with all of them is told once.
+            # The others start once the first consumes, so an error that all of them have is reported once.
             self._start(self._children[0])
             while any(child.code is None for child in self._children):
                 self._wait()
                 self._forward()
                 for child in self._children:
-                    self._look_after(child)
+                    self._check(child)
         return max(child.code or 0 for child in self._children)
 
     def _start(self, child: _Child) -> None:
@@ -119,28 +120,24 @@ class Supervisor:
 
     def _wait(self) -> None:
         times = [child.again_at for child in self._children if child.process is None and child.again_at]
-        soonest = min([time.monotonic() + LOOK, *times, *([self._kill_at] if self._kill_at else [])])
+        soonest = min([time.monotonic() + CHECK_EVERY, *times, *([self._kill_at] if self._kill_at else [])])
         for key, _ in self._selector.select(max(0.0, soonest - time.monotonic())):
-            self._hear(key.fileobj, key.data)  # type: ignore[arg-type]  # only sockets are registered
+            self._read(key.fileobj, key.data)  # type: ignore[arg-type]  # only sockets are registered
 
-    def _hear(self, channel: socket.socket, child: _Child | None) -> None:
-        """Take in what a child reports; without a child, it was a signal that woke us."""
+    def _read(self, channel: socket.socket, child: _Child | None) -> None:
+        """Read a child's report; without a child, a signal woke us."""
         try:
-            news = channel.recv(64, socket.MSG_DONTWAIT)
+            report = channel.recv(64, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
-        if not news:
+        if not report:
             self._selector.unregister(channel)
         elif child is not None:
             child.started = True
-            self._prove()
-
-    def _prove(self) -> None:
-        """The first child consumes: let the others start."""
-        if not self._proven and not self._stops:
-            self._proven = True
-            for child in self._children[1:]:
-                self._start(child)
+            if not self._first_consumes and not self._stops:
+                self._first_consumes = True
+                for other in self._children[1:]:
+                    self._start(other)
 
     def _forward(self) -> None:
         while self._signals:
@@ -150,16 +147,16 @@ class Supervisor:
             for child in self._children:
                 child.signal(signal.SIGTERM if self._stops <= 2 else signal.SIGKILL)  # noqa: PLR2004
             if self._stops > 1 and self._kill_at is None:
-                self._kill_at = time.monotonic() + KILLED_AFTER
+                self._kill_at = time.monotonic() + KILL_AFTER
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             for child in self._children:
                 child.signal(signal.SIGKILL)
 
-    def _look_after(self, child: _Child) -> None:
+    def _check(self, child: _Child) -> None:
         if child.code is not None:
             return
         if child.process is None:
-            if self._stops or self._given_up():
+            if self._stops or (not self._first_consumes and self._children[0].code is not None):
                 child.code = 0
             elif child.again_at and time.monotonic() >= child.again_at:
                 self._start(child)
@@ -167,27 +164,20 @@ class Supervisor:
         code = child.process.poll()
         if code is None:
             return
-        if child.channel is not None and child.channel in self._selector.get_map():
-            self._hear(child.channel, child)
-        self._bury(child)
-        if code == 0 or self._stops or not self._proven:
+        channel, child.process, child.channel = child.channel, None, None
+        if channel is not None:
+            if channel in self._selector.get_map():
+                self._read(channel, child)
+            if channel in self._selector.get_map():
+                self._selector.unregister(channel)
+            channel.close()
+        if code == 0 or self._stops or not self._first_consumes:
             child.code = _exit_code(code, child, stopping=self._stops > 0)
             return
-        lived = time.monotonic() - child.since
-        healthy = lived > max(SETTLED, child.pause)
-        child.pause = FIRST_PAUSE if healthy or not child.pause else min(2 * child.pause, LONGEST_PAUSE)
+        healthy = time.monotonic() - child.since > max(HEALTHY_AFTER, child.pause)
+        child.pause = FIRST_PAUSE if healthy or not child.pause else min(2 * child.pause, MAX_PAUSE)
         child.again_at = time.monotonic() + child.pause
         log.error("worker %d %s; starting another in %g s", child.number, _how(code), child.pause)
-
-    def _given_up(self) -> bool:
-        return not self._proven and self._children[0].code is not None
-
-    def _bury(self, child: _Child) -> None:
-        if child.channel is not None:
-            if child.channel in self._selector.get_map():
-                self._selector.unregister(child.channel)
-            child.channel.close()
-        child.process = child.channel = None
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -196,19 +186,16 @@ class Supervisor:
             theirs.setblocking(False)  # noqa: FBT003 - Python's own signature
             self._selector.register(ours, selectors.EVENT_READ, None)
             wakeup = signal.set_wakeup_fd(theirs.fileno())
-            numbers = (signal.SIGINT, signal.SIGTERM)
-            before = {number: signal.signal(number, lambda n, _: self._signals.append(n)) for number in numbers}
             try:
-                yield
+                with handle_signals(lambda number, _: self._signals.append(number)):
+                    yield
             finally:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
                 signal.set_wakeup_fd(wakeup)
 
 
 def _exit_code(code: int, child: _Child, *, stopping: bool) -> int:
     if stopping and code == -signal.SIGTERM and not child.started:
-        return Exit.OK  # told to stop before it held anything
+        return Exit.OK  # stopped before it had anything in flight
     return code if code >= 0 else Exit.FAILURE
 
 

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayq.cli.deliver import adapter, check, deliver_options, hand_down, open_queue
-from delayq.cli.engines import engine_option
-from delayq.cli.logs import LEVELS, configure_logging
-from delayq.cli.options import DURATION, group_option
+from delayq.broker.engine import Feature
+from delayq.cli.deliver import check_options, deliver_options, make_adapter, open_queue
+from delayq.cli.exit_codes import Exit
+from delayq.cli.logs import configure_logging, log_options
+from delayq.cli.options import DURATION, engine_option, group_option
 from delayq.cli.session import Session
 
 if TYPE_CHECKING:
-    from delayq.cli.target import AnyQueue
-
-MOST_PROCESSES = 512
+    from delayq.cli.app_loader import AnyQueue
 
 log = logging.getLogger("delayq.worker")
 
@@ -28,82 +27,62 @@ log = logging.getLogger("delayq.worker")
 @click.command()
 @click.argument("words", nargs=-1, metavar="[MODULE:QUEUE]")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), metavar="N", help="Callbacks at a time in each process.")
-@click.option(
-    "--processes",
-    type=click.IntRange(1, MOST_PROCESSES),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Worker processes.",
-)
+@click.option("--processes", type=click.IntRange(1, 512), default=1, metavar="N", help="Worker processes.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is logged.")
-@click.option("--log-json", is_flag=True, help="Log JSON lines.")
+@log_options
 @deliver_options
-@engine_option("delay", "streams", lacking="callback consumer")
+@engine_option(Feature.CALLBACKS)
 @group_option
 @click.option("--supervised", hidden=True, allow_from_autoenv=False, type=(int, int), metavar="NUMBER CHANNEL")
 @click.pass_context
 def worker(
-    ctx: click.Context,
-    /,
-    words: tuple[str, ...],
-    *,
-    concurrency: int | None,
-    processes: int,
-    grace: timedelta | None,
-    burst: bool,
-    log_level: str,
-    log_json: bool,
-    supervised: tuple[int, int] | None,
-    **delivery: Any,
-) -> None:
-    """Process the messages of QUEUE, an object in MODULE: a queue with a callback.
+    ctx: click.Context, /, words: tuple[str, ...], *, processes: int, supervised: tuple[int, int] | None, **options: Any
+) -> int:
+    """Process the messages of QUEUE, a queue object with a callback in MODULE.
 
-    It is a DelayQueue, a StreamQueue, or the asyncio twin of one. MODULE is also looked for in the current folder. What
-    is not given here is as the queue says. A queue that was made without a URL uses --url.
+    QUEUE is a DelayQueue, a StreamQueue, or its asyncio version. MODULE may be in the current folder. Options not given
+    here default to the queue's own. A queue without a URL uses --url.
 
-    SIGTERM and SIGINT (Ctrl-C) let running callbacks finish for up to --grace; a second one cuts them off (exit code
-    1). With --processes a worker that dies is replaced. After a loss of Redis a worker goes on by itself.
+    SIGTERM or SIGINT (Ctrl-C) lets running callbacks finish for up to --grace; a second signal cuts them off (exit code
+    1). With --processes, a worker that dies is replaced. If Redis goes away, a worker continues once it is back.
 
-    With --queue and --deliver no MODULE is needed: each message is logged, posted to a webhook, mailed, or given to a
-    program, which stands at the end of the line: --deliver command -- PROGRAM ARGUMENT…. See 'delayq docs deliver'.
+    With --queue and --deliver you need no MODULE: each message is logged, posted to a webhook, mailed, or passed to a
+    program. Put the program at the end: --deliver command -- PROGRAM ARGUMENT…. See 'delayq docs delivery'.
     """
     session: Session = ctx.obj
-    check(ctx, words)
+    check_options(ctx, words)
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
-    configure_logging(log_level, as_json=log_json)
+    configure_logging(options["log_level"], as_json=options["log_json"])
     if processes > 1:
-        from delayq.cli.supervise import Supervisor
+        from delayq.cli.supervisor import Supervisor
 
-        hand_down(ctx)
-        ctx.exit(Supervisor(partial(_command, ctx), processes).run())
+        _export_options(ctx)
+        return Supervisor(partial(_command, ctx), processes).run()
 
-    from delayq.cli.serve import Service, serve
-    from delayq.cli.supervise import Channel
+    from delayq.cli.run_worker import serve
+    from delayq.cli.supervisor import Channel
+    from delayq.queue.consumer import ConsumeOptions
 
     channel = Channel(*supervised) if supervised else None
     if supervised and supervised[0] > 1:
-        # One of several is enough to warn of what is wrong with Redis.
+        # Only the first process warns about the server.
         logging.getLogger("delayq.doctor").setLevel(logging.ERROR)
-    queue, end = _delivering(session, delivery, words) if delivery["deliver"] else _found(session, *words)
-    service = Service(
-        concurrency=concurrency,
-        grace=grace,
-        burst=burst,
-        patience=session.timeout.total_seconds(),
-        started=channel.report_started if channel else lambda: None,
-        end=end,
-    )
-    ctx.exit(serve(queue, service))
+    queue, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, *words)
+    started = channel.report_started if channel else lambda: None
+    # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
+    consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
+    consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
+    serve(queue, consume, started=started, ended=ended)
+    return Exit.OK
 
 
-def _found(session: Session, target: str) -> tuple[AnyQueue, Callable[[], None]]:
-    """Return the queue that a module has, and nothing that is to be done at the end."""
-    from delayq.cli.target import find_queue
-    from delayq.queue import AsyncDelayQueue, DelayQueue
+def _imported(session: Session, target: str) -> tuple[AnyQueue, Callable[[], None]]:
+    """Return the queue of a module, and a function for the end that does nothing."""
+    from delayq.cli.app_loader import find_queue
+    from delayq.queue.async_delay_queue import AsyncDelayQueue
+    from delayq.queue.delay_queue import DelayQueue
 
     queue = find_queue(target)
     if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:
@@ -114,25 +93,30 @@ def _found(session: Session, target: str) -> tuple[AnyQueue, Callable[[], None]]
 def _delivering(
     session: Session, options: dict[str, Any], words: tuple[str, ...]
 ) -> tuple[AnyQueue, Callable[[], None]]:
-    """Return a queue whose messages are delivered as the options say, and what closes the adapter."""
-    deliver = adapter(options, words)
+    """Return a queue with an adapter as callback, and the function that closes the adapter."""
+    deliver = make_adapter(options, words)
     queue = open_queue(session, options)
     queue.callback(deliver)
     return queue, deliver.close
 
 
-def _command(ctx: click.Context, number: int, channel: int) -> list[str]:
-    """Return the options with which a child of this worker is started: all of them, whatever they came from.
+def _export_options(ctx: click.Context) -> None:
+    """Pass the options to child processes in the environment: everyone on the machine can read a command line."""
+    for option in ctx.command.params:
+        value = ctx.params.get(str(option.name))
+        if not isinstance(option, click.Option) or option.name in ("processes", "supervised") or value is None:
+            continue
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        elif isinstance(value, tuple):
+            value = "\n".join(value)
+        os.environ[f"DELAYQ_WORKER_{str(option.name).upper()}"] = str(value)
 
-    Those of a delivery it takes from the environment.
-    """
-    root, given = ctx.find_root().params, ctx.params
+
+def _command(ctx: click.Context, number: int, channel: int) -> list[str]:
+    """Return the arguments of a child process, which takes the options of `worker` from the environment."""
+    root = ctx.find_root().params
     command = ["--prefix", root["prefix"], "--timeout", f"{root['timeout'].total_seconds()}"]
     command += ["--traceback"] if root["traceback"] else []
-    command += ["worker", "--processes", "1", "--log-level", given["log_level"]]
-    if given["concurrency"] is not None:
-        command += ["--concurrency", str(given["concurrency"])]
-    if given["grace"] is not None:
-        command += ["--grace", f"{given['grace'].total_seconds()}"]
-    command += [flag for flag in ("--burst", "--log-json") if given[flag[2:].replace("-", "_")]]
-    return [*command, "--supervised", str(number), str(channel), "--", *given["words"]]
+    command += ["worker", "--processes", "1", "--supervised", str(number), str(channel)]
+    return [*command, "--", *ctx.params["words"]]

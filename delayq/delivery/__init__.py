@@ -1,16 +1,16 @@
-"""Delivery adapters: callbacks that hand a message on, to a log, a webhook, a mail server or a program.
+"""Delivery adapters: callbacks that pass a message on to a log, a webhook, a mail server or a program.
 
     queue.callback(Webhook("https://example.com/reminders", secret="whsec_…"))
 
-Each takes a `Message`, acknowledges it by returning, and otherwise raises what is to become of it. All are safe to use
-from several threads. `delayq worker --deliver …` runs them without code.
+Each takes a `Message` and acknowledges it by returning; otherwise it raises `Retry` or `Reject`. All are thread-safe.
+`delayq worker --deliver …` runs them without code.
 """
 
-from delayq.deliver.adapter import Adapter
-from delayq.deliver.command import Command
-from delayq.deliver.log import Log
-from delayq.deliver.signature import verify
-from delayq.deliver.smtp import Smtp
-from delayq.deliver.webhook import Webhook
+from delayq.delivery.adapter import Adapter
+from delayq.delivery.command import Command
+from delayq.delivery.log import Log
+from delayq.delivery.signature import verify
+from delayq.delivery.smtp import Smtp
+from delayq.delivery.webhook import Webhook
 
 __all__ = ["Adapter", "Command", "Log", "Smtp", "Webhook", "verify"]

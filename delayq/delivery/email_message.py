@@ -1,4 +1,4 @@
-"""The letter that a message becomes: addresses, subject and text from templates, with nothing smuggled in."""
+"""Builds an email from a message: addresses, subject and body from templates, safe against header injection."""
 
 from __future__ import annotations
 
@@ -12,76 +12,76 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from typing import Any
 
-from delayq.deliver.envelope import fields
-from delayq.deliver.template import Template
-from delayq.errors import ConfigurationError, shown
-from delayq.message import Message
+from delayq.delivery.envelope import fields
+from delayq.delivery.template import Template
+from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject
+from delayq.worker.message import Message
 
-LONGEST_SUBJECT = 200
-"""Characters of a subject; what is longer is cut."""
+MAX_SUBJECT = 200
+"""Characters of a subject; longer ones are cut."""
 
-LONGEST_ADDRESS = 512
-"""Characters of an address with its name; SMTP takes 254 of the address itself."""
+MAX_ADDRESS = 512
+"""Characters of an address with its display name; SMTP allows 254 for the address itself."""
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[A-Za-z0-9-]{1,64}")
 _headers = HeaderRegistry()
 
 
-class Letters:
-    """Makes letters of messages."""
+class EmailTemplate:
+    """Builds emails from messages."""
 
     def __init__(self, sender: str, to: str | Sequence[str], subject: str, body: str) -> None:
-        """Read the templates; `sender` is an address as it is."""
+        """Parse the templates; `sender` is a fixed address, not a template."""
         address = _address(sender)
         if address is None:
-            raise ConfigurationError(f"sender must be one address, not {shown(sender)}")
+            raise ConfigurationError(f"sender must be one email address, not {short_repr(sender)}")
         self.sender = address
-        given = [to] if isinstance(to, str) else list(to)
-        if not given:
-            raise ConfigurationError("to must name an address")
-        self._to = [Template(one, "to") for one in given]
+        recipients = [to] if isinstance(to, str) else list(to)
+        if not recipients:
+            raise ConfigurationError("to must have at least one address")
+        self._to = [Template(one, "to") for one in recipients]
         self._subject = Template(subject, "subject")
         self._body = Template(body, "body")
 
-    def write(self, message: Message[Any]) -> tuple[EmailMessage, list[str]]:
-        """Return the letter and whom it goes to; raises `Reject` for a message that makes no proper one."""
+    def build(self, message: Message[Any]) -> tuple[EmailMessage, list[str]]:
+        """Return the email and its recipients; raises `Reject` if the message makes no valid email."""
         values = fields(message)
         to = [self._recipient(template.fill(values)) for template in self._to]
-        letter = EmailMessage(policy=SMTP)
-        letter["From"] = self.sender
-        letter["To"] = to
-        letter["Subject"] = _line(self._subject.fill(values), "subject")[:LONGEST_SUBJECT]
-        _line(str(letter["Subject"]), "subject")  # an encoded word is decoded by now, and would be written as it is
-        letter["Date"] = datetime.now(UTC)
-        letter["Message-ID"] = f"<{_name(message)}@{self.sender.domain}>"
-        letter["Auto-Submitted"] = "auto-generated"  # RFC 3834: no absence note in return
-        letter.set_content(self._body.fill(values))
-        return letter, [one.addr_spec for one in to]
+        email = EmailMessage(policy=SMTP)
+        email["From"] = self.sender
+        email["To"] = to
+        email["Subject"] = _line(self._subject.fill(values), "subject")[:MAX_SUBJECT]
+        _line(str(email["Subject"]), "subject")  # encoded words are decoded by now, so check again
+        email["Date"] = datetime.now(UTC)
+        email["Message-ID"] = f"<{_name(message)}@{self.sender.domain}>"
+        email["Auto-Submitted"] = "auto-generated"  # RFC 3834: prevents out-of-office replies
+        email.set_content(self._body.fill(values))
+        return email, [one.addr_spec for one in to]
 
     def _recipient(self, text: str) -> Address:
         found = _address(_line(text, "address"))
         if found is None:
-            raise Reject("the payload makes no address")  # and is not shown: logs and reasons are no place for it
+            raise Reject("the payload gives no valid email address")  # not shown: it may be private
         return found
 
 
 def _line(text: str, what: str) -> str:
     if _CONTROLS.search(text):
-        raise Reject(f"the payload puts a line break or control character into the {what}")
+        raise Reject(f"the payload puts a line break or control character in the {what}")
     return text
 
 
 def _address(text: str) -> Address | None:
-    """Return the one address that a text is, with its name if it has one; None if it is anything else."""
-    if not isinstance(text, str) or len(text) > LONGEST_ADDRESS or _CONTROLS.search(text):
+    """Return the address in a text, with its display name if any; None unless it is exactly one valid address."""
+    if not isinstance(text, str) or len(text) > MAX_ADDRESS or _CONTROLS.search(text):
         return None
     try:
         header: Any = _headers("To", text)
-    except Exception:  # noqa: BLE001 - the parser fails over malformed addresses in every way there is
+    except Exception:  # noqa: BLE001 - the parser raises many errors for malformed addresses
         return None
-    # Names beyond ASCII are between the server and us.
+    # Non-ASCII local parts are left to the server.
     defects = [defect for defect in header.defects if not isinstance(defect, NonASCIILocalPartDefect)]
     if defects or len(header.addresses) != 1 or header.groups[0].display_name is not None:
         return None
@@ -90,9 +90,9 @@ def _address(text: str) -> Address | None:
 
 
 def _name(message: Message[Any]) -> str:
-    """Return what is the same over all attempts of a message and differs from that of any other, its id used again too.
+    """Return a name that all attempts of a message share and no other message has, even one with the same id.
 
-    An id may hold what has a meaning in a Message-ID; such a one is digested.
+    An id with characters that are special in a Message-ID is hashed.
     """
     id = message.id
     plain = id if _PLAIN.fullmatch(id) else f"digest.{hashlib.sha256(id.encode()).hexdigest()}"

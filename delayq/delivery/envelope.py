@@ -1,7 +1,7 @@
-"""A message as others are told of it: as one JSON document, or field by field.
+"""A message in the form that adapters pass on: one JSON document, or single fields for templates.
 
-Payloads may be anything that a codec makes, and bytes where the queue's is not known. Bytes that are JSON count as what
-they say; numbers in them are passed on digit by digit.
+A payload is whatever the queue's codec returns, or bytes if the codec is not known. Bytes that are valid JSON count as
+JSON; their numbers are passed on digit by digit.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 import msgspec
 
-from delayq.message import Message
 from delayq.outcomes import Reject
+from delayq.worker.message import Message
 
 _encode = msgspec.json.Encoder().encode
 
 
 def as_json(payload: object) -> bytes | None:
-    """Return a payload as JSON on one line, None for bytes that are no JSON; raises `Reject` for what is neither."""
+    """Return a payload as JSON on one line, None for bytes that are not JSON; raises `Reject` for anything else."""
     if isinstance(payload, bytes | bytearray | memoryview):
         data = bytes(payload)
         try:
-            data.decode()  # which `format` does not look after
+            data.decode()  # `format` does not check the encoding
             return msgspec.json.format(data, indent=-1)
         except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
             return None
     try:
         return _encode(payload)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise Reject(f"a payload of type {type(payload).__name__} cannot be told as JSON") from error
+        raise Reject(f"a payload of type {type(payload).__name__} cannot be encoded as JSON") from error
 
 
 def due_text(message: Message[Any]) -> str:
@@ -40,7 +40,7 @@ def due_text(message: Message[Any]) -> str:
 def envelope(message: Message[Any]) -> bytes:
     """Return {id, attempt, due, payload, headers} as JSON on one line.
 
-    A payload that is no JSON is there as `payload_base64` instead.
+    A payload that is not JSON is given as `payload_base64` instead.
     """
     json = as_json(message.payload)
     payload: dict[str, Any]
@@ -48,20 +48,20 @@ def envelope(message: Message[Any]) -> bytes:
         payload = {"payload_base64": base64.b64encode(message.payload).decode()}
     else:
         payload = {"payload": msgspec.Raw(json)}
-    facts = {"id": message.id, "attempt": message.attempt, "due": due_text(message)}
-    return _encode({**facts, **payload, "headers": message.headers})
+    base = {"id": message.id, "attempt": message.attempt, "due": due_text(message)}
+    return _encode({**base, **payload, "headers": message.headers})
 
 
 def fields(message: Message[Any]) -> dict[str, Any]:
-    """Return what a template can name: the fields of the payload, and beside them id, attempt, due and payload."""
+    """Return the fields for templates: those of the payload, plus id, attempt, due and payload."""
     json = as_json(message.payload)
     value = _text(bytes(message.payload)) if json is None else msgspec.json.decode(json)
-    facts = {"id": message.id, "attempt": message.attempt, "due": due_text(message), "payload": value}
-    return {**facts, **value} if isinstance(value, dict) else facts
+    base = {"id": message.id, "attempt": message.attempt, "due": due_text(message), "payload": value}
+    return {**base, **value} if isinstance(value, dict) else base
 
 
 def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise Reject("the payload is neither JSON nor text") from error
+        raise Reject("the payload is neither JSON nor UTF-8 text") from error

@@ -1,7 +1,7 @@
-"""Signatures of webhooks as the Standard Webhooks specification has them (https://www.standardwebhooks.com).
+"""Signatures of webhooks by the Standard Webhooks specification (https://www.standardwebhooks.com).
 
-Signed is `ID.TIMESTAMP.BODY` by HMAC-SHA256. A secret is the base64 of its key, after `whsec_` or without; several with
-spaces between them are used side by side while one takes the place of another.
+The signature is the HMAC-SHA256 of `ID.TIMESTAMP.BODY`. A secret is a base64 key, with or without the prefix `whsec_`.
+Several secrets, separated by spaces, are used side by side during a rotation.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import hmac
 import time
 from collections.abc import Mapping, Sequence
 
-from delayq.clock import Duration, milliseconds
 from delayq.errors import ConfigurationError, SignatureError
+from delayq.times import Duration, to_millis
 
-LEAST_KEY = 24
-"""Bytes of a key, at least: what the specification asks for."""
+MIN_KEY_BYTES = 24
+"""Minimal bytes of a key, by the specification."""
 ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
 
 
 def read_keys(secret: str) -> tuple[bytes, ...]:
-    """Return the keys that a secret stands for; `ConfigurationError`, without a word of it, for a malformed one."""
+    """Return the keys of a secret; a malformed one raises `ConfigurationError` without showing it."""
     if not isinstance(secret, str) or not secret.split():
-        raise ConfigurationError("secret must be text such as whsec_… with the base64 of a key")
+        raise ConfigurationError("secret must be a str such as whsec_… with a base64 key")
     return tuple(_read_key(one) for one in secret.split())
 
 
@@ -32,37 +32,37 @@ def _read_key(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
-        raise ConfigurationError("secret must be the base64 of a key, as `openssl rand -base64 32` makes it") from None
-    if len(key) < LEAST_KEY:
-        raise ConfigurationError(f"secret must hold a key of at least {LEAST_KEY} bytes, not {len(key)}")
+        raise ConfigurationError("secret must be a base64 key: create one with `openssl rand -base64 32`") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise ConfigurationError(f"secret must be a key of at least {MIN_KEY_BYTES} bytes, not {len(key)}")
     return key
 
 
 def sign(keys: Sequence[bytes], id: str, at: int, body: bytes) -> str:
-    """Return the signatures of a body sent `at` a time, in seconds since 1970: one for each key."""
+    """Return the signatures of a body sent at time `at`, in seconds since 1970: one for each key."""
     return " ".join(f"v1,{_digest(key, id, str(at), body)}" for key in keys)
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str, *, tolerance: Duration = 300) -> None:
-    """Check that a request to a receiver was signed with the secret; `SignatureError` says why it does not count.
+    """Check that a received request was signed with the secret; raises `SignatureError` if it was not.
 
-    `body` are the bytes as they came. A request whose time is more than `tolerance` away from now is refused, so that
-    it cannot be sent again later by whoever saw it; within that time, tell doubles by the id.
+    `body` is the raw body. A request whose timestamp is more than `tolerance` away from now is refused, which prevents
+    later replays. Within that time, recognise duplicates by the id.
     """
     given = {name.lower(): value for name, value in headers.items() if name.lower() in (ID, TIMESTAMP, SIGNATURE)}
     for name in (ID, TIMESTAMP, SIGNATURE):
         if not given.get(name):
-            raise SignatureError(f"there is no {name}")
+            raise SignatureError(f"header {name} is missing")
     at = given[TIMESTAMP]
     if not (at.isascii() and at.isdigit() and len(at) <= len("99999999999")):
-        raise SignatureError(f"{TIMESTAMP} is not a number of seconds")
-    if abs(time.time() - int(at)) * 1000 > milliseconds(tolerance, "tolerance"):
-        raise SignatureError(f"{TIMESTAMP} is too far from now")
-    wanted = [_digest(key, given[ID], at, body).encode() for key in read_keys(secret)]
+        raise SignatureError(f"header {TIMESTAMP} is not a number of seconds")
+    if abs(time.time() - int(at)) * 1000 > to_millis(tolerance, "tolerance"):
+        raise SignatureError(f"header {TIMESTAMP} is too far from the current time")
+    expected = [_digest(key, given[ID], at, body).encode() for key in read_keys(secret)]
     found = [one.removeprefix("v1,").encode() for one in given[SIGNATURE].split() if one.startswith("v1,")]
-    # All are compared, in constant time each, so that the time tells nothing.
-    if not any([hmac.compare_digest(one, other) for one in wanted for other in found]):  # noqa: C419
-        raise SignatureError("no signature is by this secret")
+    # All are compared, each in constant time, to prevent timing attacks.
+    if not any([hmac.compare_digest(one, other) for one in expected for other in found]):  # noqa: C419
+        raise SignatureError("no signature matches this secret")
 
 
 def _digest(key: bytes, id: str, at: str, body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Delivery by mail, through one's own mail server."""
+"""Delivery by email through a mail server."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from contextlib import suppress
 from email.message import EmailMessage
 from typing import Any, Literal, NoReturn
 
-from delayq.clock import Duration, milliseconds
-from delayq.config import whole
-from delayq.deliver.adapter import Adapter
-from delayq.deliver.letter import Letters
-from delayq.errors import ConfigurationError, shown
-from delayq.message import Message
+from delayq.delivery.adapter import Adapter
+from delayq.delivery.email_message import EmailTemplate
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_int
 from delayq.outcomes import Reject, Retry
+from delayq.times import Duration, to_millis
+from delayq.worker.message import Message
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
 
 _OK = 250
+_ADDRESS = re.compile(r"\S+@\S+")
 
 
 class Smtp(Adapter):
-    """Mails each message; `to`, `subject` and `body` are templates such as "{email}", filled from the payload.
+    """Sends each message as an email; `to`, `subject` and `body` are templates such as "{email}".
 
-    `{summary}` is a field of the payload, `{user.name}` a field of a field; `{id}`, `{due}`, `{attempt}` and
-    `{payload}` are those of the message, unless the payload has fields of these names. Each `to` makes one address. The
-    Message-ID is made of id and due time, so that a redelivery can be told from another mail.
+    `{summary}` is a field of the payload, `{user.name}` a nested one. `{id}`, `{due}`, `{attempt}` and `{payload}` are
+    those of the message, unless the payload has fields of these names. Each `to` gives one address. The Message-ID is
+    made of the id and the due time, so a redelivery has the same one.
 
-    A server that answers 4xx to a mail is tried again after `retry_after`; on 5xx, or if the payload makes no proper
-    mail, the message is moved to the dead letter. A server that cannot be reached, will not encrypt or refuses the
-    password is tried again after the queue's `nack_delay`. A mail that some of several addresses were refused is
-    not sent to the others again if the refusal is for good.
+    If the server replies 4xx to an email, it is retried after `retry_after`. On 5xx, or if the payload gives no valid
+    email, the message moves to the dead letter. If the server is unreachable, offers no encryption or refuses the
+    password, the message is retried after the queue's `nack_delay`. If the server refuses some of several addresses
+    for good, the email is not sent to the others again.
     """
 
     def __init__(
@@ -54,74 +55,84 @@ class Smtp(Adapter):
         timeout: Duration = 30,
         retry_after: Duration = 300,
     ) -> None:
-        """Mail through `host`; nothing is connected before the first message.
+        """Send through `host`; the first message opens the connection.
 
-        The port is by default 587, with `tls="ssl"` 465 and without TLS 25. User and password are by default those of
-        the environment, DELAYQ_SMTP_USER and DELAYQ_SMTP_PASSWORD; an empty user logs in nowhere.
+        The default port is 587, with `tls="ssl"` 465, and without TLS 25. User and password default to the environment
+        variables DELAYQ_SMTP_USER and DELAYQ_SMTP_PASSWORD; with an empty user there is no login.
         """
         if tls not in PORTS:
-            raise ConfigurationError(f"tls must be 'starttls', 'ssl' or 'off', not {shown(tls)}")
+            raise ConfigurationError(f"tls must be 'starttls', 'ssl' or 'off', not {short_repr(tls)}")
         if not isinstance(host, str) or not re.fullmatch(r"[^\s\x00-\x1f/@]+", host):
-            raise ConfigurationError(f"host must be the name of a mail server, not {shown(host)}")
+            raise ConfigurationError(f"host must be the name of a mail server, not {short_repr(host)}")
         self._host, self._tls = host, tls
-        self._port = PORTS[tls] if port is None else whole(port, "port", 1, 65_535)
+        self._port = PORTS[tls] if port is None else check_int(port, "port", 1, 65_535)
         self._user = os.environ.get("DELAYQ_SMTP_USER", "") if user is None else user
         self._password = os.environ.get("DELAYQ_SMTP_PASSWORD", "") if password is None else password
         if self._user and not self._password:
-            raise ConfigurationError("a user needs a password: set DELAYQ_SMTP_PASSWORD")
-        if self._user and tls == "off" and not _is_here(host):
-            raise ConfigurationError(f"a password goes to {host} over TLS only: tls must be 'starttls' or 'ssl'")
-        self._timeout = milliseconds(timeout, "timeout", least=1) / 1000
-        self._retry_after = milliseconds(retry_after, "retry_after") / 1000
-        self._letters = Letters(sender, to, subject, body)
+            raise ConfigurationError("user needs a password: set DELAYQ_SMTP_PASSWORD")
+        if self._user and tls == "off" and not _is_local(host):
+            raise ConfigurationError(
+                f"refusing to send a password to {host} without TLS: set tls to 'starttls' or 'ssl'"
+            )
+        self._timeout = to_millis(timeout, "timeout", min=1) / 1000
+        self._retry_after = to_millis(retry_after, "retry_after") / 1000
+        self._template = EmailTemplate(sender, to, subject, body)
         self._idle: deque[smtplib.SMTP] = deque()
 
     def __repr__(self) -> str:
-        """Show where mail goes; the password is not shown."""
+        """Show host and port, but not the password."""
         return f"<Smtp {self._host}:{self._port}>"
 
     def hand_on(self, message: Message[Any]) -> None:
-        """Mail the message over a connection of its own, or over one that an earlier message has left."""
-        letter, to = self._letters.write(message)
+        """Send the message over an idle connection, or over a new one."""
+        email, to = self._template.build(message)
         connection = self._connection()
         try:
-            refused = self._mail(connection, letter, to)
+            refused = self._send(connection, email, to)
         except BaseException:
             connection.close()
             raise
         self._idle.append(connection)
         if refused:
-            self._judge(refused)
+            self._raise_refusal(refused)
 
     def close(self) -> None:
-        """Say goodbye on the connections that are kept."""
+        """Close the idle connections with QUIT."""
         while self._idle:
             with suppress(smtplib.SMTPException, OSError):
                 self._idle.pop().quit()
 
-    def _mail(self, connection: smtplib.SMTP, letter: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
-        """Mail the letter; returns the answers for those of several addresses that were refused."""
+    def _send(self, connection: smtplib.SMTP, email: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
+        """Send the email; returns the replies for refused addresses, if others were accepted."""
         try:
-            return connection.send_message(letter, self._letters.sender.addr_spec, to)
+            return connection.send_message(email, self._template.sender.addr_spec, to)
         except smtplib.SMTPRecipientsRefused as error:
-            self._judge(error.recipients)
+            self._raise_refusal(error.recipients)
         except smtplib.SMTPResponseException as error:
-            self._judge({"": (error.smtp_code, _bytes(error.smtp_error))})
+            self._raise_refusal({"": (error.smtp_code, error.smtp_error)})
         except smtplib.SMTPNotSupportedError as error:
-            raise Reject(f"{self._host} takes no addresses beyond ASCII") from error
-        except OSError as error:  # which what smtplib raises is as well
-            raise Retry(f"{self._host}: {_told(error)}") from error
+            raise Reject(f"{self._host} does not accept non-ASCII addresses") from error
+        except OSError as error:  # includes the errors of smtplib
+            raise self._broken(error) from error
 
-    def _judge(self, answers: Mapping[str, tuple[int, bytes]]) -> NoReturn:
-        """Raise what the refusals mean: one that may pass lets all be tried again."""
-        code, text = min(answers.values())
-        reason = f"{self._host} answered {code} {_without_addresses(text)}".strip()
-        if code < 500:  # noqa: PLR2004 - from there on it is for good
+    def _raise_refusal(self, replies: Mapping[str, tuple[int, bytes | str]]) -> NoReturn:
+        """Raise `Retry` if any of the refusals is temporary, else `Reject`."""
+        code, text = min(replies.values())
+        reason = self._replied(code, text)
+        if code < 500:  # noqa: PLR2004 - 5xx is permanent
             raise Retry(reason, delay=self._retry_after)
         raise Reject(reason)
 
+    def _replied(self, code: int, text: bytes | str) -> str:
+        """Return a server's reply: its first line without addresses, which may come from the payload."""
+        line, *_ = [*(text if isinstance(text, str) else text.decode("utf-8", "replace")).splitlines(), ""]
+        return f"{self._host} replied {code} {_ADDRESS.sub('…', line)}".strip()
+
+    def _broken(self, error: OSError) -> Retry:
+        return Retry(f"{self._host}: {error.strerror or str(error) or type(error).__name__}")
+
     def _connection(self) -> smtplib.SMTP:
-        """Return a connection that works: the one used last, or a new one."""
+        """Return a working connection: the most recently used one, or a new one."""
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
@@ -132,11 +143,10 @@ class Smtp(Adapter):
         try:
             return self._connect()
         except smtplib.SMTPResponseException as error:
-            # A server that greets, encrypts or logs in like this says nothing about the message.
-            reason = f"{self._host} answered {error.smtp_code} {_without_addresses(error.smtp_error)}"
-            raise Retry(reason.strip()) from error
+            # The failure is about the connection, not about the message.
+            raise Retry(self._replied(error.smtp_code, error.smtp_error)) from error
         except OSError as error:
-            raise Retry(f"{self._host}: {_told(error)}") from error
+            raise self._broken(error) from error
 
     def _connect(self) -> smtplib.SMTP:
         context = None if self._tls == "off" else ssl.create_default_context()
@@ -156,23 +166,9 @@ class Smtp(Adapter):
         return connection
 
 
-def _is_here(host: str) -> bool:
-    """Say whether a host is this machine."""
+def _is_local(host: str) -> bool:
+    """Return whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _told(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
-
-
-def _bytes(text: bytes | str) -> bytes:
-    return text.encode() if isinstance(text, str) else text
-
-
-def _without_addresses(text: bytes | str) -> str:
-    """Return the first line of what a server says, without the addresses in it: they may be the payload's."""
-    lines = _bytes(text).decode("utf-8", "replace").splitlines()
-    return re.sub(r"\S+@\S+", "…", lines[0]) if lines else ""

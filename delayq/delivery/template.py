@@ -1,7 +1,7 @@
-"""Texts with fields from a payload in them: `{summary}`, or `{user.name}` for a field within a field.
+"""Texts with fields of a payload: `{summary}`, or `{user.name}` for a nested field.
 
-What a payload says is data: it is looked up by name in dictionaries, and nothing of it is called, formatted or taken
-for a template again.
+Payloads are data: fields are looked up by name in dictionaries, and their values are never called, formatted or used as
+templates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject
 
 _FIELD = re.compile(r"[\w-]+(?:\.[\w-]+)*")
@@ -23,22 +23,22 @@ class Template:
     """A text with fields; `{{` and `}}` stand for braces."""
 
     def __init__(self, text: str, name: str) -> None:
-        """Read a template; `ConfigurationError` for one that asks for anything but fields."""
+        """Parse a template; raises `ConfigurationError` for anything but plain fields."""
         if not isinstance(text, str):
-            raise ConfigurationError(f"{name} must be text, not {shown(text)}")
+            raise ConfigurationError(f"{name} must be a str, not {short_repr(text)}")
         try:
             parts = list(string.Formatter().parse(text))
         except ValueError as error:
-            raise ConfigurationError(f"{name} is no template: {error}") from None
+            raise ConfigurationError(f"{name} is not a valid template: {error}") from None
         for _, field, spec, conversion in parts:
             if field is not None and (spec or conversion or not _FIELD.fullmatch(field)):
                 raise ConfigurationError(
-                    f"{name} takes fields such as {{summary}} or {{user.name}}, not {shown(field)}"
+                    f"{name} takes fields such as {{summary}} or {{user.name}}, not {short_repr(field)}"
                 )
         self._parts = [(literal, field and field.split(".")) for literal, field, *_ in parts]
 
     def fill(self, fields: Mapping[str, Any]) -> str:
-        """Return the text with what the fields hold; raises `Reject` if there is no such field."""
+        """Return the text with the fields filled in; raises `Reject` if the payload lacks one."""
         return "".join(literal + (_look_up(path, fields) if path else "") for literal, path in self._parts)
 
 

@@ -1,4 +1,4 @@
-"""Delivery by HTTP: a signed POST for each message, judged by its status."""
+"""Delivery by HTTP: a signed POST for each message; the status decides its outcome."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 from delayq import __version__
-from delayq.clock import Duration, milliseconds, monotonic
-from delayq.deliver.adapter import Adapter
-from delayq.deliver.envelope import envelope
-from delayq.deliver.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
-from delayq.errors import ConfigurationError, shown
-from delayq.message import Message
+from delayq.delivery.adapter import Adapter
+from delayq.delivery.envelope import envelope
+from delayq.delivery.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
+from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject, Retry
+from delayq.times import Duration, monotonic, to_millis
+from delayq.worker.message import Message
 
 if TYPE_CHECKING:
     import httpx
 
-LONGEST_BODY = 1 << 16
-"""Bytes of an answer's body that are read, for the sake of its connection; beyond that it is closed instead."""
-KEPT = 100
-"""Idle connections that are kept for the next message."""
+MAX_BODY_BYTES = 1 << 16
+"""Bytes of a response body to read, so that its connection can be reused; beyond that it is closed."""
+MAX_IDLE_CONNECTIONS = 100
+"""Idle connections to keep open for the next messages."""
 
 _LATER = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
-"""The statuses whose Retry-After counts."""
-_PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
-"""What says 4xx and is not about the message."""
+"""The statuses for which Retry-After is respected."""
+_TEMPORARY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
+"""4xx statuses that are not about the message, so they are retried."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
-_OURS = {"content-type", "content-length", "host", "transfer-encoding", ID, TIMESTAMP, SIGNATURE}
+_RESERVED = {"content-type", "content-length", "host", "transfer-encoding", ID, TIMESTAMP, SIGNATURE}
 
 
 class Webhook(Adapter):
-    """Posts each message as JSON: {id, attempt, due, payload, headers}; the payload is `payload_base64` if no JSON.
+    """Posts each message as JSON: {id, attempt, due, payload, headers}, or `payload_base64` if it is not JSON.
 
-    With a secret a request is signed as Standard Webhooks are, which `verify` checks; `webhook-id` is the message's id,
-    the same over all attempts. 2xx acknowledges. 429 and 503 are delivered again after their Retry-After, other 5xx,
-    408, 425, 3xx (no redirect is followed), time-outs and connections that fail after the queue's `nack_delay`. Any
-    other 4xx moves the message to the dead letter. What the receiver says beside that is not read.
+    With a secret, requests are signed by the Standard Webhooks specification; `verify` checks them. `webhook-id` is the
+    message's id, the same for all attempts. 2xx acknowledges the message. 429 and 503 retry it after their Retry-After.
+    Other 5xx, 408, 425, 3xx (redirects are not followed), timeouts and connection errors retry it after the queue's
+    `nack_delay`. Any other 4xx moves it to the dead letter. The response body is ignored.
     """
 
     def __init__(
@@ -55,26 +55,26 @@ class Webhook(Adapter):
         secret: str | None = None,
         timeout: Duration = 15,
         headers: Mapping[str, str] | None = None,
-        longest_wait: Duration = 3600,
+        max_wait: Duration = 3600,
     ) -> None:
-        """Post to `url`; nothing is connected before the first message.
+        """Post to `url`; the first message opens the connection.
 
-        Without a `secret` that of the environment's DELAYQ_WEBHOOK_SECRET is taken, if there is one. `timeout` is for
-        connecting and for each wait for the receiver; a Retry-After counts up to `longest_wait`.
+        `secret` defaults to the environment variable DELAYQ_WEBHOOK_SECRET. `timeout` applies to connecting and to each
+        wait for the receiver. A Retry-After counts up to `max_wait`.
         """
         http = _httpx()
         secret = os.environ.get("DELAYQ_WEBHOOK_SECRET") if secret is None else secret
         self._keys = read_keys(secret) if secret else ()
         self._url = _checked_url(url)
         self._name = f"webhook {self._url.host}"
-        self._timeout = milliseconds(timeout, "timeout", least=1) / 1000
-        self._longest_wait = milliseconds(longest_wait, "longest_wait") / 1000
+        self._timeout = to_millis(timeout, "timeout", min=1) / 1000
+        self._max_wait = to_millis(max_wait, "max_wait") / 1000
         self._client: httpx.Client = http.Client(
             headers=_all_headers(headers or {}),
-            # One receiver's cookies are no business of the next message.
+            # Cookies of one response must not reach the next request.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             timeout=http.Timeout(self._timeout, pool=None),
-            limits=http.Limits(max_connections=None, max_keepalive_connections=KEPT),
+            limits=http.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
             follow_redirects=False,
         )
 
@@ -83,30 +83,30 @@ class Webhook(Adapter):
         return f"<Webhook {self._url.host}>"
 
     def hand_on(self, message: Message[Any]) -> None:
-        """Post the message, and judge the status."""
+        """Post the message and act on the status."""
         body, at = envelope(message), int(time.time())
         headers = {"content-type": "application/json", ID: message.id, TIMESTAMP: str(at)}
         if self._keys:
             headers[SIGNATURE] = sign(self._keys, message.id, at, body)
-        status, told = self._post(body, headers)
-        if 200 <= status < 300:  # noqa: PLR2004 - what HTTP calls success
+        status, response_headers = self._post(body, headers)
+        if 200 <= status < 300:  # noqa: PLR2004 - HTTP success
             return
-        what = f"{self._name} answered {status}"
+        reason = f"{self._name} replied {status}"
         if status in _LATER:
-            raise Retry(what, delay=wait_of(told, self._longest_wait))
-        if 400 <= status < 500 and status not in _PASSING:  # noqa: PLR2004 - what HTTP calls the client's fault
-            raise Reject(what)
-        raise Retry(what)
+            raise Retry(reason, delay=wait_of(response_headers, self._max_wait))
+        if 400 <= status < 500 and status not in _TEMPORARY:  # noqa: PLR2004 - HTTP client errors
+            raise Reject(reason)
+        raise Retry(reason)
 
     def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
         http = _httpx()
         try:
-            with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
-                with suppress(http.HTTPError):  # the status is known, whatever becomes of the body
-                    _drain(answer, monotonic() + self._timeout)
-                return answer.status_code, answer.headers
+            with self._client.stream("POST", self._url, content=body, headers=headers) as reply:
+                with suppress(http.HTTPError):  # the status is known, so a failure to read the body does not matter
+                    _drain(reply, monotonic() + self._timeout)
+                return reply.status_code, reply.headers
         except http.TimeoutException as error:
-            raise Retry(f"{self._name} did not answer within {self._timeout:g} s") from error
+            raise Retry(f"{self._name} did not reply within {self._timeout:g} s") from error
         except http.HTTPError as error:
             raise Retry(f"{self._name}: {error or type(error).__name__}") from error
 
@@ -115,20 +115,20 @@ class Webhook(Adapter):
         self._client.close()
 
 
-def wait_of(told: Mapping[str, str], longest: float) -> float | None:
-    """Return the seconds that an answer asks to wait, at most `longest`; None if it does not say, or not clearly.
+def wait_of(headers: Mapping[str, str], max_wait: float) -> float | None:
+    """Return the seconds of a response's Retry-After, at most `max_wait`; None if it is missing or invalid.
 
-    A date is taken relative to the answer's own, so that it counts little whose clock is wrong.
+    A date is read relative to the response's own Date header, so a wrong clock on either side matters little.
     """
-    wanted = told.get("retry-after", "").strip()
-    if wanted.isascii() and wanted.isdigit():
-        # What has more digits than any number of seconds is not worth reading.
-        return longest if len(wanted) > len("999999999") else min(float(wanted), longest)
-    until = _date(wanted)
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        # More digits than any sensible number of seconds: not parsed.
+        return max_wait if len(value) > len("999999999") else min(float(value), max_wait)
+    until = _date(value)
     if until is None:
         return None
-    since = _date(told.get("date", "")) or datetime.now(UTC)
-    return min(max(0.0, (until - since).total_seconds()), longest)
+    since = _date(headers.get("date", "")) or datetime.now(UTC)
+    return min(max(0.0, (until - since).total_seconds()), max_wait)
 
 
 def _date(text: str) -> datetime | None:
@@ -139,12 +139,12 @@ def _date(text: str) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _drain(answer: httpx.Response, until: float) -> None:
-    """Read a short body to its end: only then can the connection be used again. Nothing is unpacked or kept."""
+def _drain(reply: httpx.Response, until: float) -> None:
+    """Read a short body to its end: only then can the connection be reused. The content is discarded."""
     size = 0
-    for part in answer.iter_raw():
+    for part in reply.iter_raw():
         size += len(part)
-        if size > LONGEST_BODY or monotonic() > until:
+        if size > MAX_BODY_BYTES or monotonic() > until:
             return
 
 
@@ -155,16 +155,16 @@ def _checked_url(url: str) -> httpx.URL:
     except (http.InvalidURL, TypeError, ValueError):
         read = http.URL("")
     if read.scheme not in ("http", "https") or not read.host:
-        raise ConfigurationError("url must be http:// or https:// with a host")  # and is not shown: it may be secret
+        raise ConfigurationError("url must be http:// or https:// with a host")  # not shown: it may be secret
     return read
 
 
 def _all_headers(given: Mapping[str, str]) -> httpx.Headers:
     for name, value in given.items():
-        if not _NAME.fullmatch(name) or name.lower() in _OURS:
-            raise ConfigurationError(f"{shown(name)} is no header that a webhook can be given")
+        if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+            raise ConfigurationError(f"{short_repr(name)} is not a header you can set for a webhook")
         if not _VALUE.fullmatch(value):
-            raise ConfigurationError(f"header {name} must be printable ASCII on one line")
+            raise ConfigurationError(f"the value of header {name} must be printable ASCII on one line")
     headers: httpx.Headers = _httpx().Headers({"user-agent": f"delayq/{__version__}"})
     headers.update(given)
     return headers

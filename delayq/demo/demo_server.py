@@ -1,55 +1,63 @@
-"""The Redis the demo runs on: the one it is told, else a throwaway `redis-server`, else one inside this process."""
+"""The Redis of the demos: the given one, else a temporary `redis-server`, else one inside this process."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
-from delayq.clock import Duration
-from delayq.config import read_settings
-from delayq.executor import open_executor
-from delayq.throwaway import RedisServer, find_program
-from delayq.values import Command
+from delayq.broker.keys import Keys
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
+from delayq.options import read_settings
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.server_check import removal
+from delayq.testing.redis_server import RedisServer, find_program
+from delayq.times import Duration
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DemoServer:
     """A Redis to run on."""
 
     url: str
     label: str
-    """What it is, for people; without a password."""
+    """What it is, without the password."""
     embedded: bool = False
 
 
 @contextmanager
-def open_server(url: str | None, *, patience: Duration = 5) -> Iterator[Server]:
-    """Yield the Redis at `url`; without one a throwaway server, or an embedded one where there is no redis-server.
+def open_server(url: str | None, *, timeout: Duration = 5) -> Iterator[DemoServer]:
+    """Yield the Redis at `url`; without one a temporary server, or an embedded one if there is no redis-server.
 
-    `patience` is how long an answer is waited for.
+    `timeout` is how long to wait for a reply.
     """
     if url and not url.startswith("memory://"):
         parts = urlsplit(url)
         where = f"{parts.hostname}:{parts.port or 6379}" if parts.hostname else parts.path
-        yield Server(url, f"redis {_version(url, patience)} at {where}")
+        yield DemoServer(url, f"redis {_version(url, timeout)} at {where}")
     elif not url and find_program():
         with RedisServer() as own:
-            yield Server(own.url, f"a throwaway redis-server {_version(own.url, patience)}")
+            yield DemoServer(own.url, f"a temporary redis-server {_version(own.url, timeout)}")
     else:
         label = "memory://, embedded in this process" + ("" if url else ": no redis-server on PATH")
-        yield Server(f"memory://delayq-demo-{secrets.token_hex(4)}", label, embedded=True)
+        yield DemoServer(f"memory://delayq-demo-{secrets.token_hex(4)}", label, embedded=True)
 
 
-def _version(url: str, patience: Duration) -> str:
-    def parse(answer: bytes) -> str:
-        lines = answer.decode("utf-8", "replace").splitlines()
+def _version(url: str, timeout: Duration) -> str:
+    def parse(reply: bytes) -> str:
+        lines = reply.decode("utf-8", "replace").splitlines()
         return next((line.partition(":")[2] for line in lines if line.startswith("redis_version:")), "")
 
-    executor = open_executor({"url": url}, read_settings({"deadline": patience}))
-    try:
-        return executor.call(Command(("INFO", "server"), parse))
-    finally:
-        executor.close()
+    with closing(open_executor({"url": url}, read_settings({"deadline": timeout}))) as executor:
+        return executor.call(RedisCommand(("INFO", "server"), parse))
+
+
+def remove_queue(url: str, queue: DelayQueue[Any]) -> None:
+    """Delete everything of a queue from the server, and close it."""
+    with closing(open_executor({"url": url}, read_settings({}))) as executor:
+        executor.run(removal(Keys.of(queue.prefix, queue.name), queue.prefix, queue.name))
+    queue.close()

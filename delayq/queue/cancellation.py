@@ -1,21 +1,21 @@
-"""Steering what was sent: withdrawing a message or giving it a new time, with an exact answer."""
+"""Cancelling and rescheduling messages, with an exact outcome."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
 
-from delayq.clock import Duration
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import check_id
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError
-from delayq.keys import check_id
-from delayq.message import Tools
-from delayq.operation import Operation
-from delayq.producer import due_text
-from delayq.values import Call
+from delayq.queue.producer import due_text
+from delayq.times import Duration
 
 
 class CancelOutcome(StrEnum):
-    """What cancelling found: withdrawn, or why not."""
+    """What `cancel` did, or why it did nothing."""
 
     CANCELLED = "cancelled"
     RUNNING = "running"
@@ -24,7 +24,7 @@ class CancelOutcome(StrEnum):
 
 
 class RescheduleOutcome(StrEnum):
-    """What rescheduling found: moved, or why not."""
+    """What `reschedule` did, or why it did nothing."""
 
     RESCHEDULED = "rescheduled"
     RUNNING = "running"
@@ -36,22 +36,24 @@ _CANCELLED = dict(zip("1230", CancelOutcome, strict=True))
 _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 
-def cancel(tools: Tools, id: str) -> Operation[CancelOutcome]:
-    """Withdraw a message unless it is running."""
-    digit = yield from _steer(tools, tools.calls.cancel([check_id(id)]), id)
-    return _CANCELLED[digit]
+def cancel(context: QueueContext, id: str) -> Operation[CancelOutcome]:
+    """Cancel a message unless it is being processed."""
+    status = yield from _status(context, context.calls.cancel([check_id(id)]), id)
+    return _CANCELLED[status]
 
 
-def reschedule(tools: Tools, id: str, delay: Duration | None, at: datetime | None) -> Operation[RescheduleOutcome]:
-    """Give a message a new due time unless it is running."""
-    digit = yield from _steer(tools, tools.calls.reschedule([(check_id(id), due_text(delay, at))]), id)
-    return _RESCHEDULED[digit]
+def reschedule(
+    context: QueueContext, id: str, delay: Duration | None, at: datetime | None
+) -> Operation[RescheduleOutcome]:
+    """Set a new due time for a message unless it is being processed."""
+    status = yield from _status(context, context.calls.reschedule([(check_id(id), due_text(delay, at))]), id)
+    return _RESCHEDULED[status]
 
 
-def _steer(tools: Tools, call: Call[str], id: str) -> Operation[str]:
+def _status(context: QueueContext, call: ScriptCall[str], id: str) -> Operation[str]:
     try:
-        digit, *_ = yield [call, *tools.confirming]
+        status, *_ = yield [call, *context.confirming]
     except NotReplicatedError as error:
         error.ids = (id,)
         raise
-    return str(digit)
+    return str(status)

@@ -1,7 +1,7 @@
-"""The event log: what happened to every message of a queue, written by the script that did it.
+"""The event log: what happened to every message of a queue, written by the scripts that change the messages.
 
-An entry of the log tells of one call, and carries every message that the call moved; reading it gives one
-`MessageEvent` for each.
+An entry of the log describes one call and contains all messages that the call moved. Reading it returns one
+`MessageEvent` for each message.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
-from delayq.answers import LEAST_TIME, Entry
-from delayq.clock import moment
-from delayq.config import whole
-from delayq.errors import ConfigurationError, shown
-from delayq.face import AsyncFace, BlockingFace
-from delayq.message import Tools
-from delayq.operation import Operation
-from delayq.twins import twin
-from delayq.values import Command
-
-T = TypeVar("T")
+from delayq.broker.context import QueueContext
+from delayq.broker.replies import MIN_TIME_OFFSET, EventEntry
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_int
+from delayq.times import from_millis
 
 log = logging.getLogger("delayq.events")
 
 PAGE = 100
-"""Entries read at a time; each may tell of a thousand messages."""
-MOST_OFFSET = (1 << 63) - 1
+"""Entries read at a time; each may contain a thousand messages."""
+MAX_OFFSET = (1 << 63) - 1
 LISTEN = 5.0
-"""Seconds a reader that follows waits for news before it asks again."""
+"""Seconds that a reader with `follow` waits for new entries before it asks again."""
 
 
 class EventKind(StrEnum):
@@ -39,36 +34,36 @@ class EventKind(StrEnum):
 
     SENT = "sent"
     REPLACED = "replaced"
-    """Sent again with `replace` while it waited: a new life of the id."""
+    """Sent again with `replace` while it waited; its attempts start anew."""
     PROMOTED = "promoted"
-    """Became due."""
+    """It became due."""
     DELIVERED = "delivered"
     ACKED = "acked"
     DISCARDED = "discarded"
     NACKED = "nacked"
     EXPIRED = "expired"
-    """Its lease ran out; a retry was taken."""
+    """Its lease expired, which used one retry."""
     RETRIED = "retried"
-    """Its nack delay is over or its lease has run out, and it waits to be delivered again."""
+    """Its nack delay is over or its lease has expired; it is ready to be delivered again."""
     RELEASED = "released"
-    """Handed back unstarted; nothing was taken."""
+    """Returned by a consumer that had not started it; no retry was used."""
     DEAD = "dead"
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"
     REDRIVEN = "redriven"
-    """Sent again from the dead letter: a new life of the id."""
+    """Sent again from the dead letter; its attempts start anew."""
     PURGED = "purged"
-    """Everything that lived was deleted; the event names no message."""
+    """All messages of the queue were deleted; the event names no message."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageEvent:
-    """One thing that happened to one message; None for what its kind does not tell."""
+    """One thing that happened to one message; fields that this kind of event does not have are None."""
 
     offset: int
-    """The place of its entry in the log: 1, 2, 3 … without gaps on Redis 7 and later."""
+    """The number of its entry in the log: 1, 2, 3 … without gaps on Redis 7 and later."""
     index: int
-    """The place of the message within the entry."""
+    """The position of the message within the entry."""
     kind: EventKind | str
     at: datetime
     """The server's time."""
@@ -77,17 +72,18 @@ class MessageEvent:
     attempt: int | None = None
     token: int | None = None
     retries_left: int | None = None
-    """Retries left after it; None after the failure that spent the last one."""
+    """Retries left after the event; None after the failure that used the last one."""
     holder: str | None = None
+    """The id of the consumer."""
     run: str | None = None
-    """The run of a bulk send."""
+    """The name of the bulk send."""
     reason: str | None = None
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The messages of one entry, a list for each thing known; empty lists for what its kind does not tell."""
+class EventColumns:
+    """The messages of one entry, one list for each field; lists of fields that its kind does not have are empty."""
 
     ids: list[str]
     dues: Sequence[int | None]
@@ -100,7 +96,7 @@ class Columns:
     run: str | None
 
     @classmethod
-    def of(cls, entry: Entry) -> Columns:
+    def of(cls, entry: EventEntry) -> EventColumns:
         """Read the columns of an entry; times in milliseconds."""
         columns = entry.columns
 
@@ -129,9 +125,9 @@ def _lines(column: bytes | None) -> list[str]:
     return [] if column is None else column.decode("utf-8", "replace").split("\n")
 
 
-def expand(entry: Entry) -> list[MessageEvent]:
-    """Return what an entry tells, an event for each message."""
-    columns, at = Columns.of(entry), moment(entry.at)
+def expand(entry: EventEntry) -> list[MessageEvent]:
+    """Return the events of an entry, one for each message."""
+    columns, at = EventColumns.of(entry), from_millis(entry.at)
     kind = EventKind(entry.kind) if entry.kind in set(EventKind) else entry.kind
     if not columns.ids:
         return [MessageEvent(entry.offset, 0, kind, at, None)]
@@ -149,7 +145,7 @@ def expand(entry: Entry) -> list[MessageEvent]:
                 kind,
                 at,
                 id,
-                due=None if due is None else moment(due),
+                due=None if due is None else from_millis(due),
                 attempt=cell(columns.attempts, index),
                 token=cell(columns.tokens, index),
                 retries_left=cell(columns.retries, index),
@@ -162,71 +158,52 @@ def expand(entry: Entry) -> list[MessageEvent]:
     return events
 
 
-class Reading:
-    """A reader's place in the event log."""
+class EventReader:
+    """Reads the event log page by page, and knows how far it has read."""
 
-    def __init__(self, tools: Tools, after: int | str, *, follow: bool) -> None:
-        """Begin behind an offset, or at the end if `after` is `"now"`."""
+    def __init__(self, context: QueueContext, executor: Any, after: int | str, *, follow: bool) -> None:
+        """Start after an offset, or at the end if `after` is `"now"`."""
         if after != "now":
             if isinstance(after, str):
-                raise ConfigurationError(f"after must be an offset of the event log or 'now', not {shown(after)}")
-            whole(after, "after", 0, MOST_OFFSET)
-        self._tools = tools
+                raise ConfigurationError(f"after must be an offset of the event log or 'now', not {short_repr(after)}")
+            check_int(after, "after", 0, MAX_OFFSET)
+        self._context = context
+        self._executor = executor
         self._after = after if isinstance(after, int) else -1
         self._follow = follow
         self.ended = False
 
-    def next(self, longest_block: float) -> Operation[list[MessageEvent]]:
-        """Read some more events; when following, wait for them up to the longest a command may block."""
-        calls = self._tools.calls
+    def next(self) -> Operation[list[MessageEvent]]:
+        """Read the next events; with `follow`, wait for them as long as one command may block."""
+        calls = self._context.calls
         if self._after < 0:
             (last,) = yield [calls.last_event()]
             self._after = last[0].offset if last else 0
-        entries: list[Entry]
+        entries: list[EventEntry]
         (entries,) = yield [calls.events(self._after + 1, limit=PAGE)]
         if not entries and self._follow:
-            (entries,) = yield [self._await(min(longest_block, LISTEN))]
+            timeout = min(self._executor.max_block, LISTEN)
+            (entries,) = yield [calls.await_events(self._after, limit=PAGE, timeout=timeout)]
         self.ended = not entries and not self._follow
         if entries:
             self._warn_of_gap(entries[0].offset)
             self._after = entries[-1].offset
         return [event for entry in entries for event in expand(entry)]
 
-    def _await(self, timeout: float) -> Command[list[Entry]]:
-        return self._tools.calls.await_events(self._after, limit=PAGE, timeout=timeout)
-
     def _warn_of_gap(self, first: int) -> None:
         missing = first - self._after - 1
-        if self._after and first < LEAST_TIME and missing > 0:
-            text = "%d entries of the event log were trimmed before they were read"
-            log.warning(text, missing, extra={"missing": missing})
+        if not self._after or first >= MIN_TIME_OFFSET or missing <= 0:
+            return
+        text = "%d entries of the event log were trimmed before they were read: raise events_max_len, or read faster"
+        log.warning(text, missing, extra={"missing": missing})
 
+    def iterate(self) -> Iterator[MessageEvent]:
+        """Yield the events; the executor is a blocking one."""
+        while not self.ended:
+            yield from self._executor.perform(self.next())
 
-class EventReader(BlockingFace[T]):
-    """A face that reads the event log."""
-
-    def events(self, after: int | str = 0, *, follow: bool = False) -> Iterator[MessageEvent]:
-        """Iterate over the event log, oldest first, from behind the offset `after`, or from `"now"` on.
-
-        Ends at the end of the log; with `follow` it waits for what comes, until the iteration is left. Written only
-        while the queue's log is on (`events=True`), at most `events_max_len` entries of it are kept: what was trimmed
-        before it could be read is warned of in the log.
-        """
-        return self._read_events(Reading(self._tools, after, follow=follow))
-
-    def _read_events(self, reading: Reading) -> Iterator[MessageEvent]:
-        while not reading.ended:
-            yield from self._perform(reading.next(self._executor.longest_block))
-
-
-class AsyncEventReader(AsyncFace[T]):
-    """A face that reads the event log."""
-
-    @twin(EventReader.events)
-    def events(self, after: int | str = 0, *, follow: bool = False) -> AsyncIterator[MessageEvent]:
-        return self._read_events(Reading(self._tools, after, follow=follow))
-
-    async def _read_events(self, reading: Reading) -> AsyncIterator[MessageEvent]:
-        while not reading.ended:
-            for event in await self._perform(reading.next(self._executor.longest_block)):
+    async def iterate_async(self) -> AsyncIterator[MessageEvent]:
+        """Yield the events; the executor is an asyncio one."""
+        while not self.ended:
+            for event in await self._executor.perform(self.next()):
                 yield event

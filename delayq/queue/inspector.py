@@ -1,4 +1,4 @@
-"""Looking into a queue without touching it: counts, one message, pages of messages in a state."""
+"""Reads a queue without changing it: counts, single messages, and pages of the messages in a state."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.answers import Counted, Found, Row
-from delayq.clock import moment
-from delayq.config import whole
-from delayq.errors import ConfigurationError, shown
-from delayq.keys import check_id, check_name, registry
-from delayq.message import Tools
-from delayq.operation import Operation
+from delayq.broker.context import EngineContext, QueueContext
+from delayq.broker.keys import META_SETTINGS, check_id, check_name, registry
+from delayq.broker.replies import CountsReply, GetReply, MessageRow
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_int
 from delayq.states import State
-from delayq.values import Command
+from delayq.times import from_millis
 
-MOST_ROWS = 1000
-"""Entries one page looks at, at most."""
-MOST_READ = 500
-"""Entries one call looks at: each is read from five hashes."""
+MAX_ROWS = 1000
+"""Entries that one page reads, at most."""
+MAX_READ = 500
+"""Entries that one call reads, each from five hashes."""
 PREVIEW = 4096
-"""Bytes of each payload that a page carries, by default."""
+"""Bytes of each payload that a page contains, by default."""
 
-_RECORDED = {
+RECORDED_STATES = {
     "pending": State.PENDING,
     "ready": State.READY,
     "leased": State.ACTIVE,
@@ -43,7 +43,7 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many messages are in each state, as of one moment."""
+    """How many messages are in each state, in one snapshot."""
 
     pending: int
     ready: int
@@ -55,25 +55,25 @@ class Counts:
 
     @property
     def living(self) -> int:
-        """Messages that are still to be processed: all but the dead."""
+        """Messages that are not dead: all that are still to be processed."""
         return self.pending + self.ready + self.active + self.backoff + self.retry + self.garbage
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts with what they hide: the next and the oldest due time, and totals since the queue was made."""
+    """The counts, the next and the oldest due time, and totals since the queue was created."""
 
     counts: Counts
     at: datetime
-    """The server's time of the reading."""
+    """The server's time of this snapshot."""
     next_due: datetime | None
     """When the next pending message becomes due."""
     oldest_due: datetime | None
-    """The due time of the message at the head of ready: how far consumers lag behind."""
+    """The due time of the first ready message, which shows how far consumers lag behind."""
     next_deadline: datetime | None
-    """When the next lease or nack delay runs out."""
+    """When the next lease or nack delay ends."""
     totals: Mapping[str, int]
-    """Messages ever sent, delivered, acked, nacked, expired, dead, cancelled, … by name."""
+    """How many messages were ever sent, delivered, acked, nacked, expired, dead, cancelled and so on, by name."""
 
 
 class Death(NamedTuple):
@@ -91,115 +91,105 @@ class Death(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """A message as it stands in the queue or the dead letter. What does not apply to its state is None.
+    """A message in the queue or the dead letter. Fields that do not apply to its state are None.
 
-    Its `repr` leaves payload and headers out, which may be private.
+    Its `repr` omits payload and headers, which may be private.
     """
 
     id: str
     state: State
     payload: Any = field(repr=False)
-    """The decoded payload; the raw bytes if they are undecodable or were cut to the preview of a page."""
+    """The decoded payload; the raw bytes if they cannot be decoded, or if a page contains only a preview of them."""
     size: int
-    """Bytes of the payload as stored."""
+    """Size of the stored payload in bytes."""
     due: datetime | None
     attempts: int
     retries_left: int
     deadline: datetime | None
-    """The end of the lease, or of the nack delay."""
+    """When the lease or the nack delay ends."""
     token: int | None
     holder: str | None
-    """Who holds or last held it."""
+    """The id of the consumer that processes it, or processed it last."""
     headers: Mapping[str, str] = field(repr=False)
     error: str
-    """The last error, '' for none."""
-    reason: str
-    """Why it died, '' while it lives."""
-    died: datetime | None
-    entry: str | None
-    """Its entry in the dead letter, `id:token`: what tells two deaths of one id apart."""
+    """The last error; '' if there was none."""
+    reason: str = ""
+    """Why it died; '' if it is not dead."""
+    died: datetime | None = None
+    entry: str | None = None
+    """Its entry in the dead letter, `id:token`, which distinguishes two deaths of one id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some messages of a state, and the cursor of the next page (None at the end)."""
+    """Some messages of a state, and the cursor of the next page (None if this is the last)."""
 
     messages: list[MessageInfo]
     cursor: str | None
 
 
 class Inspector:
-    """Operations that read; shared by the blocking and the asyncio face of a queue."""
+    """Makes the operations that read; blocking and asyncio queues share it."""
 
-    def __init__(self, tools: Tools) -> None:
-        """Read the queue of `tools`."""
-        self._tools = tools
+    def __init__(self, context: QueueContext) -> None:
+        self._context = context
 
     def counts(self) -> Operation[Counts]:
         """Count the messages in each state."""
-        (counted,) = yield [self._tools.calls.counts()]
+        (counted,) = yield [self._context.calls.counts()]
         return _counts(counted)
 
     def stats(self) -> Operation[Stats]:
         """Read counts, times and totals."""
-        (counted,) = yield [self._tools.calls.counts()]
-        hidden = {"schema", "token", "stale_ready", "stale_retry", "backoffs", "slot_cursor", "events", "dedupe"}
-        totals = {name: int(value) for name, value in sorted(counted.meta.items()) if name not in hidden}
-        return Stats(
-            counts=_counts(counted),
-            at=moment(counted.now),
-            next_due=_time(counted.next_due),
-            oldest_due=_time(counted.oldest_ready),
-            next_deadline=_time(counted.next_deadline),
-            totals=totals,
-        )
+        (counted,) = yield [self._context.calls.counts()]
+        return stats_of(counted)
 
     def get(self, id: str) -> Operation[MessageInfo | None]:
-        """Read one message, alive or dead."""
-        (found,) = yield [self._tools.calls.get(check_id(id))]
+        """Read one message, also one in the dead letter."""
+        (found,) = yield [self._context.calls.get(check_id(id))]
         return None if found is None else self._found(id, found)
 
     def page(self, state: State | str, *, limit: int, cursor: str | None, preview: int = PREVIEW) -> Operation[Page]:
         """Read one page of the messages in a state."""
         if not isinstance(state, str) or state not in _BY_TIME:
-            raise ConfigurationError(f"state must be one of {', '.join(State)}, not {shown(state)}")
+            raise ConfigurationError(f"state must be one of {', '.join(State)}, not {short_repr(state)}")
         state = State(state)
-        whole(limit, "limit", 1, MOST_ROWS)
+        check_int(limit, "limit", 1, MAX_ROWS)
         at, score = _start(state, cursor)
-        rows: dict[str, Row] = {}
+        rows: dict[str, MessageRow] = {}
         while limit > 0:
-            some = min(limit, MOST_READ)
-            (listed,) = yield [self._tools.calls.page(state, limit=some, cursor=at, score=score, preview=preview)]
+            count = min(limit, MAX_READ)
+            (listed,) = yield [self._context.calls.page(state, limit=count, cursor=at, score=score, preview=preview)]
             rows.update((row.id, row) for row in listed.rows)
-            at, score, limit = listed.cursor, listed.score, limit - some
+            at, score, limit = listed.cursor, listed.score, limit - count
             if not at:
                 break
         next_cursor = f"{at}@{score}" if score else at
         return Page([self._row(state, row) for row in rows.values()], next_cursor or None)
 
-    def _found(self, id: str, found: Found) -> MessageInfo:
+    def _found(self, id: str, found: GetReply) -> MessageInfo:
         if found.dead:
             return self._dead(found.entry, found.dead, len(found.dead))
-        record = _Record.read(found.record)
+        record = _DeliveryRecord.read(found.record)
         due = found.pending or (record.due if record else "")
-        row = Row(
+        row = MessageRow(
             id, due, found.payload, len(found.payload), found.retries_left, found.record, found.headers, found.error
         )
-        return self._living(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
+        return self._live(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
 
-    def _row(self, state: State, row: Row) -> MessageInfo:
+    def _row(self, state: State, row: MessageRow) -> MessageInfo:
         if state is State.DEAD:
             return self._dead(row.id, row.payload, row.size)
-        record = _Record.read(row.record)
+        record = _DeliveryRecord.read(row.record)
         due = row.score if state is State.PENDING else record.due if record else ""
-        return self._living(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
+        return self._live(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
 
-    def _living(self, state: State, row: Row, due: str, deadline: str, entry: str | None) -> MessageInfo:
-        record = _Record.read(row.record)
+    def _live(self, state: State, row: MessageRow, due: str, deadline: str, entry: str | None) -> MessageInfo:
+        record = _DeliveryRecord.read(row.record)
         return MessageInfo(
             id=row.id,
             state=state,
-            payload=read_payload(self._tools, row.payload, row.size),
+            payload=read_payload(self._context, row.payload, row.size),
             size=row.size,
             due=_time(int(due)) if due else None,
             attempts=record.attempts if record else 0,
@@ -209,8 +199,6 @@ class Inspector:
             holder=record.holder if record and record.holder != "-" else None,
             headers=_decode_headers(row.headers) if row.headers else {},
             error=row.error,
-            reason="",
-            died=None,
             entry=entry,
         )
 
@@ -221,7 +209,7 @@ class Inspector:
         return MessageInfo(
             id=id,
             state=State.DEAD,
-            payload=read_payload(self._tools, death.payload, size),
+            payload=read_payload(self._context, death.payload, size),
             size=size,
             due=death.due,
             attempts=death.attempts,
@@ -237,41 +225,41 @@ class Inspector:
         )
 
 
-def read_payload(tools: Tools, data: bytes, size: int) -> Any:
-    """Return a payload decoded; as its bytes where those were cut, or the codec cannot read them."""
+def read_payload(context: EngineContext, data: bytes, size: int) -> Any:
+    """Return a decoded payload, or its bytes if they were cut or the codec cannot decode them."""
     if len(data) < size:
         return data
     try:
-        return tools.decode(data)
+        return context.decode(data)
     except Exception:  # noqa: BLE001 - a user's codec may raise anything
         return data
 
 
 def _start(state: State, cursor: str | None) -> tuple[str, str]:
-    """Return where a page begins: after a member with its score where a time orders the state, else at a position."""
+    """Return where a page starts: after a member and its score if the state is ordered by time, else at a position."""
     if not cursor and (cursor is None or isinstance(cursor, str)):
         return "", ""
     found = (_AFTER if _BY_TIME[state] else _POSITION).fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None:
-        raise ConfigurationError(f"cursor {shown(cursor)} is not one that a page of {state} messages ended with")
+        raise ConfigurationError(f"cursor {short_repr(cursor)} is not from a page of {state} messages")
     return found[1], found[2]
 
 
 def queue_names(prefix: str) -> Operation[list[str]]:
-    """Read the names of every queue that has been used under a prefix, in order."""
+    """Read the names of all queues of a prefix, sorted."""
     key = registry(check_name(prefix, "prefix"))
     names: set[str] = set()
     cursor = b"0"
     while True:
-        (answer,) = yield [Command(("SSCAN", key, cursor, "COUNT", 500), lambda answer: answer)]
-        cursor, found = answer
+        (reply,) = yield [RedisCommand(("SSCAN", key, cursor, "COUNT", 500), lambda reply: reply)]
+        cursor, found = reply
         names.update(name.decode() for name in found)
         if cursor == b"0":
             return sorted(names)
 
 
 def read_death(stored: bytes) -> Death:
-    """Read a message of the dead letter: a line of counts and lengths, then reason, error, headers and payload."""
+    """Parse an entry of the dead letter: a line of counts and lengths, then reason, error, headers and payload."""
     head, _, body = stored.partition(b"\n")
     attempts, retries, due, died, reason, error, headers = map(int, head.split())
     at_error, at_headers, at_payload = reason, reason + error, reason + error + headers
@@ -280,15 +268,15 @@ def read_death(stored: bytes) -> Death:
         error=body[at_error:at_headers].decode("utf-8", "replace"),
         attempts=attempts,
         retries=retries,
-        due=moment(due),
-        died=moment(died),
+        due=from_millis(due),
+        died=from_millis(died),
         headers=body[at_headers:at_payload],
         payload=body[at_payload:],
     )
 
 
-class _Record(NamedTuple):
-    """A delivery record, as the scripts write it."""
+class _DeliveryRecord(NamedTuple):
+    """A delivery record as the scripts write it."""
 
     state: State
     due: str
@@ -297,24 +285,28 @@ class _Record(NamedTuple):
     holder: str
 
     @classmethod
-    def read(cls, text: str) -> _Record | None:
+    def read(cls, text: str) -> _DeliveryRecord | None:
         if not text:
             return None
         state, due, attempts, _, token, holder = text.split(" ", 5)
-        return cls(_RECORDED[state], due, int(attempts), int(token), holder)
+        return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
 
 
-def _counts(counted: Counted) -> Counts:
-    return Counts(
-        counted.pending,
-        counted.ready,
-        counted.active,
-        counted.backoff,
-        counted.retry,
-        counted.garbage,
-        counted.dead,
+def stats_of(counted: CountsReply) -> Stats:
+    """Return counts, times and totals."""
+    return Stats(
+        counts=_counts(counted),
+        at=from_millis(counted.now),
+        next_due=_time(counted.next_due),
+        oldest_due=_time(counted.oldest_ready),
+        next_deadline=_time(counted.next_deadline),
+        totals={name: int(value) for name, value in sorted(counted.meta.items()) if name not in META_SETTINGS},
     )
 
 
+def _counts(counted: CountsReply) -> Counts:
+    return Counts(**{name: getattr(counted, name) for name in Counts.__slots__})
+
+
 def _time(at: int) -> datetime | None:
-    return None if at < 0 else moment(at)
+    return None if at < 0 else from_millis(at)

@@ -1,77 +1,76 @@
-"""Pulling without a callback: claim some messages, work on them, settle them by hand or by leaving a `with` block."""
+"""Leases: claim messages without a callback, and settle them by hand or when the `with` block ends."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from delayq.answers import Claimed, Promoted
-from delayq.clock import Duration, milliseconds, monotonic
-from delayq.config import whole
+from delayq.broker.context import EngineContext
+from delayq.broker.replies import ClaimReply, PromoteReply
+from delayq.broker.requests import Rejection
+from delayq.broker.scripts import MAX_IDS
+from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import UndecodableError
-from delayq.face import AsyncFace, BlockingFace
-from delayq.flows.owed import Owed
-from delayq.message import AsyncMessage, Holding, Message, Tools, kept
-from delayq.operation import Operation, Pause
+from delayq.options import check_int
 from delayq.outcomes import Outcome
-from delayq.script import MOST_IDS
-from delayq.twins import twin
-from delayq.values import Rejection
-from delayq.verdict import Completion, judge
+from delayq.times import Duration, monotonic, to_millis
+from delayq.worker.disposition import Completion, disposition_of
+from delayq.worker.in_flight import PendingSettlements
+from delayq.worker.message import AsyncMessage, InFlightDelivery, Message, truncate
 
 if TYPE_CHECKING:
-    from delayq.executor import AsyncExecutor, Executor
+    from delayq.broker.transport.executor import Executor
 
 T = TypeVar("T")
 M = TypeVar("M")
 E = TypeVar("E")
 
 CLOSE = 0.1
-"""Seconds before a due time within which it is slept for: a blocking command may end that late."""
+"""Seconds before a due time in which to sleep instead of blocking in Redis: a blocking command may end that late."""
 
 
-class _Claim(Generic[M]):
-    """The operations behind a lease: claim, and settle on the way out."""
+class _LeaseBase(Generic[M]):
+    """The operations behind a lease: claim messages, and settle them at the end."""
+
+    _message_class: Any
 
     def __init__(
-        self, tools: Tools, executor: Any, kind: Any, *, duration: Duration | None, n: int | None, block: Duration
+        self, context: EngineContext, executor: Any, duration: Duration | None, n: int | None, *, block: Duration
     ) -> None:
-        """Prepare to claim `n` messages (None: one) as `kind`, waiting up to `block` for the first."""
-        self._tools = tools
+        """Prepare to claim `n` messages (None: one), waiting up to `block` seconds for the first."""
+        self._context = context
         self._executor = executor
-        self._kind = kind
-        self._lease = tools.settings.lease if duration is None else milliseconds(duration, "lease", least=100)
+        self._lease = context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
         self._single = n is None
-        self._wanted = 1 if n is None else whole(n, "n", 1, MOST_IDS)
-        self._block = milliseconds(block, "block") / 1000
+        self._limit = 1 if n is None else check_int(n, "n", 1, MAX_IDS)
+        self._block = to_millis(block, "block") / 1000
         self.messages: list[M] = []
-        self._holdings: list[Holding] = []
+        """The messages claimed."""
+        self._deliveries: list[InFlightDelivery] = []
 
     def __iter__(self) -> Iterator[M]:
-        """Iterate over the messages claimed."""
         return iter(self.messages)
 
     def __len__(self) -> int:
-        """Return how many messages were claimed."""
         return len(self.messages)
 
     @property
     def _entered(self) -> Any:
+        """What a `with` block receives: the message or None; with `n`, the list of messages."""
         if not self._single:
             return self.messages
         return self.messages[0] if self.messages else None
 
     def _take(self) -> Operation[None]:
-        """Claim; while there is nothing, block on wake-ups and due times until time is up."""
+        """Claim messages; while there are none, wait for wake-ups and due times until `block` is over."""
         end = monotonic() + self._block
         while True:
-            promoted, claimed = yield from self._look()
-            if promoted.waiting and not claimed.deliveries:
-                # The server knew the claim but not the promotion, which was loaded and run after it.
-                promoted, claimed = yield from self._look()
-            if claimed.deliveries:
-                yield from self._hold(claimed)
+            promoted, claimed = yield from self._claim()
+            if promoted.waiting and not claimed.messages:
+                # The server knew the script of the claim, but had to load that of the promotion, which ran after it.
+                promoted, claimed = yield from self._claim()
+            if claimed.messages:
+                yield from self._add(claimed)
                 if self.messages:
                     return
             remaining = end - monotonic()
@@ -80,129 +79,86 @@ class _Claim(Generic[M]):
             times = [at for at in (promoted.next_due, promoted.next_deadline) if at != -1]
             ahead = min([1.0, remaining, *((at - promoted.now) / 1000 for at in times)])
             if ahead > CLOSE:
-                yield [self._tools.calls.await_wake(min(ahead - CLOSE / 2, self._executor.longest_block))]
+                yield [self._context.calls.await_wake(min(ahead - CLOSE / 2, self._executor.max_block))]
             elif ahead > 0:
-                yield Pause(ahead)
+                yield Wait(ahead)
 
-    def _look(self) -> Operation[tuple[Promoted, Claimed]]:
-        calls = self._tools.calls
-        claim = calls.ready_to_unack(self._wanted, lease=self._lease, holder=self._executor.client_name)
+    def _claim(self) -> Operation[tuple[PromoteReply, ClaimReply]]:
+        calls = self._context.calls
+        claim = calls.ready_to_unack(self._limit, lease=self._lease, consumer_id=self._executor.client_name)
         _, promoted, claimed = yield [calls.unack_to_retry(), calls.pending_to_ready(), claim]
         if promoted.garbage:
-            yield [self._tools.collect()]
+            yield [self._context.calls.collect(self._context.settings)]
         return promoted, claimed
 
-    def _hold(self, claimed: Claimed) -> Operation[None]:
+    def _add(self, claimed: ClaimReply) -> Operation[None]:
         now = monotonic()
-        for delivery in claimed.deliveries:
-            holding = Holding(delivery, now, claimed.now, now + self._lease / 1000)
+        for message in claimed.messages:
+            delivery = InFlightDelivery(message, now, claimed.now, now + self._lease / 1000)
             try:
-                self.messages.append(self._kind(holding, self._tools, self._executor, now))
-                self._holdings.append(holding)
+                self.messages.append(self._message_class(delivery, self._context, self._executor, now))
+                self._deliveries.append(delivery)
             except UndecodableError as error:
-                yield [self._tools.calls.reject([Rejection(*holding.receipt, kept(str(error)), "")])]
+                yield [self._context.calls.reject([Rejection(*delivery.receipt, truncate(str(error)), "")])]
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
-        """Settle what was not settled by hand, as a callback that ended so would."""
-        owed = Owed(self._tools.calls, self._tools.settings, lambda _: None)
-        holdings = [holding for holding in self._holdings if not holding.settled]
-        if holdings:
-            owed.add([Completion(holdings, *judge(holdings, None, error, quiet=True))])
-        while owed:  # a call settles only so many
-            plan = list(owed.settle())
-            answers = yield [call for call, _ in plan]
-            for (_, read), answer in zip(plan, answers, strict=True):
-                read(answer)
-            if any("2" in answer for answer in answers):
-                yield [self._tools.collect()]
+        """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""
+        settlements = PendingSettlements(self._context.calls, self._context.settings, lambda _: None)
+        deliveries = [delivery for delivery in self._deliveries if not delivery.settled]
+        if deliveries:
+            settlements.add([Completion(deliveries, *disposition_of(deliveries, None, error, quiet=True))])
+        while settlements:  # one call settles a limited number of messages
+            plan = list(settlements.settle())
+            replies = yield [call for call, _ in plan]
+            for (_, read), reply in zip(plan, replies, strict=True):
+                read(reply)
+            if any("2" in reply for reply in replies):
+                yield [self._context.calls.collect(self._context.settings)]
 
 
-class Lease(_Claim[Message[T]], Generic[T, E]):
-    """Messages claimed by `DelayQueue.lease`: a context manager that settles them, and an iterable of them."""
+class Lease(_LeaseBase[Message[T]], Generic[T, E]):
+    """Messages claimed by `DelayQueue.lease`: iterable, and a context manager that settles them."""
 
-    _executor: Executor
+    _message_class = Message
+
+    def __init__(
+        self, context: EngineContext, executor: Executor, duration: Duration | None, n: int | None, *, block: Duration
+    ) -> None:
+        super().__init__(context, executor, duration, n, block=block)
+        executor.perform(self._take(), writes=True)
 
     def __enter__(self) -> E:
-        """Return the message (None if there was none), or the list of them if `n` was given."""
+        """Return the message (None if there is none), or with `n` the list of messages."""
         return self._entered  # type: ignore[no-any-return]  # E is what `n` makes of it, see DelayQueue.lease
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Ack what was not settled by hand; on an exception nack it, and on an outcome do as it says."""
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """Ack the messages that were not settled by hand; nack them after an exception, or apply a raised outcome."""
         self._executor.perform(self._settle(error))
         return isinstance(error, Outcome)
 
 
-class AsyncLease(_Claim[AsyncMessage[T]], Generic[T, E]):
-    """Messages claimed by `AsyncDelayQueue.lease`: `async with` it, or await it for the messages; see `Lease`."""
+class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
+    """Messages claimed by `AsyncDelayQueue.lease`: use `async with`, or await it; see `Lease`."""
 
-    _executor: AsyncExecutor
-
-    def __init__(self, opening: Callable[[], Awaitable[None]], *claim: Any, **options: Any) -> None:
-        """Prepare to claim, once the queue has been opened."""
-        super().__init__(*claim, **options)
-        self._open = opening
-        self._claimed = False
+    _message_class = AsyncMessage
+    _claimed = False
 
     def __await__(self) -> Generator[Any, Any, AsyncLease[T, E]]:
-        """Claim, and return the lease itself."""
-        return self._claim().__await__()
+        """Claim the messages and return the lease."""
+        return self._claim_once().__await__()
 
-    async def _claim(self) -> AsyncLease[T, E]:
-        if not self._claimed:  # `async with` an awaited lease settles what was claimed, and claims no more
+    async def _claim_once(self) -> AsyncLease[T, E]:
+        if not self._claimed:  # `async with` on an awaited lease claims nothing more
             self._claimed = True
-            await self._open()
-            await self._executor.perform(self._take())
+            await self._executor.perform(self._take(), writes=True)
         return self
 
     async def __aenter__(self) -> E:
-        """Claim; return the message (None if there was none), or the list of them if `n` was given."""
-        await self._claim()
+        """Claim and return the message (None if there is none), or with `n` the list of messages."""
+        await self._claim_once()
         return self._entered  # type: ignore[no-any-return]  # E is what `n` makes of it, see AsyncDelayQueue.lease
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        """Ack what was not settled by hand; on an exception nack it, and on an outcome do as it says."""
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """Ack the messages that were not settled by hand; nack them after an exception, or apply a raised outcome."""
         await self._executor.perform(self._settle(error))
         return isinstance(error, Outcome)
-
-
-class Puller(BlockingFace[T]):
-    """Claiming without a callback."""
-
-    @overload
-    def lease(
-        self, duration: Duration | None = None, *, n: None = None, block: Duration = 0
-    ) -> Lease[T, Message[T] | None]: ...
-    @overload
-    def lease(self, duration: Duration | None = None, *, n: int, block: Duration = 0) -> Lease[T, list[Message[T]]]: ...
-    def lease(self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0) -> Lease[T, Any]:
-        """Claim one message, or up to `n`, without a callback; wait up to `block` for the first.
-
-        As a context manager it gives the message (None if there is none) or the list, acks on success and nacks on
-        an exception whatever was not settled by hand. Iterated over, it leaves settling to `message.ack()` and so on.
-        """
-        lease: Lease[T, Any] = Lease(self._tools, self._executor, Message, duration=duration, n=n, block=block)
-        self.open()
-        self._executor.perform(lease._take())  # noqa: SLF001 - the two halves of one thing
-        return lease
-
-
-class AsyncPuller(AsyncFace[T]):
-    """Claiming without a callback; see `Puller`."""
-
-    @overload
-    def lease(
-        self, duration: Duration | None = None, *, n: None = None, block: Duration = 0
-    ) -> AsyncLease[T, AsyncMessage[T] | None]: ...
-    @overload
-    def lease(
-        self, duration: Duration | None = None, *, n: int, block: Duration = 0
-    ) -> AsyncLease[T, list[AsyncMessage[T]]]: ...
-    @twin(Puller.lease)
-    def lease(
-        self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0
-    ) -> AsyncLease[T, Any]:
-        return AsyncLease(self.open, self._tools, self._executor, AsyncMessage, duration=duration, n=n, block=block)

@@ -1,59 +1,60 @@
-"""Sending: from payloads and times to stored messages, in slices of bounded size."""
+"""Sending: turns payloads and times into stored messages, in batches of limited size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-import msgspec
+from delayq.broker.batches import batched, byte_slices
+from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
+from delayq.broker.keys import check_id
+from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, ScriptCall
+from delayq.broker.transport.operation import Operation
+from delayq.codec import Codec, encode_headers, encode_payload
+from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
+from delayq.options import check_retries
+from delayq.times import Duration, timestamp, to_millis
 
-from delayq.clock import Duration, milliseconds, timestamp
-from delayq.codec import Codec
-from delayq.config import check_retries
-from delayq.errors import (
-    ConfigurationError,
-    NotReplicatedError,
-    OutcomeUnknown,
-    PayloadError,
-    PayloadTooLargeError,
-    QueueFullError,
-)
-from delayq.ids import new_id, new_ids
-from delayq.keys import check_id
-from delayq.message import Tools
-from delayq.operation import Operation
-from delayq.values import Call, Outgoing, OutgoingTable
+if sys.version_info >= (3, 14):
+    from uuid import uuid7
+else:
+    from uuid_utils import uuid7
 
 T = TypeVar("T")
 
-SLICE = 500
-"""Messages sent in one call: large enough to spread the round trip, short of blocking the server for 10 ms."""
-SLICE_BYTES = 1 << 20
-"""Payload bytes after which a slice ends before that."""
-ROUND = 20 * SLICE
+BATCH = 500
+"""Messages sent in one call: enough to share the round trip, and too few to block the server for 10 ms."""
+BATCH_BYTES = 1 << 20
+"""Payload bytes of a batch; a single payload may be larger."""
+ROUND = 20 * BATCH
 """Messages sent in one round trip."""
-MOST_HEADERS = 16_384
-"""Bytes of headers a message may carry, as stored."""
 
-_encode_headers = msgspec.json.Encoder().encode
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS = [a + b for a in _DIGITS for b in _DIGITS]
+_BASE = 62**2
+_HALF = _BASE**6
+_last = (-1, "")
+"""The upper half of an id made last and its ten characters: within a millisecond it hardly changes."""
 
 
 class SendStatus(StrEnum):
-    """What a send did with an id."""
+    """What a send did with a message."""
 
     NEW = "new"
     EXISTS = "exists"
-    """A message of this id lives; it was left as it is."""
+    """The queue has a message with this id, which was not changed."""
     REPLACED = "replaced"
-    """A message of this id waited; it has the new payload and due time, and its attempts start anew."""
+    """A waiting message with this id got the new payload and due time; its attempts start anew."""
     RUNNING = "running"
-    """A message of this id is being processed and was not replaced."""
+    """A message with this id is being processed, so it was not replaced."""
     SETTLED = "settled"
-    """A message of this id was settled within the queue's `dedupe_window`; it is not sent again."""
+    """A message with this id was settled within the queue's `dedupe_window`, so it was not sent again."""
 
 
 _STATUS = {
@@ -64,14 +65,14 @@ _STATUS = {
     "5": SendStatus.SETTLED,
 }
 SPENT = "4"
-"""Answered for an id that is spent but not yet collected: see `send_again`."""
+"""The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage(Generic[T]):
-    """A message to be sent by `send_many` with times and options of its own; what is left out the call decides.
+    """A message for `send_many` with its own time and options; the call decides those that are left out.
 
-    Its `repr` leaves payload and headers out, which may be private.
+    Its `repr` omits payload and headers, which may be private.
     """
 
     payload: T = field(repr=False)
@@ -83,34 +84,32 @@ class NewMessage(Generic[T]):
 
 
 class Sent(NamedTuple):
-    """What became of one send: the message's id, and whether this call stored it."""
+    """The result of one send: the message's id, and whether this call stored it."""
 
     id: str
     status: SendStatus
 
     @property
     def new(self) -> bool:
-        """Whether the message was stored by this call under an id that was free."""
+        """Whether this call stored the message under a new id."""
         return self.status is SendStatus.NEW
 
 
 class SentMany(Sequence[Sent]):
-    """What became of each message of `send_many`, in order."""
+    """The results of `send_many`, one for each message, in order."""
 
-    __slots__ = ("_digits", "ids")
+    __slots__ = ("_statuses", "ids")
 
-    def __init__(self, ids: list[str], digits: str) -> None:
-        """Pair ids with the digits the server answered."""
+    def __init__(self, ids: list[str], statuses: str) -> None:
         self.ids = ids
-        self._digits = digits
+        self._statuses = statuses
 
     @property
     def new(self) -> list[str]:
-        """The ids that were stored by this call under ids that were free."""
-        return [id for id, digit in zip(self.ids, self._digits, strict=True) if digit == "1"]
+        """The ids of the messages that this call stored under new ids."""
+        return [id for id, status in zip(self.ids, self._statuses, strict=True) if status == "1"]
 
     def __len__(self) -> int:
-        """Return how many messages were given."""
         return len(self.ids)
 
     @overload
@@ -118,186 +117,187 @@ class SentMany(Sequence[Sent]):
     @overload
     def __getitem__(self, at: slice) -> SentMany: ...
     def __getitem__(self, at: int | slice) -> Sent | SentMany:
-        """Return what became of one message, or of a range of them."""
+        """Return the result of one message, or of a slice."""
         if isinstance(at, slice):
-            return SentMany(self.ids[at], self._digits[at])
-        return Sent(self.ids[at], _STATUS[self._digits[at]])
+            return SentMany(self.ids[at], self._statuses[at])
+        return Sent(self.ids[at], _STATUS[self._statuses[at]])
 
     def __repr__(self) -> str:
         """Show how many were sent and how many were new."""
-        return f"<SentMany {len(self)} messages, {self._digits.count('1')} new>"
+        return f"<SentMany {len(self)} messages, {self._statuses.count('1')} new>"
+
+
+def new_id() -> str:
+    """Return a new id: a UUIDv7 (RFC 9562) in 22 base62 characters, which sort as text in the order they were made.
+
+    Ids made by one process rise; those of several are ordered to the millisecond.
+    """
+    return _id_text(uuid7().int)
+
+
+def new_ids(n: int) -> list[str]:
+    """Return so many new ids, which rise as well.
+
+    Many differ in their last two characters alone: these stand for bits that are random in a UUIDv7 (RFC 9562, 6.2),
+    far below those that it counts in.
+    """
+    ids: list[str] = []
+    while len(ids) < n:
+        number = uuid7().int
+        shared, last = _id_text(number)[:-2], number % _BASE
+        ids += [shared + pair for pair in _PAIRS[last : last + n - len(ids)]]
+    return ids
+
+
+def _id_text(number: int) -> str:
+    global _last  # noqa: PLW0603 - one tuple, so that threads see a half and its text together
+    # Eleven base-3844 digits, in two halves that are each done in machine-size integers.
+    high, low = divmod(number, _HALF)
+    known, text = _last
+    if high != known:
+        text = "".join(_PAIRS[high // _BASE**power % _BASE] for power in (4, 3, 2, 1, 0))
+        _last = (high, text)
+    pairs, base = _PAIRS, _BASE
+    low, f = divmod(low, base)
+    low, e = divmod(low, base)
+    low, d = divmod(low, base)
+    low, c = divmod(low, base)
+    a, b = divmod(low, base)
+    return f"{text}{pairs[a]}{pairs[b]}{pairs[c]}{pairs[d]}{pairs[e]}{pairs[f]}"
 
 
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
-    """Return a due time as the scripts take it: milliseconds from now, or `@` and milliseconds since 1970."""
+    """Return a due time in the form of the scripts: milliseconds from now, or `@` and milliseconds since 1970."""
     if at is None and delay is not None:
-        return milliseconds(delay, "delay")
+        return to_millis(delay, "delay")
     if at is None or delay is not None:
-        raise ConfigurationError("give a delay, or at, and not both")
+        raise ConfigurationError("give delay or at, but not both")
     return f"@{timestamp(at)}"
 
 
 class Producer:
-    """Turns what users send into operations; shared by the blocking and the asyncio face of a queue."""
+    """Makes the operations that send messages; blocking and asyncio queues share it."""
 
-    def __init__(self, tools: Tools, codec: Codec) -> None:
-        """Send to the queue of `tools` with payloads encoded by `codec`."""
-        self._tools = tools
-        self._encode = codec.encode
+    def __init__(self, context: EngineContext, codec: Codec) -> None:
+        self._context = context
+        self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
+        self.encode = codec.encode
 
     @property
     def is_limited(self) -> bool:
-        """Whether a send may be refused for what the queue holds."""
-        return self._tools.settings.max_length is not None
+        """Whether a full queue may refuse a send."""
+        return self._context.settings.max_length is not None
 
     def outgoing(
         self, payload: Any, due: str | int, retries: int | None, id: str | None, headers: Mapping[str, str] | None
     ) -> Outgoing:
-        """Return a message ready to be sent, due as `due_text` says it; raises what is wrong with it."""
+        """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
+        if not self._has_delays:
+            if due != 0:
+                self._context.calls.capabilities.require(Feature.DELAYS)
+            due = 0 if id is None else OWN_ID
         return Outgoing(
             new_id() if id is None else check_id(id),
             due,
-            self._tools.settings.default_retries if retries is None else check_retries(retries),
-            encode_payload(payload, self._encode, self._tools.settings.max_payload),
+            self._context.settings.default_retries if retries is None else check_retries(retries),
+            encode_payload(payload, self.encode, self._context.settings.max_payload),
             b"" if headers is None else encode_headers(headers),
         )
 
     def send(self, messages: list[Outgoing], *, replace: bool = False) -> Operation[list[Sent]]:
         """Send messages in one call."""
         try:
-            digits, *_ = yield [self._call(messages, replace=replace), *self._tools.confirming]
-            if SPENT in digits:
-                digits = yield from self._send_spent(messages, digits, replace=replace)
+            statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
+            if SPENT in statuses:
+                statuses = yield from send_spent(self._context, messages, statuses, replace=replace)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(message.id for message in messages)
             raise
-        return [Sent(message.id, _STATUS[digit]) for message, digit in zip(messages, digits, strict=True)]
+        return [Sent(message.id, _STATUS[status]) for message, status in zip(messages, statuses, strict=True)]
 
     def send_many(
         self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool, run: str | None
     ) -> Operation[SentMany]:
-        """Send payloads and `NewMessage`s; everything is checked and encoded before anything is sent."""
-        due = milliseconds(delay, "delay")
-        ledger = "" if run is None else check_id(run, "run")
-        default = self._tools.settings.default_retries if retries is None else check_retries(retries)
+        """Send payloads and `NewMessage` objects; all are checked and encoded before the first is sent."""
+        due = to_millis(delay, "delay")
+        run_name = "" if run is None else check_id(run, "run")
+        default = self._context.settings.default_retries if retries is None else check_retries(retries)
         if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
             kind = type(messages).__name__
-            raise ConfigurationError(f"messages must be several payloads, such as a list; one {kind} is not")
+            raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
         ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default)
-        ids: list[str] = []
-        digits = ""
-        confirming = self._tools.confirming
+        ids, statuses, confirming = list[str](), "", self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
                 part = ready[first : first + ROUND]
-                calls = self._calls(part, ids, due, default, replace=replace, run=ledger)
-                answers = yield chain(calls, confirming)
-                digits += "".join(answers[: len(answers) - len(confirming)])
-            if SPENT in digits:
-                digits = yield from self._send_spent(ready, digits, replace=replace, run=ledger)
+                calls = self._calls(part, ids, due, default, replace=replace, run=run_name)
+                replies = yield chain(calls, confirming)
+                statuses += "".join(replies[: len(replies) - len(confirming)])
+            if SPENT in statuses:
+                statuses = yield from send_spent(self._context, ready, statuses, replace=replace, run=run_name)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
-            error.ids = tuple(id for at, id in enumerate(ids) if digits[at : at + 1] in ("", SPENT))
+            error.ids = tuple(id for at, id in enumerate(ids) if statuses[at : at + 1] in ("", SPENT))
             raise
-        return SentMany(ids, digits)
+        return SentMany(ids, statuses)
 
     def _ready(self, messages: list[Any], due: int, retries: int) -> list[Outgoing] | list[bytes]:
-        """Check and encode messages; plain payloads all at once, since nothing is sent meanwhile."""
+        """Check and encode messages; plain payloads take a fast path."""
         if not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
-            encoded: list[bytes] = list(map(self._encode, messages))
+            encoded: list[bytes] = list(map(self.encode, messages))
             are_bytes = set(map(type, encoded)) <= {bytes}
-            if are_bytes and max(map(len, encoded), default=0) <= self._tools.settings.max_payload:
+            if are_bytes and max(map(len, encoded), default=0) <= self._context.settings.max_payload:
                 return encoded
         return [
-            self._outgoing(message if isinstance(message, NewMessage) else NewMessage(message), due, retries)
-            for message in messages
+            self.outgoing(
+                one.payload,
+                due if one.delay is None and one.at is None else due_text(one.delay, one.at),
+                retries if one.retries is None else one.retries,
+                one.id,
+                one.headers,
+            )
+            for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)
         ]
-
-    def _send_spent(
-        self, ready: Sequence[Outgoing] | Sequence[bytes], digits: str, *, replace: bool, run: str = ""
-    ) -> Operation[str]:
-        """Send those again whose ids were still to be collected; returns all digits."""
-        spent = [at for at, digit in enumerate(digits) if digit == SPENT]
-        for first in range(0, len(spent), SLICE):
-            places = spent[first : first + SLICE]
-            again = [cast("Outgoing", ready[at]) for at in places]
-            later = yield from send_again(self._tools, again, replace=replace, run=run)
-            known = dict(zip(places, later, strict=True))
-            digits = "".join(known.get(at, digit) for at, digit in enumerate(digits))
-        return digits
 
     def _calls(
         self, ready: list[Outgoing] | list[bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str
-    ) -> Iterator[Call[str]]:
-        """Make the calls of one round, slice by slice, while the slices before are on their way; notes their ids."""
-        for part in _slices(ready):
+    ) -> Iterator[ScriptCall[str]]:
+        """Yield the calls of one round trip, each while the ones before are being sent; adds their ids to `ids`."""
+        payloads = ready if isinstance(ready[0], bytes) else [message.payload for message in ready]
+        for batch in byte_slices(list(map(len, payloads)), BATCH_BYTES, BATCH):
+            part = ready[batch]
             n = len(part)
             if isinstance(part[0], bytes):
                 table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, [b""] * n)
             else:
                 table = OutgoingTable(*zip(*part, strict=True))
             ids += table.ids
-            yield self._call(table, replace=replace, run=run)
-
-    def _call(self, messages: list[Outgoing] | OutgoingTable, *, replace: bool, run: str = "") -> Call[str]:
-        return self._tools.calls.send(messages, replace=replace, max_length=self._tools.settings.max_length, run=run)
-
-    def _outgoing(self, message: NewMessage[Any], due: int, retries: int) -> Outgoing:
-        at: str | int = due
-        if message.delay is not None or message.at is not None:
-            at = due_text(message.delay, message.at)
-        left = retries if message.retries is None else message.retries
-        return self.outgoing(message.payload, at, left, message.id, message.headers)
+            yield send_call(self._context, table, replace=replace, run=run)
 
 
-def _slices(ready: list[Outgoing] | list[bytes]) -> Iterator[list[Outgoing] | list[bytes]]:
-    """Cut what is ready into slices; large payloads make them shorter."""
-    for first in range(0, len(ready), SLICE):
-        part = ready[first : first + SLICE]
-        payloads = part if isinstance(part[0], bytes) else [message.payload for message in part]
-        sizes = list(map(len, payloads))
-        if sum(sizes) <= SLICE_BYTES:
-            yield part
-            continue
-        begin = size = 0
-        for end, length in enumerate(sizes, 1):
-            size += length
-            if size >= SLICE_BYTES or end == len(part):
-                yield part[begin:end]
-                begin, size = end, 0
+def send_call(context: EngineContext, messages: Messages, *, replace: bool, run: str = "") -> ScriptCall[str]:
+    """Return the call that sends messages; raise `ConfigurationError` for options that the engine lacks."""
+    options: dict[str, Any] = {}
+    if replace:
+        context.calls.capabilities.require(Feature.REPLACE)
+        options["replace"] = True
+    if run:
+        context.calls.capabilities.require(Feature.RUNS)
+        options["run"] = run
+    return context.calls.send(messages, max_length=context.settings.max_length, **options)
 
 
-def encode_payload(payload: Any, encode: Callable[[Any], bytes], most: int) -> bytes:
-    """Return a payload as it is stored; `PayloadError` if it is not encoded to bytes, and to at most so many."""
-    encoded = encode(payload)
-    if type(encoded) is not bytes:
-        raise PayloadError(f"the codec must encode to bytes, not {type(encoded).__name__}")
-    if len(encoded) > most:
-        raise PayloadTooLargeError(f"the payload is {len(encoded)} bytes encoded; max_payload is {most}")
-    return encoded
-
-
-def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """Return headers as they are stored; `ConfigurationError` if they are no texts or too many."""
-    if not isinstance(headers, Mapping) or not all(
-        isinstance(name, str) and isinstance(value, str) for name, value in headers.items()
-    ):
-        raise ConfigurationError("headers must map str to str")
-    if not headers:
-        return b""
-    try:
-        encoded = _encode_headers(dict(headers))
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(f"headers must be encodable text: {error.reason}") from error
-    if len(encoded) > MOST_HEADERS:
-        raise ConfigurationError(f"headers take {len(encoded)} bytes as stored; at most {MOST_HEADERS} are allowed")
-    return encoded
-
-
-def send_again(tools: Tools, messages: Sequence[Outgoing], *, replace: bool, run: str = "") -> Operation[str]:
-    """Send messages whose ids are spent but not yet collected: collect those, and they are free."""
-    ids = tuple(message.id for message in messages)
-    digits = SPENT
-    while SPENT in digits:
-        call = tools.calls.send(messages, replace=replace, max_length=tools.settings.max_length, run=run)
-        _, digits, *_ = yield [tools.collect(ids), call, *tools.confirming]
-    return digits
+def send_spent(
+    context: EngineContext, messages: Sequence[Any], statuses: str, *, replace: bool, run: str = ""
+) -> Operation[str]:
+    """Move the messages with the status `SPENT` to the dead letter, then send the new ones; returns all statuses."""
+    spent = [index for index, status in enumerate(statuses) if status == SPENT]
+    for indexes in batched(spent, BATCH):
+        again: list[Outgoing] = [messages[index] for index in indexes]
+        ids = tuple(message.id for message in again)
+        new = SPENT
+        while SPENT in new:
+            call = send_call(context, again, replace=replace, run=run)
+            _, new, *_ = yield [context.calls.collect(context.settings, ids=ids), call, *context.confirming]
+        changed = dict(zip(indexes, new, strict=True))
+        statuses = "".join(changed.get(index, status) for index, status in enumerate(statuses))
+    return statuses

@@ -1,21 +1,24 @@
-"""Schedules: what sends a message again and again, as `queue.schedules`.
+"""`queue.schedules`: adds, lists, pauses and removes schedules, which send a message again and again.
 
-They are kept in Redis and fired by every consumer of the queue, each occurrence by one of them (see `flows.recurring`).
+Schedules are stored in Redis. The consumers of the queue fire them, each occurrence once: see `worker.schedule_firing`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from zoneinfo import ZoneInfo
 
-from delayq.clock import moment
-from delayq.config import whole
-from delayq.errors import ConfigurationError, UnknownScheduleError, shown
-from delayq.ids import new_id
-from delayq.operation import Operation
-from delayq.producer import Producer, Sent
+from delayq._parity import awaited
+from delayq.broker.context import QueueContext
+from delayq.broker.replies import StoredSchedule
+from delayq.broker.requests import Outgoing
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
+from delayq.options import check_int
+from delayq.queue.handlers import HandlerRegistry
+from delayq.queue.producer import Producer, Sent, new_id
 from delayq.schedules.definition import (
     Schedule,
     TimedOptions,
@@ -26,33 +29,33 @@ from delayq.schedules.definition import (
     unpack,
 )
 from delayq.schedules.info import Applied, ScheduleInfo, describe
-from delayq.schedules.placing import ScheduleOutcome, alter, pausing, put, read_all, read_one, remove, resuming
-from delayq.schedules.standing import Standing
-from delayq.schedules.timetable import MOST_FIRED
-from delayq.twins import twin
-from delayq.values import Outgoing
+from delayq.schedules.store import ScheduleOutcome, pause, put, read_all, read_one, remove, resume, update
+from delayq.schedules.timetable import MAX_FIRED
+from delayq.times import from_millis
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
+
 Times = list[datetime]
 
 
-class _Schedules:
-    """The operations behind both faces."""
+class _ScheduleOperations:
+    """The operations on the schedules of a queue."""
 
-    def __init__(self, face: Any) -> None:
-        """Work on the schedules of a face's queue."""
-        self._tools = face._tools  # noqa: SLF001 - a part of the face
-        self._perform = face._perform  # noqa: SLF001
-        self._face = face
-        self._producer = Producer(face._tools, face._codec)  # noqa: SLF001
+    def __init__(self, context: QueueContext, producer: Producer, handlers: HandlerRegistry, executor: Any) -> None:
+        """Work on the schedules of the queue of `context`; `handlers` has those that the program declares."""
+        self._context = context
+        self._producer = producer
+        self._handlers = handlers
+        self._executor = executor
 
     def _pack(self, schedule: Schedule, *, declared: bool = False) -> bytes:
         if not isinstance(schedule, Schedule):
-            raise ConfigurationError(f"schedules must be Schedule objects, not {shown(schedule)}")
-        return pack(schedule, self._tools.settings, self._face._codec.encode, declared=declared)  # noqa: SLF001
+            raise ConfigurationError(f"schedules must be Schedule objects, not {short_repr(schedule)}")
+        return pack(schedule, self._context.settings, self._producer.encode, declared=declared)
 
     def _add(self, schedule: Schedule) -> Operation[ScheduleOutcome]:
-        outcomes = yield from put(self._tools, {schedule.name: self._pack(schedule)})
+        outcomes = yield from put(self._context, {schedule.name: self._pack(schedule)})
         return outcomes[schedule.name]
 
     def _add_many(self, schedules: Iterable[Schedule]) -> Operation[dict[str, ScheduleOutcome]]:
@@ -60,54 +63,55 @@ class _Schedules:
         for schedule in schedules:
             spec = self._pack(schedule)
             if schedule.name in specs:
-                raise ConfigurationError(f"schedule {schedule.name} is given twice")
+                raise ConfigurationError(f"two schedules are named {schedule.name}: give one of them another name")
             specs[schedule.name] = spec
-        return (yield from put(self._tools, specs))
+        return (yield from put(self._context, specs))
 
     def _list(self) -> Operation[list[ScheduleInfo]]:
-        found = yield from read_all(self._tools)
-        return [describe(found[name], self._tools.decode) for name in sorted(found)]
+        found = yield from read_all(self._context)
+        return [describe(found[name], self._context.decode) for name in sorted(found)]
 
     def _get(self, name: str) -> Operation[ScheduleInfo | None]:
-        standing, _ = yield from read_one(self._tools, check_schedule(name))
-        return None if standing is None else describe(standing, self._tools.decode)
+        stored, _ = yield from read_one(self._context, check_schedule(name))
+        return None if stored is None else describe(stored, self._context.decode)
 
-    def _alter(self, name: str, place: Any) -> Operation[None]:
-        if (yield from alter(self._tools, check_schedule(name), place)) is None:
+    def _update(self, name: str, change: Any) -> Operation[None]:
+        if (yield from update(self._context, check_schedule(name), change)) is None:
             raise _unknown(name)
 
     def _remove(self, name: str) -> Operation[bool]:
-        return bool((yield from remove(self._tools, [check_schedule(name)])))
+        return bool((yield from remove(self._context, [check_schedule(name)])))
+
+    def _stored(self, name: str) -> Operation[StoredSchedule]:
+        stored, _ = yield from read_one(self._context, check_schedule(name))
+        if stored is None:
+            raise _unknown(name)
+        return stored
 
     def _run_now(self, name: str) -> Operation[Sent]:
-        standing, _ = yield from read_one(self._tools, check_schedule(name))
-        if standing is None:
-            raise _unknown(name)
-        definition, payload, _ = unpack(standing.spec)
+        stored = yield from self._stored(name)
+        definition, payload = unpack(stored.spec)
         headers = message_headers(name, definition)
-        (sent,) = yield from self._producer.send(
-            [Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers)]
-        )
+        outgoing = Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers)
+        (sent,) = yield from self._producer.send([outgoing])
         return sent
 
     def _next(self, name: str, n: int) -> Operation[list[datetime]]:
-        whole(n, "n", 1, MOST_FIRED)
-        standing, _ = yield from read_one(self._tools, check_schedule(name))
-        if standing is None:
-            raise _unknown(name)
-        opened = unpack(standing.spec)
-        zone = ZoneInfo(opened.definition.tz)
-        times = opened.timetable.upcoming(standing.next, n, standing.fired)
-        return [moment(time).astimezone(zone) for time in times]
+        check_int(n, "n", 1, MAX_FIRED)
+        stored = yield from self._stored(name)
+        definition, _ = unpack(stored.spec)
+        zone = ZoneInfo(definition.tz)
+        times = definition.timetable.upcoming(stored.next, n, stored.fired)
+        return [from_millis(time).astimezone(zone) for time in times]
 
     def _apply(self, *, prune: bool) -> Operation[Applied]:
-        declared = self._face._declared  # noqa: SLF001
-        outcomes = yield from put(self._tools, declared)
+        declared = self._handlers.declared
+        outcomes = yield from put(self._context, declared)
         removed: list[str] = []
         if prune:
-            found = yield from read_all(self._tools)
+            found = yield from read_all(self._context)
             gone = [name for name in found if name not in declared and _was_declared(found[name])]
-            removed = yield from remove(self._tools, sorted(gone))
+            removed = yield from remove(self._context, sorted(gone))
         return Applied(outcomes, removed)
 
 
@@ -115,129 +119,93 @@ def _unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"no schedule is named {name}")
 
 
-def _was_declared(standing: Standing) -> bool:
+def _was_declared(stored: StoredSchedule) -> bool:
     try:
-        return unpack(standing.spec).definition.declared
+        return unpack(stored.spec).definition.declared
     except ConfigurationError:
         return False
 
 
-class _Perform(Protocol):
-    def __call__(self, operation: Operation[R], /, *, writes: bool = False) -> R: ...
-
-
-class _AsyncPerform(Protocol):
-    async def __call__(self, operation: Operation[R], /, *, writes: bool = False) -> R: ...
-
-
-class Schedules(_Schedules):
+class Schedules(_ScheduleOperations):
     """The schedules of a `DelayQueue`, as `queue.schedules`."""
 
-    _perform: _Perform
+    _executor: Executor
 
     def add(self, name: str, **options: Unpack[TimedOptions]) -> ScheduleOutcome:
-        """Add a schedule: either `cron`, with its `tz`, or `every`, and the options of `ScheduleOptions`.
+        """Add a schedule: with `cron` and its `tz`, or with `every`, and the options of `ScheduleOptions`.
 
-        One of this name that is the same already stays as it is. Another is replaced by this, keeps what it has fired
-        and whether it is paused, and fires no occurrence twice; one that is due and not yet fired stays due. Atomic.
+        If a schedule with this name exists and is the same, nothing changes. If it differs, this one replaces it: it
+        stays paused if it was, keeps the count of what it has fired, and fires no occurrence twice. An occurrence that
+        is due and not yet fired stays due. Atomic.
         """
-        return self._perform(self._add(make_schedule(name, options)), writes=True)
+        return self._executor.perform(self._add(make_schedule(name, options)), writes=True)
 
     def add_many(self, schedules: Iterable[Schedule]) -> dict[str, ScheduleOutcome]:
-        """Add many schedules in few round trips, each as by `add`; all are checked before the first is stored."""
-        return self._perform(self._add_many(schedules), writes=True)
+        """Add many schedules in few round trips, each like `add`; all are checked before the first is stored."""
+        return self._executor.perform(self._add_many(schedules), writes=True)
 
     def list(self) -> list[ScheduleInfo]:
-        """Read all schedules, by name."""
-        return self._perform(self._list())
+        """Read all schedules, sorted by name."""
+        return self._executor.perform(self._list())
 
     def get(self, name: str) -> ScheduleInfo | None:
-        """Read a schedule; None if there is none of this name."""
-        return self._perform(self._get(name))
+        """Read a schedule; None if no schedule has this name."""
+        return self._executor.perform(self._get(name))
 
     def pause(self, name: str) -> None:
-        """Have a schedule fire no more until it is resumed; harmless when it is paused.
+        """Stop a schedule from firing until it is resumed. Does nothing if it is paused already.
 
-        An occurrence may be fired up to 100 ms ahead, as a message that is due at its time: such a one still comes.
-        Raises `UnknownScheduleError` if there is none of this name.
+        Occurrences are fired up to 100 ms early, as messages that are due at their time. A message that was fired
+        before the pause is still delivered. Raises `UnknownScheduleError` if no schedule has this name.
         """
-        self._perform(self._alter(name, pausing))
+        return self._executor.perform(self._update(name, pause))
 
     def resume(self, name: str) -> None:
-        """Have a paused schedule go on from now; what would have occurred during the pause is not fired.
+        """Continue a paused schedule from now on; occurrences during the pause are not fired.
 
-        Raises `UnknownScheduleError` if there is none of this name.
+        Raises `UnknownScheduleError` if no schedule has this name.
         """
-        self._perform(self._alter(name, resuming))
+        return self._executor.perform(self._update(name, resume))
 
     def remove(self, name: str) -> bool:
-        """Remove a schedule; returns whether there was one. Messages that it has fired stay."""
-        return self._perform(self._remove(name))
+        """Remove a schedule; returns whether it existed. Messages that it has fired stay in the queue."""
+        return self._executor.perform(self._remove(name))
 
     def run_now(self, name: str) -> Sent:
-        """Send one message of a schedule at once, under an id `name@now:…`, paused or not; its times stay as they are.
+        """Send one message of a schedule now, with an id `name@now:…`, even if it is paused; its times do not change.
 
-        Raises `UnknownScheduleError` if there is none of this name.
+        Raises `UnknownScheduleError` if no schedule has this name.
         """
-        return self._perform(self._run_now(name))
+        return self._executor.perform(self._run_now(name))
 
     def next(self, name: str, n: int = 1) -> Times:
-        """Return the next `n` occurrences (up to 1,000) in the schedule's zone; none of one that is paused or ended.
+        """Return the next `n` occurrences (up to 1,000) in the schedule's zone; [] if it is paused or has ended.
 
-        Raises `UnknownScheduleError` if there is none of this name.
+        Raises `UnknownScheduleError` if no schedule has this name.
         """
-        return self._perform(self._next(name, n))
+        return self._executor.perform(self._next(name, n))
 
     def apply(self, *, prune: bool = False) -> Applied:
-        """Put the schedules declared by `cron` and `every` of this queue object into Redis, each as by `add`.
+        """Store the schedules that this queue object declares with `cron` and `every`, each like `add`.
 
-        Consuming does so when it starts. With `prune`, schedules that were declared in code before, and are not by this
-        queue object, are removed.
+        Consuming does this when it starts. With `prune`, it removes the schedules in Redis that were declared in code
+        but are not declared by this queue object.
         """
-        return self._perform(self._apply(prune=prune), writes=True)
+        return self._executor.perform(self._apply(prune=prune), writes=True)
 
 
-class AsyncSchedules(_Schedules):
+class AsyncSchedules(_ScheduleOperations):
     """The schedules of an `AsyncDelayQueue`; see `Schedules`."""
 
-    _perform: _AsyncPerform
+    _executor: AsyncExecutor
 
-    @twin(Schedules.add)
-    async def add(self, name: str, **options: Unpack[TimedOptions]) -> ScheduleOutcome:
-        return await self._perform(self._add(make_schedule(name, options)), writes=True)
-
-    @twin(Schedules.add_many)
-    async def add_many(self, schedules: Iterable[Schedule]) -> dict[str, ScheduleOutcome]:
-        return await self._perform(self._add_many(schedules), writes=True)
-
-    @twin(Schedules.list)
-    async def list(self) -> list[ScheduleInfo]:
-        return await self._perform(self._list())
-
-    @twin(Schedules.get)
-    async def get(self, name: str) -> ScheduleInfo | None:
-        return await self._perform(self._get(name))
-
-    @twin(Schedules.pause)
-    async def pause(self, name: str) -> None:
-        await self._perform(self._alter(name, pausing))
-
-    @twin(Schedules.resume)
-    async def resume(self, name: str) -> None:
-        await self._perform(self._alter(name, resuming))
-
-    @twin(Schedules.remove)
-    async def remove(self, name: str) -> bool:
-        return await self._perform(self._remove(name))
-
-    @twin(Schedules.run_now)
-    async def run_now(self, name: str) -> Sent:
-        return await self._perform(self._run_now(name))
-
-    @twin(Schedules.next)
-    async def next(self, name: str, n: int = 1) -> Times:
-        return await self._perform(self._next(name, n))
-
-    @twin(Schedules.apply)
-    async def apply(self, *, prune: bool = False) -> Applied:
-        return await self._perform(self._apply(prune=prune), writes=True)
+    add = awaited(Schedules.add)
+    add_many = awaited(Schedules.add_many)
+    list = awaited(Schedules.list)
+    get = awaited(Schedules.get)
+    pause = awaited(Schedules.pause)
+    resume = awaited(Schedules.resume)
+    remove = awaited(Schedules.remove)
+    run_now = awaited(Schedules.run_now)
+    next = awaited(Schedules.next)
+    apply = awaited(Schedules.apply)

@@ -1,4 +1,4 @@
-"""The start-up check: whether this Redis keeps what it is given, and whether this delayq understands the queue."""
+"""The start-up check: whether this Redis could lose messages, and whether this delayq can read the queue."""
 
 from __future__ import annotations
 
@@ -6,41 +6,38 @@ import logging
 from dataclasses import fields
 from typing import Any
 
-from delayq.answers import pairs
+from delayq.broker.keys import Keys, registry
+from delayq.broker.replies import pairs
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError, UnsafeServerError
-from delayq.keys import Keys, registry
-from delayq.operation import Operation
-from delayq.values import Command
 
 log = logging.getLogger("delayq.doctor")
 
 SCHEMA = 1
-"""The version of the structures that this delayq reads and writes."""
+"""The version of the data structures that this delayq reads and writes."""
 OPENING = 4
-"""Answers the check reads."""
+"""Replies that the check reads."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
-LEAST_SERVER = (6, 2)
+MIN_SERVER = (6, 2)
 
 
-def opening(keys: Keys, prefix: str, name: str) -> list[Command[Any]]:
-    """Return the commands that make a queue known and read what the check needs."""
-    return [
-        Command(("INFO",), lambda answer: answer),
-        Command(("HSETNX", keys.meta, "schema", SCHEMA), lambda answer: answer),
-        Command(("HGET", keys.meta, "schema"), lambda answer: answer),
-        Command(("SADD", registry(prefix), name), lambda answer: answer),
-    ]
+def opening(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
+    """Return the commands that register a queue and read what the check needs."""
+    schema = ("HSETNX", keys.meta, "schema", SCHEMA), ("HGET", keys.meta, "schema")
+    commands = ("INFO",), *schema, ("SADD", registry(prefix), name)
+    return [RedisCommand(command, lambda reply: reply) for command in commands]
 
 
-def removal(keys: Keys, prefix: str, name: str) -> list[Command[Any]]:
-    """Return the commands that leave nothing of a queue: what a demo does with its own."""
-    every = tuple(getattr(keys, part.name) for part in fields(keys))
-    return [Command(("UNLINK", *every), int), Command(("SREM", registry(prefix), name), int)]
+def removal(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
+    """Return the commands that delete everything of a queue, as demos do with theirs."""
+    names = tuple(getattr(keys, part.name) for part in fields(keys))
+    return [RedisCommand(("UNLINK", *names), int), RedisCommand(("SREM", registry(prefix), name), int)]
 
 
-def check(name: str, answers: list[Any], *, embedded: bool, strict: bool) -> None:
-    """Warn of what could lose messages, and of a newer schema; refuse it if `strict`."""
-    info, _, schema, _ = answers[:OPENING]
+def check(name: str, replies: list[Any], *, embedded: bool, strict: bool) -> None:
+    """Log what could lose messages, and a newer schema; raise `UnsafeServerError` instead if `strict`."""
+    info, _, schema, _ = replies[:OPENING]
     dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
     if text := newer(name, schema):
         dangers.append(text)
@@ -51,34 +48,37 @@ def check(name: str, answers: list[Any], *, embedded: bool, strict: bool) -> Non
 
 
 def survey(keys: Keys) -> Operation[tuple[list[str], dict[bytes, bytes]]]:
-    """Read what of the server could lose messages, a sentence each, and the fields of the queue's `meta`."""
+    """Read why the server could lose messages, one sentence each, and the fields of the queue's `meta`."""
     try:
-        (info,) = yield [Command(("INFO",), lambda answer: answer)]
-    except ServerError:  # not ours to ask, or embedded: the start-up check takes that as it is, too
+        (info,) = yield [RedisCommand(("INFO",), lambda reply: reply)]
+    except ServerError:  # not permitted, or embedded: the start-up check ignores that, too
         info = None
-    (meta,) = yield [Command(("HGETALL", keys.meta), pairs)]
+    (meta,) = yield [RedisCommand(("HGETALL", keys.meta), pairs)]
     return find_dangers(_parse(info)) if isinstance(info, bytes) else [], meta
 
 
 def newer(name: str, schema: Any) -> str:
-    """Return what is to be said of a queue whose schema this delayq does not know; '' if it does."""
+    """Return a warning if this delayq does not know the schema of a queue, else ''."""
     if not isinstance(schema, bytes) or schema in _KNOWN:
         return ""
-    return f"queue {name} has schema {schema[:20].decode(errors='replace')}, this delayq knows {SCHEMA}: upgrade it"
+    version = schema[:20].decode(errors="replace")
+    return f"queue {name} has schema {version}, but this delayq knows only {SCHEMA}: upgrade delayq"
 
 
 def find_dangers(info: dict[str, str]) -> list[str]:
-    """Return what of a server's `INFO` could lose messages, a sentence each."""
+    """Return why a server could lose messages according to its `INFO`, one sentence each."""
     dangers = []
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         dangers.append(f"Redis evicts keys when it is full (maxmemory-policy {policy}): set noeviction")
     if info.get("aof_enabled") == "0":
-        dangers.append("Redis keeps no append-only file: what was sent since the last snapshot is lost in a crash")
+        dangers.append(
+            "Redis has no append-only file (appendonly no): a crash loses what was sent since the last snapshot"
+        )
     version = info.get("redis_version", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if numbers and numbers < LEAST_SERVER:
-        dangers.append(f"Redis {version} is older than {'.'.join(map(str, LEAST_SERVER))}")
+    if numbers and numbers < MIN_SERVER:
+        dangers.append(f"Redis {version} is older than {'.'.join(map(str, MIN_SERVER))}: upgrade it")
     return dangers
 
 

@@ -1,8 +1,7 @@
-"""How a calendar's reminders get into a queue: the operations, for the blocking and the asyncio face alike.
+"""Updates a calendar's reminders in a queue: the operations behind `Calendar` and `AsyncCalendar`.
 
-What is to be sent or cancelled is noted in the kept plan first and struck out when it is done, so that an import that
-was cut off anywhere is finished by the next one. Each message has its id from the calendar, its event and its offset,
-so that doing something twice is doing it once.
+Sends and cancels are first recorded in the stored plan and removed from it when done, so the next import completes an
+interrupted one. A message's id is made of calendar, event and offset, so repeating a step has no effect.
 """
 
 from __future__ import annotations
@@ -10,196 +9,205 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
+from zoneinfo import ZoneInfo
 
-from delayq.clock import moment
+from delayq.broker.batches import batched
+from delayq.broker.scripts import MAX_IDS
+from delayq.broker.transport.operation import Operation
 from delayq.errors import CalendarChangedError
-from delayq.operation import Operation
-from delayq.producer import NewMessage, SendStatus
-from delayq.reminders.difference import NOTHING, Changes, Unread, difference
+from delayq.options import check_retries
+from delayq.queue.producer import NewMessage, SendStatus
 from delayq.reminders.event import Event
-from delayq.reminders.keeping import Kept, pack, unpack
-from delayq.reminders.planning import Plan, Reminder, Rules, plan
-from delayq.reminders.reading import Progress, Reading
-from delayq.script import MOST_IDS
+from delayq.reminders.ics_reader import Progress, Reading
+from delayq.reminders.plan_diff import Changes, compare_plans
+from delayq.reminders.plan_store import StoredPlan, pack, unpack
+from delayq.reminders.planner import Before, Plan, Reminder, Rules, plan
+from delayq.reminders.quiet_hours import QuietHours
+from delayq.times import Duration, from_millis, to_millis
 
-AT_ONCE = 5_000
-"""Messages sent between two reports of how far it is."""
+PROGRESS_EVERY = 5_000
+"""Messages sent between two progress reports."""
 ATTEMPTS = 5
-"""How often a plan is made anew when another import of the calendar came between."""
+"""How often to plan again when another import of the calendar interferes."""
 
+Q = TypeVar("Q")
 Events = Iterable[Event] | Reading
-_WITHDRAWN = "1"
-"""What a cancel answers for a message that waited; the others were delivered, or are being processed."""
+MakeChanges = Callable[[StoredPlan, Rules, int], Changes]
+_CANCELLED = "1"
+"""Status of a cancelled message; the others were delivered already or are being processed."""
 _REFUSED = frozenset([SendStatus.RUNNING, SendStatus.SETTLED])
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarInfo:
-    """What is kept of a calendar."""
+    """The stored plan of a calendar."""
 
     name: str
     changed: datetime
-    """When an import last changed something."""
+    """When an import last changed the plan."""
     reminders: list[Reminder]
-    """In the order of their due times, those that were delivered included."""
+    """In the order of their due times, including delivered ones."""
     before: list[str]
     quiet: str
     tz: str
     finished: bool
-    """Whether the last import came to its end; if not, import again."""
+    """Whether the last import completed; if not, import again."""
 
 
-class Operations:
-    """The operations behind both faces."""
+class CalendarOperations(Generic[Q]):
+    """The operations that `Calendar` and `AsyncCalendar` share, for the kind of queue that each takes."""
 
-    def __init__(self, queue: Any, name: str, rules: Rules, grace: int, retries: int | None) -> None:
+    _executor: Any
+
+    def __init__(
+        self,
+        queue: Q,
+        name: str,
+        before: Before = (),
+        *,
+        quiet: QuietHours | str | None = None,
+        tz: ZoneInfo | str | None = None,
+        grace: Duration = 0,
+        retries: int | None = None,
+    ) -> None:
+        """Validate everything; nothing is sent to Redis."""
         self.name = name
-        self._rules, self._grace, self._retries = rules, grace, retries
-        # A queue shows its users no door to its calls, and what is done here takes several in their order.
-        self._tools, self._producer = queue._tools, queue._producer  # noqa: SLF001
-        self._perform = queue._perform  # noqa: SLF001
+        self._rules = Rules.of(name, before, quiet=quiet, tz=tz)
+        self._grace = to_millis(grace, "grace")
+        self._retries = None if retries is None else check_retries(retries)
+        # A queue has no public access to its calls, and these operations need several in a row.
+        inner: Any = queue
+        self._context, self._producer, self._executor = inner._context, inner._producer, inner._executor  # noqa: SLF001
 
-    def _read(self) -> Operation[tuple[Kept, int]]:
-        """Read the kept plan and the time by which it is gone on."""
-        calls = self._tools.calls
-        held, now = yield [calls.plan(self.name), calls.time()]
-        return unpack(self.name, held), now if calls.clock is None else calls.clock()
+    def _read(self) -> Operation[tuple[StoredPlan, int]]:
+        calls = self._context.calls
+        data, now = yield [calls.plan(self.name), calls.time()]
+        return unpack(self.name, data), now if calls.clock is None else calls.clock()
 
     def _now(self) -> Operation[datetime]:
         _, now = yield from self._read()
-        return moment(now)
+        return from_millis(now)
 
     def _preview(self, events: Events) -> Operation[Changes]:
-        kept, now = yield from self._read()
-        made = plan(_events(events), self._rules, now=moment(now))
-        return difference(kept, made, now=now, grace=self._grace, unread=_unread(events))
+        stored, now = yield from self._read()
+        made = plan(_events(events), self._rules, now=from_millis(now))
+        return compare_plans(stored, made, now=now, grace=self._grace, unread=_unread(events))
 
     def _update(self, events: Events, *, again: bool, on_progress: Progress | None) -> Operation[Changes]:
-        several = _events(events)
-        unread = _unread(events)
-        held = (yield from self._held()) if again else frozenset[str]()
+        event_list, unread = _events(events), _unread(events)
+        in_queue = (yield from self._ids_in_queue()) if again else frozenset[str]()
 
-        def make(kept: Kept, now: int) -> Changes:
+        def make(stored: StoredPlan, rules: Rules, now: int) -> Changes:
             if again:
-                kept = replace(kept, doubtful=kept.doubtful | kept.reminders.keys() | held)
-            made = plan(several, self._rules, now=moment(now))
-            return difference(kept, made, now=now, grace=self._grace, unread=unread)
+                stored = replace(stored, unconfirmed=stored.unconfirmed | stored.reminders.keys() | in_queue)
+            made = plan(event_list, rules, now=from_millis(now))
+            return compare_plans(stored, made, now=now, grace=self._grace, unread=unread)
 
-        return (yield from self._carry_out(self._rules, make, on_progress))
+        return (yield from self._apply(self._rules, make, on_progress))
 
-    def _held(self) -> Operation[frozenset[str]]:
-        """Return the ids of the calendar's reminders that the queue holds, whatever is kept of them."""
-        mine, cursor, found = f"{self.name}/".encode(), "0", set[str]()
+    def _ids_in_queue(self) -> Operation[frozenset[str]]:
+        """Return the ids of the calendar's reminders in the queue, whether or not the plan has them."""
+        prefix, cursor, found = f"{self.name}/".encode(), "0", set[str]()
         while True:
-            (page,) = yield [self._tools.calls.walk("messages", cursor=cursor, limit=MOST_IDS)]
+            (page,) = yield [self._context.calls.walk("messages", cursor=cursor, limit=MAX_IDS)]
             cursor, ids = page
-            found.update(id.decode() for id in ids if id.startswith(mine))
+            found.update(id.decode() for id in ids if id.startswith(prefix))
             if cursor == "0":
                 return frozenset(found)
 
     def _replan(self, on_progress: Progress | None) -> Operation[Changes]:
-        rules = self._rules
+        def make(stored: StoredPlan, rules: Rules, now: int) -> Changes:
+            pinned = stored.pinned
+            events = {id(one.event): one.event for one in stored.reminders.values() if one.id not in pinned}
+            made = plan(events.values(), rules, now=from_millis(now))
+            # Reminders that were never sent are not planned again.
+            known = {id: one for id, one in made.reminders.items() if id in stored.reminders}
+            return compare_plans(stored, Plan(rules, known | pinned), now=now)
 
-        def make(kept: Kept, now: int) -> Changes:
-            nonlocal rules
-            rules = kept.rules or rules
-            pinned = {reminder.id: reminder for reminder in kept.pinned}
-            events = {id(one.event): one.event for one in kept.reminders.values() if one.id not in pinned}
-            made = plan(events.values(), rules, now=moment(now))
-            # What was not sent in its time is none of what there is to be planned again.
-            known = {id: one for id, one in made.reminders.items() if id in kept.reminders}
-            return difference(kept, Plan(rules, known | pinned), now=now)
-
-        return (yield from self._carry_out(None, make, on_progress))
+        return (yield from self._apply(None, make, on_progress))
 
     def _forget(self) -> Operation[Changes]:
-        def make(kept: Kept, _: int) -> Changes:
-            return Changes(cancelled=sorted(kept.reminders.keys() | kept.doubtful))
+        def make(stored: StoredPlan, _: Rules, __: int) -> Changes:
+            return Changes(cancelled=sorted(stored.reminders.keys() | stored.unconfirmed))
 
-        return (yield from self._carry_out(None, make, None, forget=True))
+        return (yield from self._apply(None, make, None, forget=True))
 
-    def _carry_out(
-        self,
-        rules: Rules | None,
-        make: Callable[[Kept, int], Changes],
-        on_progress: Progress | None,
-        *,
-        forget: bool = False,
+    def _apply(
+        self, rules: Rules | None, make: MakeChanges, on_progress: Progress | None, *, forget: bool = False
     ) -> Operation[Changes]:
-        """Do what `make` finds to be done, under the given rules or those that are kept."""
+        """Apply the changes that `make` computes, with the given rules or the stored ones."""
         for _ in range(ATTEMPTS):
-            kept, now = yield from self._read()
-            by = rules or kept.rules or self._rules
-            changes = make(kept, now)
-            if not (changes or forget or kept.doubtful) and kept.rules and kept.rules.texts == by.texts:
+            stored, now = yield from self._read()
+            effective = rules or stored.rules or self._rules
+            changes = make(stored, effective, now)
+            if not (changes or forget or stored.unconfirmed) and stored.rules and stored.rules.texts == effective.texts:
                 return changes
-            revision = kept.revision
+            revision = stored.revision
             if changes:
-                doubtful = {reminder.id for reminder in changes.sent} | set(changes.cancelled)
-                noted = pack(by, changes.kept.values(), at=now, doubtful=doubtful)
-                if not (yield from self._keep(revision, noted)):
+                unconfirmed = {reminder.id for reminder in changes.sent} | set(changes.cancelled)
+                pending = pack(effective, changes.kept.values(), at=now, unconfirmed=unconfirmed)
+                if not (yield from self._store(revision, pending)):
                     continue
                 revision += 1
-                changes = yield from self._do(changes, on_progress)
+                changes = yield from self._send_and_cancel(changes, on_progress)
             if forget and not revision:
                 return changes
-            if (yield from self._keep(revision, b"" if forget else pack(by, changes.kept.values(), at=now))):
+            if (yield from self._store(revision, b"" if forget else pack(effective, changes.kept.values(), at=now))):
                 return changes
-        raise CalendarChangedError(f"calendar {self.name} is being imported by others at the same time; try again")
+        raise CalendarChangedError(
+            f"calendar {self.name} is being updated by other processes at the same time: try again later"
+        )
 
-    def _keep(self, revision: int, packed: bytes) -> Operation[bool]:
-        kept, *_ = yield [self._tools.calls.keep_plan(self.name, revision, packed), *self._tools.confirming]
-        return bool(kept)
+    def _store(self, revision: int, packed: bytes) -> Operation[bool]:
+        status, *_ = yield [self._context.calls.keep_plan(self.name, revision, packed), *self._context.confirming]
+        return bool(status)
 
-    def _do(self, changes: Changes, on_progress: Progress | None) -> Operation[Changes]:
-        """Cancel and send; returns the changes as they were: without what was gone already, or was refused."""
+    def _send_and_cancel(self, changes: Changes, on_progress: Progress | None) -> Operation[Changes]:
+        """Cancel and send; returns the actual changes, without messages already gone or refused."""
         done, total = 0, len(changes)
 
-        def tell(more: int) -> None:
+        def report(more: int) -> None:
             nonlocal done
             done += more
             if on_progress is not None:
                 on_progress(done, total)
 
-        tell(0)
+        report(0)
         cancelled: list[str] = []
-        for first in range(0, len(changes.cancelled), MOST_IDS):
-            ids = changes.cancelled[first : first + MOST_IDS]
-            digits, *_ = yield [self._tools.calls.cancel(ids), *self._tools.confirming]
-            cancelled += [id for id, digit in zip(ids, digits, strict=True) if digit == _WITHDRAWN]
-            tell(len(ids))
+        for ids in batched(changes.cancelled, MAX_IDS):
+            statuses, *_ = yield [self._context.calls.cancel(ids), *self._context.confirming]
+            cancelled += [id for id, status in zip(ids, statuses, strict=True) if status == _CANCELLED]
+            report(len(ids))
         sent, refused = changes.sent, []
-        for first in range(0, len(sent), AT_ONCE):
-            part = sent[first : first + AT_ONCE]
-            messages = [NewMessage(one.payload, at=moment(one.due), id=one.id) for one in part]
+        for part in batched(sent, PROGRESS_EVERY):
+            messages = [NewMessage(one.payload, at=from_millis(one.due), id=one.id) for one in part]
             outcome = yield from self._producer.send_many(
                 messages, delay=0, retries=self._retries, replace=True, run=None
             )
             refused += [one.id for one in outcome if one.status in _REFUSED]
-            tell(len(part))
-        done_so = replace(changes, cancelled=cancelled)
-        return done_so.without(refused) if refused else done_so
+            report(len(part))
+        actual = replace(changes, cancelled=cancelled)
+        return actual.without(refused) if refused else actual
 
     def _info(self) -> Operation[CalendarInfo | None]:
-        kept, _ = yield from self._read()
-        return told(self.name, kept)
+        stored, _ = yield from self._read()
+        return describe_calendar(self.name, stored)
 
 
-def told(name: str, kept: Kept) -> CalendarInfo | None:
-    """Return what is kept of a calendar, None if nothing is."""
-    if kept.rules is None:
+def describe_calendar(name: str, stored: StoredPlan) -> CalendarInfo | None:
+    """Return a stored plan as public info, None if nothing is stored."""
+    if stored.rules is None:
         return None
-    reminders = list(Plan(kept.rules, kept.reminders))
-    return CalendarInfo(name, moment(kept.at), reminders, *kept.rules.texts, finished=not kept.doubtful)
+    reminders = list(Plan(stored.rules, stored.reminders))
+    return CalendarInfo(name, from_millis(stored.at), reminders, *stored.rules.texts, finished=not stored.unconfirmed)
 
 
 def _events(events: Events) -> list[Event]:
     return events.events if isinstance(events, Reading) else list(events)
 
 
-def _unread(events: Events) -> Unread:
-    if not isinstance(events, Reading) or not events.problems:
-        return NOTHING
-    uids = {problem.uid for problem in events.problems if problem.hides}
-    return Unread(uids, "" in uids)
+def _unread(events: Events) -> frozenset[str]:
+    """Return the uids of events that could not be read; '' stands for an unknown one."""
+    problems = events.problems if isinstance(events, Reading) else []
+    return frozenset(problem.uid for problem in problems if problem.hides)

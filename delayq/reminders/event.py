@@ -1,4 +1,4 @@
-"""An event that people are to be reminded of, and when it begins on whose clocks."""
+"""Events to be reminded of, and when and in which time zone they start."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, short_repr
 from delayq.reminders.offsets import Offset
 from delayq.reminders.zones import find_zone
 
 PINNED = "?"
-"""In place of the name of a zone that is not known any more: such an event stays at the moment it was put to."""
+"""In place of the name of an unknown time zone: such an event keeps its time in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event, or one occurrence of an event that recurs.
 
-    `start` is an aware datetime; or a naive one, which is that time on the wall wherever one is; or a date, for an
-    event that lasts all day. `uid` is the same whenever the event is read, and `recurrence` tells its occurrences apart
-    by the start that each had at first.
+    `start` is an aware datetime, a naive one for local time anywhere, or a date for an all-day event. `uid` is the same
+    whenever the event is read. `recurrence` identifies an occurrence by its original start.
     """
 
     uid: str
@@ -30,39 +29,41 @@ class Event:
     location: str = ""
     recurrence: str = ""
     zone: str = ""
-    """Name of the calendar's zone, for a start that has none of its own or is given in UTC."""
+    """Name of the calendar's time zone, for a start without a zone or in UTC."""
     alarms: tuple[Offset, ...] = ()
-    """Offsets of reminders that this event has besides those of the plan."""
+    """Offsets of extra reminders of this event, in addition to those of the plan."""
 
     @property
     def all_day(self) -> bool:
-        """Whether it lasts all day."""
+        """Whether it is an all-day event."""
         return not isinstance(self.start, datetime)
 
 
-class Beginning(NamedTuple):
-    """When an event begins."""
+class EventStart(NamedTuple):
+    """When an event starts."""
 
     at: datetime
     """In UTC."""
     zone: tzinfo
-    """The zone on whose clocks days, times of day and quiet hours are counted."""
+    """The time zone for days, times of day and quiet hours."""
     latest: datetime
-    """The end of the time in which a reminder is of use: the beginning, or the end of an event's first whole day."""
+    """The latest useful time for a reminder: the start, or the end of the first day of an all-day event."""
     text: str
-    """For whoever is reminded: a date, or the time on those clocks with its distance from UTC."""
+    """The start to show to people: a date, or the local time with its UTC offset."""
 
 
-def beginning(event: Event, tz: ZoneInfo | None) -> Beginning:
-    """Return when an event begins, on the clocks of `tz`, else of its own zone, else of its calendar's, else of UTC."""
+def start_of(event: Event, tz: ZoneInfo | None) -> EventStart:
+    """Return when an event starts, in the zone `tz`, else its own, else its calendar's, else UTC."""
     start = event.start
     if not isinstance(start, datetime):
         if not isinstance(start, date):
-            raise ConfigurationError(f"the start of event {shown(event.uid)} must be a datetime or a date")
+            raise ConfigurationError(
+                f"the start of event {short_repr(event.uid)} must be a datetime or a date, not {short_repr(start)}"
+            )
         zone = tz or _calendar_zone(event)
         at = datetime.combine(start, time()).replace(tzinfo=zone)
-        over = datetime.combine(start + timedelta(days=1), time()).replace(tzinfo=zone)
-        return Beginning(at.astimezone(UTC), zone, over.astimezone(UTC), start.isoformat())
+        next_day = datetime.combine(start + timedelta(days=1), time()).replace(tzinfo=zone)
+        return EventStart(at.astimezone(UTC), zone, next_day.astimezone(UTC), start.isoformat())
     if start.utcoffset() is None:
         zone = tz or _calendar_zone(event)
         start = start.replace(tzinfo=zone, fold=0)
@@ -71,11 +72,11 @@ def beginning(event: Event, tz: ZoneInfo | None) -> Beginning:
         in_utc = own is UTC or getattr(own, "key", "") == "UTC"
         zone = tz or (_calendar_zone(event) if in_utc or own is None else own)
     at = start.astimezone(UTC)
-    return Beginning(at, zone, at, at.astimezone(zone).isoformat(timespec="seconds"))
+    return EventStart(at, zone, at, at.astimezone(zone).isoformat(timespec="seconds"))
 
 
 def zone_name(zone: tzinfo) -> str:
-    """Return how a zone is called; '' for one that has no name."""
+    """Return the name of a time zone, '' if it has none."""
     return "UTC" if zone is UTC else getattr(zone, "key", "") or ""
 
 
@@ -84,5 +85,5 @@ def _calendar_zone(event: Event) -> tzinfo:
         return UTC
     zone = find_zone(event.zone)
     if zone is None:
-        raise ConfigurationError(f"event {shown(event.uid)}: unknown time zone {shown(event.zone)}")
+        raise ConfigurationError(f"event {short_repr(event.uid)}: unknown time zone {short_repr(event.zone)}")
     return zone

@@ -1,4 +1,4 @@
-"""The occurrences of events that recur: RRULE, RDATE and EXDATE are the library's, with moved and cancelled ones."""
+"""Finds the occurrences of recurring events, including moved and cancelled ones; the library expands the rules."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from icalendar import Calendar
 from recurring_ical_events import CalendarQuery, ComponentsWithName, EventAdapter, Occurrence
 
-from delayq.reminders.components import Component, Part, Unreadable, event_of
 from delayq.reminders.event import Event
+from delayq.reminders.vevent import Component, EventSource, UnreadableEvent, event_of
 
-MOST_OCCURRENCES = 20_000
-"""Occurrences of one event that are taken: one an hour, over two years."""
+MAX_OCCURRENCES = 20_000
+"""Maximal occurrences of one event: one per hour for two years."""
 _SLACK = timedelta(days=2)
 _STEP = {"DAILY": timedelta(days=1), "WEEKLY": timedelta(weeks=1)}
 
 
 class _Adapter(EventAdapter):  # type: ignore[misc]  # the library has no types
-    """An event that shows which component it is of."""
+    """An event that keeps its component."""
 
     def __init__(self, component: Component) -> None:
         super().__init__(component)
@@ -27,11 +27,9 @@ class _Adapter(EventAdapter):  # type: ignore[misc]  # the library has no types
 
 
 class _Occurrence(Occurrence):  # type: ignore[misc]  # as above
-    """An occurrence that is not copied into a component of its own, which takes longer than finding it."""
+    """An occurrence without its own copy of the component; copying takes longer than finding it."""
 
-    def __init__(
-        self, adapter: _Adapter, *more: Any, **named: Any
-    ) -> None:  # its versions differ in what more there is
+    def __init__(self, adapter: _Adapter, *more: Any, **named: Any) -> None:  # the arguments differ between versions
         super().__init__(adapter, *more, **named)
         self.component = adapter.component
 
@@ -43,26 +41,25 @@ _EVENTS = [ComponentsWithName("VEVENT", adapter=_Adapter, occurrence=_Occurrence
 
 
 def occurrences(
-    members: list[tuple[Part, Component]], uid: str, first: datetime, last: datetime, *, alarms: bool
+    members: list[tuple[EventSource, Component]], uid: str, first: datetime, last: datetime, *, alarms: bool
 ) -> Iterator[Event]:
-    """Yield the occurrences from `first` to `last` of all components that share a uid; `Unreadable` says why not.
+    """Yield the occurrences from `first` to `last` of all components that share a uid; may raise `UnreadableEvent`.
 
-    Cancelled ones are left out, and all of them if the series is. The recurrence of an occurrence is the time on the
-    wall that the series puts it at, wherever it was moved to.
+    Cancelled occurrences are left out, and all of them if the series is cancelled. The recurrence of an occurrence is
+    its original local time in the series, wherever it was moved to.
     """
-    cores = [(part, component) for part, component in members if "RECURRENCE-ID" not in component]
+    cores = [(source, component) for source, component in members if "RECURRENCE-ID" not in component]
     core = max(cores, key=lambda member: _sequence(member[1]), default=None)
-    if core and core[0].withdraws(core[1]):
+    if core and core[0].is_cancelled(core[1]):
         return
-    part_of = {id(component): part for part, component in members}
-    found = _between([component for _, component in members], first, last)
-    for occurrence in found:
+    source_of = {id(component): source for source, component in members}
+    for occurrence in _between([component for _, component in members], first, last):
         component = occurrence.component
-        part = part_of[id(component)]
-        if not part.withdraws(component):
+        source = source_of[id(component)]
+        if not source.is_cancelled(component):
             moved = component.get("RECURRENCE-ID")
             origin = occurrence.start if moved is None else _like(moved.dt, core[1]["DTSTART"].dt if core else None)
-            yield event_of(part, component, occurrence.start, _stamp(origin), uid=uid, alarms=alarms)
+            yield event_of(source, component, occurrence.start, _stamp(origin), uid=uid, alarms=alarms)
 
 
 def _between(components: list[Component], first: datetime, last: datetime) -> list[Any]:
@@ -72,27 +69,25 @@ def _between(components: list[Component], first: datetime, last: datetime) -> li
         _bring_near(component, first - 2 * _SLACK)
         calendar.add_component(component)
     found: list[Any] = CalendarQuery(calendar, components=_EVENTS).between(first - _SLACK, last + _SLACK)
-    if len(found) > MOST_OCCURRENCES:
-        raise Unreadable(
-            f"it recurs {len(found):,} times until {last:%Y-%m-%d}; at most {MOST_OCCURRENCES:,} are taken"
-        )
+    if len(found) > MAX_OCCURRENCES:
+        raise UnreadableEvent(f"it recurs {len(found):,} times until {last:%Y-%m-%d}; the limit is {MAX_OCCURRENCES:,}")
     return found
 
 
 def _check(component: Component) -> None:
-    """Refuse a rule that would be worked on for ever."""
+    """Refuse a rule that would never finish."""
     for rule in _rules(component):
         frequency, interval = str(_one(rule, "FREQ", "")), _one(rule, "INTERVAL", 1)
         if frequency in {"SECONDLY", "MINUTELY"}:
-            raise Unreadable(f"it recurs {frequency.lower()}, which no calendar does")
+            raise UnreadableEvent(f"it recurs {frequency.lower()}, which is not supported")
         if interval < 1:
-            raise Unreadable(f"its RRULE has an interval of {interval}")
+            raise UnreadableEvent(f"its RRULE has an invalid interval of {interval}")
 
 
 def _bring_near(component: Component, before: datetime) -> None:
-    """Let a series of days or weeks begin shortly before a time: the library counts up from its beginning.
+    """Move the start of a daily or weekly series close to a time, since the library counts up from the start.
 
-    By whole intervals on the wall, so that its later occurrences are the same; a series that is counted stays.
+    It moves by whole intervals in local time, so later occurrences stay the same. A series with a COUNT is not moved.
     """
     rules, start = _rules(component), component["DTSTART"].dt
     if len(rules) != 1 or {"COUNT", "BYSETPOS"} & set(rules[0]):
@@ -122,7 +117,7 @@ def _sequence(component: Component) -> int:
 
 
 def _like(at: Any, core: Any) -> Any:
-    """Return a time on the clocks of another, if both have some."""
+    """Return a time in the time zone of another, if both have one."""
     zones = getattr(at, "tzinfo", None), getattr(core, "tzinfo", None)
     return at.astimezone(zones[1]) if all(zones) else at
 

@@ -1,7 +1,7 @@
-"""The plan of a calendar as it is kept in Redis: packed, with what a new plan needs to know of the last one.
+"""The plan of a calendar as it is stored in Redis: packed, with what the next import needs to compare with.
 
-An event is kept as its time on the wall with the name of its zone, so that it can be planned again where a newer
-database of time zones puts it elsewhere.
+An event is stored as its local time with the name of its time zone, so that it can be planned again after a time zone
+update.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import msgspec
 from delayq.errors import ConfigurationError
 from delayq.reminders.event import PINNED, Event
 from delayq.reminders.offsets import Offset
-from delayq.reminders.planning import Reminder, Rules, stem_of
-from delayq.reminders.quiet import QuietHours
+from delayq.reminders.planner import Reminder, Rules, id_prefix
+from delayq.reminders.quiet_hours import QuietHours
 from delayq.reminders.zones import find_zone
 from delayq.schedules.timetable import check_zone
 
 VERSION = 1
-"""Of what is packed."""
+"""Version of the packed format."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is kept of a calendar."""
+class StoredPlan:
+    """The stored plan of a calendar."""
 
     revision: int = 0
-    """0 where nothing is kept."""
+    """0 if nothing is stored."""
     rules: Rules | None = None
     at: int = 0
-    """When it was kept, in milliseconds since 1970."""
+    """When it was stored, in milliseconds since 1970."""
     reminders: dict[str, Reminder] = field(default_factory=dict, repr=False)
-    """What is in the queue, or was and has been delivered."""
-    doubtful: frozenset[str] = frozenset()
-    """Ids of which it is not known whether they are in the queue: their import has not ended."""
+    """Reminders in the queue, or delivered already."""
+    unconfirmed: frozenset[str] = frozenset()
+    """Ids that may or may not be in the queue, because their import has not completed."""
 
     @property
-    def pinned(self) -> list[Reminder]:
-        """The reminders of events that cannot be planned again, since only their file knows their zone."""
-        return [reminder for reminder in self.reminders.values() if reminder.event.zone == PINNED]
+    def pinned(self) -> dict[str, Reminder]:
+        """The reminders of events that cannot be planned again: only their file defines their time zone."""
+        return {id: one for id, one in self.reminders.items() if one.event.zone == PINNED}
 
 
-class _Row(msgspec.Struct, array_like=True, gc=False):
+class _PackedEvent(msgspec.Struct, array_like=True, gc=False):
     """One event with its reminders."""
 
     uid: str
@@ -57,81 +57,82 @@ class _Row(msgspec.Struct, array_like=True, gc=False):
     calendar_zone: str
     summary: str
     location: str
-    told: str
-    told_zone: str
+    shown_start: str
+    shown_zone: str
     alarms: list[str]
     reminders: list[tuple[str, int]]
 
 
-class _Packed(msgspec.Struct, array_like=True):
+class _PackedPlan(msgspec.Struct, array_like=True):
     version: int
     at: int
     offsets: list[str]
     quiet: str
     tz: str
-    rows: list[_Row]
-    doubtful: list[str]
+    rows: list[_PackedEvent]
+    unconfirmed: list[str]
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Packed).decode
+_decode = msgspec.msgpack.Decoder(_PackedPlan).decode
 
 
-def pack(rules: Rules, reminders: Iterable[Reminder], *, at: int, doubtful: Iterable[str] = ()) -> bytes:
-    """Return a plan as it is kept."""
-    rows: dict[tuple[str, str], _Row] = {}
+def pack(rules: Rules, reminders: Iterable[Reminder], *, at: int, unconfirmed: Iterable[str] = ()) -> bytes:
+    """Return a plan as bytes to store."""
+    rows: dict[tuple[str, str], _PackedEvent] = {}
     for reminder in reminders:
         event = reminder.event
         row = rows.get((event.uid, event.recurrence))
         if row is None:
             row = rows[event.uid, event.recurrence] = _row(reminder)
         row.reminders.append((reminder.offset, reminder.due))
-    packed = _Packed(VERSION, at, *rules.texts, [*rows.values()], [*doubtful])
-    return zlib.compress(_encode(packed), 1)
+    return zlib.compress(_encode(_PackedPlan(VERSION, at, *rules.texts, [*rows.values()], [*unconfirmed])), 1)
 
 
-def unpack(calendar: str, held: bytes | None) -> Kept:
-    """Return what is kept of a calendar, as Redis holds it: the revision, a blank, and the plan."""
-    if not held:
-        return Kept()
-    number, _, packed = held.partition(b" ")
+def unpack(calendar: str, data: bytes | None) -> StoredPlan:
+    """Return a plan from its stored bytes: the revision, a blank, and the packed plan."""
+    if not data:
+        return StoredPlan()
+    number, _, packed = data.partition(b" ")
     try:
         plan = _decode(zlib.decompress(packed))
     except (zlib.error, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"the plan of calendar {calendar} is of no version that this delayq reads") from error
+        raise ConfigurationError(
+            f"cannot read the plan of calendar {calendar}: it was stored by another version of delayq"
+        ) from error
     offsets = tuple(Offset.of(text) for text in plan.offsets)
     rules = Rules(calendar, offsets, QuietHours.of(plan.quiet or None), check_zone(plan.tz) if plan.tz else None)
     reminders = {}
     for row in plan.rows:
         event = _event(row)
-        stem = stem_of(calendar, event)
+        prefix = id_prefix(calendar, event)
         for offset, due in row.reminders:
-            reminders[stem + offset] = Reminder(stem + offset, due, offset, event, row.told, row.told_zone)
-    return Kept(int(number), rules, plan.at, reminders, frozenset(plan.doubtful))
+            reminders[prefix + offset] = Reminder(prefix + offset, due, offset, event, row.shown_start, row.shown_zone)
+    return StoredPlan(int(number), rules, plan.at, reminders, frozenset(plan.unconfirmed))
 
 
-def _row(reminder: Reminder) -> _Row:
+def _row(reminder: Reminder) -> _PackedEvent:
     event = reminder.event
     start, zone = _start_out(event.start)
     calendar_zone = event.zone
     if PINNED in {event.zone, zone}:
         zone = calendar_zone = PINNED
     alarms = [offset.text for offset in event.alarms]
-    said = event.summary, event.location, reminder.start, reminder.zone
-    return _Row(event.uid, event.recurrence, start, zone, calendar_zone, *said, alarms, [])
+    texts = event.summary, event.location, reminder.start, reminder.zone
+    return _PackedEvent(event.uid, event.recurrence, start, zone, calendar_zone, *texts, alarms, [])
 
 
 def _start_out(start: Any) -> tuple[str, str]:
-    """Return a start as text, and the name of the zone on whose clocks it is."""
+    """Return a start as text and the name of its time zone."""
     zone = getattr(start, "tzinfo", None)
-    if isinstance(zone, ZoneInfo) and zone.key:  # of a time that the clocks show twice, the second needs its distance
+    if isinstance(zone, ZoneInfo) and zone.key:  # the second of two equal local times needs its UTC offset
         return (start if start.fold else start.replace(tzinfo=None)).isoformat(), zone.key
     if zone is None or isinstance(zone, timezone):
         return start.isoformat(), ""
     return start.astimezone(UTC).isoformat(), "" if isinstance(zone, ZoneInfo) else PINNED
 
 
-def _event(row: _Row) -> Event:
+def _event(row: _PackedEvent) -> Event:
     start: datetime | date
     calendar_zone = row.calendar_zone
     if len(row.start) == len("2027-01-31"):
@@ -141,7 +142,7 @@ def _event(row: _Row) -> Event:
         if row.own_zone not in ("", PINNED):
             if zone := find_zone(row.own_zone):
                 start = start.astimezone(zone) if start.tzinfo else start.replace(tzinfo=zone)
-            else:  # this machine has an older database than the one that planned it
-                start, calendar_zone = datetime.fromisoformat(row.told), PINNED
+            else:  # the time zone database here is older than at the import
+                start, calendar_zone = datetime.fromisoformat(row.shown_start), PINNED
     alarms = tuple(Offset.of(text) for text in row.alarms)
     return Event(row.uid, start, row.summary, row.location, row.recurrence, calendar_zone, alarms)

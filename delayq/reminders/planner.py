@@ -1,4 +1,4 @@
-"""From events to reminders: when each is due, under which id, and what its message says. Nothing here reads a clock."""
+"""Plans the reminders of events: their due times, ids and payloads. Pure functions without a clock."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from delayq.clock import timestamp
-from delayq.errors import ConfigurationError, shown
-from delayq.keys import check_name
-from delayq.reminders.event import Beginning, Event, beginning, zone_name
+from delayq.broker.keys import check_name
+from delayq.errors import ConfigurationError, short_repr
+from delayq.reminders.event import Event, EventStart, start_of, zone_name
 from delayq.reminders.offsets import Offset, offsets_of
-from delayq.reminders.quiet import QuietHours
+from delayq.reminders.quiet_hours import QuietHours
 from delayq.schedules.timetable import check_zone
+from delayq.times import timestamp
 
 _PLAIN = re.compile(r"(?!=)[A-Za-z0-9._:@/+=-]{1,64}")
-"""What of an event's uid and recurrence stands in an id as it is."""
+"""A uid and recurrence that can be part of an id unchanged."""
 
-_LONGEST_NAME = 32
-"""Characters of a calendar's name: it is part of every id, which has 128."""
+_MAX_NAME = 32
+"""Characters of a calendar's name: it is part of every id, which is limited to 128."""
 
 Before = str | timedelta | Offset | Iterable[str | timedelta | Offset]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What turns the events of a calendar into reminders; kept with its plan."""
+    """The rules by which a calendar's events become reminders; stored with its plan."""
 
     calendar: str
-    """The calendar's name: its reminders' ids begin with it."""
+    """The calendar's name: the ids of its reminders start with it."""
     offsets: tuple[Offset, ...]
     quiet: QuietHours | None = None
     tz: ZoneInfo | None = None
-    """The zone on whose clocks days, times of day and quiet hours are counted, in place of the events' own."""
+    """The time zone for days, times of day and quiet hours, instead of the events' own."""
 
     @classmethod
     def of(
         cls, calendar: str, before: Before, *, quiet: QuietHours | str | None = None, tz: ZoneInfo | str | None = None
     ) -> Rules:
-        """Return rules from what users write; `ConfigurationError` says what of it is wrong."""
-        if len(check_name(calendar, "calendar")) > _LONGEST_NAME:
-            raise ConfigurationError(f"calendar must be at most {_LONGEST_NAME} characters, not {shown(calendar)}")
+        """Return rules from the user's options; raises `ConfigurationError` for invalid ones."""
+        if len(check_name(calendar, "calendar")) > _MAX_NAME:
+            raise ConfigurationError(f"calendar must be at most {_MAX_NAME} characters, not {short_repr(calendar)}")
         zone = check_zone(tz) if isinstance(tz, str) else tz
         if zone is not None and not (isinstance(zone, ZoneInfo) and zone.key):
-            raise ConfigurationError(f"tz must be a zone with a name, such as 'Europe/Berlin', not {shown(tz)}")
+            raise ConfigurationError(f"tz must be a named time zone such as 'Europe/Berlin', not {short_repr(tz)}")
         return cls(calendar, offsets_of(before), QuietHours.of(quiet), zone)
 
     @property
     def texts(self) -> tuple[list[str], str, str]:
-        """The offsets, the quiet hours and the zone as texts; '' for what there is not."""
+        """The offsets, quiet hours and time zone as texts, '' for those not set."""
         offsets = [offset.text for offset in self.offsets]
         return offsets, self.quiet.text if self.quiet else "", self.tz.key if self.tz else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reminder:
-    """One message of a plan: that an event is near."""
+    """One message of a plan, due before an event."""
 
     id: str
     due: int
@@ -68,13 +68,13 @@ class Reminder:
     offset: str
     event: Event
     start: str
-    """The event's start as its message gives it."""
+    """The event's start as shown in the message."""
     zone: str
-    """Name of the zone of that start, '' for one without a name."""
+    """Name of the time zone of that start, '' if it has none."""
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What its message says."""
+        """The payload of its message."""
         event = self.event
         return {
             "calendar": self.id.partition("/")[0],
@@ -89,15 +89,10 @@ class Reminder:
         }
 
     def same_as(self, other: Reminder) -> bool:
-        """Tell whether another reminder of this id is due at the same time and says the same."""
+        """Return whether another reminder with this id has the same due time and content."""
         one, two = self.event, other.event
-        return (
-            self.due == other.due
-            and self.start == other.start
-            and self.zone == other.zone
-            and one.summary == two.summary
-            and one.location == two.location
-        )
+        ours, theirs = (self.due, self.start, self.zone), (other.due, other.start, other.zone)
+        return ours == theirs and (one.summary, one.location) == (two.summary, two.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,6 @@ class Plan:
     reminders: dict[str, Reminder] = field(repr=False)
 
     def __len__(self) -> int:
-        """Return how many reminders there are."""
         return len(self.reminders)
 
     def __iter__(self) -> Iterator[Reminder]:
@@ -117,54 +111,41 @@ class Plan:
 
 
 def plan(events: Iterable[Event], rules: Rules, *, now: datetime) -> Plan:
-    """Return the reminders of all events that have not begun by `now`.
+    """Return the reminders of all events that have not started by `now`.
 
-    Of two events with the same uid and recurrence the last counts. A reminder comes never after its event has begun:
-    one whose offset says so (`0d@09:00` of an event at 08:00) is due at the beginning. An event that lasts all day may
-    still be told of on its day.
+    Of events with the same uid and recurrence, the last counts. No reminder is due after the start of its event: if the
+    offset would put it there (`0d@09:00` for an event at 08:00), it is due at the start. An all-day event can have
+    reminders on its day.
     """
     timestamp(now, "now")
     reminders: dict[str, Reminder] = {}
     for event in {(event.uid, event.recurrence): event for event in events}.values():
-        for reminder in reminders_of(event, rules, now=now):
-            reminders[reminder.id] = reminder
+        try:
+            starts = start_of(event, rules.tz)
+            if starts.latest > now:
+                reminders.update((reminder.id, reminder) for reminder in _reminders(event, starts, rules))
+        except OverflowError as error:
+            raise ConfigurationError(f"the start of event {short_repr(event.uid)} is out of range") from error
     return Plan(rules, reminders)
 
 
-def reminders_of(event: Event, rules: Rules, *, now: datetime) -> list[Reminder]:
-    """Return the reminders of one event; none of one that has begun by `now`."""
-    try:
-        begins = beginning(event, rules.tz)
-        if begins.latest <= now:
-            return []
-        return _reminders(event, begins, rules)
-    except OverflowError as error:
-        raise ConfigurationError(f"the start of event {shown(event.uid)} is out of range") from error
-
-
-def _reminders(event: Event, begins: Beginning, rules: Rules) -> list[Reminder]:
-    stem = stem_of(rules.calendar, event)
-    zone, made, seen = zone_name(begins.zone), [], set()
-    for offset in (*rules.offsets, *event.alarms):
-        text = offset.text
-        if text in seen:
-            continue
-        seen.add(text)
-        due = min(offset.before(begins.at, begins.zone), begins.latest)
+def _reminders(event: Event, starts: EventStart, rules: Rules) -> Iterator[Reminder]:
+    prefix, zone = id_prefix(rules.calendar, event), zone_name(starts.zone)
+    for text, offset in {offset.text: offset for offset in (*rules.offsets, *event.alarms)}.items():
+        due = min(offset.before(starts.at, starts.zone), starts.latest)
         if rules.quiet is not None:
-            due = rules.quiet.move(due, begins.zone, begins.latest)
+            due = rules.quiet.move(due, starts.zone, starts.latest)
         at = timestamp(due, f"a reminder of event {event.uid:.60}")
-        made.append(Reminder(stem + text, at, text, event, begins.text, zone))
-    return made
+        yield Reminder(prefix + text, at, text, event, starts.text, zone)
 
 
-def stem_of(calendar: str, event: Event) -> str:
-    """Return what the ids of an event's reminders begin with; two events never have the same.
+def id_prefix(calendar: str, event: Event) -> str:
+    """Return the prefix of the ids of an event's reminders; it is unique to the event.
 
-    A recurrence has no slash, so that the last one divides; what is hashed begins as no plain text does.
+    A recurrence has no slash, so the last slash separates it. A hash starts with `=`, as no plain text does.
     """
     if not isinstance(event.uid, str) or not event.uid:
-        raise ConfigurationError(f"an event needs a uid, a text, not {shown(event.uid)}")
+        raise ConfigurationError(f"the uid of an event must be a non-empty str, not {short_repr(event.uid)}")
     both = f"{event.uid}/{event.recurrence}"
     if _PLAIN.fullmatch(both) and "/" not in event.recurrence:
         return f"{calendar}/{both}/"

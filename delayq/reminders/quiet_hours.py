@@ -1,4 +1,4 @@
-"""Quiet hours: the part of every day in which nobody is to be reminded."""
+"""Quiet hours: the part of each day without reminders."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from delayq.errors import ConfigurationError, shown
-from delayq.reminders.zones import on_the_wall
+from delayq.errors import ConfigurationError, short_repr
+from delayq.reminders.zones import wall_time
 
 _TEXT = re.compile(r"(\d{1,2}):(\d{2})\s*(?:-|–|to)\s*(\d{1,2}):(\d{2})(?:\s+(earlier|later))?")
 
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """A time of every day, on the wall, from `begin` up to `end`: over midnight if the end is the earlier of the two.
+    """A daily period in local time, from `begin` up to `end`; it spans midnight if `end` is before `begin`.
 
-    A reminder within it is moved to its end, or, where it is `earlier`, to its beginning; and to its beginning in any
-    case if at its end the event would have begun.
+    A reminder within it moves to its end, or with `earlier` to its beginning. It always moves to the beginning if the
+    event would have started by the end.
     """
 
     begin: time
@@ -25,33 +25,31 @@ class QuietHours:
     earlier: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would be quiet for ever."""
         if self.begin == self.end:
-            raise ConfigurationError("quiet hours must end at another time than they begin")
+            raise ConfigurationError(f"quiet hours must not begin and end at the same time, {self.begin:%H:%M}")
 
     @classmethod
-    def of(cls, given: QuietHours | str | None) -> QuietHours | None:
-        """Return quiet hours from a text: `22:00-07:00`, or `22:00-07:00 earlier`."""
-        if given is None or isinstance(given, QuietHours):
-            return given
-        found = _TEXT.fullmatch(given.strip().lower()) if isinstance(given, str) else None
+    def of(cls, value: QuietHours | str | None) -> QuietHours | None:
+        """Return quiet hours from a str: `22:00-07:00`, or `22:00-07:00 earlier`."""
+        if value is None or isinstance(value, QuietHours):
+            return value
+        found = _TEXT.fullmatch(value.strip().lower()) if isinstance(value, str) else None
         if not found:
-            raise ConfigurationError(f"quiet hours must look like '22:00-07:00', not {shown(given)}")
+            raise ConfigurationError(f"quiet hours must look like '22:00-07:00', not {short_repr(value)}")
         try:
             begin, end = time(int(found[1]), int(found[2])), time(int(found[3]), int(found[4]))
         except ValueError as error:
-            raise ConfigurationError(f"quiet hours {shown(given)} are no times of day: {error}") from error
+            raise ConfigurationError(f"quiet hours {short_repr(value)} have an invalid time of day: {error}") from error
         return cls(begin, end, found[5] == "earlier")
 
     @property
     def text(self) -> str:
-        """The quiet hours as `of` reads them."""
+        """The quiet hours as a str for `of`."""
         return f"{self.begin:%H:%M}-{self.end:%H:%M}{' earlier' if self.earlier else ''}"
 
     def move(self, due: datetime, zone: tzinfo, latest: datetime) -> datetime:
-        """Return when a reminder that is due at an aware time is to come, on the clocks of a zone; at most `latest`."""
-        wall = on_the_wall(due.astimezone(zone))
-        first = self._first_day(wall)
+        """Return the moved due time of a reminder, given an aware time and a time zone; at most `latest`."""
+        first = self._first_day(wall_time(due.astimezone(zone)))
         if first is None:
             return due
         last = first if self.begin < self.end else first + timedelta(days=1)
@@ -62,7 +60,7 @@ class QuietHours:
         return min(begin, due)
 
     def _first_day(self, wall: datetime) -> date | None:
-        """Return the day on which the quiet hours began that a time lies in, None if it lies in none."""
+        """Return the day on which the quiet hours around a local time began, None if it is outside."""
         at, day = wall.time(), wall.date()
         if self.begin < self.end:
             return day if self.begin <= at < self.end else None

@@ -1,8 +1,8 @@
-"""The time zones of one file: whatever its producer calls them, the zone of the tz database where there is one.
+"""The time zones of one file: maps the names that producers use to zones of the tz database.
 
-Outlook writes the names of Windows or of its own making, others a path that ends in an IANA name, and some define a
-zone by its VTIMEZONE alone. The database comes first, since it knows the rules of every year and is renewed; the
-definition in the file is for what it does not know.
+Outlook writes Windows names or its own, others write a path that ends in an IANA name, and some define a zone only by
+its VTIMEZONE. The database comes first, because it knows the rules of every year and is updated. The definition in the
+file is used only for zones that the database does not have.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from typing import Any
 
-from delayq.errors import shown
-from delayq.reminders.pieces import Piece
+from delayq.errors import short_repr
+from delayq.reminders.ics_splitter import RawComponent
 from delayq.reminders.zones import find_zone
 
 
 class UnknownZone(Exception):  # noqa: N818 - becomes the line of an event
-    """A TZID that neither the database nor the file knows."""
+    """A TZID that neither the database nor the file defines."""
 
 
 class ZoneTable:
-    """Finds the zone of a TZID as one file means it."""
+    """Finds the time zones of one file by TZID."""
 
-    def __init__(self, definitions: Iterable[Piece] = ()) -> None:
-        """Take the VTIMEZONEs of the file; they are parsed when they are asked for."""
-        self._definitions = {_clean(piece.value("TZID")): piece for piece in definitions}
+    def __init__(self, definitions: Iterable[RawComponent] = ()) -> None:
+        """Take the VTIMEZONEs of the file; they are parsed when needed."""
+        self._definitions = {_clean(raw.value("TZID")): raw for raw in definitions}
         self._known: dict[str, tzinfo | None] = {}
 
     def find(self, tzid: str) -> tzinfo:
@@ -34,7 +34,7 @@ class ZoneTable:
             self._known[tzid] = self._find(tzid)
         zone = self._known[tzid]
         if zone is None:
-            raise UnknownZone(f"unknown time zone {shown(tzid)}")
+            raise UnknownZone(f"unknown time zone {short_repr(tzid)}")
         return zone
 
     def _find(self, tzid: str) -> tzinfo | None:
@@ -45,7 +45,7 @@ class ZoneTable:
         names = [name, WINDOWS_TO_OLSON.get(name, "")]
         if definition is not None:
             names.append(definition.value("X-LIC-LOCATION"))
-        if tzid.startswith("/"):  # unique by a path of the producer's: /example.com/20260101/Europe/Berlin
+        if tzid.startswith("/"):  # a path by the producer: /example.com/20260101/Europe/Berlin
             parts = name.split("/")
             names += ["/".join(parts[first:]) for first in range(1, len(parts))]
         for candidate in names:
@@ -58,15 +58,15 @@ def _clean(tzid: str) -> str:
     return tzid.strip().strip('"').strip("/")
 
 
-def _defined(piece: Piece) -> tzinfo | None:
-    """Return the zone that a VTIMEZONE defines, None if it defines none."""
+def _defined(raw: RawComponent) -> tzinfo | None:
+    """Return the time zone that a VTIMEZONE defines, None if it cannot be read."""
     from icalendar import Timezone
     from icalendar.timezone import TZP
 
     try:
-        definition: Any = Timezone.from_ical(piece.text)
+        definition: Any = Timezone.from_ical(raw.text)
         zone: tzinfo = definition.to_tz(TZP(), lookup_tzid=False)
-        zone.utcoffset(datetime(2027, 1, 1))  # noqa: DTZ001 - as a zone is asked
-    except Exception:  # noqa: BLE001 - the library raises what its parts happen to raise
+        zone.utcoffset(datetime(2027, 1, 1))  # noqa: DTZ001 - zones expect naive times
+    except Exception:  # noqa: BLE001 - the library raises all kinds of errors
         return None
     return zone

@@ -1,8 +1,7 @@
-"""Time zones: their names, and which moment a time on the wall is.
+"""Time zones by name, and local times.
 
-A time that the clocks skip is read with the offset from before the gap, so that 02:30 becomes 03:30 where an hour is
-skipped; of a time that they show twice the first is meant. RFC 5545 (3.3.5) decides both so, and so does `zoneinfo`
-with `fold=0`.
+A local time that is skipped by a clock change uses the offset before the change, so 02:30 becomes 03:30. Of a local
+time that occurs twice, the first is meant. RFC 5545 (3.3.5) defines both, and `zoneinfo` with `fold=0` does the same.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 
 def find_zone(name: str) -> ZoneInfo | None:
-    """Return the zone of an IANA name, None if the database of this machine has no such zone."""
+    """Return the time zone of an IANA name, None if this machine's database does not have it."""
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError, LookupError):  # also for a folder of the database, and for what is no path
+    except (OSError, ValueError, LookupError):  # also for folders of the database and invalid paths
         return None
 
 
-def on_the_wall(at: datetime) -> datetime:
-    """Return an aware time as the clocks show it, without its zone."""
+def wall_time(at: datetime) -> datetime:
+    """Return an aware time as naive local time."""
     return at.replace(tzinfo=None, fold=0)

@@ -1,5 +1,5 @@
-"""What sends a message again and again: the room behind `queue.schedules`.
+"""Schedules, which send a message again and again: what is behind `queue.schedules`.
 
-From the bottom: `timetable` says when, `definition` what, `standing` how it stands in Redis, `placing` puts it there,
-`info` tells of it, and `face` is what users call. Consumers fire what is due in `flows.recurring`.
+`timetable` works out when a schedule occurs, `definition` what it sends, `store` reads and writes it in Redis, and
+`info` describes it for users. Consumers fire what is due: see `worker.schedule_firing`.
 """

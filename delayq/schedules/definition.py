@@ -1,6 +1,6 @@
-"""A schedule as it is defined, as it is stored, and the messages of its occurrences.
+"""Definitions of schedules: how users write them, how they are stored, and the messages of their occurrences.
 
-It is stored as a line of JSON, with the payload behind it as the codec has encoded it.
+A schedule is stored as one line of JSON, followed by the encoded payload.
 """
 
 from __future__ import annotations
@@ -9,53 +9,54 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import msgspec
+from msgspec.structs import asdict
 
-from delayq.clock import Duration, milliseconds, moment, timestamp
-from delayq.config import Settings, check_options, check_retries, whole
-from delayq.errors import ConfigurationError, shown
-from delayq.producer import encode_headers, encode_payload
-from delayq.schedules.standing import Standing
-from delayq.schedules.timetable import MOST_FIRED, Cron, Interval, Taken, Timetable, check_zone
-from delayq.values import Firing
+from delayq.broker.replies import StoredSchedule
+from delayq.broker.requests import ScheduleFire
+from delayq.codec import encode_headers, encode_payload
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import Settings, check_int, check_options, check_retries
+from delayq.schedules.timetable import MAX_FIRED, Cron, DueOccurrences, Interval, Timetable, check_zone
+from delayq.times import Duration, from_millis, timestamp, to_millis
 
 HEADER = "schedule"
-"""The header that says which schedule has sent a message."""
-LEAST_EVERY = 1000
-"""Milliseconds between two occurrences of an interval, at least."""
+"""The header with the name of the schedule that has sent a message."""
+MIN_EVERY = 1000
+"""The minimum of milliseconds between two occurrences of an interval."""
 BYTES = 16 << 20
-"""Bytes of payloads that are fired of one schedule at a time."""
+"""The maximum bytes of payloads that one schedule fires at a time."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 Misfire = Literal["skip", "once"] | int
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What a schedule can be told, beside its name and when it occurs."""
+    """The options of a schedule, apart from its name and when it occurs."""
 
     payload: Any
     """The payload of its messages; None."""
     retries: int | None
-    """Redeliveries of each message; as the queue's `default_retries`."""
+    """Redeliveries of each message; the queue's `default_retries`."""
     headers: Mapping[str, str] | None
-    """Headers of its messages, beside `schedule`, which holds its name."""
+    """Headers of its messages, in addition to `schedule`, which is its name."""
     start: datetime | None
-    """No occurrence before; an interval counts from here."""
+    """No occurrence before this time; an interval counts from here."""
     end: datetime | None
-    """No occurrence after."""
+    """No occurrence after this time."""
     count: int | None
-    """Messages after which the schedule has ended."""
+    """Messages after which the schedule ends."""
     misfire: Misfire
-    """What becomes of missed occurrences: `"skip"`, `"once"` for the latest, or a number for so many; `"once"`."""
+    """What to do with missed occurrences: `"skip"`, `"once"` to send the latest, or how many to send; `"once"`."""
     late_after: Duration
-    """By how much an occurrence is missed rather than late; 60 s."""
+    """How late an occurrence may be before it counts as missed; 60 s."""
 
 
 class TimedOptions(ScheduleOptions, total=False):
-    """What a schedule can be told, beside its name: either `cron` or `every`, and `tz` with `cron`."""
+    """The options of a schedule, apart from its name: either `cron`, with `tz`, or `every`, and the others."""
 
     cron: str | None
     """A cron expression of five fields, of six with seconds first, or `@daily` and the like."""
@@ -67,9 +68,9 @@ class TimedOptions(ScheduleOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule to be added: its name and the options of `ScheduleOptions`; either `cron`, with its `tz`, or `every`.
+    """A schedule to add: a name, either `cron` with its `tz` or `every`, and the options of `ScheduleOptions`.
 
-    Its `repr` leaves payload and headers out, which may be private.
+    Its `repr` omits payload and headers, which may be private.
     """
 
     name: str
@@ -86,8 +87,8 @@ class Schedule:
     late_after: Duration = 60
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a schedule beside its payload; times and durations in milliseconds."""
+class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What is stored of a schedule, apart from its payload; times and durations in milliseconds."""
 
     retries: int
     cron: str = ""
@@ -100,28 +101,21 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     misfire: str | int = "once"
     late_after: int = 60_000
     declared: bool = False
-    """Whether it was declared in code, and is to go when it is declared no more."""
+    """Whether it was declared in code, so that `apply(prune=True)` may remove it."""
 
-    @property
+    @cached_property
     def timetable(self) -> Timetable:
-        """When it occurs; `ConfigurationError` if that cannot be."""
+        """When it occurs; raises `ConfigurationError` if it never does, or if this system cannot work it out."""
         rule = Cron(self.cron, self.tz) if self.cron else Interval(self.every, self.start or 0)
         makes_up = {"skip": 0, "once": 1}.get(self.misfire, 1) if isinstance(self.misfire, str) else self.misfire
         return Timetable(rule, self.start, self.end, self.count, makes_up, self.late_after)
 
 
-class Opened(NamedTuple):
-    """A stored schedule, read."""
+class ParsedSchedule(NamedTuple):
+    """A stored schedule, parsed."""
 
     definition: Definition
     payload: bytes
-    head: bytes
-    """The definition as it is stored."""
-
-    @property
-    def timetable(self) -> Timetable:
-        """When it occurs; `ConfigurationError` if that cannot be worked out here."""
-        return _timetable(self.head)
 
 
 _PLAIN = Definition(retries=-1)
@@ -130,20 +124,20 @@ _decode = msgspec.json.Decoder(Definition).decode
 
 
 def make_schedule(name: str, options: Mapping[str, Any]) -> Schedule:
-    """Return a schedule with these options; `ConfigurationError` for an unknown one."""
+    """Return a schedule with these options; raises `ConfigurationError` for an unknown option."""
     check_options(options, TimedOptions.__annotations__)
     return Schedule(name, **options)
 
 
 def check_schedule(name: str) -> str:
-    """Return a valid name of a schedule; raise `ConfigurationError` for any other."""
+    """Return the name of a schedule; raise `ConfigurationError` if it is not valid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"schedule name must be 1 to 100 of A-Z a-z 0-9 . _ -, not {shown(name)}")
+        raise ConfigurationError(f"schedule name must be 1 to 100 of A-Z a-z 0-9 . _ -, not {short_repr(name)}")
     return name
 
 
 def pack(schedule: Schedule, settings: Settings, encode: Any, *, declared: bool) -> bytes:
-    """Return a schedule as it is stored; `ConfigurationError` or `PayloadError` for what cannot be one."""
+    """Return an encoded schedule; raises `ConfigurationError` or `PayloadError` if something is wrong with it."""
     name = check_schedule(schedule.name)
     try:
         definition = _define(schedule, settings, declared=declared)
@@ -151,25 +145,25 @@ def pack(schedule: Schedule, settings: Settings, encode: Any, *, declared: bool)
     except ConfigurationError as error:
         raise ConfigurationError(f"schedule {name}: {error}") from None
     payload = encode_payload(schedule.payload, encode, settings.max_payload)
-    # Without what is as by default, by value: the same is stored in the same bytes, whoever packs it.
-    told = {name: value for name, value in msgspec.structs.asdict(definition).items() if value != getattr(_PLAIN, name)}
-    return _encode(told) + b"\n" + payload
+    # Defaults are left out, so that equal schedules have equal bytes, whichever process encodes them.
+    values = {name: value for name, value in asdict(definition).items() if value != getattr(_PLAIN, name)}
+    return _encode(values) + b"\n" + payload
 
 
 def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definition:
     if (schedule.cron is None) is (schedule.every is None):
-        raise ConfigurationError("give cron or every, and not both")
+        raise ConfigurationError("give cron or every, but not both")
     if schedule.every is not None and schedule.tz is not None:
-        raise ConfigurationError("tz goes with cron; every is elapsed time, the same in all zones")
+        raise ConfigurationError("tz works with cron only: every is elapsed time, the same in all zones")
     headers = {} if schedule.headers is None else schedule.headers
     encode_headers(headers)
     encode_headers({**headers, HEADER: schedule.name})
     if HEADER in headers:
-        raise ConfigurationError(f"the header {HEADER!r} holds the schedule's name and cannot be given")
+        raise ConfigurationError(f"remove the header {HEADER!r}: delayq sets it to the name of the schedule")
     start = None if schedule.start is None else timestamp(schedule.start, "start")
     end = None if schedule.end is None else timestamp(schedule.end, "end")
     if start is not None and end is not None and end < start:
-        raise ConfigurationError("end lies before start")
+        raise ConfigurationError("end is before start")
     tz = "UTC" if schedule.tz is None else schedule.tz
     check_zone(tz)
     if schedule.cron is not None:
@@ -178,13 +172,13 @@ def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Defini
         retries=settings.default_retries if schedule.retries is None else check_retries(schedule.retries),
         cron="" if schedule.cron is None else schedule.cron,
         tz=tz,
-        every=0 if schedule.every is None else milliseconds(schedule.every, "every", least=LEAST_EVERY),
+        every=0 if schedule.every is None else to_millis(schedule.every, "every", min=MIN_EVERY),
         headers=dict(sorted(headers.items())),
         start=start,
         end=end,
-        count=None if schedule.count is None else whole(schedule.count, "count", 1, 1 << 53),
+        count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
-        late_after=milliseconds(schedule.late_after, "late_after"),
+        late_after=to_millis(schedule.late_after, "late_after"),
         declared=declared,
     )
 
@@ -192,20 +186,15 @@ def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Defini
 def _misfire(misfire: Misfire) -> Misfire:
     if isinstance(misfire, str) and misfire in ("skip", "once"):
         return misfire
-    if type(misfire) is int and 1 <= misfire <= MOST_FIRED:
+    if type(misfire) is int and 1 <= misfire <= MAX_FIRED:
         return misfire
-    raise ConfigurationError(f"misfire must be 'skip', 'once' or a number up to {MOST_FIRED}, not {shown(misfire)}")
+    raise ConfigurationError(f"misfire must be 'skip', 'once' or a number up to {MAX_FIRED}, not {short_repr(misfire)}")
 
 
-def unpack(spec: bytes) -> Opened:
-    """Return a stored schedule; `ConfigurationError` for what is none."""
+def unpack(spec: bytes) -> ParsedSchedule:
+    """Return a parsed schedule; raises `ConfigurationError` if it cannot be read."""
     head, _, payload = spec.partition(b"\n")
-    return Opened(_read(head), payload, head)
-
-
-@lru_cache(maxsize=4096)
-def _timetable(head: bytes) -> Timetable:
-    return _read(head).timetable
+    return ParsedSchedule(_read(head), payload)
 
 
 @lru_cache(maxsize=4096)
@@ -219,44 +208,43 @@ def _read(head: bytes) -> Definition:
     return definition
 
 
-def placed(standing: Standing | None, timetable: Timetable, now: int) -> int | None:
-    """Return when a schedule that is put occurs next: neither twice what has been fired, nor what lies before it.
+def next_time(stored: StoredSchedule | None, timetable: Timetable, now: int) -> int | None:
+    """Return when a schedule with a new timetable occurs next: never at or before its last fired occurrence.
 
-    What is due already and not fired yet stays due, as far as the new timetable has it.
+    An occurrence that is due and not yet fired stays due if the new timetable has it, too.
     """
-    if standing is None:
+    if stored is None:
         return timetable.after(now)
-    since = now if standing.next is None else min(now, standing.next - 1)
-    return timetable.after(max(since, standing.last), standing.fired)
+    since = now if stored.next is None else min(now, stored.next - 1)
+    return timetable.after(max(since, stored.last), stored.fired)
 
 
 def occurrence_id(name: str, time: int) -> str:
-    """Return the id of the message of an occurrence."""
+    """Return the id of the message for an occurrence."""
     spec = "milliseconds" if time % 1000 else "seconds"
-    return f"{name}@{moment(time).replace(tzinfo=None).isoformat(timespec=spec)}Z"
+    return f"{name}@{from_millis(time).replace(tzinfo=None).isoformat(timespec=spec)}Z"
 
 
 def message_headers(name: str, definition: Definition) -> bytes:
-    """Return the headers of a schedule's messages as they are stored."""
+    """Return the encoded headers of a schedule's messages."""
     return encode_headers({**definition.headers, HEADER: name})
 
 
-def firing(standing: Standing, now: int, *, ahead: int) -> tuple[Firing, Taken]:
-    """Return what is to be fired of a schedule that is due; `ConfigurationError` for one that cannot be."""
-    opened = unpack(standing.spec)
-    definition, payload = opened.definition, opened.payload
-    most = max(1, min(MOST_FIRED, BYTES // max(1, len(payload))))
-    at = now if standing.next is None else standing.next
-    taken = opened.timetable.take(at, now, standing.fired, ahead=ahead, most=most)
-    occurrences = " ".join(f"{occurrence_id(standing.name, time)} {time}" for time in taken.times)
-    row = Firing(
-        standing.name,
-        standing.revision,
-        "" if taken.next is None else taken.next,
-        taken.times[-1] if taken.times else 0,
+def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
+    """Return what a due schedule fires; raises `ConfigurationError` if it cannot be read."""
+    definition, payload = unpack(stored.spec)
+    limit = max(1, min(MAX_FIRED, BYTES // max(1, len(payload))))
+    first = now if stored.next is None else stored.next
+    due = definition.timetable.due(first, now, stored.fired, ahead=ahead, limit=limit)
+    occurrences = " ".join(f"{occurrence_id(stored.name, time)} {time}" for time in due.times)
+    row = ScheduleFire(
+        stored.name,
+        stored.revision,
+        "" if due.next is None else due.next,
+        due.times[-1] if due.times else 0,
         definition.retries,
         payload,
-        message_headers(standing.name, definition),
+        message_headers(stored.name, definition),
         occurrences,
     )
-    return row, taken
+    return row, due

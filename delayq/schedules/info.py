@@ -1,4 +1,4 @@
-"""Schedules as users see them."""
+"""Descriptions of stored schedules for users."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from delayq.clock import moment
+from delayq.broker.replies import StoredSchedule
 from delayq.errors import UndecodableError
 from delayq.schedules.definition import Misfire, unpack
-from delayq.schedules.placing import ScheduleOutcome
-from delayq.schedules.standing import Standing
+from delayq.schedules.store import ScheduleOutcome
+from delayq.times import from_millis
 
 
 class ScheduleState(StrEnum):
-    """Whether a schedule goes on."""
+    """Whether a schedule fires."""
 
     ACTIVE = "active"
     PAUSED = "paused"
     ENDED = "ended"
-    """After its `end` or `count`; it stays listed until it is removed."""
+    """Its `end` or `count` was reached; it stays in the list until you remove it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleInfo:
-    """A schedule as it stands in Redis; times in UTC, None for none. Its `repr` leaves payload and headers out."""
+    """A schedule as stored in Redis; times are in UTC, or None. Its `repr` omits payload and headers."""
 
     name: str
     state: ScheduleState
@@ -40,7 +40,7 @@ class ScheduleInfo:
     every: timedelta | None
     tz: str
     payload: Any = field(repr=False)
-    """The decoded payload; the raw bytes if they are undecodable."""
+    """The decoded payload; the raw bytes if they cannot be decoded."""
     retries: int
     headers: Mapping[str, str] = field(repr=False)
     start: datetime | None
@@ -54,34 +54,34 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What applying the declared schedules did, by name."""
+    """What `schedules.apply` did, by the names of the schedules."""
 
     outcomes: Mapping[str, ScheduleOutcome]
     removed: list[str]
 
 
-def describe(standing: Standing, decode: Callable[[bytes], Any]) -> ScheduleInfo:
-    """Return what is known of a schedule."""
-    definition, payload, _ = unpack(standing.spec)
+def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> ScheduleInfo:
+    """Return the description of a stored schedule."""
+    definition, payload = unpack(stored.spec)
     try:
         decoded = decode(payload)
     except UndecodableError:
         decoded = payload
-    state = ScheduleState.ACTIVE if standing.next is not None else ScheduleState.ENDED
+    state = ScheduleState.ACTIVE if stored.next is not None else ScheduleState.ENDED
     return ScheduleInfo(
-        name=standing.name,
-        state=ScheduleState.PAUSED if standing.paused else state,
-        next=_moment(standing.next),
-        last=_moment(standing.last or None),
-        fired=standing.fired,
+        name=stored.name,
+        state=ScheduleState.PAUSED if stored.paused else state,
+        next=_datetime(stored.next),
+        last=_datetime(stored.last or None),
+        fired=stored.fired,
         cron=definition.cron or None,
         every=timedelta(milliseconds=definition.every) if definition.every else None,
         tz=definition.tz,
         payload=decoded,
         retries=definition.retries,
         headers=definition.headers,
-        start=_moment(definition.start),
-        end=_moment(definition.end),
+        start=_datetime(definition.start),
+        end=_datetime(definition.end),
         count=definition.count,
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
         late_after=timedelta(milliseconds=definition.late_after),
@@ -89,5 +89,5 @@ def describe(standing: Standing, decode: Callable[[bytes], Any]) -> ScheduleInfo
     )
 
 
-def _moment(time: int | None) -> datetime | None:
-    return None if time is None else moment(time)
+def _datetime(time: int | None) -> datetime | None:
+    return None if time is None else from_millis(time)

@@ -1,35 +1,39 @@
-"""When a schedule occurs: the arithmetic of cron expressions, intervals, time zones and missed occurrences.
+"""Works out when a schedule occurs: cron expressions, intervals, time zones and missed occurrences.
 
-Pure: no clock and no Redis. All times are milliseconds since 1970, occurrences of a cron expression whole seconds.
-cronsim does the calendar of a wall clock that is never set; what a zone does to its clocks is done here:
+Pure: no clock and no Redis. All times are milliseconds since 1970. A cron expression occurs at whole seconds. cronsim
+computes times of a wall clock that never changes. This module handles the clock changes of a zone:
 
-* A *fixed* expression, whose second, minute and hour do not begin with `*`, names times of the wall clock. One that is
-  skipped when clocks go forward (by up to three hours) occurs when they have gone forward, one that comes twice occurs
-  the first time. What falls on a day that a zone leaves out does not occur.
-* Any other counts on as the clock is read: nothing while it is skipped, everything again when it comes twice.
+* A *fixed* expression, whose second, minute and hour do not begin with `*`, names times of the wall clock. A time that
+  is skipped when clocks go forward (by up to three hours) occurs right after the change. A time that comes twice occurs
+  the first time. A time on a day that a zone skips does not occur.
+* Any other expression follows the wall clock: skipped times do not occur, repeated times occur twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from delayq.clock import LATEST
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.times import LATEST
 
-MOST_FIRED = 1000
-"""Occurrences fired at a time, and missed ones made up for at most."""
-LONGEST_TEXT = 200
-"""Characters of a cron expression."""
-LONGEST_GAP = 3 * 3600
-"""Seconds by which clocks are put forward for the summer; by more a zone leaves out a day."""
-ODDEST = 25 * 3600
-"""Seconds after which no clock that was put back shows a time again."""
+try:
+    import cronsim
+except ImportError:  # an extra
+    cronsim = None  # type: ignore[assignment]
+
+MAX_FIRED = 1000
+"""The maximum of occurrences that fire at a time, and of missed ones that are sent after all."""
+MAX_TEXT = 200
+"""The maximum of characters of a cron expression."""
+MAX_GAP = 3 * 3600
+"""Seconds by which clocks go forward for the summer, at most; a larger change skips a day."""
+MAX_REPEAT = 25 * 3600
+"""Seconds after a change backward in which times may repeat, at most."""
 STEP = 7 * 86_400
-"""Seconds within which clocks are not set twice."""
+"""Seconds in which the clocks of a zone change at most once."""
 
 _NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -43,84 +47,73 @@ _NAMED = {
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of the wall clock, as cronsim counts
 
 
-class Rule(Protocol):
-    """What occurs again and again."""
-
-    def after(self, time: int) -> int | None:
-        """Return the first occurrence after a time."""
-        ...
-
-    def upto(self, time: int) -> int | None:
-        """Return the last occurrence that is not after a time."""
-        ...
-
-
 class Interval:
-    """Occurrences so many milliseconds apart, counted from an anchor."""
+    """Occurrences at a fixed interval in milliseconds, counted from an anchor."""
 
     def __init__(self, every: int, anchor: int = 0) -> None:
-        """Occur every so many milliseconds: at the anchor, after it and before it."""
+        """Occur every `every` milliseconds: at the anchor, after it and before it."""
         self._every = every
         self._anchor = anchor
 
-    def after(self, time: int) -> int | None:
+    def after(self, time: int) -> int:
         """Return the first occurrence after a time."""
         return time + self._every - (time - self._anchor) % self._every
 
-    def upto(self, time: int) -> int | None:
+    def up_to(self, time: int) -> int:
         """Return the last occurrence that is not after a time."""
         return time - (time - self._anchor) % self._every
 
 
 class Cron:
-    """Occurrences of a cron expression in a time zone, as the module's docstring says."""
+    """Occurrences of a cron expression in a time zone; see the module's docstring."""
 
     def __init__(self, text: str, tz: str = "UTC") -> None:
-        """Read an expression of five fields, or six with seconds, or such as `@daily`; see `check_zone` for `tz`."""
-        self._sim = _simulator()
+        """Parse an expression of five fields, of six with seconds, or like `@daily`; see `check_zone` for `tz`."""
+        if cronsim is None:
+            raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
         self._zone = check_zone(tz)
-        if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > LONGEST_TEXT:
-            raise ConfigurationError(f"cron must be five fields such as '0 9 * * MON-FRI', not {shown(text)}")
+        if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > MAX_TEXT:
+            raise ConfigurationError(f"cron must be five fields such as '0 9 * * MON-FRI', not {short_repr(text)}")
         self._fields = " ".join(_NAMED.get(text.strip().lower(), text).split())
         try:
-            self._sim.CronSim(self._fields, _EPOCH)
-        except (self._sim.CronSimError, AssertionError) as error:
+            cronsim.CronSim(self._fields, _EPOCH)
+        except (cronsim.CronSimError, AssertionError) as error:
             what = str(error).lower() or "bad field"
-            raise ConfigurationError(f"cron {shown(text)} cannot be: {what}") from None
+            raise ConfigurationError(f"cron {short_repr(text)} is not valid: {what}") from None
         clock = self._fields.split()[-5:-3] + self._fields.split()[:-5]
         self._fixed = not any(field.startswith("*") for field in clock)
         if self._next(0) is None:
-            raise ConfigurationError(f"cron {shown(text)} cannot be: no such day in fifty years")
+            raise ConfigurationError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
 
     def after(self, time: int) -> int | None:
         """Return the first occurrence after a time."""
         found = (self._fixed_after if self._fixed else self._counted_after)(time // 1000)
         return None if found is None else found * 1000
 
-    def upto(self, time: int) -> int | None:
+    def up_to(self, time: int) -> int | None:
         """Return the last occurrence that is not after a time."""
-        found = (self._fixed_upto if self._fixed else self._counted_upto)(time // 1000)
+        found = (self._fixed_up_to if self._fixed else self._counted_up_to)(time // 1000)
         return None if found is None else found * 1000
 
-    # Of a wall clock that is never set, in seconds since its 1970
+    # A wall clock that never changes, in seconds since its 1970
 
     def _next(self, wall: int) -> int | None:
-        found = next(self._sim.CronSim(self._fields, _EPOCH + timedelta(seconds=wall)), None)
+        found = next(cronsim.CronSim(self._fields, _EPOCH + timedelta(seconds=wall)), None)
         return None if found is None else _seconds(found)
 
     def _last(self, wall: int) -> int | None:
         start = _EPOCH + timedelta(seconds=wall + 1)
-        found = next(self._sim.CronSim(self._fields, start, reverse=True), None)
+        found = next(cronsim.CronSim(self._fields, start, reverse=True), None)
         return None if found is None else _seconds(found)
 
-    # Where clocks are set
+    # Clock changes of the zone
 
     def _offset(self, time: int) -> int:
-        """Return by how many seconds the zone's clocks are ahead of UTC at a time."""
+        """Return the seconds by which the zone is ahead of UTC at a time."""
         return _whole(datetime.fromtimestamp(time, self._zone).utcoffset())
 
     def _change(self, since: int, until: int) -> int:
-        """Return the second of the one change between two times with different offsets."""
+        """Return the second of the clock change between two times with different offsets."""
         before = self._offset(since)
         while until - since > 1:
             middle = (since + until) // 2
@@ -131,13 +124,13 @@ class Cron:
         return until
 
     def _resolved(self, wall: int) -> int | None:
-        """Return when the clocks show a time first; where it is skipped, when they have gone on."""
+        """Return when the wall clock first shows a time; if it skips the time, when the clock has changed."""
         face = (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=self._zone)
         first, second = _whole(face.utcoffset()), _whole(face.replace(fold=1).utcoffset())
         time, gap = wall - first, second - first
         if gap <= 0:
             return time
-        return None if gap > LONGEST_GAP else self._change(time - gap, time)
+        return None if gap > MAX_GAP else self._change(time - gap, time)
 
     def _fixed_after(self, time: int) -> int | None:
         wall: int | None = time + self._offset(time)
@@ -147,9 +140,9 @@ class Cron:
                 return found
         return None
 
-    def _fixed_upto(self, time: int) -> int | None:
-        # A clock that was put back has shown later times already.
-        wall: int | None = time + max(self._offset(time), self._offset(time - ODDEST)) + 1
+    def _fixed_up_to(self, time: int) -> int | None:
+        # A clock that went back has already shown later times.
+        wall: int | None = time + max(self._offset(time), self._offset(time - MAX_REPEAT)) + 1
         while wall is not None and (wall := self._last(wall - 1)) is not None:
             found = self._resolved(wall)
             if found is not None and found <= time:
@@ -170,7 +163,7 @@ class Cron:
                 return found
             time = self._change(at, min(at + STEP, found)) - 1
 
-    def _counted_upto(self, time: int) -> int | None:
+    def _counted_up_to(self, time: int) -> int | None:
         while True:
             ahead = self._offset(time)
             wall = self._last(time + ahead)
@@ -185,69 +178,69 @@ class Cron:
             time = self._change(max(at - STEP, found), at) - 1
 
 
-class Taken(NamedTuple):
-    """Occurrences to be fired now, and the one that comes next, None if none does."""
+class DueOccurrences(NamedTuple):
+    """The occurrences to fire now, and the next one (None if there is none)."""
 
     times: list[int]
     next: int | None
     missed: bool
-    """Whether some were older than `late_after`."""
+    """Whether some are later than `late_after`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """A rule between two times, for so many occurrences; and what becomes of those that were missed."""
+    """A rule with a start, an end and a count, and what to do with missed occurrences."""
 
-    rule: Rule
+    rule: Interval | Cron
     start: int | None = None
     end: int | None = None
     count: int | None = None
     makes_up: int = 1
-    """How many of the missed are fired after all: the latest ones."""
+    """How many missed occurrences fire after all: the latest ones."""
     late_after: int = 60_000
     """Milliseconds after which an occurrence counts as missed."""
 
     def after(self, time: int, fired: int = 0) -> int | None:
-        """Return the first occurrence after a time, when so many have been fired."""
+        """Return the first occurrence after a time, if `fired` occurrences have been fired before."""
         if self.count is not None and fired >= self.count:
             return None
         found = self.rule.after(time if self.start is None else max(time, self.start - 1))
         return None if found is None or found > self._end else found
 
     def upcoming(self, at: int | None, n: int, fired: int = 0) -> list[int]:
-        """Return up to `n` occurrences, the first of which is known."""
+        """Return up to `n` occurrences, beginning with `at`."""
         found: list[int] = []
         while at is not None and len(found) < n:
             found.append(at)
             at = self.after(at, fired + len(found))
         return found
 
-    def take(self, at: int, now: int, fired: int = 0, *, ahead: int = 0, most: int = MOST_FIRED) -> Taken:
-        """Return what is to be fired of the occurrences from `at` on, of which `fired` have been before.
+    def due(self, at: int, now: int, fired: int = 0, *, ahead: int = 0, limit: int = MAX_FIRED) -> DueOccurrences:
+        """Return which occurrences to fire, beginning with `at`, if `fired` occurrences have been fired before.
 
-        Those up to `ahead` milliseconds after now are taken already, and `most` at a time. However many were missed,
-        the work is bounded.
+        Includes occurrences up to `ahead` milliseconds from now, and at most `limit`. The work is bounded, however
+        many were missed.
         """
-        most = most if self.count is None else min(most, self.count - fired)
+        limit = limit if self.count is None else min(limit, self.count - fired)
         on_time = now - self.late_after
         missed = at < on_time
         times = self._missed(at, on_time) if missed else []
         upcoming = self.after(on_time - 1) if missed else at
-        while upcoming is not None and upcoming <= now + ahead and len(times) < most:
+        while upcoming is not None and upcoming <= now + ahead and len(times) < limit:
             times.append(upcoming)
             upcoming = self.after(upcoming)
-        if len(times) > most:
-            times, upcoming = times[:most], times[most]
+        if len(times) > limit:
+            times, upcoming = times[:limit], times[limit]
         done = self.count is not None and fired + len(times) >= self.count
-        return Taken(times, None if done else upcoming, missed)
+        return DueOccurrences(times, None if done else upcoming, missed)
 
     def _missed(self, at: int, on_time: int) -> list[int]:
-        """Return those of the missed that are fired after all, from `at` on."""
+        """Return the missed occurrences that fire after all, from `at` on."""
         found: list[int] = []
-        time = self.rule.upto(min(on_time - 1, self._end)) if self.makes_up else None
+        time = self.rule.up_to(min(on_time - 1, self._end)) if self.makes_up else None
         while time is not None and time >= at and len(found) < self.makes_up:
             found.append(time)
-            time = self.rule.upto(time - 1)
+            time = self.rule.up_to(time - 1)
         return found[::-1]
 
     @property
@@ -256,31 +249,18 @@ class Timetable:
 
 
 def check_zone(tz: str) -> ZoneInfo:
-    """Return the zone of an IANA name such as `Europe/Berlin`; `ConfigurationError` for any other."""
+    """Return the zone of an IANA name such as `Europe/Berlin`; raises `ConfigurationError` for any other name."""
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, TypeError, AttributeError, OSError):
-        raise ConfigurationError(f"unknown time zone {shown(tz)}{_meant(tz)}") from None
+        raise ConfigurationError(f"unknown time zone {short_repr(tz)}{_hint(tz)}") from None
 
 
-def _meant(tz: object) -> str:
-    import difflib
+def _hint(tz: object) -> str:
     from zoneinfo import available_timezones
 
-    known = {name.lower(): name for name in available_timezones()}
-    if not known:
-        return ": this system knows none; pip install tzdata"
-    close = difflib.get_close_matches(str(tz)[:100].lower(), known, n=1)
-    return f", did you mean {known[close[0]]!r}?" if close else ""
-
-
-@cache
-def _simulator() -> Any:
-    try:
-        import cronsim
-    except ImportError:
-        raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'") from None
-    return cronsim
+    zones = available_timezones()
+    return did_you_mean(tz, zones) if zones else ": this system knows none; pip install tzdata"
 
 
 def _seconds(wall: datetime) -> int:

@@ -1,53 +1,33 @@
-"""delayq's bulk data work on Spark: from tables to reminders, from events to proof.
+"""Bulk data pipelines on Spark: plan, load, archive, report, audit.
 
-Importing it loads no PySpark; what is named here is loaded when it is first asked for.
+Importing this package loads no PySpark; each name is loaded on first use.
+
+Imports run one way: `pipelines` and `report` → `datasource` → `session`, `java_home`, `spark_errors`. The pipelines and
+the report do not know each other; the command line and the demo combine them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delayq.lazy import attach
+from delayq._lazy import attach
 
 if TYPE_CHECKING:
-    from delayq.spark.archive import archive as archive
-    from delayq.spark.archive import forget_archive as forget_archive
-    from delayq.spark.archive import read_archive as read_archive
-    from delayq.spark.audit import Audit as Audit
-    from delayq.spark.audit import Finding as Finding
-    from delayq.spark.audit import audit as audit
-    from delayq.spark.ids import message_id as message_id
-    from delayq.spark.load import Loaded as Loaded
-    from delayq.spark.load import load as load
-    from delayq.spark.plan import plan as plan
-    from delayq.spark.report import report as report
-    from delayq.spark.rules import Rule as Rule
-    from delayq.spark.rules import read_rules as read_rules
+    from delayq.spark.datasource.source import read_messages as read_messages
+    from delayq.spark.datasource.source import register as register
+    from delayq.spark.pipelines.archive import archive as archive
+    from delayq.spark.pipelines.archive import forget_archive as forget_archive
+    from delayq.spark.pipelines.archive import read_archive as read_archive
+    from delayq.spark.pipelines.audit import Audit as Audit
+    from delayq.spark.pipelines.audit import Finding as Finding
+    from delayq.spark.pipelines.audit import audit as audit
+    from delayq.spark.pipelines.load import Loaded as Loaded
+    from delayq.spark.pipelines.load import load as load
+    from delayq.spark.pipelines.message_ids import message_id as message_id
+    from delayq.spark.pipelines.plan import plan as plan
+    from delayq.spark.pipelines.reminder_rules import Rule as Rule
+    from delayq.spark.pipelines.reminder_rules import read_rules as read_rules
+    from delayq.spark.report.report import report as report
     from delayq.spark.session import session as session
-    from delayq.spark.snapshot import read_messages as read_messages
-    from delayq.spark.source import register as register
 
-_HOMES = {
-    # the pipelines
-    "Rule": "delayq.spark.rules",
-    "read_rules": "delayq.spark.rules",
-    "plan": "delayq.spark.plan",
-    "Loaded": "delayq.spark.load",
-    "load": "delayq.spark.load",
-    "archive": "delayq.spark.archive",
-    "forget_archive": "delayq.spark.archive",
-    "read_archive": "delayq.spark.archive",
-    "report": "delayq.spark.report",
-    "Audit": "delayq.spark.audit",
-    "Finding": "delayq.spark.audit",
-    "audit": "delayq.spark.audit",
-    # the data source
-    "message_id": "delayq.spark.ids",
-    "read_messages": "delayq.spark.snapshot",
-    "register": "delayq.spark.source",
-    "session": "delayq.spark.session",
-}
-"""Where each name comes from."""
-
-__all__ = list(_HOMES)
-__getattr__, __dir__ = attach(__name__, _HOMES)
+__all__, __getattr__, __dir__ = attach(__name__)

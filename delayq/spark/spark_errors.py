@@ -1,4 +1,4 @@
-"""What went wrong, out of what Spark makes of it: it reports an error of a Python worker by its whole traceback."""
+"""Extracts the cause from Spark's errors, which contain the whole traceback of a Python worker."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _STATE = re.compile(r" SQLSTATE: \w{5};?$")
 
 
 def error_of(error: BaseException) -> DelayqError | None:
-    """Return the error of delayq that made a Spark job fail; None if it was another."""
+    """Return the delayq error that made a Spark job fail; None if it was another error."""
     if isinstance(error, DelayqError):
         return error
     text = str(error)
-    for found in _SENTENCE.finditer(text):
-        # What merely led to an error comes before it, and is followed by a line that says so.
-        if not text[found.end() :].lstrip().startswith(_CAUSES):
-            return _KINDS[found[1]](found[2].strip())
+    for match in _SENTENCE.finditer(text):
+        # The cause of an error is printed before it, followed by a line that says so: skip causes.
+        if not text[match.end() :].lstrip().startswith(_CAUSES):
+            return _KINDS[match[1]](match[2].strip())
     return None
 
 
 def reason_of(error: BaseException) -> str:
-    """Return in one line what made a Spark job fail: delayq's own sentence, else the first line of what Spark says."""
+    """Return in one line why a Spark job failed: delayq's own message, else the first line of Spark's."""
     ours = error_of(error)
     if ours is not None:
         return str(ours)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # Where Spark only says that a worker failed, the last line of its traceback tells what happened there.
-    told = lines[0]
+    # If Spark only reports that a worker failed, the last line of its traceback has the reason.
+    reason = lines[0]
     if "Traceback (most recent call last):" in str(error):
         trace = str(error).partition("Traceback (most recent call last):")[2].splitlines()[1:]
-        told = next((line for line in trace if line and not line[0].isspace()), told)
-    return _STATE.sub("", _CLASS.sub("", told))
+        reason = next((line for line in trace if line and not line[0].isspace()), reason)
+    return _STATE.sub("", _CLASS.sub("", reason))

@@ -1,7 +1,7 @@
-"""Every operation on a stream queue as a value, under the names and arguments of `delayq.calls` for a delay queue.
+"""The calls of a stream queue, as values: an `EngineCalls` for consumers and leases, and calls of its own.
 
-So messages, leases and consumers are those of a delay queue. What a stream lacks, its calls leave out: it promotes
-nothing, and a claim itself takes over what is past its lease and buries what is spent.
+A stream promotes nothing. A claim itself takes over messages with expired leases, and moves messages without retries to
+the dead letter.
 """
 
 from __future__ import annotations
@@ -10,52 +10,41 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted, acknowledged, digits, integers, pairs
-from delayq.calls import Calls
-from delayq.clock import LATEST
-from delayq.config import Settings
-from delayq.errors import ConfigurationError
-from delayq.script import MOST_MOVED, Script, script
-from delayq.streams.answers import Listed, Row, read_found, read_groups, read_listed, read_number
-from delayq.streams.keys import StreamKeys
-from delayq.values import Argument, Call, Command, Failure, Outgoing, OutgoingTable, Receipt, Rejection
-
-SCRIPTS = tuple(
-    f"streams/{name}"
-    for name in (
-        "ack",
-        "claim",
-        "counts",
-        "dead_purge",
-        "extend",
-        "find",
-        "get",
-        "look",
-        "nack",
-        "page",
-        "prune",
-        "redrive",
-        "reject",
-        "relay",
-        "release",
-        "send",
-    )
+from delayq.broker import replies
+from delayq.broker.calls import Calls, confirm
+from delayq.broker.engine import STREAMS, EngineCapabilities
+from delayq.broker.replies import integers, pairs, statuses
+from delayq.broker.requests import (
+    OWN_ID,
+    Argument,
+    Failure,
+    Messages,
+    OutgoingTable,
+    Receipt,
+    RedisCommand,
+    Rejection,
+    ScriptCall,
 )
-OWN_ID = "unique"
-"""In place of a due time, which a stream has not: the id is the sender's own, and so among those that are unique."""
-RELAY_ROOM = 1 << 20
-"""Payload bytes after which a relay moves no more in one call."""
-ROOM = 4 << 20
-"""Payload bytes after which a call looks at no more entries."""
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
+from delayq.errors import ConfigurationError
+from delayq.options import Settings
+from delayq.streams.keys import StreamKeys
+from delayq.streams.replies import StreamPageReply, StreamRow, read_get, read_groups, read_number, read_page
+from delayq.times import LATEST
+
+MAX_RELAY_BYTES = 1 << 20
+"""Payload bytes after which one call of a relay moves no more messages."""
+MAX_READ_BYTES = 4 << 20
+"""Payload bytes after which a call reads no more entries."""
 EMBEDDED_WAIT = 0.05
-"""Seconds after which a wait looks again where nothing can wake it: in the embedded server."""
+"""Seconds between two polls of the embedded server, where nothing can wake a wait."""
 
 T = TypeVar("T")
 _COUNT = 1 << 32
 
 
-class Place(NamedTuple):
-    """What the token of a receipt says: the entry of the stream, which delivery of it, and if its id is unique."""
+class EntryToken(NamedTuple):
+    """What the token of a receipt encodes: an entry, the number of its delivery, and whether its id is unique."""
 
     entry: str
     delivery: int
@@ -63,13 +52,13 @@ class Place(NamedTuple):
 
     @property
     def token(self) -> int:
-        """The place as one number, which rises with each delivery of an entry."""
+        """All of it as one number, which rises with each delivery of an entry."""
         time, _, number = self.entry.partition("-")
         return (((int(time) << 64) + int(number)) * _COUNT + self.delivery) * 2 + self.unique
 
     @classmethod
-    def of(cls, token: int) -> Place:
-        """Return the place that a token stands for."""
+    def of(cls, token: int) -> EntryToken:
+        """Decode a token."""
         rest, unique = divmod(token, 2)
         id, delivery = divmod(rest, _COUNT)
         return cls(f"{id >> 64}-{id & ((1 << 64) - 1)}", delivery, bool(unique))
@@ -77,190 +66,174 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamCalls:
-    """The calls of one stream queue, in the name of the consumer that `holder` names."""
+    """The calls of one stream queue, made by the consumer that `consumer_id` names."""
 
     keys: StreamKeys
     group: str
     settings: Settings
-    holder: Callable[[], str]
+    consumer_id: Callable[[], str]
     embedded: bool = False
     """Whether the server is the embedded one, whose XREADGROUP does not block."""
+    capabilities: ClassVar[EngineCapabilities] = STREAMS
     waiting_takes: ClassVar[bool] = True
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
-    def send(
-        self,
-        messages: Sequence[Outgoing] | OutgoingTable,
-        *,
-        replace: bool = False,  # noqa: ARG002 - a stream replaces nothing; the producer's face is that of a delay queue
-        max_length: int | None,
-        run: str = "",  # noqa: ARG002 - nor has it a ledger
-    ) -> Call[str]:
-        """Add messages; answers a digit each: 1 new, 0 exists."""
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[str]:
+        """Add messages. Status: 1 new, 0 exists."""
         rows = zip(*messages, strict=True) if isinstance(messages, OutgoingTable) else messages
         args: list[Argument] = [max_length or 0]
         for id, due, retries, payload, headers in rows:
             args += (id, int(due == OWN_ID), retries, payload, headers)
-        return self._call("send", args, digits)
+        return self._call("send", args, statuses)
 
-    def pending_to_ready(self) -> Call[Promoted]:
-        """Look for what comes next: nothing of a stream is to be promoted."""
-        args: list[Argument] = [self.group, self.settings.lease, self.settings.tick, _waiter(self.holder())]
-        return self._call("look", args, lambda answer: Promoted(*integers(answer)))
+    def pending_to_ready(self) -> ScriptCall[replies.PromoteReply]:
+        """Read when more will be due; a stream has nothing to promote."""
+        args: list[Argument] = [self.group, self.settings.lease, self.settings.tick, _waiter(self.consumer_id())]
+        return self._call("look", args, lambda reply: replies.PromoteReply(*integers(reply)))
 
-    def unack_to_retry(self) -> Command[Expired]:
-        """Do nothing: a claim takes over what is past its lease."""
-        return Command(("PING",), lambda _: Expired(0, 0, -1))
+    def unack_to_retry(self) -> RedisCommand[replies.ExpireReply]:
+        """Do nothing: a claim takes over messages with expired leases."""
+        return RedisCommand(("PING",), lambda _: replies.ExpireReply(0, 0, -1))
 
-    def ready_to_unack(self, wanted: int, *, lease: int, holder: str) -> Call[Claimed]:
-        """Claim up to `wanted` messages (at most 250) under a lease (ms); 0 gives back what the blocking read got."""
+    def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[replies.ClaimReply]:
+        """Claim up to `wanted` messages (at most 250) under a lease (ms); 0 requeues those of the blocking read."""
         settings = self.settings
         lasting = [settings.lease, self._idle(lease), settings.default_retries, settings.dead_max]
-        args: list[Argument] = [self.group, holder, _waiter(holder), wanted, *lasting]
+        args: list[Argument] = [self.group, consumer_id, _waiter(consumer_id), wanted, *lasting]
         return self._call("claim", args, self._read_claimed)
 
-    def await_wake(self, timeout: float) -> Command[bool]:
-        """Wait up to `timeout` seconds in a blocking read; answers whether it has got a message.
+    def await_wake(self, timeout: float) -> RedisCommand[bool]:
+        """Wait up to `timeout` seconds in a blocking read. Replies whether it has read a message.
 
-        It reads in the name of a consumer of its own, of which the next claim takes it over: of a claim a lost answer
-        loses nothing, of a blocking read it would keep a message back until its lease is over.
+        It reads under a consumer name of its own, from which the next claim takes the message over. A claim whose reply
+        was lost can be repeated; a blocking read cannot, and its message would wait until the lease expires.
         """
         if self.embedded:
-            return Command(("BLPOP", self.keys.meta + ".none", f"{min(timeout, EMBEDDED_WAIT):.3f}"), bool)
+            return RedisCommand(("BLPOP", self.keys.meta + ".none", f"{min(timeout, EMBEDDED_WAIT):.3f}"), bool)
         block = max(1, int(timeout * 1000))
-        reader = ("GROUP", self.group, _waiter(self.holder()), "COUNT", 1, "BLOCK", block)
-        # Of a group that somebody has deleted there may be messages to have: a claim makes it anew.
-        return Command(("XREADGROUP", *reader, "STREAMS", self.keys.stream, ">"), bool, expects="NOGROUP")
+        reader = ("GROUP", self.group, _waiter(self.consumer_id()), "COUNT", 1, "BLOCK", block)
+        # NOGROUP counts as a message: if the group was deleted, a claim creates it again and may find messages.
+        return RedisCommand(("XREADGROUP", *reader, "STREAMS", self.keys.stream, ">"), bool, expects="NOGROUP")
 
-    def wake(self) -> Call[Claimed]:
-        """Give back what the blocking read has got, for a consumer that cannot claim it."""
-        return self.ready_to_unack(0, lease=self.settings.lease, holder=self.holder())
+    def wake(self) -> ScriptCall[replies.ClaimReply]:
+        """Requeue the messages of the blocking read, for a consumer that cannot claim them."""
+        return self.ready_to_unack(0, lease=self.settings.lease, consumer_id=self.consumer_id())
 
-    def ack(self, receipts: Iterable[Receipt], *, discarded: bool = False) -> Call[str]:  # noqa: ARG002 - not counted
-        """Settle messages as done; answers a digit a receipt: 1 by it, 0 not."""
+    def ack(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Settle messages as done. Status: 1 settled by this call, 0 not."""
         args: list[Argument] = [self.group]
         for id, token in receipts:
-            place = Place.of(token)
-            args += (place.entry, id if place.unique else "")
-        return self._call("ack", args, digits)
+            entry = EntryToken.of(token)
+            args += (entry.entry, id if entry.unique else "")
+        return self._call("ack", args, statuses)
 
-    def nack(self, failures: Iterable[Failure]) -> Call[str]:
-        """Have messages delivered again after a delay; answers a digit each: 1 will be retried, 2 dead, 0 not held.
+    def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
+        """Retry messages after a delay. Status: 1 will be retried, 2 dead, 0 not leased under this token.
 
-        Of many, only the first 250 are taken up, as the answer says: so many take some milliseconds of the server's.
+        Processes only the first 250, and replies as many statuses: they take a few milliseconds of the server's time.
         """
-        settings = self.settings
-        args: list[Argument] = [self.group, self.holder(), settings.lease, settings.default_retries, settings.dead_max]
+        lasting = [self.settings.lease, self.settings.default_retries, self.settings.dead_max]
+        args: list[Argument] = [self.group, self.consumer_id(), *lasting]
         for _, token, delay, error in failures:
-            args += (*Place.of(token)[:2], delay, error)
-        return self._call("nack", args, digits)
+            args += (*EntryToken.of(token)[:2], delay, error)
+        return self._call("nack", args, statuses)
 
-    def release(self, receipts: Iterable[Receipt]) -> Call[str]:
-        """Give unstarted messages back uncharged; answers a digit a receipt."""
-        return self._call("release", [self.group, self.holder(), self.settings.lease, *_places(receipts)], digits)
+    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Requeue messages whose callbacks have not started, without taking a retry. Status: 1 requeued, 0 not."""
+        args = [self.group, self.consumer_id(), self.settings.lease, *_entries(receipts)]
+        return self._call("release", args, statuses)
 
-    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> Call[str]:
-        """Renew leases (ms from now); answers a digit a receipt."""
-        return self._call("extend", [self.group, self.holder(), self._idle(lease), *_places(receipts)], digits)
+    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
+        """Renew leases (ms from now). Status: 1 renewed, 0 not."""
+        return self._call("extend", [self.group, self.consumer_id(), self._idle(lease), *_entries(receipts)], statuses)
 
-    def reject(self, rejections: Iterable[Rejection]) -> Call[str]:
-        """Move messages to the dead letter; answers a digit each of the first 250."""
-        args: list[Argument] = [self.group, self.holder(), self.settings.dead_max]
+    def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
+        """Move the first 250 messages to the dead letter. Status: 1 dead, 0 not."""
+        args: list[Argument] = [self.group, self.consumer_id(), self.settings.dead_max]
         for _, token, reason, error in rejections:
-            args += (*Place.of(token)[:2], reason, error)
-        return self._call("reject", args, digits)
+            args += (*EntryToken.of(token)[:2], reason, error)
+        return self._call("reject", args, statuses)
 
-    def collect_garbage(
-        self,
-        *,
-        limit: int,
-        dead_max: int,  # noqa: ARG002 - what is added to the dead letter trims it
-        dead_ttl: int,
-        slot_ttl: int,
-        ids: Iterable[str] = (),  # noqa: ARG002 - what is spent is buried at once
-    ) -> Call[Collected]:
-        """Trim the dead letter by age; forget silent slots and consumers (ttls in ms)."""
-        args: list[Argument] = [self.group, limit, dead_ttl, slot_ttl]
-        return self._call("prune", args, lambda answer: Collected(*integers(answer)))
+    def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Settle messages as done: a stream keeps no totals of outcomes."""
+        return self.ack(receipts)
 
-    def counts(self) -> Call[tuple[int, ...]]:
-        """Count: entries of the stream, those delivered and not settled, of these the free ones, and the dead."""
+    def collect(self, settings: Settings, *, slot_ttl: int = SLOT_TTL, **_: Any) -> ScriptCall[replies.CollectReply]:
+        """Trim the dead letter by age; delete unused call slots and idle consumers.
+
+        Messages without retries are moved at once, and each move trims the dead letter by size.
+        """
+        args: list[Argument] = [self.group, COLLECT_LIMIT, settings.dead_ttl, slot_ttl]
+        return self._call("prune", args, lambda reply: replies.CollectReply(*integers(reply)))
+
+    def counts(self) -> ScriptCall[tuple[int, ...]]:
+        """Count: entries of the stream, pending entries, those of them without a consumer, and dead messages."""
         return self._call("counts", [self.group], tuple)
 
-    def dead(self, first: str, last: str, *, limit: int) -> Command[list[tuple[str, dict[bytes, bytes]]]]:
+    def dead(self, first: str, last: str, *, limit: int) -> RedisCommand[list[tuple[str, dict[bytes, bytes]]]]:
         """Read entries of the dead letter, from one to another as XRANGE takes them."""
-        return Command(("XRANGE", self.keys.dead, first, last, "COUNT", limit), _read_rows)
+        return RedisCommand(("XRANGE", self.keys.dead, first, last, "COUNT", limit), _read_rows)
 
-    def last_dead(self) -> Command[list[tuple[str, dict[bytes, bytes]]]]:
+    def last_dead(self) -> RedisCommand[list[tuple[str, dict[bytes, bytes]]]]:
         """Read the last entry of the dead letter."""
-        return Command(("XREVRANGE", self.keys.dead, "+", "-", "COUNT", 1), _read_rows)
+        return RedisCommand(("XREVRANGE", self.keys.dead, "+", "-", "COUNT", 1), _read_rows)
 
-    def redrive(self, entries: Iterable[str], *, retries: int | None) -> Call[str]:
-        """Send dead messages again; answers a digit an entry: 1 redriven, 2 its id lives, 0 gone."""
-        return self._call("redrive", ["" if retries is None else retries, *entries], digits)
+    def redrive(self, entries: Iterable[str], *, retries: int | None) -> ScriptCall[str]:
+        """Send dead messages again. Status: 1 redriven, 2 a message with this id exists, 0 gone."""
+        return self._call("redrive", ["" if retries is None else retries, *entries], statuses)
 
-    def dead_purge(self, entries: Iterable[str]) -> Call[int]:
-        """Delete entries of the dead letter; answers how many."""
-        return self._call("dead_purge", [*entries], lambda answer: int(digits(answer)))
+    def dead_purge(self, entries: Iterable[str]) -> ScriptCall[int]:
+        """Delete entries of the dead letter. Replies how many."""
+        return self._call("dead_purge", [*entries], lambda reply: int(statuses(reply)))
 
-    def page(self, state: str, *, limit: int, after: str, preview: int) -> Call[Listed]:
-        """Read rows of the messages in a state, behind an entry."""
-        args: list[Argument] = [self.group, state, limit, after, preview, ROOM]
-        return self._call("page", args, read_listed)
+    def page(self, state: str, *, limit: int, after: str, preview: int) -> ScriptCall[StreamPageReply]:
+        """Read rows of the messages in a state, after an entry."""
+        return self._call("page", [self.group, state, limit, after, preview, MAX_READ_BYTES], read_page)
 
-    def find(self, id: str, where: str, *, limit: int, after: str) -> Call[tuple[str, str]]:
-        """Look for the entry of an id in the stream or the dead letter; answers it, and where to go on."""
-        args: list[Argument] = [id, where, after, limit, ROOM]
-        return self._call("find", args, lambda answer: tuple(one.decode() for one in answer))
+    def find(self, id: str, where: str, *, limit: int, after: str) -> ScriptCall[tuple[str, str]]:
+        """Search the stream or the dead letter for the entry of an id. Replies the entry, and where to continue."""
+        args: list[Argument] = [id, where, after, limit, MAX_READ_BYTES]
+        return self._call("find", args, lambda reply: tuple(one.decode() for one in reply))
 
-    def get(self, entry: str, where: str) -> Call[tuple[int, str, Row | None]]:
-        """Read one entry of the stream or the dead letter; answers the time (ms), its state and its row."""
-        args: list[Argument] = [self.group, entry, where]
-        return self._call("get", args, lambda answer: read_found(*answer))
+    def get(self, entry: str, where: str) -> ScriptCall[tuple[int, str, StreamRow | None]]:
+        """Read one entry of the stream or the dead letter. Replies the time (ms), its state and its row."""
+        return self._call("get", [self.group, entry, where], lambda reply: read_get(*reply))
 
-    def exists(self) -> Command[bool]:
-        """Tell whether the stream is there."""
-        return Command(("EXISTS", self.keys.stream), bool)
+    def groups(self) -> RedisCommand[list[str]]:
+        """Read the names of the groups; none if the stream does not exist."""
+        return RedisCommand(("XINFO", "GROUPS", self.keys.stream), read_groups, expects="no such key")
 
-    def groups(self) -> Command[list[str]]:
-        """Read the names of the groups of a stream that is there."""
-        return Command(("XINFO", "GROUPS", self.keys.stream), read_groups)
+    def confirm(self, replicas: int, *, timeout: int) -> list[RedisCommand[Any]]:
+        """Wait up to `timeout` ms until this many replicas have the calls before it in the same round trip."""
+        return confirm(self.keys.meta, "confirmed", replicas, timeout)
 
-    def confirm(self, replicas: int, *, timeout: int) -> list[Command[Any]]:
-        """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""
-        write = Command(("HINCRBY", self.keys.meta, "confirmed", 0), int, follows=True)  # WAIT is about what is written
-        return [write, Command(("WAIT", replicas, timeout), lambda have: acknowledged(have, replicas), follows=True)]
-
-    def opening(self) -> list[Command[Any]]:
-        """Return the commands whose answers the start-up check of a queue reads."""
-        return [
-            Command(("INFO",), lambda answer: answer),
-            Command(("HSETNX", self.keys.meta, "schema", 1), lambda answer: answer),
-            Command(("HGET", self.keys.meta, "schema"), lambda answer: answer),
-            Command(("XLEN", self.keys.stream), int),
-        ]
+    def opening(self) -> list[RedisCommand[Any]]:
+        """Return the commands whose replies the start-up check of a queue reads."""
+        meta, stream = self.keys.meta, self.keys.stream
+        commands = ("INFO",), ("HSETNX", meta, "schema", 1), ("HGET", meta, "schema"), ("XLEN", stream)
+        return [RedisCommand(command, lambda reply: reply) for command in commands]
 
     def _idle(self, lease: int) -> int:
-        """Return how long a message has to have been idle already for its lease to last so long (ms)."""
+        """Return the initial idle time (ms) that gives a message a lease of this length."""
         if lease > self.settings.lease:
-            text = "the lease of a message of a stream lasts at most as long as the queue's, {:g} s: extend it in time"
+            text = "a lease of a stream message must not be longer than the queue's lease of {:g} s: extend it in time"
             raise ConfigurationError(text.format(self.settings.lease / 1000))
         return self.settings.lease - lease
 
-    def _read_claimed(self, answer: list[Any]) -> Claimed:
-        now, deadline, more, entries, deliveries, bodies = answer
+    def _read_claimed(self, reply: list[Any]) -> replies.ClaimReply:
+        now, deadline, more, entries, deliveries, bodies = reply
         rows = zip(entries, deliveries, bodies, strict=True)
-        return Claimed(now, deadline, more, [self._delivery(*row) for row in rows])
+        return replies.ClaimReply(now, deadline, more, [self._delivery(*row) for row in rows])
 
-    def _delivery(self, entry: bytes, delivery: int, body: list[bytes]) -> Delivery:
-        """Return a delivery; an entry that others have added may lack any field."""
+    def _delivery(self, entry: bytes, delivery: int, body: list[bytes]) -> replies.ClaimedMessage:
+        """Return a claimed message; an entry that another client has added may lack any field."""
         fields = pairs(body)
         budget = read_number(fields, b"retries", self.settings.default_retries)
         arrived = min(int(entry.partition(b"-")[0]), LATEST)
         due = read_number(fields, b"due", arrived)
-        return Delivery(
+        return replies.ClaimedMessage(
             id=fields.get(b"id", entry).decode("utf-8", "replace"),
-            token=Place(entry.decode(), delivery, b"unique" in fields).token,
+            token=EntryToken(entry.decode(), delivery, b"unique" in fields).token,
             payload=fields.get(b"payload", b""),
             retries_left=max(budget - delivery + 1, 0),
             due=due if due <= LATEST else arrived,
@@ -268,35 +241,31 @@ class StreamCalls:
             headers=fields.get(b"headers", b""),
         )
 
-    def _call(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> Call[T]:
+    def _call(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> ScriptCall[T]:
         known = self._known.get(name)
         if known is None:
             found = script(f"streams/{name}")
             known = self._known[name] = (found, tuple(getattr(self.keys, part) for part in found.parts))
-        return Call(known[0], known[1], args, parse)
+        return ScriptCall(known[0], known[1], args, parse)
 
 
-def relay(calls: Calls, stream: str, *, holder: str, limit: int = MOST_MOVED) -> Call[Promoted]:
+def relay(calls: Calls, stream: str, *, consumer_id: str, limit: int = MAX_MOVED) -> ScriptCall[replies.PromoteReply]:
     """Move due messages of a delay queue into a stream."""
     found = script("streams/relay")
     keys = tuple(stream if part == "stream" else getattr(calls.keys, part) for part in found.parts)
     now: Argument = "" if calls.clock is None else calls.clock()
-    return Call(found, keys, [now, limit, RELAY_ROOM, holder], lambda answer: Promoted(*integers(answer)))
+    args: list[Argument] = [now, limit, MAX_RELAY_BYTES, consumer_id]
+    return ScriptCall(found, keys, args, lambda reply: replies.PromoteReply(*integers(reply)))
 
 
-def preload() -> list[Command[bool]]:
-    """Load every script of a stream queue ahead, for users that may not load what is missing."""
-    return [Command(("SCRIPT", "LOAD", script(name).text), bool) for name in SCRIPTS]
+def _waiter(consumer_id: str) -> str:
+    """Return the consumer name under which a process waits in a blocking read."""
+    return f"{consumer_id}.wait"
 
 
-def _waiter(holder: str) -> str:
-    """Return the name of the consumer in which a process waits in a blocking read."""
-    return f"{holder}.wait"
+def _entries(receipts: Iterable[Receipt]) -> list[Argument]:
+    return [cell for _, token in receipts for cell in EntryToken.of(token)[:2]]
 
 
-def _places(receipts: Iterable[Receipt]) -> list[Argument]:
-    return [cell for _, token in receipts for cell in Place.of(token)[:2]]
-
-
-def _read_rows(answer: Iterable[Any]) -> list[tuple[str, dict[bytes, bytes]]]:
-    return [(entry.decode(), pairs(body)) for entry, body in answer]
+def _read_rows(reply: Iterable[Any]) -> list[tuple[str, dict[bytes, bytes]]]:
+    return [(entry.decode(), pairs(body)) for entry, body in reply]

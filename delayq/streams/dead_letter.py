@@ -1,4 +1,4 @@
-"""The dead letter of a stream queue: a stream itself, of what could not be processed, with payload and reason."""
+"""The dead letter of a stream queue: a stream of messages that could not be processed, with payload and reason."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from delayq.clock import moment
-from delayq.config import check_retries, whole
-from delayq.dead_letter import SLICE, Redriven, _AsyncPerform, _Perform
-from delayq.errors import ConfigurationError, DelayqError, shown
-from delayq.inspector import MOST_ROWS
-from delayq.message import Tools
-from delayq.operation import Operation
-from delayq.streams.answers import read_number
+from delayq._parity import awaited
+from delayq.broker.context import EngineContext
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, DelayqError, short_repr
+from delayq.options import check_int, check_retries
+from delayq.queue.dead_letter import BATCH, Redriven
+from delayq.queue.inspector import MAX_ROWS
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
-from delayq.twins import twin
+from delayq.streams.replies import read_headers, read_number, read_text
+from delayq.times import from_millis
 
-_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
 
 
 @dataclass(frozen=True, slots=True)
 class DeadMessage:
-    """A message of the dead letter. Its `repr` leaves payload and headers out, which may be private."""
+    """A dead message. Its `repr` leaves out payload and headers, which may be private."""
 
     entry: str
-    """What it is called in the dead letter."""
+    """Its entry id in the dead letter."""
     id: str
     payload: Any = field(repr=False)
     """The decoded payload; the raw bytes if they are undecodable."""
@@ -48,123 +49,97 @@ class DeadPage:
 
     messages: list[DeadMessage]
     cursor: str | None
-    """What the next page is asked for with; None at the end."""
+    """The cursor of the next page; None on the last page."""
 
 
-class _DeadLetter:
-    """The operations behind both faces."""
+class _StreamDeadLetterOperations:
+    """The operations of a stream's dead letter."""
 
-    def __init__(self, tools: Tools, calls: StreamCalls, perform: Any) -> None:
-        """Work on the dead letter of the queue of `tools`, whose face carries operations out with `perform`."""
-        self._tools = tools
+    def __init__(self, context: EngineContext, calls: StreamCalls, executor: Any) -> None:
+        self._context = context
         self._calls = calls
-        self._perform = perform
+        self._executor = executor
 
     def _list(self, limit: int, cursor: str | None) -> Operation[DeadPage]:
-        first = "-" if cursor is None else f"({_checked(cursor, 'cursor')}"
-        whole(limit, "limit", 1, MOST_ROWS)
+        first = "-" if cursor is None else f"({_check_entry(cursor, 'cursor')}"
+        check_int(limit, "limit", 1, MAX_ROWS)
         (rows,) = yield [self._calls.dead(first, "+", limit=limit)]
         return DeadPage([self._message(*row) for row in rows], rows[-1][0] if len(rows) == limit else None)
 
     def _message(self, entry: str, fields: dict[bytes, bytes]) -> DeadMessage:
-        def text(name: bytes) -> str:
-            return fields.get(name, b"").decode("utf-8", "replace")
-
         payload: Any = fields.get(b"payload", b"")
-        headers: dict[str, str] = {}
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # others may have written anything there
-            headers = _decode_headers(fields.get(b"headers", b"{}"))
-        with suppress(DelayqError):  # which may be what it died of
-            payload = self._tools.decode(payload)
-        return DeadMessage(
-            entry,
-            text(b"id"),
-            payload,
-            headers,
-            read_number(fields, b"attempts", 0),
-            text(b"reason"),
-            text(b"error"),
-            moment(int(entry.partition("-")[0])),
-        )
+        with suppress(DelayqError):  # this may be why the message died
+            payload = self._context.decode(payload)
+        id, reason, error = (read_text(fields, name) for name in (b"id", b"reason", b"error"))
+        attempts, died = read_number(fields, b"attempts", 0), from_millis(int(entry.partition("-")[0]))
+        return DeadMessage(entry, id, payload, read_headers(fields), attempts, reason, error, died)
 
     def _redrive(self, entry: str | None, *, everything: bool, retries: int | None) -> Operation[Redriven]:
         if retries is not None:
             check_retries(retries)
-        done: list[str] = yield from self._each(
-            entry, everything, lambda entries: self._calls.redrive(entries, retries=retries)
-        )
-        digits = "".join(done)
-        return Redriven(digits.count("1"), digits.count("2"))
+        call = partial(self._calls.redrive, retries=retries)
+        replies: list[str] = yield from self._each(entry, call, everything=everything)
+        statuses = "".join(replies)
+        return Redriven(statuses.count("1"), statuses.count("2"))
 
     def _purge(self, entry: str | None, *, everything: bool) -> Operation[int]:
-        done: list[int] = yield from self._each(entry, everything, self._calls.dead_purge)
-        return sum(done)
+        replies: list[int] = yield from self._each(entry, self._calls.dead_purge, everything=everything)
+        return sum(replies)
 
     def _each(
-        self,
-        entry: str | None,
-        everything: bool,  # noqa: FBT001 - as it was given
-        call: Callable[[list[str]], Any],
+        self, entry: str | None, call: Callable[[list[str]], ScriptCall[Any]], *, everything: bool
     ) -> Operation[list[Any]]:
-        """Run a call over the entries meant, a slice at a time; what dies from now on is not meant."""
+        """Run a call over the selected entries, batch by batch; messages that die meanwhile are left out."""
         if (entry is None) == (everything is not True):
-            raise ConfigurationError("say which: an entry, or everything=True")
+            raise ConfigurationError("pass either an entry or everything=True")
         if entry is not None:
-            return (yield [call([_checked(entry, "entry")])])
-        answers: list[Any] = []
+            return (yield [call([_check_entry(entry, "entry")])])
+        replies: list[Any] = []
         (last,) = yield [self._calls.last_dead()]
         first = "-"
         while last:
-            (rows,) = yield [self._calls.dead(first, last[0][0], limit=SLICE)]
+            (rows,) = yield [self._calls.dead(first, last[0][0], limit=BATCH)]
             if not rows:
                 break
-            answers += yield [call([row for row, _ in rows])]
+            replies += yield [call([row for row, _ in rows])]
             first = f"({rows[-1][0]}"
-        return answers
+        return replies
 
 
-def _checked(entry: str, what: str) -> str:
+def _check_entry(entry: str, what: str) -> str:
     if not isinstance(entry, str) or not ENTRY.fullmatch(entry):
-        raise ConfigurationError(f"{what} must be an entry of the dead letter, such as 1767225600000-0: {shown(entry)}")
+        raise ConfigurationError(
+            f"{what} must be an entry of the dead letter, such as 1767225600000-0, not {short_repr(entry)}"
+        )
     return entry
 
 
-class StreamDeadLetter(_DeadLetter):
+class StreamDeadLetter(_StreamDeadLetterOperations):
     """The dead letter of a `StreamQueue`."""
 
-    _perform: _Perform
+    _executor: Executor
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> DeadPage:
-        """Read a page, oldest first; give its cursor back for the next one."""
-        return self._perform(self._list(limit, cursor))
+        """Read a page, oldest first; pass its cursor to read the next one."""
+        return self._executor.perform(self._list(limit, cursor))
 
     def redrive(self, entry: str | None = None, *, everything: bool = False, retries: int | None = None) -> Redriven:
-        """Send an entry, or everything, to the stream again, with as many retries as at first or with `retries`.
+        """Send an entry, or everything, to the stream again, with its original number of retries or with `retries`.
 
-        A message whose own id lives in the stream stays where it is.
+        A message stays in the dead letter while a message with its id lives in the stream.
         """
-        return self._perform(self._redrive(entry, everything=everything, retries=retries))
+        return self._executor.perform(self._redrive(entry, everything=everything, retries=retries))
 
     def purge(self, entry: str | None = None, *, everything: bool = False) -> int:
         """Delete an entry, or everything; returns how many."""
-        return self._perform(self._purge(entry, everything=everything))
+        return self._executor.perform(self._purge(entry, everything=everything))
 
 
-class AsyncStreamDeadLetter(_DeadLetter):
+class AsyncStreamDeadLetter(_StreamDeadLetterOperations):
     """The dead letter of an `AsyncStreamQueue`."""
 
-    _perform: _AsyncPerform
+    _executor: AsyncExecutor
 
-    @twin(StreamDeadLetter.list)
-    async def list(self, *, limit: int = 100, cursor: str | None = None) -> DeadPage:
-        return await self._perform(self._list(limit, cursor))
-
-    @twin(StreamDeadLetter.redrive)
-    async def redrive(
-        self, entry: str | None = None, *, everything: bool = False, retries: int | None = None
-    ) -> Redriven:
-        return await self._perform(self._redrive(entry, everything=everything, retries=retries))
-
-    @twin(StreamDeadLetter.purge)
-    async def purge(self, entry: str | None = None, *, everything: bool = False) -> int:
-        return await self._perform(self._purge(entry, everything=everything))
+    list = awaited(StreamDeadLetter.list)
+    redrive = awaited(StreamDeadLetter.redrive)
+    purge = awaited(StreamDeadLetter.purge)

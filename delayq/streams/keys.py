@@ -1,4 +1,4 @@
-"""The keys of a stream queue: the stream, which is the user's to name, and what stands beside it on the same node."""
+"""The keys of a stream queue: the stream, which the user names, and its companion keys on the same node."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass, fields
 from typing import Self
 
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, short_repr
 
 ENTRY = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
-"""What an entry of a stream is called."""
+"""The syntax of an entry id."""
 _STREAM = re.compile(r"[A-Za-z0-9._:@/+=#{}-]{1,200}")
 
 
 def hash_tag(key: str) -> str:
-    """Return the part of a key that a cluster places it by: what is in its first braces, else the whole key."""
+    """Return the hash tag of a key, which selects its node in a cluster: the text in its first braces, else the key."""
     tagged = re.search(r"\{([^}]+)\}", key) if re.match(r"[^{]*\{[^}]", key) else None
     return tagged[1] if tagged else key
 
@@ -22,40 +22,42 @@ def hash_tag(key: str) -> str:
 def check_stream(stream: str) -> str:
     """Return a valid key of a stream; raise `ConfigurationError` for any other."""
     if not isinstance(stream, str) or not _STREAM.fullmatch(stream):
-        raise ConfigurationError(f"stream must be 1 to 200 of A-Z a-z 0-9 . _ : @ / + = # {{ }} -, not {shown(stream)}")
+        raise ConfigurationError(
+            f"stream must be 1 to 200 of A-Z a-z 0-9 . _ : @ / + = # {{ }} -, not {short_repr(stream)}"
+        )
     if hash_tag(stream) == stream and set(stream) & set("{}"):
         raise ConfigurationError(
-            f"braces in the name of a stream must hold its hash tag, as tasks.{{eu}} has: {stream}"
+            f"braces in the name of a stream must enclose a hash tag, as in tasks.{{eu}}, not {short_repr(stream)}"
         )
     return stream
 
 
 @dataclass(frozen=True, slots=True)
 class StreamKeys:
-    """Every key of one stream queue. The names of all but the stream end in a dot and what they hold."""
+    """Every key of one stream queue. All names but that of the stream end in a dot and the name of the field."""
 
     stream: str
-    """stream: messages, an entry each with the fields id, payload, retries and so on."""
+    """stream: one entry per message, with the fields id, payload, retries and so on."""
     ids: str
-    """set: ids of living messages that were sent under an id of the sender's."""
+    """set: ids of messages that were sent with an explicit id and are not settled."""
     dead: str
-    """stream: dead messages with their fields, and attempts, reason and error."""
+    """stream: dead messages with their own fields and attempts, reason and error."""
     errors: str
-    """hash: entry → last error; only of messages that have failed."""
+    """hash: entry → last error; only for messages that have failed."""
     delays: str
-    """hash: entry → when it is to be delivered again (ms); only where that is further away than a lease."""
+    """hash: entry → time of its next delivery (ms); only for delays longer than a lease."""
     meta: str
-    """hash: schema version, and where the recovery of each group goes on."""
+    """hash: schema version, and where the search for expired leases continues, per group."""
     replies: str
-    """hash: call slot → sequence, time and answer of its last call."""
+    """hash: call slot → sequence, time and reply of its last call."""
 
     @classmethod
     def of(cls, stream: str) -> Self:
-        """Return the keys that go with a stream, which is validated."""
+        """Return the keys of a stream; raise `ConfigurationError` for an invalid name."""
         tag = "{" + hash_tag(check_stream(stream)) + "}"
-        if tag == stream:  # which is what stands beside the stream without the braces
-            text = "the name of a stream must be more than its hash tag, as that of tasks.{0} is: {0}"
+        if tag == stream:  # its companion keys would be those of the stream without braces
+            text = "the name of a stream must be more than its hash tag: use a name such as tasks.{0}, not {0}"
             raise ConfigurationError(text.format(stream))
         base = stream if tag in stream else tag
-        beside = {part.name: f"{base}.{part.name}" for part in fields(cls) if part.name != "stream"}
-        return cls(stream=stream, **beside)
+        companions = {part.name: f"{base}.{part.name}" for part in fields(cls) if part.name != "stream"}
+        return cls(stream=stream, **companions)

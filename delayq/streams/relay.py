@@ -1,69 +1,79 @@
-"""The relay: due messages of a delay queue go into a stream, so that consumers in any language get delays before it."""
+"""The relay moves due messages of a delay queue into a stream, so that consumers in any language get delays."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from delayq.calls import Calls
-from delayq.clients import Cluster
-from delayq.clock import monotonic
-from delayq.config import find_url
-from delayq.conversation import Patience
+from delayq._parity import mirrors
+from delayq.broker.calls import Calls
+from delayq.broker.transport.clients import Cluster
+from delayq.broker.transport.operation import Operation, Wait
+from delayq.broker.transport.protocol import ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
-from delayq.executor import AsyncExecutor, Executor
-from delayq.flows.recurring import Recurring
-from delayq.operation import Operation, Pause
-from delayq.puller import CLOSE
-from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.options import find_url
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.lease import CLOSE
+from delayq.streams.async_queue import AsyncStreamQueue
 from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
-from delayq.streams.queue import AsyncStreamQueue, StreamQueue
-from delayq.twins import twin
+from delayq.streams.queue import StreamBase, StreamQueue
+from delayq.times import monotonic
+from delayq.worker.schedule_firing import ScheduleFirer
 
 log = logging.getLogger("delayq.relay")
 
-AFTER_TROUBLE = 1.0
-"""Seconds of rest after Redis has refused a call."""
-LONGEST_WAIT = 1.0
-"""Seconds between two looks at least so often: the guard against a lost wake-up, and how long a stop may take."""
+Q = TypeVar("Q")
+S = TypeVar("S")
+
+ERROR_WAIT = 1.0
+"""Seconds to wait after Redis has refused a call."""
+MAX_WAIT = 1.0
+"""Longest wait between two polls, in seconds: it bounds the delay of a lost wake-up, and how long a stop takes."""
 
 
-class _Relay:
-    """The decisions behind both faces."""
+class _Relay(Generic[Q, S]):
+    """What both relays share: the operations, not how they run."""
 
-    def __init__(self, queue: Any, stream: Any) -> None:
-        """Validate both ends; nothing is sent to Redis."""
-        self._queue = queue
-        self._tools = queue._tools  # noqa: SLF001 - a relay is a consumer of the queue
-        self._executor: Executor | AsyncExecutor = queue._executor  # noqa: SLF001
-        self.stream = check_stream(stream.name if isinstance(stream, StreamQueue | AsyncStreamQueue) else stream)
+    def __init__(self, queue: Q, stream: str | S) -> None:
+        """Relay from `queue` to `stream`; on a Redis Cluster they must share a hash tag. Nothing is sent to Redis."""
+        inner: Any = queue
+        self._queue, self._context, self._executor = inner, inner._context, inner._executor  # noqa: SLF001 - a consumer
+        name: Any = stream.name if isinstance(stream, StreamBase) else stream
+        self.stream = check_stream(name)
         """The stream's key."""
-        self._recurring = Recurring(self._tools.calls, LONGEST_WAIT)
+        self._schedule_firer = ScheduleFirer(self._context.calls, MAX_WAIT)
         self.stopped = False
-        """Whether a stop was asked for."""
-        if stream is not self.stream:
-            _check_shared(queue._options, stream._options)  # noqa: SLF001
-        calls: Calls = self._tools.calls
+        """Whether `stop` was called."""
+        if isinstance(stream, StreamBase):
+            ours, theirs = inner._options, stream._options  # noqa: SLF001
+            if "redis" not in ours and "redis" not in theirs and find_url(ours) != find_url(theirs):
+                raise ConfigurationError(
+                    "queue and stream must be on one Redis, but their urls differ: give both the same url"
+                )
+        calls: Calls = self._context.calls
         if isinstance(self._executor.client, Cluster) and hash_tag(calls.keys.pending) != hash_tag(self.stream):
-            text = "in a Redis Cluster queue and stream must share a hash tag, so that one script reaches both"
-            raise ConfigurationError(f"{text}: give the stream a name with {{{queue.name}}} in it")
+            raise ConfigurationError(
+                f"on a Redis Cluster queue {inner.name!r} and stream {self.stream!r} must share a hash tag: "
+                f"give the stream a name with {{{inner.name}}} in it"
+            )
 
     def stop(self) -> None:
-        """Ask for an end and return at once. For any thread, or a signal.
+        """Stop `run`, and return at once. Safe to call from any thread or signal handler.
 
-        `run` returns within about a second, or where Redis is silent, when the socket's time-out is over. A relay that
-        was stopped stays so.
+        `run` returns within about a second; if Redis does not answer, after the socket's time-out. A stopped relay
+        cannot be started again.
         """
         self.stopped = True
 
-    def _moves(self, *, burst: bool) -> Operation[int]:
-        """Move what is due until stopped; in a burst, until nothing is due."""
-        moved, late, trouble = 0, True, ""
+    def _run(self, *, burst: bool) -> Operation[int]:
+        """Move due messages until stopped; in a burst, until nothing is due."""
+        moved, late, last_error = 0, True, ""
         while not self.stopped:
             try:
-                now_moved, late, ahead = yield from self._move(late=late)
-                moved, trouble = moved + now_moved, ""
+                now_moved, late, ahead = yield from self._move_batch(late=late)
+                moved, last_error = moved + now_moved, ""
                 if ahead is None:
                     continue
                 if burst:
@@ -74,104 +84,84 @@ class _Relay:
                     raise
                 if self.stopped:
                     break
-                if trouble != str(error):
-                    log.error("the relay goes on in a second: %s", error, extra={"stream": self.stream})  # noqa: TRY400
-                trouble = str(error)
-                yield Pause(AFTER_TROUBLE)
+                if last_error != str(error):
+                    log.error("relay failed, will retry: %s", error, extra={"stream": self.stream})  # noqa: TRY400
+                last_error = str(error)
+                yield Wait(ERROR_WAIT)
         return moved
 
-    def _patience(self, *, burst: bool) -> Patience | None:
-        """Return how long to go on trying while Redis does not answer: in a burst, until a call's deadline."""
+    def _should_retry(self, *, burst: bool) -> ShouldRetry:
+        """Return whether to retry while Redis does not answer: until stopped; in a burst, until a call's deadline."""
         return None if burst else lambda: not self.stopped
 
-    def _move(self, *, late: bool) -> Operation[tuple[int, bool, float | None]]:
-        """Move a slice; returns how many, whether leases have run out, and how long nothing is due (None: more is)."""
-        calls: Calls = self._tools.calls
+    def _move_batch(self, *, late: bool) -> Operation[tuple[int, bool, float | None]]:
+        """Move a batch; returns how many, whether leases have expired, and seconds until more is due (None: now)."""
+        calls: Calls = self._context.calls
         yield from self._fire()
-        # What a consumer of the queue has left behind comes back as it would to another consumer.
-        before = [calls.unack_to_retry()] if late else []
-        *expired, promoted = yield [*before, relay(calls, self.stream, holder=f"relay:{self.stream}")]
+        # Messages whose consumer has died are taken over, as another consumer of the queue would do.
+        take_back = [calls.unack_to_retry()] if late else []
+        *expired, promoted = yield [*take_back, relay(calls, self.stream, consumer_id=f"relay:{self.stream}")]
         if promoted.garbage:
-            yield [self._tools.collect()]
+            yield [self._context.calls.collect(self._context.settings)]
         now, next_ = monotonic(), promoted.next_schedule
-        self._recurring.occurs(None if next_ == -1 else now + (next_ - promoted.now) / 1000)
-        ahead = [] if self._recurring.at is None else [self._recurring.at - now]
+        self._schedule_firer.occurs_at = None if next_ == -1 else now + (next_ - promoted.now) / 1000
+        ahead = [] if self._schedule_firer.next_at is None else [self._schedule_firer.next_at - now]
         late = 0 <= promoted.next_deadline <= promoted.now
-        more = late or promoted.waiting or 0 <= promoted.next_due <= promoted.now or any(one <= 0 for one in ahead)
-        if more or any(one.retried or one.spent for one in expired):
+        more = late or promoted.waiting or 0 <= promoted.next_due <= promoted.now or any(wait <= 0 for wait in ahead)
+        if more or any(reply.retried or reply.spent for reply in expired):
             return promoted.moved, late, None
         ahead += [(at - promoted.now) / 1000 for at in (promoted.next_due, promoted.next_deadline) if at != -1]
-        return promoted.moved, late, min([LONGEST_WAIT, *ahead])
+        return promoted.moved, late, min([MAX_WAIT, *ahead])
 
     def _fire(self) -> Operation[None]:
-        """Fire the schedules of the queue that are due; what is wrong with them keeps the relay from nothing else."""
-        for call, read in [*self._recurring.plan(monotonic())]:
+        """Fire the schedules of the queue that are due; their errors do not stop the relay."""
+        for call, read in [*self._schedule_firer.plan(monotonic())]:
             try:
-                (answer,) = yield [call]
+                (reply,) = yield [call]
             except DelayqError as error:
-                answer = error
-            read(answer)
+                reply = error
+            read(reply)
 
     def _rest(self, ahead: float) -> Operation[None]:
-        """Sleep until a message may be due; a wake-up ends it, and is passed on if it comes to one that stops."""
+        """Sleep until a message may be due, or until a wake-up; a stopping relay passes the wake-up on."""
         if ahead <= CLOSE:
-            yield Pause(ahead)
+            yield Wait(ahead)
             return
-        calls: Calls = self._tools.calls
-        (woken,) = yield [calls.await_wake(min(ahead - CLOSE / 2, self._executor.longest_block))]
+        calls: Calls = self._context.calls
+        (woken,) = yield [calls.await_wake(min(ahead - CLOSE / 2, self._executor.max_block))]
         if woken and self.stopped:
             yield [calls.wake()]
 
 
-def _check_shared(ours: Any, theirs: Any) -> None:
-    """Refuse a stream that is evidently on another Redis than the queue."""
-    if "redis" in ours or "redis" in theirs:
-        return
-    if find_url(ours) != find_url(theirs):
-        raise ConfigurationError("queue and stream must be on one Redis: one script moves a message from one to other")
-
-
-class Relay(_Relay):
+class Relay(_Relay[DelayQueue[Any], StreamQueue[Any]]):
     """Moves the due messages of a `DelayQueue` into a stream, each exactly once, by one script.
 
-    `stream` is the key of a stream on the queue's Redis, or a `StreamQueue`. To the queue a message that was moved is
+    `stream` is the key of a stream on the queue's Redis, or a `StreamQueue`. The queue counts a moved message as
     delivered and acknowledged; in the stream it is an entry with the fields `id`, `payload`, `retries`, `due` and
-    `headers`. Several relays of one queue share the work, and a crash of one loses and doubles nothing.
+    `headers`. Several relays of one queue share the work. If one crashes, no message is lost or duplicated.
     """
 
-    _executor: Executor
-
-    def __init__(self, queue: DelayQueue[Any], stream: str | StreamQueue[Any]) -> None:
-        """Relay from `queue` to `stream`; in a Redis Cluster they must share a hash tag."""
-        super().__init__(queue, stream)
-
     def open(self) -> None:
-        """Connect and check the server, as the queue's `open` does; `run` does it by itself."""
+        """Connect and check the server, as the queue's `open` does; `run` calls it."""
         self._queue.open()
 
     def run(self, *, burst: bool = False) -> int:
-        """Move messages as they become due until `stop` is called; with `burst`, until nothing is due any more.
+        """Move messages as they become due until `stop` is called; with `burst`, until no message is due.
 
-        Returns how many were moved. While Redis does not answer it goes on trying, except in a burst.
+        Returns how many were moved. While Redis does not answer, it retries, except in a burst.
         """
         self.open()
-        return int(self._executor.perform(self._moves(burst=burst), patience=self._patience(burst=burst)))
+        return int(self._executor.perform(self._run(burst=burst), should_retry=self._should_retry(burst=burst)))
 
 
-class AsyncRelay(_Relay):
+class AsyncRelay(_Relay[AsyncDelayQueue[Any], AsyncStreamQueue[Any]]):
     """Moves the due messages of an `AsyncDelayQueue` into a stream; see `Relay`."""
 
-    _executor: AsyncExecutor
-
-    def __init__(self, queue: AsyncDelayQueue[Any], stream: str | AsyncStreamQueue[Any]) -> None:
-        """Relay from `queue` to `stream`; in a Redis Cluster they must share a hash tag."""
-        super().__init__(queue, stream)
-
-    @twin(Relay.open)
+    @mirrors(Relay.open)
     async def open(self) -> None:
         await self._queue.open()
 
-    @twin(Relay.run)
+    @mirrors(Relay.run)
     async def run(self, *, burst: bool = False) -> int:
         await self.open()
-        return int(await self._executor.perform(self._moves(burst=burst), patience=self._patience(burst=burst)))
+        return int(await self._executor.perform(self._run(burst=burst), should_retry=self._should_retry(burst=burst)))

@@ -1,43 +1,44 @@
-"""What is scheduled: assertions that say what is there instead."""
+"""Assertions about scheduled messages; a failure lists the messages that are there."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from delayq.clock import Duration, milliseconds, moment, timestamp
-from delayq.config import whole
-from delayq.errors import shown
-from delayq.inspector import MOST_ROWS, Inspector, MessageInfo
-from delayq.operation import Operation
-from delayq.queue import AsyncDelayQueue, DelayQueue
+from delayq.broker.transport.operation import Operation
+from delayq.errors import short_repr
+from delayq.options import check_int
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.inspector import MAX_ROWS, Inspector, MessageInfo
 from delayq.states import State
-from delayq.testing import inside
+from delayq.testing import queue_internals
+from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
 
 WAITING = (State.PENDING, State.READY, State.RETRY, State.BACKOFF)
 """The states of a message that is still to be delivered."""
-MOST_SHOWN = 20
-"""Messages that a failure lists."""
-WHOLE = 512 << 20
-"""Bytes of a payload that are read: as many as one may have."""
+MAX_SHOWN = 20
+"""How many messages a failure lists."""
+MAX_PAYLOAD = 512 << 20
+"""Bytes of a payload to read: the maximum that Redis can store."""
 
 _ANY: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What is asked for, and how a failure calls it."""
+class _Expected:
+    """The message a test expects, and how a failure describes it."""
 
     payload: Any
     id: str | None
     at: int | None
     within: int | None
 
-    def fits(self, message: MessageInfo, now: int) -> bool:
+    def matches(self, message: MessageInfo, now: int) -> bool:
         if self.payload is not _ANY and message.payload != self.payload:
             return False
         if self.id is not None and message.id != self.id:
@@ -45,50 +46,39 @@ class _Wanted:
         due = _due(message)
         if self.at is not None:
             return abs(due - self.at) <= (self.within or 0)
-        # A due time is rounded up to the millisecond, and the time that Redis tells down.
+        # Due times are rounded up to the millisecond, the time of Redis is rounded down.
         return self.within is None or due <= now + self.within + 1
 
     def __str__(self) -> str:
-        named = [] if self.payload is _ANY else [f"payload={self.payload!r}"]
-        named += [] if self.id is None else [f"id={self.id!r}"]
-        said = f" with {' and '.join(named)}" if named else ""
+        parts = [] if self.payload is _ANY else [f"payload={self.payload!r}"]
+        parts += [] if self.id is None else [f"id={self.id!r}"]
+        text = f" with {' and '.join(parts)}" if parts else ""
         tolerance = "" if self.within is None else f"{self.within / 1000:g} s"
         if self.at is not None:
-            return f"{said} due at {_time(moment(self.at))}{tolerance and f', give or take {tolerance}'}"
-        return f"{said} due within {tolerance}" if tolerance else said
+            return f"{text} due at {_time(from_millis(self.at))}{tolerance and f' ± {tolerance}'}"
+        return f"{text} due within {tolerance}" if tolerance else text
 
 
-def _wanted(payload: Any, id: str | None, at: datetime | None, within: Duration | None) -> _Wanted:
-    return _Wanted(
-        payload,
-        id,
-        None if at is None else timestamp(at),
-        None if within is None else milliseconds(within, "within"),
-    )
+def _expected(payload: Any, id: str | None, at: datetime | None, within: Duration | None) -> _Expected:
+    at_ms = None if at is None else timestamp(at)
+    return _Expected(payload, id, at_ms, None if within is None else to_millis(within, "within"))
+
+
+class _Wanted(TypedDict, total=False):
+    payload: Any
+    id: str | None
+    at: datetime | None
+    within: Duration | None
 
 
 @overload
-def assert_scheduled(
-    queue: DelayQueue[T],
-    *,
-    payload: Any = ...,
-    id: str | None = ...,
-    at: datetime | None = ...,
-    within: Duration | None = ...,
-    times: int | None = ...,
-) -> MessageInfo: ...
+def assert_scheduled(queue: DelayQueue[T], *, times: int | None = ..., **criteria: Unpack[_Wanted]) -> MessageInfo: ...
 @overload
 def assert_scheduled(
-    queue: AsyncDelayQueue[T],
-    *,
-    payload: Any = ...,
-    id: str | None = ...,
-    at: datetime | None = ...,
-    within: Duration | None = ...,
-    times: int | None = ...,
+    queue: AsyncDelayQueue[T], *, times: int | None = ..., **criteria: Unpack[_Wanted]
 ) -> Awaitable[MessageInfo]: ...
 def assert_scheduled(
-    queue: inside.AnyQueue,
+    queue: queue_internals.AnyQueue,
     *,
     payload: Any = _ANY,
     id: str | None = None,
@@ -96,100 +86,85 @@ def assert_scheduled(
     within: Duration | None = None,
     times: int | None = None,
 ) -> Any:
-    """Assert that a message is still to be delivered, and return the first such by its time; awaited if `queue` is so.
+    """Assert that a message is scheduled, and return the first by due time; await it for an `AsyncDelayQueue`.
 
-    It has this `payload` (what equals it), this `id`, is due `at` this aware time, or `within` this duration from now;
-    both together: `at` this time, give or take `within`. With `times` there are exactly so many. A failure lists what
-    is there.
+    The message equals `payload`, has this `id`, is due `at` this aware time, or `within` this duration from now. With
+    both, it is due `at` this time, plus or minus `within`. With `times`, exactly that many messages match. A failure
+    lists the messages that are there.
     """
     __tracebackhide__ = True
     if times is not None:
-        whole(times, "times", 1, 1_000_000)
-    wanted = _wanted(payload, id, at, within)
-    return inside.perform(inside.checked(queue), _found(queue, wanted, times))
+        check_int(times, "times", 1, 1_000_000)
+    expected = _expected(payload, id, at, within)
+    return queue_internals.perform(queue_internals.checked(queue), _found(queue, expected, times))
 
 
 @overload
-def assert_nothing_scheduled(
-    queue: DelayQueue[T],
-    *,
-    payload: Any = ...,
-    id: str | None = ...,
-    at: datetime | None = ...,
-    within: Duration | None = ...,
-) -> None: ...
+def assert_nothing_scheduled(queue: DelayQueue[T], **criteria: Unpack[_Wanted]) -> None: ...
 @overload
+def assert_nothing_scheduled(queue: AsyncDelayQueue[T], **criteria: Unpack[_Wanted]) -> Awaitable[None]: ...
 def assert_nothing_scheduled(
-    queue: AsyncDelayQueue[T],
-    *,
-    payload: Any = ...,
-    id: str | None = ...,
-    at: datetime | None = ...,
-    within: Duration | None = ...,
-) -> Awaitable[None]: ...
-def assert_nothing_scheduled(
-    queue: inside.AnyQueue,
+    queue: queue_internals.AnyQueue,
     *,
     payload: Any = _ANY,
     id: str | None = None,
     at: datetime | None = None,
     within: Duration | None = None,
 ) -> Any:
-    """Assert that no message is still to be delivered, or none of this kind; see `assert_scheduled`."""
+    """Assert that no message is scheduled, or none that matches; see `assert_scheduled`."""
     __tracebackhide__ = True
-    return inside.perform(inside.checked(queue), _missed(queue, _wanted(payload, id, at, within)))
+    return queue_internals.perform(queue_internals.checked(queue), _missed(queue, _expected(payload, id, at, within)))
 
 
-def _found(queue: inside.AnyQueue, wanted: _Wanted, times: int | None) -> Operation[MessageInfo]:
+def _found(queue: queue_internals.AnyQueue, expected: _Expected, times: int | None) -> Operation[MessageInfo]:
     __tracebackhide__ = True
-    now, waiting = yield from _waiting(queue)
-    found = [message for message in waiting if wanted.fits(message, now)]
+    found, listed = yield from _search(queue, expected)
     if times is not None and len(found) != times:
-        raise AssertionError(f"{len(found)} and not {times} messages{wanted} are scheduled. {_listed(queue, waiting)}")
+        raise AssertionError(f"expected {times} messages{expected}, but {len(found)} are scheduled. {listed}")
     if not found:
-        raise AssertionError(f"no message{wanted} is scheduled. {_listed(queue, waiting)}")
+        raise AssertionError(f"no message{expected} is scheduled. {listed}")
     return found[0]
 
 
-def _missed(queue: inside.AnyQueue, wanted: _Wanted) -> Operation[None]:
+def _missed(queue: queue_internals.AnyQueue, expected: _Expected) -> Operation[None]:
     __tracebackhide__ = True
-    now, waiting = yield from _waiting(queue)
-    found = [message for message in waiting if wanted.fits(message, now)]
+    found, listed = yield from _search(queue, expected)
     if found:
-        raise AssertionError(f"{len(found)} messages{wanted} are scheduled. {_listed(queue, waiting)}")
+        raise AssertionError(f"{len(found)} messages{expected} are scheduled. {listed}")
 
 
-def _waiting(queue: inside.AnyQueue) -> Operation[tuple[int, list[MessageInfo]]]:
-    """Read the server's time and what waits, by due time."""
-    inspector = Inspector(inside.tools(queue))
+def _search(queue: queue_internals.AnyQueue, expected: _Expected) -> Operation[tuple[list[MessageInfo], str]]:
+    """Return the waiting messages that match, by due time, and a list of all that wait, as text."""
+    inspector = Inspector(queue_internals.context(queue))
     stats = yield from inspector.stats()
     waiting: dict[str, MessageInfo] = {}
     for state in WAITING:
         cursor: str | None = None
         while True:
-            page = yield from inspector.page(state, limit=MOST_ROWS, cursor=cursor, preview=WHOLE)
+            page = yield from inspector.page(state, limit=MAX_ROWS, cursor=cursor, preview=MAX_PAYLOAD)
             waiting.update((message.id, message) for message in page.messages)
             cursor = page.cursor
             if cursor is None:
                 break
-    return timestamp(stats.at), sorted(waiting.values(), key=_due)
+    now, ordered = timestamp(stats.at), sorted(waiting.values(), key=_due)
+    return [message for message in ordered if expected.matches(message, now)], _listed(queue, ordered)
 
 
 def _due(message: MessageInfo) -> int:
-    """Return when a message is to be delivered: after a failure, when its delay is over."""
+    """Return when a message will be delivered: after a failure, when its retry delay ends."""
     at = message.deadline if message.state is State.BACKOFF else message.due
     return 0 if at is None else timestamp(at)
 
 
-def _listed(queue: inside.AnyQueue, waiting: list[MessageInfo]) -> str:
+def _listed(queue: queue_internals.AnyQueue, waiting: list[MessageInfo]) -> str:
     if not waiting:
-        return f"Queue {queue.name} has none."
+        return f"Queue {queue.name} has no messages."
     lines = [
-        f"  {message.id}  {message.state}  due {_time(moment(_due(message)))}  {shown(message.payload)}"
-        for message in waiting[:MOST_SHOWN]
+        f"  {message.id}  {message.state}  due {_time(from_millis(_due(message)))}  {short_repr(message.payload)}"
+        for message in waiting[:MAX_SHOWN]
     ]
-    if len(waiting) > MOST_SHOWN:
-        lines.append(f"  and {len(waiting) - MOST_SHOWN} more")
+    if len(waiting) > MAX_SHOWN:
+        lines.append(f"  and {len(waiting) - MAX_SHOWN} more")
     return "\n".join([f"Queue {queue.name} has:", *lines])
 
 

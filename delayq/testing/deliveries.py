@@ -1,4 +1,4 @@
-"""What a drain delivered, one value a delivery."""
+"""The deliveries of a drain, as values that a test can check."""
 
 from __future__ import annotations
 
@@ -9,69 +9,70 @@ from typing import Any, Literal
 
 import msgspec
 
-from delayq.clock import moment
-from delayq.message import Holding
-from delayq.verdict import Completion, Verdict
+from delayq.times import from_millis
+from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.message import InFlightDelivery
 
 Outcome = Literal["acked", "discarded", "nacked", "dead", "rejected", "settled", "crashed"]
 
-_OUTCOMES: dict[Verdict, Outcome] = {
-    Verdict.ACK: "acked",
-    Verdict.DISCARD: "discarded",
-    Verdict.NACK: "nacked",
-    Verdict.REJECT: "rejected",
+End = Completion | Literal["crashed"]
+"""How a callback ended."""
+_OUTCOMES: dict[Disposition, Outcome] = {
+    Disposition.ACK: "acked",
+    Disposition.DISCARD: "discarded",
+    Disposition.NACK: "nacked",
+    Disposition.REJECT: "rejected",
 }
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One delivery of a drain: what the callback was given, when, and what became of it."""
+    """One delivery of a drain: what the callback received, when, and how it ended."""
 
     queue: str
-    """The name of the queue."""
     id: str
     payload: Any
     """The decoded payload; the bytes of one that is undecodable."""
     outcome: Outcome
-    """`acked`, `discarded`, `nacked` (it comes again), `dead` (its retries are spent), `rejected`, `settled` (by hand)
-    or `crashed`."""
+    """`acked`, `discarded`, `nacked` (to be retried), `dead` (no retries left), `rejected`, `settled` (by hand) or
+    `crashed`."""
     attempt: int
     due: datetime
     at: datetime
-    """When the callback was called, by the clock."""
+    """When the callback was called, by the test's clock."""
     headers: dict[str, str] = field(repr=False)
     error: str
-    """The reason or error that the queue keeps, '' for none."""
+    """The reason or error that the queue stores, '' for none."""
 
 
-def told(
-    queue: str, holding: Holding, decode: Callable[[bytes], Any], at: datetime, end: Completion | Literal["crashed"]
+def describe_delivery(
+    queue: str, delivery: InFlightDelivery, decode: Callable[[bytes], Any], at: datetime, end: End
 ) -> Delivered:
-    """Return a delivery as it is told of, by how its callback ended."""
-    delivery = holding.delivery
+    """Return a delivery as a value, given how its callback ended."""
+    claimed = delivery.claimed
     try:
-        payload = decode(delivery.payload)
+        payload = decode(claimed.payload)
     except Exception:  # noqa: BLE001 - a user's codec may raise anything
-        payload = delivery.payload
-    outcome, error = _ended(holding, end)
+        payload = claimed.payload
+    outcome, error = _outcome_of(delivery, end)
     return Delivered(
         queue=queue,
-        id=delivery.id,
+        id=claimed.id,
         payload=payload,
         outcome=outcome,
-        attempt=delivery.attempt,
-        due=moment(delivery.due),
+        attempt=claimed.attempt,
+        due=from_millis(claimed.due),
         at=at,
-        headers=_decode_headers(delivery.headers) if delivery.headers else {},
+        headers=_decode_headers(claimed.headers) if claimed.headers else {},
         error=error,
     )
 
 
-def _ended(holding: Holding, end: Completion | Literal["crashed"]) -> tuple[Outcome, str]:
+def _outcome_of(delivery: InFlightDelivery, end: End) -> tuple[Outcome, str]:
     if end == "crashed":
         return end, ""
-    if holding.settled or end.verdict not in _OUTCOMES:
+    if delivery.settled or end.disposition not in _OUTCOMES:
         return "settled", ""
-    outcome = _OUTCOMES[end.verdict]
-    return "dead" if outcome == "nacked" and holding.delivery.retries_left == 0 else outcome, end.text
+    outcome = _OUTCOMES[end.disposition]
+    return "dead" if outcome == "nacked" and delivery.claimed.retries_left == 0 else outcome, end.text

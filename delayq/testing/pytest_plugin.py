@@ -1,4 +1,4 @@
-"""The fixtures of the test kit, which pytest finds by itself; what they need is loaded when a test asks for one."""
+"""The fixtures of the test kit, loaded by pytest as a plugin; imports happen when a test uses a fixture."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ import pytest
 if TYPE_CHECKING:
     from delayq import AsyncDelayQueue, DelayQueue
     from delayq.testing.clock import Clock
-    from delayq.testing.place import AsyncQueues, Place, Queues
+    from delayq.testing.queue_factory import AsyncQueues, Namespace, Queues
 
 THROWAWAY = "throwaway"
-"""In place of a URL: a redis-server of one's own, started for the tests."""
+"""Accepted in place of a URL: a temporary redis-server, started for the tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add where the queues of tests are."""
-    where = "where the queues of delayq's fixtures live: memory:// (the default), the URL of a Redis, or `throwaway`"
-    parser.getgroup("delayq").addoption("--delayq-url", metavar="URL", help=f"{where}, a redis-server started for it")
-    parser.addini("delayq_url", f"{where}; --delayq-url goes before it", default="memory://")
+    """Add the options that set where the queues of tests are stored."""
+    what = "Redis for the queues of delayq's fixtures: memory:// (the default), a URL, or `throwaway`"
+    parser.getgroup("delayq").addoption("--delayq-url", metavar="URL", help=f"{what} to start a temporary redis-server")
+    parser.addini("delayq_url", f"{what}; --delayq-url takes precedence", default="memory://")
 
 
 @pytest.fixture(scope="session")
 def delayq_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of the Redis that the tests share, as --delayq-url or the ini option delayq_url says."""
+    """The URL of the Redis that the tests share, from --delayq-url or the ini option delayq_url."""
     url = request.config.getoption("--delayq-url") or request.config.getini("delayq_url")
     if url != THROWAWAY:
         yield url
         return
-    from delayq.throwaway import RedisServer, find_program
+    from delayq.testing.redis_server import RedisServer, find_program
 
     if find_program() is None:
-        pytest.fail("--delayq-url throwaway needs a redis-server on PATH", pytrace=False)
+        pytest.fail(
+            "--delayq-url throwaway needs a redis-server on PATH: install Redis or use another URL", pytrace=False
+        )
     with RedisServer() as server:
         yield server.url
 
 
 @pytest.fixture
 def delayq_clock() -> Iterator[Clock]:
-    """A clock that stands still until `advance("3d")` or `move_to(time)`, for every queue that is used in this test."""
+    """A clock that stands still until `advance("3d")` or `move_to(time)`; every queue in this test follows it."""
     from delayq.testing.clock import Clock, ruling
 
     with ruling(Clock()) as clock:
@@ -48,20 +50,20 @@ def delayq_clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def _delayq_place(delayq_url: str) -> Iterator[Place]:
-    from delayq.testing.place import Place
+def _delayq_namespace(delayq_url: str) -> Iterator[Namespace]:
+    from delayq.testing.queue_factory import Namespace
 
-    place = Place(delayq_url)
-    yield place
-    place.remove()
+    namespace = Namespace(delayq_url)
+    yield namespace
+    namespace.remove()
 
 
 @pytest.fixture
-def delayq_queues(_delayq_place: Place) -> Iterator[Queues]:
-    """`delayq_queues(name, **options)` opens a queue for this test; `.adopt(queue)` takes one of the program in."""
-    from delayq.testing.place import Queues
+def delayq_queues(_delayq_namespace: Namespace) -> Iterator[Queues]:
+    """`delayq_queues(name, **options)` opens a queue for this test; `.adopt(queue)` moves an existing one here."""
+    from delayq.testing.queue_factory import Queues
 
-    queues = Queues(_delayq_place)
+    queues = Queues(_delayq_namespace)
     yield queues
     queues.close()
 
@@ -73,11 +75,11 @@ def delayq_queue(delayq_queues: Queues) -> DelayQueue[Any]:
 
 
 @pytest.fixture
-def delayq_async_queues(_delayq_place: Place) -> Iterator[AsyncQueues]:
-    """`delayq_async_queues(name, **options)` makes an asyncio queue for this test; see `delayq_queues`."""
-    from delayq.testing.place import AsyncQueues
+def delayq_async_queues(_delayq_namespace: Namespace) -> Iterator[AsyncQueues]:
+    """`delayq_async_queues(name, **options)` opens an asyncio queue for this test; see `delayq_queues`."""
+    from delayq.testing.queue_factory import AsyncQueues
 
-    queues = AsyncQueues(_delayq_place)
+    queues = AsyncQueues(_delayq_namespace)
     yield queues
     queues.close()
 

@@ -1,81 +1,78 @@
-"""Where the queues of one test live: a Redis inside the process, or a prefix of its own on a real one."""
+"""Creates the queues of one test: on an embedded Redis, or under the test's own prefix on a real one."""
 
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
-from delayq.clients import EMBEDDED, forget_embedded
-from delayq.clock import monotonic
-from delayq.config import read_settings
-from delayq.doctor import removal
-from delayq.executor import open_executor
-from delayq.ids import new_id
-from delayq.inspector import queue_names
-from delayq.keys import Keys
-from delayq.operation import single, together
-from delayq.queue import AsyncDelayQueue, DelayQueue
-from delayq.testing import inside
-from delayq.wakeup import LISTENER
+from delayq.broker.keys import Keys
+from delayq.broker.transport.clients import EMBEDDED, forget_embedded
+from delayq.broker.transport.executor import open_executor
+from delayq.broker.transport.operation import single, together
+from delayq.options import read_settings
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.inspector import queue_names
+from delayq.queue.producer import new_id
+from delayq.queue.server_check import removal
+from delayq.testing import queue_internals
+from delayq.times import monotonic
+from delayq.worker.wakeup import LISTENER
 
 T = TypeVar("T")
 
 
-LISTENERS_WITHIN = 0.5
-"""Seconds for which their end is waited for: some may be of queues that are none of this test's."""
+LISTENER_TIMEOUT = 0.5
+"""Seconds to wait for listeners to end: some may belong to queues of other tests."""
 
 
-class Place:
-    """A Redis, or a part of one, that a test has for itself."""
+class Namespace:
+    """A Redis, or a key prefix on one, that only one test uses."""
 
     def __init__(self, url: str) -> None:
-        """Take a part of the Redis at `url`; for `memory://` a new one inside of this process."""
+        """Choose a new prefix on the Redis at `url`; for `memory://` a new embedded Redis."""
         self.prefix = f"test-{new_id()}"
         """The first part of every key of the test."""
         self.url = f"{EMBEDDED}{self.prefix}" if url == EMBEDDED else url
 
     def remove(self) -> None:
-        """Delete all that the test has put there."""
+        """Delete everything the test has stored."""
         if self.url.startswith(EMBEDDED):
             forget_embedded(self.url)
             return
-        line = open_executor({"url": self.url}, read_settings({}))
-        try:
-            for name in line.perform(queue_names(self.prefix)):
-                line.perform(together(removal(Keys.of(self.prefix, name), self.prefix, name)))
-        finally:
-            line.close()
+        with closing(open_executor({"url": self.url}, read_settings({}))) as executor:
+            for name in executor.perform(queue_names(self.prefix)):
+                executor.perform(together(removal(Keys.of(self.prefix, name), self.prefix, name)))
 
 
 class Queues:
-    """Makes the queues of one test, as the fixture `delayq_queues` gives it; they are gone when the test ends.
+    """Creates the queues of one test (fixture `delayq_queues`); they are removed when the test ends.
 
-    `url` and `prefix` are those of their Redis, for queues that are made in other ways.
+    Use `url` and `prefix` to create queues of the same test in other ways.
     """
 
-    def __init__(self, place: Place) -> None:
-        """Make queues in a place."""
-        self.url, self.prefix = place.url, place.prefix
+    def __init__(self, namespace: Namespace) -> None:
+        self.url, self.prefix = namespace.url, namespace.prefix
         self._made = ExitStack()
         self._queues: list[DelayQueue[Any]] = []
         self._before = set(threading.enumerate())
 
     def __call__(self, name: str = "queue", **options: Any) -> DelayQueue[Any]:
-        """Open a queue of this test; the options are those of a `DelayQueue`."""
+        """Open a queue for this test; takes the options of `DelayQueue`."""
         queue: DelayQueue[Any] = DelayQueue(name, **{"url": self.url, "prefix": self.prefix, **options})
         return self._keep(queue)
 
     def adopt(self, queue: DelayQueue[T]) -> DelayQueue[T]:
-        """Have a queue that the program has made live here until the test ends: `delayq_queues.adopt(app.queue)`.
+        """Move an existing queue here until the test ends: `delayq_queues.adopt(app.queue)`.
 
-        Its callbacks and options stay, what it has sent so far stays where it is, and afterwards it is as before.
+        It keeps its callbacks and options. Messages it has sent before stay where they are. Afterwards it is as before.
         """
-        self._made.enter_context(inside.moved(queue, self.url, self.prefix))
+        self._made.enter_context(queue_internals.moved(queue, self.url, self.prefix))
         return self._keep(queue)
 
     def close(self) -> None:
-        """Stop what consumes, close the queues that were made, and give back what was adopted."""
+        """Stop consumers, close the queues, and move adopted queues back."""
         for queue in self._queues:
             queue.stop_consume(0)
         self._end_listeners()
@@ -87,40 +84,39 @@ class Queues:
         return queue
 
     def _end_listeners(self) -> None:
-        """Wake the listeners of consumers that have ended, which hand the wake-up on and end, too.
+        """Wake the listeners of stopped consumers, which then pass the wake-up on and end.
 
-        Left alone they end within a second; and one that has just taken a wake-up would hand it on when all is removed.
+        Otherwise they end within a second, and one that has just taken a wake-up would pass it on after the clean-up.
         """
         listeners = [one for one in threading.enumerate() if one.name == LISTENER and one not in self._before]
         if not listeners or self.url.startswith(EMBEDDED):
             return
         for queue in self._queues:
-            inside.perform(queue, single(inside.tools(queue).calls.wake()))
-        end = monotonic() + LISTENERS_WITHIN
+            queue_internals.perform(queue, single(queue_internals.context(queue).calls.wake()))
+        end = monotonic() + LISTENER_TIMEOUT
         for listener in listeners:
             listener.join(max(0.0, end - monotonic()))
 
 
 class AsyncQueues:
-    """Makes the asyncio queues of one test, as the fixture `delayq_async_queues` gives it; see `Queues`.
+    """Creates the asyncio queues of one test (fixture `delayq_async_queues`); see `Queues`.
 
-    On a real Redis a queue is to be closed in its event loop, best by `async with`.
+    On a real Redis, close each queue in its event loop, best with `async with`.
     """
 
-    def __init__(self, place: Place) -> None:
-        """Make queues in a place."""
-        self.url, self.prefix = place.url, place.prefix
+    def __init__(self, namespace: Namespace) -> None:
+        self.url, self.prefix = namespace.url, namespace.prefix
         self._made = ExitStack()
 
     def __call__(self, name: str = "queue", **options: Any) -> AsyncDelayQueue[Any]:
-        """Open a queue of this test; the options are those of an `AsyncDelayQueue`."""
+        """Open a queue for this test; takes the options of `AsyncDelayQueue`."""
         return AsyncDelayQueue(name, **{"url": self.url, "prefix": self.prefix, **options})
 
     def adopt(self, queue: AsyncDelayQueue[T]) -> AsyncDelayQueue[T]:
-        """Have a queue that the program has made live here until the test ends; see `Queues.adopt`."""
-        self._made.enter_context(inside.moved(queue, self.url, self.prefix))
+        """Move an existing queue here until the test ends; see `Queues.adopt`."""
+        self._made.enter_context(queue_internals.moved(queue, self.url, self.prefix))
         return queue
 
     def close(self) -> None:
-        """Give back what was adopted."""
+        """Move adopted queues back."""
         self._made.close()

@@ -1,4 +1,4 @@
-"""What the kit touches inside of a queue: the only place that does."""
+"""Access to the private parts of a queue; no other module of the kit uses them."""
 # ruff: noqa: SLF001
 
 from __future__ import annotations
@@ -8,78 +8,82 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from delayq.config import QueueOptions
-from delayq.errors import ConfigurationError, shown
-from delayq.executor import AsyncExecutor, Executor, open_async_executor, open_executor
-from delayq.message import Tools
-from delayq.operation import Operation
-from delayq.queue import AsyncDelayQueue, DelayQueue
-from delayq.workbench import Callback
+from delayq.broker.context import QueueContext
+from delayq.broker.transport.executor import AsyncExecutor, Executor, open_async_executor, open_executor
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import QueueOptions
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.worker.work_buffer import Callback
 
 T = TypeVar("T")
 AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any]
 
-_MOVED = ("settings", "prefix", "_executor", "_options", "_opened", "_consuming")
-"""What of a queue says where it lives."""
+_MOVED = ("settings", "prefix", "_options", "_consuming")
+"""The attributes of a queue that determine where it is stored."""
 
 
 def checked(queue: Any) -> AnyQueue:
     """Return a queue; `ConfigurationError` for anything else."""
     if not isinstance(queue, DelayQueue | AsyncDelayQueue):
-        raise ConfigurationError(f"queue must be a DelayQueue or an AsyncDelayQueue, not {shown(queue)}")
+        raise ConfigurationError(f"queue must be a DelayQueue or an AsyncDelayQueue, not {short_repr(queue)}")
     return queue
 
 
 def perform(queue: AnyQueue, operation: Operation[T]) -> T | Awaitable[T]:
-    """Carry out an operation on a queue: at once, or when awaited where that is the queue's way."""
+    """Perform an operation on a queue; returns an awaitable for an `AsyncDelayQueue`."""
     return queue._perform(operation)
 
 
-def tools(queue: AnyQueue) -> Tools:
-    """Return the tools of a queue."""
-    return queue._tools
+def context(queue: AnyQueue) -> QueueContext:
+    """Return the context of a queue."""
+    return queue._context
 
 
 def callback(queue: AnyQueue) -> Callback:
-    """Return what processes the messages of a queue; `NoCallbackError` if nothing does."""
-    return queue._found_callback()
+    """Return the callback of a queue; `NoCallbackError` if there is none."""
+    return queue._handlers.find()
 
 
 def declares_schedules(queue: AnyQueue) -> bool:
-    """Tell whether the program declares schedules for a queue, which are put in place before it is consumed."""
-    return bool(queue._declared)
+    """Return whether the program declares schedules for a queue; they are applied before it is consumed."""
+    return bool(queue._handlers.declared)
 
 
 def executor(queue: AnyQueue) -> Executor | AsyncExecutor:
-    """Return what carries out the calls of a queue."""
+    """Return the executor of a queue."""
     return queue._executor
 
 
-def rewire(line: Executor | AsyncExecutor, exchange: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Have an executor exchange bytes with its Redis in another way; returns the way it had."""
-    before, line._exchange = line._exchange, exchange
+def replace_exchange(executor: Executor | AsyncExecutor, exchange: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Replace the function that exchanges bytes with Redis; returns the one it had before."""
+    before, executor._exchange = executor._exchange, exchange
     return before
 
 
 @contextmanager
 def moved(queue: AnyQueue, url: str, prefix: str) -> Iterator[None]:
-    """Have a queue live elsewhere, with the callback and the options that it has."""
-    mine = queue._tools
-    kept = {name: getattr(queue, name) for name in _MOVED}
-    calls, confirming = mine.calls, mine.confirming
+    """Move a queue to another Redis or prefix; it keeps its callback and options."""
+    context = queue._context
+    before = {name: getattr(queue, name) for name in _MOVED}
+    calls, confirming = context.calls, context.confirming
     options = cast("QueueOptions", {name: value for name, value in queue._options.items() if name != "redis"})
     options["url"], options["prefix"] = url, prefix
     opened = open_executor if isinstance(queue, DelayQueue) else open_async_executor
-    face = cast("Any", queue)
-    # What loses messages is the concern of the server that the program uses.
-    face.settings = replace(queue.settings, strict=False)
-    face._executor, face._options, face.prefix = opened(options, queue.settings), options, prefix
-    face._opened, face._consuming = False, None
-    mine.calls = queue._make_calls()
-    mine.confirming = []  # a test's own place has no replicas
+    target = cast("Any", queue)
+    # Durability is checked on the Redis that the program uses.
+    target.settings = replace(queue.settings, strict=False)
+    target._options, target.prefix, target._consuming = options, prefix, None
+    # All parts of the queue share its executor, so this one changes its connections.
+    own = vars(queue._executor).copy()
+    vars(queue._executor).update(vars(opened(options, queue.settings)), opening=queue.open)
+    context.calls = queue._make_calls()
+    context.confirming = []  # a test's Redis has no replicas
     try:
         yield
     finally:
-        for name, before in kept.items():
-            setattr(face, name, before)
-        mine.calls, mine.confirming = calls, confirming
+        for name, value in before.items():
+            setattr(target, name, value)
+        vars(queue._executor).update(own)
+        context.calls, context.confirming = calls, confirming

@@ -1,4 +1,4 @@
-"""A `redis-server` of one's own, to be killed, frozen and started again: for demo, torture and tests."""
+"""A temporary `redis-server` that can be killed, paused and restarted: for the demos, torture and tests."""
 
 from __future__ import annotations
 
@@ -12,42 +12,41 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-from delayq.config import read_settings
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError, UnavailableError
-from delayq.executor import open_executor
-from delayq.values import Command
+from delayq.options import read_settings
 
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 10.0
 
 
-class ServerEndedError(RuntimeError):
-    """A throwaway server did not start."""
+class ServerEndedError(DelayqError, RuntimeError):
+    """The temporary server did not start."""
 
 
 def find_program() -> str | None:
-    """Return the path of the `redis-server` that would be started, None where there is none."""
+    """Return the path of the `redis-server` to start, None if there is none on PATH."""
     return shutil.which("redis-server")
 
 
 class RedisServer:
-    """A `redis-server` in a folder that only this user may enter, on a unix socket, or on 127.0.0.1 with `tcp=True`.
+    """A `redis-server` in a private folder, on a unix socket, or on 127.0.0.1 with `tcp=True`.
 
-    `config` is handed to redis-server after the defaults (no persistence), as on its command line:
+    `config` is passed to redis-server after the defaults (no persistence), as on its command line:
     `RedisServer("--appendonly", "yes", "--appendfsync", "always")`. `env` is added to its environment. `start` or
-    `with` starts it, `close` or the end of `with` removes it. The address stays the same over restarts.
+    `with` starts it; `close` or the end of `with` removes it. Restarts do not change its URL.
     """
 
     def __init__(self, *config: str, tcp: bool = False, env: Mapping[str, str] | None = None) -> None:
-        """Choose folder and address; nothing is started yet."""
-        # A unix socket's path may have about a hundred characters; a user's own folder for such files can be longer.
+        # The path of a unix socket is limited to about 100 characters, which a user's own folder may exceed.
         self.folder = Path(tempfile.mkdtemp(prefix="delayq-", dir="/tmp"))
+        self._socket, self._log = self.folder / "redis.sock", self.folder / "redis.log"
         self.port = free_port() if tcp else 0
         self._config = config
         self._env = dict(env or {})
@@ -55,28 +54,28 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """The address, database 0, as redis-py reads it."""
+        """The URL of database 0, for redis-py."""
         if self.port:
             return f"redis://127.0.0.1:{self.port}/0"
         return f"unix://{self._socket}?db=0"
 
     @property
     def pid(self) -> int:
-        """The id of the running process."""
+        """The process id of the running server."""
         return self._running().pid
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, be it paused."""
+        """Whether the process is running or paused."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, timeout: float = START_TIMEOUT) -> None:
-        """Start the process and return when it answers, its data loaded; `ServerEndedError` if it ends instead."""
+        """Start the process and wait until it has loaded its data and replies; raises `ServerEndedError` if it ends."""
         program = find_program()
         if program is None:
-            raise FileNotFoundError("there is no redis-server on PATH")
+            raise FileNotFoundError("no redis-server on PATH: install Redis first")
         if self.is_running:
-            raise RuntimeError("already running")
+            raise RuntimeError("the redis-server is already running")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the program found on PATH
                 [program, *self._arguments()],
@@ -84,12 +83,12 @@ class RedisServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self._env},
-                start_new_session=True,  # Ctrl-C is for whoever started it, who then stops it
+                start_new_session=True,  # so that Ctrl-C reaches only the parent, which then stops it
             )
-        self._wait_for_answer(timeout)
+        self._wait_until_ready(timeout)
 
     def stop(self) -> None:
-        """Shut down in an orderly way (what is written, is kept); nothing happens if it is not running."""
+        """Shut down cleanly, keeping written data; does nothing if it is not running."""
         if not self.is_running:
             return
         process = self._running()
@@ -97,7 +96,7 @@ class RedisServer:
         process.terminate()
         try:
             process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:  # an endless script does not let it go
+        except subprocess.TimeoutExpired:  # a script that never ends prevents the shutdown
             self.kill()
 
     def kill(self) -> None:
@@ -116,7 +115,7 @@ class RedisServer:
         self._running().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen process go on."""
+        """Resume a paused process."""
         self._running().send_signal(signal.SIGCONT)
 
     def close(self) -> None:
@@ -132,9 +131,7 @@ class RedisServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _arguments(self) -> list[str]:
@@ -143,67 +140,57 @@ class RedisServer:
         defaults = ["--dir", str(self.folder), "--save", "", "--appendonly", "no", "--daemonize", "no"]
         return [*listen, *defaults, *self._config]
 
-    @property
-    def _socket(self) -> Path:
-        return self.folder / "redis.sock"
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "redis.log"
-
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            raise RuntimeError("not running")
+            raise RuntimeError("the redis-server is not running")
         return self._process
 
-    def _wait_for_answer(self, timeout: float) -> None:
+    def _wait_until_ready(self, timeout: float) -> None:
         end = time.monotonic() + timeout
-        executor = open_executor({"url": self.url}, read_settings({"deadline": 0.05, "socket_timeout": 5}))
-        try:
+        settings = read_settings({"deadline": 0.05, "socket_timeout": 5})
+        with closing(open_executor({"url": self.url}, settings)) as executor:
             while True:
                 try:
-                    executor.call(Command(("PING",), bool))
+                    executor.call(RedisCommand(("PING",), bool))
                 except UnavailableError as error:  # not listening yet, or still reading its files
                     if not self.is_running or time.monotonic() > end:
-                        said = self._log.read_text(errors="replace").strip().splitlines()[-20:]
-                        why = "\n".join(said) or str(error)
-                        raise ServerEndedError(f"redis-server did not start: {why}") from error
+                        lines = self._log.read_text(errors="replace").strip().splitlines()[-20:]
+                        reason = "\n".join(lines) or str(error)
+                        raise ServerEndedError(f"redis-server did not start: {reason}") from error
                     time.sleep(0.005)
-                except DelayqError:  # it answers, be it that it wants a password
+                except DelayqError:  # it replies, even if only to ask for a password
                     return
                 else:
                     return
-        finally:
-            executor.close()
 
 
-# Ports are taken from below those that the system gives to outgoing connections: one of those could take the port
-# while the server is down, even a client's own attempt to reconnect. Not chosen by `random` itself, which
-# pytest-randomly seeds alike in all processes.
-_CHOICE = random.SystemRandom()
-_given: set[int] = set()  # a process's own locks do not keep itself out
+# Ports are below the range for outgoing connections: otherwise such a connection, even a client's own attempt to
+# reconnect, could take the port while the server is down. `random` itself is not used, since pytest-randomly seeds it
+# alike in all processes.
+_RANDOM = random.SystemRandom()
+_taken: set[int] = set()  # a process's own locks do not exclude itself
 
 
 @cache
-def _claims() -> int:
-    """Open the file in which each process has locked the bytes that its ports count."""
+def _lock_file() -> int:
+    """Open the file in which each process locks one byte for each of its ports."""
     path = Path(tempfile.gettempdir(), f"delayq-ports-{os.getuid()}")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def free_port(among: Sequence[int] = range(20_000, 32_000)) -> int:
-    """Return a port of 127.0.0.1 on which nobody listens, and that no process of this user is given as well.
+    """Return a port of 127.0.0.1 that is free and that no other process of this user has been given.
 
-    It is this process's until it ends: between the choice of a port and the start of a server lies time in which
-    another could be given the same.
+    The port is reserved for this process until it ends. Otherwise another process could be given the same port before
+    the server starts.
     """
     while True:
-        port = _CHOICE.choice(among)
-        if port in _given:
+        port = _RANDOM.choice(among)
+        if port in _taken:
             continue
         with suppress(OSError), socket.socket() as probe:
-            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
-            _given.add(port)
+            _taken.add(port)
             return port

@@ -1,232 +1,277 @@
-"""The consumer: when to look, how much to claim, when to renew, settle, collect, rest and stop.
+"""The consumer's decisions: when to poll, how much to claim, when to renew, settle, collect, sleep and stop.
 
-One loop turn is one round trip, in this order: settlements, heartbeat, expiry, collection, schedules, promotion, claim.
+The loop is a generator without clock, socket, thread or event loop: it yields a `Step` and receives a `StepResult`.
+`drivers` act. One turn of the loop is one round trip. Its calls run in this order: settlements, heartbeat, expiry,
+collection, schedules, promotion, claim.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from delayq.answers import Claimed, Collected, Expired, Promoted
+from delayq.broker.context import EngineContext
+from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
-from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
-from delayq.flows.held import Held
-from delayq.flows.owed import Owed
-from delayq.flows.recurring import Recurring
-from delayq.message import Holding, Tools
-from delayq.verdict import Completion, Verdict
+from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.in_flight import InFlight, PendingSettlements
+from delayq.worker.message import InFlightDelivery
+from delayq.worker.schedule_firing import ERROR_WAIT, ScheduleFirer
 
 log = logging.getLogger("delayq.consumer")
 
 COLLECT_EVERY = 60.0
-"""Seconds between collections when nothing is known to be spent: they also trim the dead letter by age."""
-AFTER_TROUBLE = 1.0
-"""Seconds of rest after Redis has refused a call."""
-MOST_CLAIMED = 250
-"""Messages claimed at a time, but for larger batches: about half of what may be prefetched, so that the server is at
-work on one half while the callbacks of the other run."""
+"""Seconds between collections when no message is known to be spent: they also trim the dead letter by age."""
+MAX_CLAIMED = 250
+"""Messages per claim, unless the batch is larger. This is about half of the maximal prefetch, so the server works on
+one half while callbacks run on the other."""
 DRIFT = 1e-4
-"""Seconds by which two clocks may drift apart in a second."""
-MOVES_WITHIN = 0.02
-"""Seconds within which a clock that runs has moved."""
+"""Seconds per second by which two clocks may drift apart."""
+CLOCK_MOVES_WITHIN = 0.02
+"""Seconds after which a running clock must have advanced."""
 
 Plan = list[tuple[Any, Callable[[Any], None]]]
-"""The calls of a turn, each with the reader of its answer."""
+"""The calls of one turn, each with the function that reads its reply."""
 
 
-class Consumption:
-    """One consumer's decisions. All times are local and monotonic, in seconds; None is never."""
+class RoundTrip(NamedTuple):
+    """Send these calls in one round trip; the result has their replies."""
 
-    def __init__(self, tools: Tools, *, holder: str, batch: int = 1, burst: bool = False) -> None:
-        """Consume a queue in the name of `holder`, up to `batch` messages a callback; in a burst, until none is due."""
-        self.held = Held(tools.calls, tools.settings, batch)
-        self.owed = Owed(tools.calls, tools.settings, self.held.drop)
-        self._most_claimed = max(batch, MOST_CLAIMED)
-        self._tools = tools
-        self._tick = tools.settings.tick / 1000
-        self.recurring = Recurring(tools.calls, self._tick)
-        self._holder = holder
+    calls: list[Any]
+
+
+class Run(NamedTuple):
+    """Run the callbacks of these deliveries in the workers, in this order."""
+
+    deliveries: list[InFlightDelivery]
+
+
+class Sleep(NamedTuple):
+    """Sleep for at most `seconds`, until something happens; with `listen`, a wake-up through Redis counts."""
+
+    seconds: float
+    listen: bool
+
+
+class Withdraw(NamedTuple):
+    """Take back the deliveries whose callbacks have not started; the result has them."""
+
+
+class Cancel(NamedTuple):
+    """Cancel the callbacks that still run."""
+
+
+Step = RoundTrip | Run | Sleep | Withdraw | Cancel
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What happened during a step: local monotonic time, replies, finished callbacks and withdrawn deliveries."""
+
+    now: float
+    replies: Sequence[Any] = ()
+    completions: Sequence[Completion] = ()
+    withdrawn: Sequence[InFlightDelivery] = ()
+    woken: bool = False
+    """Whether a wake-up has arrived through Redis."""
+    stop_at: float | None = None
+    """Set once a stop was requested: the time until which running callbacks may continue."""
+
+
+class ConsumerLoop:
+    """The decisions of one consumer. Times are local and monotonic, in seconds; None means never."""
+
+    def __init__(self, context: EngineContext, *, consumer_id: str, batch: int = 1, burst: bool = False) -> None:
+        """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due."""
+        self.in_flight = InFlight(context.calls, context.settings, batch)
+        self.settlements = PendingSettlements(context.calls, context.settings, self.in_flight.remove)
+        self._max_claimed = max(batch, MAX_CLAIMED)
+        self._context = context
+        self._tick = context.settings.tick / 1000
+        self.schedule_firer = ScheduleFirer(context.calls, self._tick)
+        self._consumer_id = consumer_id
         self._burst = burst
         self._now = 0.0
-        self._asked_at = 0.0
-        self._looked_at = 0.0
+        self._sent_at = 0.0
+        self._polled_at = 0.0
         self._server_now = 0
-        self._ahead = 0.0
+        self._clock_ahead = 0.0
         self._due_at: float | None = None
         self._deadline_at: float | None = None
         self._collect_at = 0.0
-        self._rest_until = 0.0
+        self._wait_until = 0.0
         self._stop_at: float | None = None
-        self._expecting = True
-        self._signalled = False
+        self._more_ready = True
+        self._woken = False
         self._drained = False
         self._settling = False
-        self._unseen = False
-        self._trouble = ""
-        self._claimed: list[Holding] = []
+        self._completed = False
+        self._last_error = ""
+        self._claimed: list[InFlightDelivery] = []
 
-    def run(self) -> Generator[Step, Event, None]:
-        """Consume until asked to stop; in a burst, until nothing is due. A wake-up that comes with it is passed on."""
+    def run(self) -> Generator[Step, StepResult, None]:
+        """Consume until stopped; in a burst, until nothing is due. A wake-up that arrives at the end is passed on."""
         yield from self._consume()
-        if self._signalled:
-            self._take_in((yield Wait(0, listen=False)))
-        while self._signalled:
-            self._take_in((yield Turn([self._claim(0)[0]])))
+        if self._woken:
+            self._update((yield Sleep(0, listen=False)))
+        while self._woken:
+            self._update((yield RoundTrip([self._claim(0)[0]])))
 
-    def _consume(self) -> Generator[Step, Event, None]:
-        event = yield Wait(0, listen=False)
+    def _consume(self) -> Generator[Step, StepResult, None]:
+        result = yield Sleep(0, listen=False)
         while True:
-            self._take_in(event)
+            self._update(result)
             if self._stop_at is not None:
                 yield from self._stop()
                 return
             plan = self._plan()
-            self._asked_at = self._now
-            event = yield Turn([call for call, _ in plan])
-            self._take_in(event)
-            self._read(plan, event)
-            if self._claimed or self.held.overdue:
-                event = yield Start(self._claimed)
-                self._take_in(event)
-            if self._burst and self._drained and not self._unseen and not self.held:
+            self._sent_at = self._now
+            result = yield RoundTrip([call for call, _ in plan])
+            self._update(result)
+            self._read(plan, result)
+            if self._claimed or self.in_flight.overdue:
+                result = yield Run(self._claimed)
+                self._update(result)
+            if self._burst and self._drained and not self._completed and not self.in_flight:
                 return
-            event = yield Wait(self._pause(), listen=self.held.room() > 0)
+            result = yield Sleep(self._idle_time(), listen=self.in_flight.capacity() > 0)
 
-    def _stop(self) -> Generator[Step, Event, None]:
-        """Release what has not started, wait for what runs, nack what is cut off; settle everything."""
-        event = yield Recall()
-        self.owed.add([Completion(event.recalled, Verdict.RELEASE)])
-        abandoned = False
+    def _stop(self) -> Generator[Step, StepResult, None]:
+        """Release what has not started, wait for running callbacks, nack those cut off, and settle everything."""
+        result = yield Withdraw()
+        self.settlements.add([Completion(result.withdrawn, Disposition.RELEASE)])
+        cancelled = False
         while True:
-            self._take_in(event)
+            self._update(result)
             plan = self._housekeeping()
             if plan:
-                event = yield Turn([call for call, _ in plan])
-                self._take_in(event)
-                self._read(plan, event)
+                result = yield RoundTrip([call for call, _ in plan])
+                self._update(result)
+                self._read(plan, result)
             late = self._stop_at is not None and self._now >= self._stop_at
-            if not self.held or (late and abandoned):
+            if not self.in_flight or (late and cancelled):
                 break
             if late:
-                event = yield Abandon()
-                abandoned, self._rest_until = True, 0.0
-                running = [holding for holding in self.held.holdings if not holding.settled]
-                self.owed.add([Completion(running, Verdict.NACK, "cut off by a stop", 0)])
+                result = yield Cancel()
+                cancelled, self._wait_until = True, 0.0
+                running = [delivery for delivery in self.in_flight.deliveries if not delivery.settled]
+                self.settlements.add([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
             else:
-                event = yield Wait(self._patience(self._stop_at or 0.0), listen=False)
-        if self.owed:
-            log.error("stopped with %d settlements unsent; the messages will be delivered again", len(self.owed))
+                result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
+        if self.settlements:
+            text = "stopped with %d settlements unsent; these messages will be delivered again"
+            log.error(text, len(self.settlements))
 
-    # What has happened
-
-    def _take_in(self, event: Event) -> None:
-        self._now = event.now
-        self._signalled |= event.signalled
-        self._stop_at = event.stop_at
-        if event.completions:
-            # What a callback gave back by hand may have come after this turn's look.
-            self._unseen = True
-            self.held.measure(event.completions)
-            self.owed.add(event.completions)
+    def _update(self, result: StepResult) -> None:
+        self._now = result.now
+        self._woken |= result.woken
+        self._stop_at = result.stop_at
+        if result.completions:
+            # A callback may have returned messages by hand after this turn polled.
+            self._completed = True
+            self.in_flight.measure(result.completions)
+            self.settlements.add(result.completions)
 
     # What to do next
 
     def _housekeeping(self) -> Plan:
-        if self._now < self._rest_until:
+        if self._now < self._wait_until:
             return []
-        return [*self.owed.settle(), *self.held.heartbeat(self._now)]
+        return [*self.settlements.settle(), *self.in_flight.heartbeat(self._now)]
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
-        calls = self._tools.calls
+        calls = self._context.calls
         plan = self._housekeeping()
-        self._settling, self._unseen = bool(plan), False
-        freed = self.owed.next if plan else 0
+        self._settling, self._completed = bool(plan), False
+        freed = self.settlements.next if plan else 0
         late = self._deadline_at is not None and self._deadline_at <= self._now
         if late:
-            plan.append((calls.unack_to_retry(), self._expired))
+            plan.append((calls.unack_to_retry(), self._on_expired))
         if self._collect_at <= self._now:
-            plan.append((self._tools.collect(), self._collected))
-        recurring = [*self.recurring.plan(self._now)]
-        plan += [*recurring, (calls.pending_to_ready(), self._look)]
+            plan.append((calls.collect(self._context.settings), self._on_collected))
+        firing = [*self.schedule_firer.plan(self._now)]
+        plan += [*firing, (calls.pending_to_ready(), self._on_promoted)]
         due = self._due_at is not None and self._due_at <= self._now
-        if self._expecting or self._signalled or due or late or recurring:
+        if self._more_ready or self._woken or due or late or firing:
             # A full consumer claims nothing, which passes its wake-up on to the next one.
-            room = min(self.held.room() + freed, self._most_claimed)
-            if room > 0 or self._signalled:
-                plan.append(self._claim(max(room, 0)))
-        self._signalled = False
+            capacity = min(self.in_flight.capacity() + freed, self._max_claimed)
+            if capacity > 0 or self._woken:
+                plan.append(self._claim(max(capacity, 0)))
+        self._woken = False
         return plan
 
     def _claim(self, wanted: int) -> tuple[Any, Callable[[Any], None]]:
-        """Return a claim; one of nothing passes a wake-up on, with all that may have come with it."""
-        self._signalled = False
-        calls, settings = self._tools.calls, self._tools.settings
-        return calls.ready_to_unack(wanted, lease=settings.lease, holder=self._holder), self._hold
+        """Return a claim of up to `wanted` messages; a claim of 0 passes all pending wake-ups on."""
+        self._woken = False
+        calls, settings = self._context.calls, self._context.settings
+        return calls.ready_to_unack(wanted, lease=settings.lease, consumer_id=self._consumer_id), self._on_claimed
 
-    def _pause(self) -> float:
-        """Return how long nothing needs to be done unless something happens."""
-        if self._now < self._rest_until:
-            return self._rest_until - self._now
-        room = self.held.room() > 0
-        if self.owed or (room and self._expecting) or (self._burst and (self._settling or self._unseen)):
+    def _idle_time(self) -> float:
+        """Return the seconds for which there is nothing to do unless something happens."""
+        if self._now < self._wait_until:
+            return self._wait_until - self._now
+        has_capacity = self.in_flight.capacity() > 0
+        if self.settlements or (has_capacity and self._more_ready):
+            return 0.0
+        if self._burst and (self._settling or self._completed):
             return 0.0
         until = [self._now + self._tick, self._collect_at]
-        if room and self._due_at is not None:
+        if has_capacity and self._due_at is not None:
             until.append(self._due_at)
         if self._deadline_at is not None:
             until.append(self._deadline_at)
-        if self.held:
-            until.append(self.held.heartbeat_at)
-        if self.recurring.at is not None:
-            until.append(self.recurring.at)
+        if self.in_flight:
+            until.append(self.in_flight.heartbeat_at)
+        if self.schedule_firer.next_at is not None:
+            until.append(self.schedule_firer.next_at)
         return max(0.0, min(until) - self._now)
 
-    def _patience(self, end: float) -> float:
-        """Return how long a stop sleeps for the callbacks that run: what else the queue holds is no concern of it."""
-        if self._now < self._rest_until:
-            end = min(end, self._rest_until)
-        elif self.owed:
+    def _stopping_idle_time(self, end: float) -> float:
+        """Return the seconds to wait for running callbacks during a stop; new messages are not its concern."""
+        if self._now < self._wait_until:
+            end = min(end, self._wait_until)
+        elif self.settlements:
             return 0.0
         else:
-            end = min(end, self.held.heartbeat_at)
+            end = min(end, self.in_flight.heartbeat_at)
         return max(0.0, end - self._now)
 
-    # What Redis answered
+    # What Redis replied
 
-    def _read(self, plan: Plan, event: Event) -> None:
+    def _read(self, plan: Plan, result: StepResult) -> None:
         self._claimed = []
-        trouble = ""
-        for (_, read), answer in zip(plan, event.answers, strict=True):
-            if isinstance(answer, DelayqError) and read not in self.recurring.readers:
-                trouble = trouble or str(answer)
+        first_error = ""
+        for (_, read), reply in zip(plan, result.replies, strict=True):
+            if isinstance(reply, DelayqError) and read not in self.schedule_firer.readers:
+                first_error = first_error or str(reply)
             else:
-                read(answer)
-        if trouble:
-            self._rest_until = self._now + AFTER_TROUBLE
-            if trouble != self._trouble:
-                log.error("Redis refused a call, trying again: %s", trouble)
-        self._trouble = trouble
+                read(reply)
+        if first_error:
+            self._wait_until = self._now + ERROR_WAIT
+            if first_error != self._last_error:
+                log.error("Redis refused a call, retrying every %g s: %s", ERROR_WAIT, first_error)
+        self._last_error = first_error
 
-    def _look(self, promoted: Promoted) -> None:
-        # Promotion comes after settlements, expiry and collection, so it sees what they have left.
+    def _on_promoted(self, promoted: PromoteReply) -> None:
+        # Promotion runs after settlements, expiry and collection, so it sees their effects.
         self._compare_clocks(promoted.now)
 
         def local(at: int) -> float | None:
-            return None if at == -1 else self._now - self._ahead + (at - promoted.now) / 1000
+            return None if at == -1 else self._now - self._clock_ahead + (at - promoted.now) / 1000
 
         self._due_at, self._deadline_at = local(promoted.next_due), local(promoted.next_deadline)
-        self.recurring.occurs(local(promoted.next_schedule))
-        self._expecting = promoted.waiting > 0
+        self.schedule_firer.occurs_at = local(promoted.next_schedule)
+        self._more_ready = promoted.waiting > 0
         if promoted.garbage:
             self._collect_at = self._now
-        # A burst waits for what comes back within a tick, such as a message nacked without a delay. It looks once more
-        # after it has settled or expired something: where the server had to be taught a script first, this promotion
-        # came before that. Where a test has stopped the clock, nothing comes back.
-        stopped = promoted.now == self._server_now and self._asked_at - self._looked_at > MOVES_WITHIN
-        self._server_now, self._looked_at = promoted.now, self._now
+        # A burst waits for messages that return within a tick, such as one nacked without a delay. It polls again after
+        # it has settled or expired something: if the server did not know a script yet, that script was loaded and run
+        # after this promotion. Where a test has stopped the clock, nothing returns.
+        stopped = promoted.now == self._server_now and self._sent_at - self._polled_at > CLOCK_MOVES_WITHIN
+        self._server_now, self._polled_at = promoted.now, self._now
         soon = self._now + self._tick
         self._drained = (
             not self._settling
@@ -234,30 +279,30 @@ class Consumption:
             and not promoted.garbage
             and (self._due_at is None or self._due_at > self._now)
             and (stopped or self._deadline_at is None or self._deadline_at > soon)
-            and (self.recurring.at is None or self.recurring.at > self._now)
+            and (self.schedule_firer.next_at is None or self.schedule_firer.next_at > self._now)
         )
 
     def _compare_clocks(self, server_now: int) -> None:
-        """Learn how far the server's clock is ahead of what an answer says.
+        """Estimate how far the server's clock is ahead of the time in its reply.
 
-        An answer tells the time in whole milliseconds and takes a while to come, so it is behind by what changes from
-        one to the next. The one that was least behind is remembered; clocks may drift apart meanwhile, and where it
-        cannot be true, one of them was set.
+        A reply gives the time in whole milliseconds and takes a while to arrive, so it lags by a varying amount. The
+        smallest lag seen is kept, less what the clocks may have drifted since. An impossible value means that a clock
+        was set; the estimate then starts again.
         """
-        passed = self._now - self._looked_at
-        ahead = self._ahead + passed * (1 - DRIFT) - (server_now - self._server_now) / 1000
-        self._ahead = ahead if 0 < ahead <= 0.001 + self._now - self._asked_at else 0.0
+        passed = self._now - self._polled_at
+        ahead = self._clock_ahead + passed * (1 - DRIFT) - (server_now - self._server_now) / 1000
+        self._clock_ahead = ahead if 0 < ahead <= 0.001 + self._now - self._sent_at else 0.0
 
-    def _collected(self, collected: Collected) -> None:
+    def _on_collected(self, collected: CollectReply) -> None:
         if collected.trimmed:
             text = "trimmed %d entries of the dead letter"
             log.warning(text, collected.trimmed, extra={"trimmed": collected.trimmed})
         self._collect_at = self._now if collected.left else self._now + COLLECT_EVERY
 
-    def _hold(self, claimed: Claimed) -> None:
-        self._claimed = self.held.hold(claimed, self._now)
-        self._expecting = claimed.left > 0
+    def _on_claimed(self, claimed: ClaimReply) -> None:
+        self._claimed = self.in_flight.add(claimed, self._now)
+        self._more_ready = claimed.left > 0
         self._drained = self._drained and not claimed.left
 
-    def _expired(self, expired: Expired) -> None:
+    def _on_expired(self, expired: ExpireReply) -> None:
         self._settling |= expired.retried + expired.spent > 0

@@ -1,27 +1,26 @@
-"""The verdict on a delivery: what a callback's result or exception says is to become of it."""
+"""The disposition of a delivery: what its callback's result or exception means for the message."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
-from functools import partial
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from delayq.clock import milliseconds
-from delayq.errors import ConfigurationError, shown
-from delayq.message import Holding, named
+from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Discard, Outcome, Reject, Retry
+from delayq.times import to_millis
+from delayq.worker.message import InFlightDelivery, log_label
 
 log = logging.getLogger("delayq.consumer")
 
 _NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
-_ADVICE = "coroutine functions are for an AsyncDelayQueue, and a callback does not yield"
+_ADVICE = "use AsyncDelayQueue for coroutine functions, and do not yield in a callback"
 
 
-class Verdict(Enum):
-    """What becomes of a delivery."""
+class Disposition(Enum):
+    """How a delivery is settled."""
 
     ACK = auto()
     DISCARD = auto()
@@ -29,103 +28,94 @@ class Verdict(Enum):
     REJECT = auto()
     RELEASE = auto()
     NOTHING = auto()
-    """It was settled by hand, or its lease was lost before it started."""
+    """Settled by hand already, or the lease was lost before the callback started."""
 
 
 class Completion(NamedTuple):
-    """Deliveries whose callback has ended, with one verdict on all: its reason or error, and an explicit delay (ms)."""
+    """Deliveries whose callback has ended, and what becomes of them all: text of the error, explicit delay (ms)."""
 
-    holdings: Sequence[Holding]
-    verdict: Verdict
+    deliveries: Sequence[InFlightDelivery]
+    disposition: Disposition
     text: str = ""
     delay: int | None = None
     took: float | None = None
-    """Seconds that the callback took; None if none was run, or if another completion of it says so."""
+    """Seconds the callback took; None if it did not run, or if another completion has its time."""
 
 
-_ACK = Verdict.ACK
-_make: Callable[[tuple[Any, ...]], Completion] = partial(tuple.__new__, Completion)
+def disposition_of(
+    deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None, *, quiet: bool = False
+) -> tuple[Disposition, str, int | None]:
+    """Return what a callback's result or exception means: the disposition, its text, and an explicit delay (ms).
 
-
-def acknowledged(holdings: Sequence[Holding], took: float) -> Completion:
-    """Return the completion of a callback that returned nothing: of most, so it is made in the quickest way."""
-    return _make((holdings, _ACK, "", None, took))
-
-
-def judge(
-    holdings: Sequence[Holding], result: object, error: BaseException | None, *, quiet: bool = False
-) -> tuple[Verdict, str, int | None]:
-    """Return what a callback's result or exception means: the verdict, its text, and an explicit delay (ms).
-
-    It holds for those of `holdings` that were not settled by hand. An exception is logged, unless it is `quiet`,
-    since it goes on to the user.
+    It applies to those of `deliveries` that were not settled by hand. An exception is logged, except with `quiet`:
+    then it is raised to the user.
     """
-    if all(holding.settled for holding in holdings):
+    if all(delivery.settled for delivery in deliveries):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
-            _log_failure(holdings, error, " after it was settled")
-        return Verdict.NOTHING, "", None
+            _log_failure(deliveries, error, " after it was settled")
+        return Disposition.NOTHING, "", None
     if error is None and isinstance(result, _NOT_RUN):
-        error = TypeError(f"the callback returned a {type(result).__name__}, which nothing runs: {_ADVICE}")
+        error = TypeError(f"the callback returned a {type(result).__name__}, which is never run: {_ADVICE}")
         if isinstance(result, CoroutineType):
             result.close()
     outcome = result if error is None else error
     if isinstance(outcome, Retry):
-        return _retried(holdings, outcome)
+        return _disposition_of_retry(deliveries, outcome)
     if isinstance(outcome, Reject):
-        return Verdict.REJECT, _reason(outcome) or "rejected", None
+        return Disposition.REJECT, _reason(outcome) or "rejected", None
     if isinstance(outcome, Discard):
-        return Verdict.DISCARD, _reason(outcome), None
+        return Disposition.DISCARD, _reason(outcome), None
     if error is None:
-        return (Verdict.NACK, "the callback returned False", None) if result is False else (Verdict.ACK, "", None)
-    if not quiet:
-        _log_failure(holdings, error)
-    return Verdict.NACK, describe(error), None
-
-
-def judge_batch(
-    holdings: Sequence[Holding], result: object, error: BaseException | None, took: float
-) -> list[Completion]:
-    """Return what the result or exception of a batch callback means: a list judges each message by its entry."""
-    if error is None and isinstance(result, list):
-        if len(result) == len(holdings):
-            return [
-                Completion([holding], *_judge_entry(holding, entry), took if holding is holdings[0] else None)
-                for holding, entry in zip(holdings, result, strict=True)
-            ]
-        error = TypeError(
-            f"the batch callback returned a list of {len(result)} for {len(holdings)} messages: "
-            "it takes an entry for each, or None for all"
+        return (
+            (Disposition.NACK, "the callback returned False", None) if result is False else (Disposition.ACK, "", None)
         )
-    return [Completion(holdings, *judge(holdings, result, error), took)]
+    if not quiet:
+        _log_failure(deliveries, error)
+    return Disposition.NACK, describe(error), None
 
 
-def _judge_entry(holding: Holding, entry: object) -> tuple[Verdict, str, int | None]:
-    return judge([holding], entry, entry if isinstance(entry, BaseException) else None)
+def dispositions_of(
+    deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None, took: float
+) -> list[Completion]:
+    """Return what a batch callback's result or exception means; a list has one result for each message."""
+    if error is None and isinstance(result, list):
+        if len(result) == len(deliveries):
+            completions = []
+            for delivery, entry in zip(deliveries, result, strict=True):
+                raised = entry if isinstance(entry, BaseException) else None
+                completions.append(Completion([delivery], *disposition_of([delivery], entry, raised)))
+            completions[0] = completions[0]._replace(took=took)
+            return completions
+        error = TypeError(
+            f"the batch callback returned a list of {len(result)} results for {len(deliveries)} messages: "
+            "return one result for each message, or None for all"
+        )
+    return [Completion(deliveries, *disposition_of(deliveries, result, error), took)]
 
 
-def _log_failure(holdings: Sequence[Holding], error: BaseException, after: str = "") -> None:
-    name, marks = named(holdings)
-    at = f" at attempt {marks['attempt']}" if "attempt" in marks else ""
-    log.error("%s failed%s%s", name, at, after, exc_info=error, extra=marks)
+def _log_failure(deliveries: Sequence[InFlightDelivery], error: BaseException, after: str = "") -> None:
+    name, fields = log_label(deliveries)
+    at = f" at attempt {fields['attempt']}" if "attempt" in fields else ""
+    log.error("%s failed%s%s", name, at, after, exc_info=error, extra=fields)
 
 
-def _retried(holdings: Sequence[Holding], retry: Retry) -> tuple[Verdict, str, int | None]:
+def _disposition_of_retry(deliveries: Sequence[InFlightDelivery], retry: Retry) -> tuple[Disposition, str, int | None]:
     try:
-        delay = None if retry.delay is None else milliseconds(retry.delay, "delay")
-    except ConfigurationError as wrong:
-        log.error("%s: Retry with a wrong delay: %s", named(holdings)[0], wrong)  # noqa: TRY400
-        return Verdict.NACK, str(wrong), None
-    return Verdict.NACK, _reason(retry) or "retry", delay
+        delay = None if retry.delay is None else to_millis(retry.delay, "delay")
+    except ConfigurationError as error:
+        log.error("%s: invalid delay of Retry, using nack_delay: %s", log_label(deliveries)[0], error)  # noqa: TRY400
+        return Disposition.NACK, str(error), None
+    return Disposition.NACK, _reason(retry) or "retry", delay
 
 
 def _reason(outcome: Outcome) -> str:
-    """Return the reason of an outcome as text, whatever a user's class has put there."""
+    """Return the reason of an outcome as text, whatever a user's class has stored there."""
     reason = outcome.reason
-    return reason if isinstance(reason, str) else shown(reason)
+    return reason if isinstance(reason, str) else short_repr(reason)
 
 
 def describe(error: BaseException) -> str:
-    """Return the class and the text of an exception, whatever its text does."""
+    """Return the class and text of an exception, or the class alone if its text cannot be read."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything

@@ -1,119 +1,127 @@
-"""The workbench of a consumer: what lies there to be processed, and what has been; the same for threads and tasks.
+"""Hand-off buffer between a consumer loop and its workers; the same for threads and tasks.
 
-The flow's driver lays claimed messages down and takes completions away. A worker takes a batch up, calls the callback
-with it and puts it back. Nothing here waits, and no lock is needed: what several threads touch are single operations
-on a deque and a list.
+The driver puts claimed messages in and drains completions. A worker gets a batch, calls the callback with it and
+completes it. Nothing here waits, and no lock is needed: threads share only single operations on a deque and a list.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
-from delayq.clock import monotonic
+from delayq.broker.context import EngineContext
 from delayq.errors import UndecodableError
-from delayq.message import Batch, Holding, Tools
-from delayq.verdict import Completion, Verdict, acknowledged, judge, judge_batch
+from delayq.times import monotonic
+from delayq.worker.disposition import Completion, Disposition, disposition_of, dispositions_of
+from delayq.worker.message import Batch, InFlightDelivery
+
+_ACK = Disposition.ACK
+_completion: Callable[[tuple[Any, ...]], Completion] = partial(tuple.__new__, Completion)
+"""Makes a completion in the fastest way, for the most frequent one: a callback that returned None."""
 
 
 class Callback(NamedTuple):
-    """What a queue has registered: a function that takes a message, or lists of at `most` so many."""
+    """A registered function: it takes a message, or with `max_batch` a list of at most that many."""
 
     function: Callable[[Any], Any]
-    most: int | None = None
+    max_batch: int | None = None
 
     @property
     def batch(self) -> int:
-        """Messages it takes at a time."""
-        return self.most or 1
+        """How many messages it takes at a time."""
+        return self.max_batch or 1
 
 
-class Workbench:
-    """What the workers of one consumer are to process, and what they have processed."""
+class WorkBuffer:
+    """Messages that the workers of one consumer are to process, and the completions of those processed."""
 
-    def __init__(self, callback: Callback, kind: Callable[..., Any], tools: Tools, executor: Any) -> None:
-        """Begin with nothing; the callback is given messages of a `kind`."""
+    def __init__(self, callback: Callback, kind: Callable[..., Any], context: EngineContext, executor: Any) -> None:
+        """Start empty; the callback receives messages of class `kind`."""
         self.function = callback.function
-        self._single = callback.most is None
-        self._most = callback.batch
+        self._single = callback.max_batch is None
+        self._batch = callback.batch
         self._kind = kind
-        self._tools = tools
+        self._context = context
         self._executor = executor
-        self._backlog: deque[Holding] = deque()
+        self._backlog: deque[InFlightDelivery] = deque()
         self._completions: list[Completion] = []
 
     # For the driver
 
-    def lay(self, holdings: Iterable[Holding]) -> None:
-        """Have these processed, in this order."""
-        self._backlog.extend(holdings)
+    def put(self, deliveries: Iterable[InFlightDelivery]) -> None:
+        """Add deliveries to process, in this order."""
+        self._backlog.extend(deliveries)
 
-    def recall(self, recalled: list[Holding]) -> None:
-        """Move what no worker has taken up to the end of a list."""
+    def withdraw(self, withdrawn: list[InFlightDelivery]) -> None:
+        """Move all deliveries that no worker has taken to the end of `withdrawn`."""
         try:
             while True:
-                recalled.append(self._backlog.popleft())
+                withdrawn.append(self._backlog.popleft())
         except IndexError:
             return
 
-    def clear(self) -> list[Completion]:
-        """Take away what has been processed."""
+    def drain(self) -> list[Completion]:
+        """Remove and return all completions."""
         taken = self._completions[:]
         del self._completions[: len(taken)]  # workers append meanwhile
         return taken
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take up."""
+        """Whether a delivery waits for a worker."""
         return bool(self._backlog)
 
     @property
     def finished(self) -> bool:
-        """Whether there is something to take away."""
+        """Whether a completion waits for the driver."""
         return bool(self._completions)
 
     # For a worker
 
-    def take(self) -> tuple[Batch, list[Holding], Any] | None:
-        """Take up what is there for one call of the callback; None if nothing is.
+    def get(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
+        """Take the deliveries for one call of the callback; None if there are none.
 
-        Returns the batch with what it holds and what the callback is to be given: a message or a list of them; or
-        None, if nothing is left. Left out is what has lost its lease, and what cannot be decoded, which is rejected.
+        Returns the batch, its deliveries, and the argument of the callback: a message, a list of them, or None if no
+        message is left. Deliveries that lost their lease are left out; undecodable ones are rejected.
         """
         backlog = self._backlog
-        holdings: list[Holding] = []
+        deliveries: list[InFlightDelivery] = []
         try:
-            while len(holdings) < self._most:
-                holdings.append(backlog.popleft())
+            while len(deliveries) < self._batch:
+                deliveries.append(backlog.popleft())
         except IndexError:
-            if not holdings:
+            if not deliveries:
                 return None
         started = monotonic()
-        batch = Batch.begun(started)
+        batch = Batch(started, [True])
         messages = []
-        for holding in holdings:
-            holding.batch = batch
-            if holding.lost:
-                self._completions.append(Completion([holding], Verdict.NOTHING))
+        for delivery in deliveries:
+            delivery.batch = batch
+            if delivery.lost:
+                self._completions.append(Completion([delivery], Disposition.NOTHING))
                 continue
             try:
-                messages.append(self._kind(holding, self._tools, self._executor, started))
+                messages.append(self._kind(delivery, self._context, self._executor, started))
             except UndecodableError as error:
-                self._completions.append(Completion([holding], Verdict.REJECT, str(error)))
-        if len(messages) < len(holdings):
-            holdings = [message._holding for message in messages]  # noqa: SLF001 - what a message wraps
+                self._completions.append(Completion([delivery], Disposition.REJECT, str(error)))
+        if len(messages) < len(deliveries):
+            deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
         if self._single and messages:
-            return batch, holdings, messages[0]
-        return batch, holdings, messages or None
+            return batch, deliveries, messages[0]
+        return batch, deliveries, messages or None
 
-    def put_back(self, batch: Batch, holdings: list[Holding], result: object, error: BaseException | None) -> float:
-        """Judge a batch by what the callback has returned or raised; returns the local time."""
+    def complete(
+        self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
+    ) -> float:
+        """Add the completion of a batch by what its callback returned or raised; returns the local time."""
         now = monotonic()
+        took = now - batch.started
         if error is None and result is None:
-            self._completions.append(acknowledged(holdings, now - batch.started))
+            self._completions.append(_completion((deliveries, _ACK, "", None, took)))
         elif self._single:
-            self._completions.append(Completion(holdings, *judge(holdings, result, error), now - batch.started))
+            self._completions.append(Completion(deliveries, *disposition_of(deliveries, result, error), took))
         else:
-            self._completions.extend(judge_batch(holdings, result, error, now - batch.started))
+            self._completions.extend(dispositions_of(deliveries, result, error, took))
         return now

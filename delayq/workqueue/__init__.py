@@ -1,10 +1,10 @@
 """The protocol of redis-work-queue, so that its clients in other languages share a queue with Python ones.
 
 Keys and commands are those of its version 0.3: `<prefix>:queue`, `<prefix>:processing`, `<prefix>:item:<id>` and
-`<prefix>:lease:<id>`. `delayq docs workqueue` tells what is promised beyond it.
+`<prefix>:lease:<id>`. `delayq docs workqueue` lists the guarantees beyond it.
 """
 
-from delayq.workqueue.inspecting import ItemInfo, ItemPage, ItemState
+from delayq.workqueue.inspector import ItemInfo, ItemPage, ItemState
 from delayq.workqueue.item import Item
 from delayq.workqueue.keys import KeyPrefix
 from delayq.workqueue.queue import AsyncWorkQueue, WorkQueue

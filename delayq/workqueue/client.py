@@ -1,6 +1,7 @@
-"""Carries out what a work queue says, on a client of redis-py that the caller passes in, blocking or asyncio.
+"""Runs the operations of a work queue on a redis-py client that the caller passes in, blocking or asyncio.
 
-Answers are bytes whatever the client is set to: data is any bytes, and `decode_responses=True` would break on it.
+Errors are the client's own. Replies are bytes whatever the client is set to: data may be any bytes, which
+`decode_responses=True` would break.
 """
 
 from __future__ import annotations
@@ -8,98 +9,129 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from collections.abc import Generator
 from typing import Any, TypeVar
 
-from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
 
-from delayq.clients import longest_block
-from delayq.errors import ConfigurationError, shown
-from delayq.operation import Pause
-from delayq.servers import cancellations
-from delayq.workqueue.calls import Run, Scan, Work
-from delayq.workqueue.keys import Keys
+from delayq.broker.requests import Argument, RedisCommand, ScriptCall
+from delayq.broker.transport.clients import max_block
+from delayq.broker.transport.connections import cancellations
+from delayq.broker.transport.operation import Operation, Wait
+from delayq.errors import ConfigurationError, short_repr
+from delayq.workqueue.keys import WorkQueueKeys
 
 T = TypeVar("T")
+Command = tuple[Argument, ...]
 
 
-def check(db: Any, keys: Keys, *, awaited: bool) -> None:
-    """Refuse what is no client of this kind, and a Cluster that would spread the keys over its nodes."""
-    execute = getattr(db, "execute_command", None)
-    if execute is None or inspect.iscoroutinefunction(execute) is not awaited or hasattr(db, "execute"):
-        kind = "redis.asyncio" if awaited else "redis"
-        raise ConfigurationError(f"db must be a client such as {kind}.Redis, not {shown(db)}")
-    if hasattr(db, "get_node_from_key") and not keys.tagged:
-        raise ConfigurationError("on a Cluster the prefix of a work queue must hold a hash tag, such as {jobs}")
-
-
-def queue_in(pipeline: Any, run: Run[Any]) -> None:
-    """Have a pipeline run a script; refuse what is none."""
+def add_to_pipeline(pipeline: Any, call: ScriptCall[Any]) -> None:
+    """Add a script call to a pipeline."""
     if not hasattr(pipeline, "execute"):
-        raise ConfigurationError(f"pipeline must be one of a client of redis-py, not {shown(pipeline)}")
-    pipeline.execute_command(*run.whole)
+        raise ConfigurationError(
+            f"pipeline must be one of a redis-py client, such as db.pipeline(), not {short_repr(pipeline)}"
+        )
+    pipeline.execute_command(*_eval(call))
 
 
-def longest_wait(db: Any) -> float:
+def max_wait(db: Any) -> float:
     """Return how long a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
     holder = next((getattr(db, name) for name in ("connection_pool", "nodes_manager") if hasattr(db, name)), db)
-    return longest_block(getattr(holder, "connection_kwargs", {}))
+    return max_block(getattr(holder, "connection_kwargs", {}))
 
 
-def _typed(error: ResponseError) -> ResponseError:
-    """Return an error in the type that redis-py has for it: Redis 6.2 hides it in a text about the script."""
-    return OutOfMemoryError(str(error)) if "-OOM command not allowed" in str(error) else error
-
-
-def perform(db: Any, work: Work[T]) -> T:
-    """Carry work out on a blocking client."""
-    answer = None
+def perform(db: Any, keys: WorkQueueKeys, operation: Operation[T]) -> T:
+    """Run an operation on a blocking client."""
+    _check(db, keys, is_async=False)
+    steps, reply = _steps(operation), None
     try:
         while True:
-            step = work.send(answer)
-            if isinstance(step, Pause):
+            step = steps.send(reply)
+            if isinstance(step, Wait):
                 time.sleep(step.seconds)
-                answer = None
-            elif isinstance(step, Run):
-                try:
-                    answer = step.parse(db.execute_command(*step.known, NEVER_DECODE=True))
-                except NoScriptError:
-                    answer = step.parse(db.execute_command(*step.whole, NEVER_DECODE=True))
-            elif isinstance(step, Scan):
-                node = db
-                if hasattr(db, "get_node_from_key"):
-                    node = db.get_redis_connection(db.get_node_from_key(step.key))
-                answer = step.parse(node.execute_command(*step.args, NEVER_DECODE=True))
-            else:
-                answer = step.parse(db.execute_command(*step.args, NEVER_DECODE=True))
+                continue
+            try:
+                reply = _target(db, keys, step).execute_command(*step, NEVER_DECODE=True)
+            except RedisError as error:
+                reply = error
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what a Work[T] returns is a T
-    except ResponseError as error:
-        raise _typed(error) from None
+        return end.value  # type: ignore[no-any-return]  # what an Operation[T] returns is a T
 
 
-async def perform_async(db: Any, work: Work[T]) -> T:
-    """Carry work out on an asyncio client."""
-    answer = None
+async def perform_async(db: Any, keys: WorkQueueKeys, operation: Operation[T]) -> T:
+    """Run an operation on an asyncio client."""
+    _check(db, keys, is_async=True)
+    steps, reply = _steps(operation), None
     before = cancellations()
     try:
         while True:
-            step = work.send(answer)
+            step = steps.send(reply)
             if cancellations() > before:
                 raise asyncio.CancelledError
-            if isinstance(step, Pause):
+            if isinstance(step, Wait):
                 await asyncio.sleep(step.seconds)
-                answer = None
-            elif isinstance(step, Run):
-                try:
-                    answer = step.parse(await db.execute_command(*step.known, NEVER_DECODE=True))
-                except NoScriptError:
-                    answer = step.parse(await db.execute_command(*step.whole, NEVER_DECODE=True))
-            elif isinstance(step, Scan):
-                node = db.get_node_from_key(step.key) if hasattr(db, "get_node_from_key") else db
-                answer = step.parse(await node.execute_command(*step.args, NEVER_DECODE=True))
-            else:
-                answer = step.parse(await db.execute_command(*step.args, NEVER_DECODE=True))
+                continue
+            try:
+                reply = await _target(db, keys, step).execute_command(*step, NEVER_DECODE=True)
+            except RedisError as error:
+                reply = error
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what a Work[T] returns is a T
-    except ResponseError as error:
-        raise _typed(error) from None
+        return end.value  # type: ignore[no-any-return]  # what an Operation[T] returns is a T
+
+
+def _steps(operation: Operation[T]) -> Generator[Command | Wait, Any, T]:
+    """Turn the calls of an operation into commands, one at a time; yields each and is sent its reply or error."""
+    try:
+        step = next(operation)
+        while True:
+            replies = []
+            if isinstance(step, Wait):
+                yield step
+            else:
+                for call in step:
+                    reply = yield from _reply(call)
+                    replies.append(reply)
+            step = operation.send(replies)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what an Operation[T] returns is a T
+
+
+def _reply(call: ScriptCall[Any] | RedisCommand[Any]) -> Generator[Command, Any, Any]:
+    if isinstance(call, RedisCommand):
+        reply = yield call.args
+    else:
+        reply = yield ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
+        if isinstance(reply, NoScriptError):
+            reply = yield _eval(call)
+    if isinstance(reply, ResponseError) and "-OOM command not allowed" in str(reply):
+        raise OutOfMemoryError(str(reply))  # Redis 6.2 hides it in the error of the script
+    if isinstance(reply, RedisError):
+        raise reply
+    return call.parse(reply)
+
+
+def _eval(call: ScriptCall[Any]) -> Command:
+    """Return the command that runs a script on any server, whether or not it is loaded there."""
+    return ("EVAL", call.script.text, len(call.keys), *call.keys, *call.args)
+
+
+def _check(db: Any, keys: WorkQueueKeys, *, is_async: bool) -> None:
+    """Raise `ConfigurationError` for anything but a client of this kind, or if a Cluster would spread the keys."""
+    execute = getattr(db, "execute_command", None)
+    if execute is None or inspect.iscoroutinefunction(execute) is not is_async or hasattr(db, "execute"):
+        kind = "redis.asyncio" if is_async else "redis"
+        raise ConfigurationError(f"db must be a client such as {kind}.Redis, not {short_repr(db)}")
+    if _is_cluster(db):
+        keys.check_for_cluster()
+
+
+def _is_cluster(db: Any) -> bool:
+    return hasattr(db, "get_node_from_key")
+
+
+def _target(db: Any, keys: WorkQueueKeys, command: Command) -> Any:
+    """Return the client for a command: SCAN on a Cluster reads the node that holds the queue."""
+    if command[0] != "SCAN" or not _is_cluster(db):
+        return db
+    node = db.get_node_from_key(keys.queue)
+    return node if hasattr(node, "execute_command") else db.get_redis_connection(node)

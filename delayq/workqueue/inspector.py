@@ -1,4 +1,4 @@
-"""Looking into a work queue without touching it: one item, pages of its two lists."""
+"""Reading a work queue without changing it: one item, pages of its two lists."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from delayq.clock import moment
-from delayq.config import whole
-from delayq.errors import ConfigurationError, shown
-from delayq.inspector import MOST_ROWS, PREVIEW
-from delayq.workqueue.calls import Seen, Work, look, members
-from delayq.workqueue.cleaning import SEARCHED
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_int
+from delayq.queue.inspector import MAX_ROWS, PREVIEW
+from delayq.times import from_millis
+from delayq.workqueue.calls import ItemView, WorkQueueCalls
+from delayq.workqueue.cleaner import MAX_SEARCHED
 from delayq.workqueue.item import id_bytes
-from delayq.workqueue.keys import Keys
 
 _POSITION = re.compile(r"[0-9]{1,12}")
 
@@ -25,64 +25,58 @@ class ItemState(StrEnum):
     QUEUED = "queued"
     """It waits to be leased."""
     PROCESSING = "processing"
-    """It was leased and is not completed; without a holder its lease has run out, and a clean puts it back."""
+    """It was leased and is not completed. Without a holder its lease has expired, and a clean requeues it."""
     ORPHANED = "orphaned"
-    """It is in neither list, since an add was cut off: a clean that comes upon it puts it back."""
-
-
-LISTED = (ItemState.QUEUED, ItemState.PROCESSING)
-"""The states that there is a list of."""
+    """It is in neither list, because an add was cut off. A clean that finds it requeues it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemInfo:
-    """An item as it stands in a work queue. Its `repr` leaves the data out, which may be private."""
+    """An item of a work queue at one moment. Its `repr` leaves out the data, which may be private."""
 
     id: str
     state: ItemState
     data: bytes = field(repr=False)
-    """All of it, or in a page the first 4,096 bytes."""
+    """All bytes; in a page, the first 4,096."""
     size: int
     """Bytes of the data as stored."""
     holder: str | None
     """The session that has leased it."""
     deadline: datetime | None
-    """When that lease runs out."""
+    """When that lease expires."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemPage:
-    """Some items of a state, and the cursor of the next page (None at the end)."""
+    """Some items of a state, and the cursor of the next page (None on the last page)."""
 
     items: list[ItemInfo]
     cursor: str | None
 
 
-def get(keys: Keys, id: str) -> Work[ItemInfo | None]:
+def get(calls: WorkQueueCalls, id: str) -> Operation[ItemInfo | None]:
     """Read one item."""
-    seen: list[Seen | None] = yield look(keys, [id_bytes(id)], last=-1, most=SEARCHED)
-    return _info(id, seen[0], None)
+    ((view,),) = yield [calls.view([id_bytes(id)], last=-1, max_searched=MAX_SEARCHED)]
+    return _info(id, view, None)
 
 
-def page(keys: Keys, state: ItemState | str, *, limit: int, cursor: str | None) -> Work[ItemPage]:
-    """Read one page of the items in a state, those first that were there first."""
-    if state not in LISTED:
-        raise ConfigurationError(f"state of a listed item must be {' or '.join(LISTED)}, not {shown(state)}")
-    whole(limit, "limit", 1, MOST_ROWS)
+def page(calls: WorkQueueCalls, state: ItemState | str, *, limit: int, cursor: str | None) -> Operation[ItemPage]:
+    """Read one page of the items in a state, the oldest first."""
+    calls.capabilities.check_state(state)
+    check_int(limit, "limit", 1, MAX_ROWS)
     if cursor and not (isinstance(cursor, str) and _POSITION.fullmatch(cursor)):
-        raise ConfigurationError(f"cursor {shown(cursor)} is not one that a page of {state} items ended with")
+        raise ConfigurationError(f"cursor must be one that list({str(state)!r}) returned, not {short_repr(cursor)}")
     state, first = ItemState(state), int(cursor or 0)
-    # Both lists are added to at the left.
-    list_ = keys.queue if state is ItemState.QUEUED else keys.processing
-    listed: list[bytes] = yield members(list_, -first - limit, -first - 1)
-    ids = list(dict.fromkeys(reversed(listed)))
-    seen: list[Seen | None] = yield look(keys, ids, last=PREVIEW - 1, most=0)
-    infos = (_info(id.decode("utf-8", "surrogateescape"), one, state) for id, one in zip(ids, seen, strict=True))
+    key = calls.keys.queue if state is ItemState.QUEUED else calls.keys.processing
+    (listed,) = yield [calls.ids(key, -first - limit, -first - 1)]  # both lists are added to at the left
+    ids: list[bytes] = list(dict.fromkeys(reversed(listed)))
+    (views,) = yield [calls.view(ids, last=PREVIEW - 1, max_searched=0)]
+    infos = (_info(id.decode("utf-8", "surrogateescape"), view, state) for id, view in zip(ids, views, strict=True))
     return ItemPage([info for info in infos if info], str(first + limit) if len(listed) == limit else None)
 
 
-def _info(id: str, seen: Seen | None, state: ItemState | None) -> ItemInfo | None:
-    if seen is None:
+def _info(id: str, view: ItemView | None, state: ItemState | None) -> ItemInfo | None:
+    if view is None:
         return None
-    ends = moment(seen.now + seen.left) if seen.holder and seen.left >= 0 else None
-    return ItemInfo(id, state or ItemState(seen.place), seen.data, seen.size, seen.holder or None, ends)
+    ends = from_millis(view.now + view.remaining) if view.holder and view.remaining >= 0 else None
+    return ItemInfo(id, state or ItemState(view.location), view.data, view.size, view.holder or None, ends)

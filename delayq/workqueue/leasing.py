@@ -1,51 +1,59 @@
-"""Leasing: a look at the end of the queue, and a claim of what was seen there.
+"""Leasing: reads the ids at the end of the queue, then claims one of them.
 
-A script may touch only the keys it is given, and which they are depends on the ids in the queue; so the ids are read
-first. Waiting is a look, too: an item never leaves the queue but by the script that leases it, so there is no moment at
-which a crash, a lost connection or a cleaner could find it taken and not leased.
+A script may access only the keys in its arguments. Here they depend on the ids in the queue, so the ids are read first.
+Waiting only reads, too. An item leaves the queue only by the script that leases it: no crash, lost connection or
+cleaner can find it taken but not leased.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from delayq.clock import monotonic
-from delayq.workqueue.calls import Claimed, Work, await_one, claim
+from delayq.broker.transport.operation import Operation
+from delayq.times import monotonic
+from delayq.workqueue.calls import ItemClaimReply, WorkQueueCalls
 from delayq.workqueue.item import Item, id_bytes
-from delayq.workqueue.keys import Keys
 
-FIRST_LOOK = 8
-LONGEST_LOOK = 256
-"""Ids that a claim is made of: each time that others were faster, or that what was seen was stale, twice as many."""
-SHORTEST_WAIT = 0.002
-"""Seconds that a blocking command waits at least: Redis 6.2 takes a millisecond for none, which is for ever."""
+MIN_PEEK = 8
+MAX_PEEK = 256
+"""Ids that a claim passes. Doubled each time that another client was faster, or that the ids were stale."""
+MIN_WAIT = 0.002
+"""Shortest wait of a blocking command, in seconds: Redis 6.2 treats a millisecond as 0, which means for ever."""
 
 
-class Seen:
-    """What the last look of a queue has found and not leased: if it is still there, the next lease needs no look."""
+class LookAhead:
+    """Ids that the last claim read but did not lease. If they are still queued, the next lease need not read."""
 
     ids: Sequence[bytes] = ()
 
 
 def lease(
-    keys: Keys, session: str, seen: Seen, milliseconds: int, *, block: bool, timeout: float, longest: float
-) -> Work[Item | None]:
+    calls: WorkQueueCalls,
+    session: str,
+    ahead: LookAhead,
+    milliseconds: int,
+    *,
+    block: bool,
+    timeout: float,
+    longest: float,
+) -> Operation[Item | None]:
     """Lease the next item; if there is none and `block`, wait `timeout` seconds (0: for ever), else return None.
 
     A single wait takes `longest` seconds at most.
     """
     deadline = monotonic() + timeout if timeout else float("inf")
-    ids, look = seen.ids, FIRST_LOOK
+    ids, peek = ahead.ids, MIN_PEEK
     while True:
-        claimed: Claimed = yield claim(keys, session, milliseconds, ids, look)
+        claimed: ItemClaimReply
+        (claimed,) = yield [calls.claim(session, milliseconds, ids, peek)]
         if claimed.item is not None:
-            seen.ids = ids[: ids.index(id_bytes(claimed.item.id()))]
+            ahead.ids = ids[: ids.index(id_bytes(claimed.item.id()))]
             return claimed.item
         ids = claimed.ids
-        look = min(2 * look, LONGEST_LOOK)
+        peek = min(2 * peek, MAX_PEEK)
         while not ids:
-            left = deadline - monotonic()
-            if not block or left <= 0:
+            remaining = deadline - monotonic()
+            if not block or remaining <= 0:
                 return None
-            waiting = yield await_one(keys, max(SHORTEST_WAIT, min(left, longest)))
-            ids, look = [waiting] if waiting is not None else (), FIRST_LOOK
+            (waiting,) = yield [calls.await_item(max(MIN_WAIT, min(remaining, longest)))]
+            ids, peek = [waiting] if waiting is not None else (), MIN_PEEK

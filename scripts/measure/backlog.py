@@ -1,8 +1,7 @@
-"""A backlog: with 1 M messages due at once, how long one script keeps the server, and how long another client waits.
+"""A backlog of 1 M due messages: how long one script blocks the server, and how long another client waits.
 
-A consumer drains some of it, while messages are sent, cancelled, rescheduled, listed and counted, and the doctor looks
-at the queue. Then every other script is called with as many ids as delayq ever gives it. What took longest is in the
-server's own SLOWLOG.
+A consumer drains some of it while messages are sent, cancelled, rescheduled, listed and counted, and the queue is
+examined. Then every other script runs with the maximum number of ids. The longest runs are in the server's SLOWLOG.
 """
 
 from __future__ import annotations
@@ -13,35 +12,34 @@ from contextlib import contextmanager
 from typing import Any
 
 from delayq import CancelOutcome, DelayQueue, State
-from delayq.calls import Calls
-from delayq.dead_letter import SLICE as DEAD_AT_ONCE
-from delayq.message import COLLECTED_AT_ONCE
-from delayq.repair import DEEP, HEAVY
-from delayq.script import MOST_IDS, MOST_MOVED, names, script
-from delayq.values import Call, Failure, Receipt, Rejection
+from delayq.broker.calls import Calls
+from delayq.broker.requests import Failure, Receipt, Rejection, ScriptCall
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, names, script
+from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
+from delayq.queue.repair import DEEP, HEAVY
+from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.pinging import pings
 from measure.raw import AHEAD, BATCH, sending
-from measure.stand import QUEUE, TEXT, Stand
 
 MESSAGES = 1_000_000
 DRAINED = 100_000
 SLOWLOG = {"slowlog-log-slower-than": 200, "slowlog-max-len": 100_000}
-"""Microseconds from which on a command is logged, and how many are."""
+"""Log commands longer than these microseconds, and this many."""
 PAGES = 50
-"""Pages of each structure that a deep look reads here: whole, it takes some twenty seconds a million."""
-PATIENCE = 120
+"""Pages of each structure that the deep check reads: a whole one takes about twenty seconds per million."""
+TIMEOUT = 120
 
 
-def backlog(stand: Stand) -> Iterator[Reading]:
-    """Milliseconds of the longest script, and another client's PING while a consumer drains the backlog."""
-    n = stand.many(MESSAGES)
-    stand.fill(n, 0)
-    with _slowlog(stand) as longest:
-        with pings(stand.path) as waited:
-            _drain(stand, stand.many(DRAINED))
-        _look(stand)
-        _settle_many(stand)
+def backlog(server: BenchServer) -> Iterator[Reading]:
+    """Milliseconds of the longest script, and of another client's PING while a consumer drains the backlog."""
+    n = server.many(MESSAGES)
+    server.fill(n, 0)
+    with _slowlog(server) as longest:
+        with pings(server.path) as waited:
+            _drain(server, server.many(DRAINED))
+        _examine(server)
+        _settle_many(server)
     first, *_ = slowest = sorted(longest, key=lambda name: -longest[name])
     note = ", ".join(f"{name} {longest[name]:.1f}" for name in slowest[:3])
     yield Reading("longest_script", longest[first], note=note)
@@ -49,12 +47,12 @@ def backlog(stand: Stand) -> Iterator[Reading]:
     yield Reading("ping_max", waited["max"])
 
 
-def _drain(stand: Stand, n: int) -> None:
-    """Consume some, and do meanwhile what users do."""
-    with DelayQueue(QUEUE, url=stand.url, concurrency=10, callback=lambda _: None) as queue:
+def _drain(server: BenchServer, n: int) -> None:
+    """Consume some messages, and meanwhile do what users do."""
+    with DelayQueue(QUEUE, url=server.url, concurrency=10, callback=lambda _: None) as queue:
         before = queue.counts().living
         consuming = queue.start_consume()
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         sent = 0
         while before + sent - queue.counts().living < n:
             if time.monotonic() > end:
@@ -72,86 +70,86 @@ def _drain(stand: Stand, n: int) -> None:
         queue.examine()
 
 
-def _look(stand: Stand) -> None:
-    """Look deeply at some pages of every structure."""
-    raw, calls = stand.raw, stand.calls
+def _examine(server: BenchServer) -> None:
+    """Run a deep check on some pages of every structure."""
+    raw, calls = server.raw, server.calls
     for part in DEEP:
         cursor = "0"
         for _ in range(PAGES):
-            cursor, ids = raw.call(calls.walk(part, cursor=cursor, limit=HEAVY.get(part, MOST_IDS)))
-            for some in (ids[at : at + MOST_MOVED] for at in range(0, len(ids), MOST_MOVED)):
-                raw.call(calls.repair(some, mend=False, look=False, retries=3))
+            cursor, ids = raw.call(calls.walk(part, cursor=cursor, limit=HEAVY.get(part, MAX_IDS)))
+            for some in (ids[at : at + MAX_MOVED] for at in range(0, len(ids), MAX_MOVED)):
+                raw.call(calls.repair(some, fix=False, search=False, retries=3))
             if cursor == "0":
                 break
-    raw.call(calls.recount(mend=True))
-    raw.call(calls.snapshot("", limit=MOST_IDS, cursor="", room=1 << 20))
-    raw.call(calls.snapshot("ready retry leased", limit=MOST_IDS, cursor="0"))
+    raw.call(calls.recount(fix=True))
+    raw.call(calls.snapshot("", limit=MAX_IDS, cursor="", byte_limit=1 << 20))
+    raw.call(calls.snapshot("ready retry leased", limit=MAX_IDS, cursor="0"))
 
 
-def _settle_many(stand: Stand) -> None:
-    """Call what settles and steers with as many ids as it ever gets, and delete the queue."""
-    raw, calls = stand.raw, stand.calls
-    for call in _largest(stand, calls):
+def _settle_many(server: BenchServer) -> None:
+    """Run the scripts that settle, cancel and reschedule with the maximum number of ids, and delete the queue."""
+    raw, calls = server.raw, server.calls
+    for call in _largest(server, calls):
         raw.call(call)
     raw.call(calls.purge())
 
 
-def _largest(stand: Stand, calls: Calls) -> Iterator[Call[Any]]:
-    """Yield calls with as many ids as delayq ever gives them, one after the other."""
+def _largest(server: BenchServer, calls: Calls) -> Iterator[ScriptCall[Any]]:
+    """Yield calls with the maximum number of ids."""
 
     def claimed() -> list[Receipt]:
-        stand.raw.call(calls.pending_to_ready())
-        claim = stand.raw.call(calls.ready_to_unack(MOST_IDS, lease=30_000, holder="raw"))
-        return [Receipt(one.id, one.token) for one in claim.deliveries]
+        server.raw.call(calls.pending_to_ready())
+        claim = server.raw.call(calls.ready_to_unack(MAX_IDS, lease=30_000, consumer_id="raw"))
+        return [Receipt(one.id, one.token) for one in claim.messages]
 
     yield sending(calls, [AHEAD] * BATCH)
     held = claimed()
     yield calls.extend(held, lease=30_000)
-    for some in (held[:MOST_MOVED], held[MOST_MOVED:]):
+    for some in (held[:MAX_MOVED], held[MAX_MOVED:]):
         yield calls.release(some)
     yield calls.ack(claimed())
     held = claimed()
-    for some in (held[:MOST_MOVED], held[MOST_MOVED:]):
+    for some in (held[:MAX_MOVED], held[MAX_MOVED:]):
         yield calls.reject([Rejection(*receipt, "no use", "no use at all") for receipt in some])
-    yield calls.redrive(_dead(stand), retries=None)
-    yield calls.dead_purge(_dead(stand))
+    yield calls.redrive(_dead(server), retries=None)
+    yield calls.dead_purge(_dead(server))
     held = claimed()
-    stand.client.hset(calls.keys.retries, mapping=dict.fromkeys((id for id, _ in held[:COLLECTED_AT_ONCE]), 0))
+    server.client.hset(calls.keys.retries, mapping=dict.fromkeys((id for id, _ in held[:COLLECT_LIMIT]), 0))
     yield calls.nack([Failure(*receipt, 0, "did not work") for receipt in held])
-    yield calls.collect_garbage(limit=COLLECTED_AT_ONCE, dead_max=10_000, dead_ttl=AHEAD, slot_ttl=AHEAD)
-    time.sleep(0.1)  # until their time is over
+    yield calls.collect_garbage(COLLECT_LIMIT, dead_max=10_000, dead_ttl=AHEAD, slot_ttl=AHEAD)
+    time.sleep(0.1)  # until they expire
     yield calls.unack_to_retry()
-    pending = [id.decode() for id in stand.client.zrange(calls.keys.pending, 0, 2 * MOST_IDS - 1)]
-    yield calls.reschedule([(id, AHEAD) for id in pending[:MOST_IDS]])
-    yield calls.cancel(pending[MOST_IDS:])
+    pending = [id.decode() for id in server.client.zrange(calls.keys.pending, 0, 2 * MAX_IDS - 1)]
+    yield calls.reschedule([(id, AHEAD) for id in pending[:MAX_IDS]])
+    yield calls.cancel(pending[MAX_IDS:])
 
 
-def _dead(stand: Stand) -> list[str]:
-    return [entry.decode() for entry in stand.client.zrange(stand.calls.keys.dead, 0, DEAD_AT_ONCE - 1)]
+def _dead(server: BenchServer) -> list[str]:
+    return [entry.decode() for entry in server.client.zrange(server.calls.keys.dead, 0, DEAD_AT_ONCE - 1)]
 
 
 @contextmanager
-def _slowlog(stand: Stand) -> Iterator[dict[str, float]]:
-    """Log slow commands meanwhile; afterwards the dictionary has the longest run of each script in milliseconds."""
-    before = {name: stand.client.config_get(name)[name] for name in SLOWLOG}
+def _slowlog(server: BenchServer) -> Iterator[dict[str, float]]:
+    """Log slow commands during the block; then fill the dictionary with the longest run of each script, in ms."""
+    before = {name: server.client.config_get(name)[name] for name in SLOWLOG}
     for name, value in SLOWLOG.items():
-        stand.client.config_set(name, value)
-    stand.client.slowlog_reset()
+        server.client.config_set(name, value)
+    server.client.slowlog_reset()
     longest: dict[str, float] = {}
     yield longest
     known = {script(name).sha: name for name in names()}
-    for entry in stand.client.slowlog_get(SLOWLOG["slowlog-max-len"]):
+    for entry in server.client.slowlog_get(SLOWLOG["slowlog-max-len"]):
         words = entry["command"].split(b" ", 2)
         if words[0].upper() == b"EVALSHA" and words[1] in known:
             name, took = known[words[1]], entry["duration"] / 1000
             longest[name] = max(longest.get(name, 0.0), took)
     for name, value in before.items():
-        stand.client.config_set(name, value)
-    stand.client.slowlog_reset()  # it takes memory, and what is measured next may be that
+        server.client.config_set(name, value)
+    server.client.slowlog_reset()  # it uses memory, which the next measurement may measure
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     return [
         Measurement(
             "backlog",

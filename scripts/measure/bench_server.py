@@ -1,4 +1,4 @@
-"""The stand on which is measured: a server that is emptied before each measurement, and how rates are taken."""
+"""The Redis server of the measurements, which is emptied before each one, and functions that time work."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from urllib.parse import urlsplit
 
 import redis
 
-from delayq.calls import Calls
-from delayq.keys import Keys
-from delayq.throwaway import RedisServer, find_program
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.testing.redis_server import RedisServer, find_program
 from measure.raw import AHEAD, BATCH, PAYLOAD, Raw, batches
 
 QUEUE = "bench"
 TEXT = PAYLOAD[1:-1].decode()
-"""The payload as it is handed to delayq."""
+"""The payload as delayq gets it."""
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-class Stand:
-    """A server, the calls of the queue that is measured on it, and a bare connection."""
+class BenchServer:
+    """A server, the calls of the measured queue, and a raw connection."""
 
     def __init__(self, path: str, scale: float = 1.0) -> None:
         """Measure on the server at a unix socket, with message counts multiplied by `scale`."""
@@ -35,7 +35,7 @@ class Stand:
         self.scale = scale
         self.turn = 0
         """The round, from 0."""
-        self.client = redis.Redis.from_url(self.url, socket_timeout=60)  # to empty a full server takes seconds
+        self.client = redis.Redis.from_url(self.url, socket_timeout=60)  # emptying a full server takes seconds
         self.raw = Raw(path)
         self.raw.load_scripts()
         self.calls = self.calls_of(QUEUE)
@@ -51,20 +51,20 @@ class Stand:
         self.raw.close()
 
     def many(self, n: int) -> int:
-        """Return a count of messages to measure with, in whole batches."""
+        """Return a scaled count of messages, in whole batches."""
         return max(BATCH, int(n * self.scale) // BATCH * BATCH)
 
     def empty(self) -> None:
-        """Empty the server, its scripts kept."""
+        """Delete all data; scripts stay loaded."""
         self.client.flushall()
 
     def fill(self, n: int, due: str | int = AHEAD) -> None:
-        """Empty the server and send `n` messages by the raw connection."""
+        """Empty the server and send `n` messages over the raw connection."""
         self.empty()
         self.raw.stream(batches(self.calls, n, due))
 
-    def beside(self, ours: Callable[[], A], other: Callable[[], B]) -> tuple[A, B]:
-        """Measure two things one after the other; which comes first changes by the round."""
+    def compare(self, ours: Callable[[], A], other: Callable[[], B]) -> tuple[A, B]:
+        """Measure two things one after the other; the order alternates between rounds."""
         if self.turn % 2:
             mine = ours()
             return mine, other()
@@ -73,12 +73,12 @@ class Stand:
 
 
 def rate_of(n: int, work: Callable[[], object]) -> float:
-    """Return how many a second were done."""
+    """Return how many per second were done."""
     return n / seconds_of(work)
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Return how long something takes, with the garbage of what was before collected first."""
+    """Return how long work takes; garbage of earlier work is collected first."""
     gc.collect()
     began = time.perf_counter()
     work()
@@ -87,14 +87,14 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 @contextmanager
 def throwaway_server() -> Iterator[str]:
-    """Run a `redis-server` for the measurements; yields the path of its socket."""
+    """Run a `redis-server` for the measurements; yield the path of its socket."""
     if find_program() is None:
-        sys.exit("bench: needs a redis-server on PATH: it measures one of its own")
+        sys.exit("bench: no redis-server on PATH: install one")
     with RedisServer() as server:
         yield urlsplit(server.url).path
 
 
 def client_commands(client: redis.Redis) -> int:
-    """Return how many commands clients have sent, of those that scripts do not call as well."""
+    """Count the commands sent by clients, of the kinds that scripts do not call."""
     stats: dict[str, Any] = client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval", "blpop"))

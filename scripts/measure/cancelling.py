@@ -1,4 +1,4 @@
-"""Cancelling and rescheduling pending messages, beside bare round trips of the same calls."""
+"""Cancelling and rescheduling pending messages, compared with bare round trips of the same calls."""
 
 from __future__ import annotations
 
@@ -7,52 +7,55 @@ from functools import partial
 from typing import Any
 
 from delayq import DelayQueue
-from delayq.ids import new_ids
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
+from delayq.queue.producer import new_ids
+from measure.bench_server import QUEUE, BenchServer, rate_of
 from measure.figure import Figure, Measurement, Reading
 from measure.raw import AHEAD, BATCH, sending
-from measure.stand import QUEUE, Stand, rate_of
 
 LATER = 2 * AHEAD
 
 
-def _beside_raw(
-    name: str, ours: Callable[[DelayQueue[Any], str], object], call: Callable[[Stand, str], Call[str]], stand: Stand
+def _compared_with_raw(
+    name: str,
+    ours: Callable[[DelayQueue[Any], str], object],
+    call: Callable[[BenchServer, str], ScriptCall[str]],
+    server: BenchServer,
 ) -> Iterator[Reading]:
-    """Messages a second, an id a call: none takes more by the public interface."""
-    n = stand.many(10_000)
+    """Messages per second, one id per call, because the public interface takes one."""
+    n = server.many(10_000)
 
     def by_delayq() -> float:
-        ids = _pending(stand, n)
-        with DelayQueue(QUEUE, url=stand.url) as queue:
+        ids = _pending(server, n)
+        with DelayQueue(QUEUE, url=server.url) as queue:
             ours(queue, ids.pop())
             return rate_of(len(ids), lambda: [ours(queue, id) for id in ids])
 
     def bare() -> float:
-        packed = [stand.raw.pack(call(stand, id)) for id in _pending(stand, n)]
-        return rate_of(n, lambda: [stand.raw.exchange(one, 1) for one in packed])
+        packed = [server.raw.pack(call(server, id)) for id in _pending(server, n)]
+        return rate_of(n, lambda: [server.raw.exchange(one, 1) for one in packed])
 
-    yield Reading(name, *stand.beside(by_delayq, bare))
+    yield Reading(name, *server.compare(by_delayq, bare))
 
 
-def _pending(stand: Stand, n: int) -> list[str]:
+def _pending(server: BenchServer, n: int) -> list[str]:
     """Fill the queue and return the ids."""
-    stand.empty()
+    server.empty()
     ids = new_ids(n)
-    stand.raw.stream(sending(stand.calls, [AHEAD] * BATCH, ids[at : at + BATCH]) for at in range(0, n, BATCH))
+    server.raw.stream(sending(server.calls, [AHEAD] * BATCH, ids[at : at + BATCH]) for at in range(0, n, BATCH))
     return ids
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     cancel = partial(
-        _beside_raw, "cancel", lambda queue, id: queue.cancel(id), lambda stand, id: stand.calls.cancel([id])
+        _compared_with_raw, "cancel", lambda queue, id: queue.cancel(id), lambda server, id: server.calls.cancel([id])
     )
     reschedule = partial(
-        _beside_raw,
+        _compared_with_raw,
         "reschedule",
         lambda queue, id: queue.reschedule(id, LATER / 1000),
-        lambda stand, id: stand.calls.reschedule([(id, LATER)]),
+        lambda server, id: server.calls.reschedule([(id, LATER)]),
     )
     return [
         Measurement("cancel", cancel, [Figure("cancel", "cancel one by one")]),

@@ -1,7 +1,7 @@
-"""Consuming: empty callbacks in threads and tasks, in batches, and pulling, each beside the raw claim + ack loop.
+"""Consuming with empty callbacks in threads, tasks and batches, and pulling, compared with the raw claim + ack loop.
 
-That loop claims 100 messages in a round trip. A consumer with empty callbacks claims up to 500, and so can be ahead of
-it; what the raw loop does with as many is measured too.
+The raw loop claims 100 messages in a round trip. A consumer with empty callbacks claims up to 500 and so can be faster;
+the raw loop with 500 is measured too.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from functools import partial
 from typing import Any
 
 from delayq import AsyncDelayQueue, DelayQueue
+from measure.bench_server import QUEUE, TEXT, BenchServer, rate_of
 from measure.figure import Figure, Goal, Measurement, Reading, at_least
 from measure.raw import CLAIM, MANY, claim_and_ack
-from measure.stand import QUEUE, TEXT, Stand, rate_of
 
 MESSAGES = 100_000
 
-Consume = Callable[[Stand, int], float]
+Consume = Callable[[BenchServer, int], float]
 
 
-def in_threads(stand: Stand, n: int, *, concurrency: int = 10, logged: bool = False) -> float:
-    """Return the messages a second through empty callbacks in threads, until the last is settled."""
-    with _full(stand, n, concurrency=concurrency, events=logged) as queue:
+def in_threads(server: BenchServer, n: int, *, concurrency: int = 10, logged: bool = False) -> float:
+    """Return the messages per second through empty callbacks in threads, until the last is settled."""
+    with _full(server, n, concurrency=concurrency, events=logged) as queue:
         queue.callback(lambda _: None)
         return _burst(queue, n)
 
 
-def in_batches(stand: Stand, n: int) -> float:
-    """Return the messages a second through an empty batch callback."""
-    with _full(stand, n, concurrency=10) as queue:
+def in_batches(server: BenchServer, n: int) -> float:
+    """Return the messages per second through an empty batch callback."""
+    with _full(server, n, concurrency=10) as queue:
         queue.batch_callback(lambda _: None)
         return _burst(queue, n)
 
 
-def in_tasks(stand: Stand, n: int, *, concurrency: int = 10) -> float:
-    """Return the messages a second through empty coroutine functions."""
+def in_tasks(server: BenchServer, n: int, *, concurrency: int = 10) -> float:
+    """Return the messages per second through empty coroutine functions."""
 
     async def consume() -> float:
-        async with AsyncDelayQueue(QUEUE, url=stand.url, concurrency=concurrency) as queue:
+        async with AsyncDelayQueue(QUEUE, url=server.url, concurrency=concurrency) as queue:
 
             @queue.callback
             async def nothing(_: Any) -> None:
@@ -52,12 +52,12 @@ def in_tasks(stand: Stand, n: int, *, concurrency: int = 10) -> float:
             _check((await queue.counts()).living)
             return rate
 
-    _full(stand, n).close()
+    _full(server, n).close()
     return asyncio.run(consume())
 
 
-def by_pull(stand: Stand, n: int) -> float:
-    """Return the messages a second that are pulled a hundred at a time and acknowledged at the end of the block."""
+def by_pull(server: BenchServer, n: int) -> float:
+    """Return the messages per second pulled a hundred at a time and acknowledged at the end of the block."""
 
     def pull() -> None:
         pulled = 0
@@ -67,21 +67,21 @@ def by_pull(stand: Stand, n: int) -> float:
                     raise AssertionError(f"{pulled} of {n} messages could be pulled")
                 pulled += len(messages)
 
-    with _full(stand, n) as queue:
+    with _full(server, n) as queue:
         rate = rate_of(n, pull)
         _check(queue.counts().living)
         return rate
 
 
-def raw_loop(stand: Stand, n: int, *, claim: int = CLAIM) -> float:
-    """Return the messages a second of the raw claim + ack loop."""
-    _full(stand, n).close()
-    return rate_of(n, lambda: claim_and_ack(stand.raw, stand.calls, n, claim))
+def raw_loop(server: BenchServer, n: int, *, claim: int = CLAIM) -> float:
+    """Return the messages per second of the raw claim + ack loop."""
+    _full(server, n).close()
+    return rate_of(n, lambda: claim_and_ack(server.raw, server.calls, n, claim))
 
 
-def _full(stand: Stand, n: int, **options: Any) -> DelayQueue[Any]:
-    stand.empty()
-    queue = DelayQueue(QUEUE, url=stand.url, **options)
+def _full(server: BenchServer, n: int, **options: Any) -> DelayQueue[Any]:
+    server.empty()
+    queue = DelayQueue(QUEUE, url=server.url, **options)
     queue.send_many([TEXT] * n)
     return queue
 
@@ -97,17 +97,17 @@ def _check(living: int) -> None:
         raise AssertionError(f"{living} messages were not settled")
 
 
-def _beside_raw(name: str, consume: Consume, stand: Stand) -> Iterator[Reading]:
-    """Messages a second until the last is settled, beside the raw loop over as many."""
-    n = stand.many(MESSAGES)
-    yield Reading(name, *stand.beside(lambda: consume(stand, n), lambda: raw_loop(stand, n)))
+def _compared_with_raw(name: str, consume: Consume, server: BenchServer) -> Iterator[Reading]:
+    """Messages per second until the last is settled, compared with the raw loop."""
+    n = server.many(MESSAGES)
+    yield Reading(name, *server.compare(lambda: consume(server, n), lambda: raw_loop(server, n)))
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
 
     def one(name: str, title: str, consume: Consume, goal: Goal | None = None) -> Measurement:
-        return Measurement(name, partial(_beside_raw, name, consume), [Figure(name, title, goal)])
+        return Measurement(name, partial(_compared_with_raw, name, consume), [Figure(name, title, goal)])
 
     return [
         one("consume_1", "consume, 1 thread", partial(in_threads, concurrency=1)),

@@ -1,9 +1,8 @@
-"""Depth: what sending and promotion with claims cost where 10 k, 1 M and 10 M messages are pending.
+"""Depth: how fast sending, promotion and claiming are with 10 k, 1 M and 10 M pending messages.
 
-Three queues stand on one server and take turns, so that a slow minute hits them all; it is a server of their own, since
-to empty it would take long. What is pending is due at random over a month, and what is sent falls among it: as one call
-sends it, at one time; and scattered, each message at a time of its own, which is the hardest case for a sorted set and
-no cache helps with.
+Three queues on one server take turns, so that a slow minute affects them all. They have their own server, because
+emptying it takes long. Pending messages are due at random over a month. New messages are due at the same time; or
+scattered, each at its own time, which is the worst case for a sorted set, because it misses the processor's cache.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ from typing import NamedTuple
 import hiredis
 
 from delayq import DelayQueue, NewMessage
-from delayq.ids import new_ids
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
+from delayq.queue.producer import new_ids
+from measure.bench_server import TEXT, BenchServer, rate_of, throwaway_server
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
 from measure.raw import BATCH, batches, claim_and_ack, sending
-from measure.stand import TEXT, Stand, rate_of, throwaway_server
 
 MILLION = 1_000_000
 SHALLOW = 10_000
 NAMES = {"1m": "1 M", "10m": "10 M"}
-"""What the deep queues are called."""
+"""Names of the deep queues."""
 NEEDED = 6 << 30
-"""Bytes of memory that must be free for 11 M messages, which take four and a bit."""
+"""Bytes of free memory needed for 11 M messages, which take a little over 4 GB."""
 TURNS = 20
 MESSAGES = 5000
-"""Messages of a turn: so few that they do not change how deep the shallow queue is by much."""
+"""Messages of a turn: so few that the shallow queue stays shallow."""
 LOOKUPS = 1000
 SENDS = 1000
-"""Messages of a turn that are sent one by one."""
+"""Messages of a turn sent one by one."""
 MONTH = 30 * 86_400_000
 
 
-def depth(stand: Stand) -> Iterator[Reading]:
-    """Messages a second sent, by the send script alone, and through the raw loop, beside those at 10 k pending."""
-    reason = _left_out(stand)
-    depths = [SHALLOW, stand.many(MILLION)] + ([] if reason else [10 * MILLION])
+def depth(server: BenchServer) -> Iterator[Reading]:
+    """Messages per second sent, by the send script alone, and through the raw loop, compared with 10 k pending."""
+    reason = _left_out(server)
+    depths = [SHALLOW, server.many(MILLION)] + ([] if reason else [10 * MILLION])
     with throwaway_server() as path:
-        own = Stand(path, stand.scale)
+        own = BenchServer(path, server.scale)
         queues = [_Pending(own, n) for n in depths]
         for turn in range(TURNS):
             order = range(len(queues)) if turn % 2 else reversed(range(len(queues)))
@@ -60,7 +59,7 @@ def depth(stand: Stand) -> Iterator[Reading]:
 
 
 class _Rates(NamedTuple):
-    """Messages a second of one turn."""
+    """Messages per second of one turn."""
 
     send: float
     send_many: float
@@ -70,26 +69,26 @@ class _Rates(NamedTuple):
 
 
 class _Pending:
-    """A queue in which so many messages are pending, and stay so."""
+    """A queue with a constant number of pending messages."""
 
-    def __init__(self, stand: Stand, n: int) -> None:
+    def __init__(self, server: BenchServer, n: int) -> None:
         """Fill the queue."""
-        self._stand = stand
+        self._stand = server
         self._random = random.Random(n)  # noqa: S311 - the same due times every time
-        self._calls = stand.calls_of(f"depth-{n}")
+        self._calls = server.calls_of(f"depth-{n}")
         self._now = int(time.time() * 1000)
-        self.queue = DelayQueue(f"depth-{n}", url=stand.url)
-        stand.raw.stream(self._sending() for _ in range(0, n, BATCH))
+        self.queue = DelayQueue(f"depth-{n}", url=server.url)
+        server.raw.stream(self._sending() for _ in range(0, n, BATCH))
         self._finish_doubling(n)
 
     def turn(self) -> _Rates:
-        """Send and consume some, and leave the queue as it was."""
+        """Send and consume some messages; the number of pending messages stays the same."""
         (due,), dues = self._dues(1), self._dues(MESSAGES)
         many, scattered = self._send_many([due] * MESSAGES), self._send_many(dues)
         return _Rates(self._send(), many, scattered, self._send_raw(), self._claim())
 
     def _finish_doubling(self, n: int) -> None:
-        """Look things up until the hash tables have moved what they hold.
+        """Look up keys until the hash tables have finished growing.
 
         A table that doubles moves an entry with each access. A queue that has been in use for a while has that behind
         it; filled at once, 10 M messages would be measured in the midst of it.
@@ -103,7 +102,7 @@ class _Pending:
     def _dues(self, n: int) -> list[int]:
         return [self._now + MONTH + self._random.randrange(MONTH) for _ in range(n)]
 
-    def _sending(self, ids: list[str] | None = None) -> Call[str]:
+    def _sending(self, ids: list[str] | None = None) -> ScriptCall[str]:
         return sending(self._calls, [f"@{due}" for due in self._dues(BATCH)], ids)
 
     def _send(self) -> float:
@@ -135,9 +134,9 @@ class _Pending:
         return rate_of(MESSAGES, lambda: claim_and_ack(self._stand.raw, self._calls, MESSAGES))
 
 
-def _left_out(stand: Stand) -> str:
-    """Return why 10 M messages are not tried here; '' if they are."""
-    if stand.scale < 1:
+def _left_out(server: BenchServer) -> str:
+    """Return why 10 M messages are impossible here, '' if they are possible."""
+    if server.scale < 1:
         return "takes too long for a look"
     try:
         text = Path("/proc/meminfo").read_text()
@@ -148,16 +147,16 @@ def _left_out(stand: Stand) -> str:
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     shallow = "at 10 k"
     figures = []
     for name, title in NAMES.items():
         goal = at_least(0.8, shallow) if name == "10m" else None
         figures += [
-            Figure(f"send_{name}", f"send one by one, {title} pending", goal, beside=shallow),
-            Figure(f"send_many_{name}", f"`send_many`, {title} pending", goal, beside=shallow),
-            Figure(f"scattered_{name}", f"`send_many`, scattered, {title} pending", beside=shallow),
-            Figure(f"raw_{name}", f"send script alone, scattered, {title} pending", beside=shallow),
-            Figure(f"claim_{name}", f"promote, claim and ack, {title} pending", goal, beside=shallow),
+            Figure(f"send_{name}", f"send one by one, {title} pending", goal, reference_name=shallow),
+            Figure(f"send_many_{name}", f"`send_many`, {title} pending", goal, reference_name=shallow),
+            Figure(f"scattered_{name}", f"`send_many`, scattered, {title} pending", reference_name=shallow),
+            Figure(f"raw_{name}", f"send script alone, scattered, {title} pending", reference_name=shallow),
+            Figure(f"claim_{name}", f"promote, claim and ack, {title} pending", goal, reference_name=shallow),
         ]
     return [Measurement("depth", depth, figures, once=True)]

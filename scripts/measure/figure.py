@@ -1,4 +1,4 @@
-"""Figures: what was measured over the rounds, what stood beside it in the same round, and what is to be reached."""
+"""Figures: values measured over the rounds, reference values of the same rounds, and goals."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ RATE, MILLISECONDS, BYTES, NUMBER = "/s", " ms", " B", ""
 
 
 class Goal(NamedTuple):
-    """What is to be reached: in words, and whether a figure does."""
+    """A goal in words, and a test whether a figure reaches it."""
 
     text: str
     met: Callable[[Figure], bool]
 
 
 class Reading(NamedTuple):
-    """What one round brought for the figure of a name, and what stands beside it."""
+    """The value of a figure in one round, and the reference value of that round."""
 
     figure: str
     value: float
-    other: float | None = None
+    reference: float | None = None
     note: str = ""
-    """What is to be known of it besides."""
+    """A remark on the value."""
 
 
 @dataclass(slots=True)
 class Figure:
-    """One figure over the rounds. `beside` says what the other value of a round is: "raw", "one by one"."""
+    """A figure over all rounds. `reference_name` names the value it is compared with: "raw", "one by one"."""
 
     name: str
     title: str
     goal: Goal | None = None
     unit: str = RATE
-    beside: str = "raw"
+    reference_name: str = "raw"
     values: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)
+    references: list[float] = field(default_factory=list)
     note: str = ""
-    """What was noted of the largest value."""
+    """The remark on the largest value."""
 
     def add(self, reading: Reading) -> None:
-        """Take in what a round brought."""
+        """Add the reading of a round."""
         self.values.append(reading.value)
-        if reading.other is not None:
-            self.others.append(reading.other)
+        if reading.reference is not None:
+            self.references.append(reading.reference)
         if reading.value == max(self.values):
             self.note = reading.note
 
@@ -55,81 +55,81 @@ class Figure:
         return statistics.median(self.values)
 
     @property
-    def other(self) -> float | None:
-        """The median of what stood beside it; None if nothing did."""
-        return statistics.median(self.others) if self.others else None
+    def reference(self) -> float | None:
+        """The median of the references; None if there are none."""
+        return statistics.median(self.references) if self.references else None
 
     @property
     def ratio(self) -> float | None:
-        """The median of the ratios, each taken within a round; None where nothing stood beside."""
-        if not self.others:
+        """The median of the ratios, each of one round; None without references."""
+        if not self.references:
             return None
-        return statistics.median(value / other for value, other in zip(self.values, self.others, strict=True))
+        return statistics.median(value / other for value, other in zip(self.values, self.references, strict=True))
 
     @property
     def met(self) -> bool:
-        """Whether the goal is reached, if there is one."""
+        """Whether the goal is reached; true without a goal."""
         return self.goal is None or self.goal.met(self)
 
 
 def at_least(ratio: float, of: str = "raw") -> Goal:
-    """Return the goal of a ratio to what stands beside."""
+    """Return the goal of a minimal ratio to the reference."""
     return Goal(f"≥ {ratio:g} of {of}", lambda figure: figure.ratio is not None and figure.ratio >= ratio)
 
 
-def at_most(most: float, unit: str = NUMBER) -> Goal:
-    """Return the goal of a value that is to be small."""
-    return Goal(f"≤ {most:g}{unit}", lambda figure: figure.median <= most)
+def at_most(maximum: float, unit: str = NUMBER) -> Goal:
+    """Return the goal of a maximal value."""
+    return Goal(f"≤ {maximum:g}{unit}", lambda figure: figure.median <= maximum)
 
 
 NEVER = Goal("0", lambda figure: max(figure.values) == 0)
-"""The goal of what must not happen in any round."""
+"""The goal for an event that must not happen in any round."""
 
 
-class LeftOut(Exception):  # noqa: N818 - it is no error: a measurement says why it cannot be taken here
-    """A measurement is left out here, for the reason given."""
+class LeftOut(Exception):  # noqa: N818 - not an error: the measurement is impossible on this machine
+    """A measurement is skipped on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Something that is measured: `take` returns the readings of one round for its figures."""
+    """A measurement: `take` returns the readings of one round for its figures."""
 
     name: str
     take: Callable[[Any], Iterable[Reading]]
     figures: list[Figure]
     once: bool = False
-    """Whether it is taken in the first round only, since it takes long or always says the same."""
+    """Whether it runs only in the first round, because it takes long or always gives the same."""
 
 
 class Results(NamedTuple):
-    """What a run brought: figures, and the measurements that were left out or failed, with the reason of each."""
+    """Results of a run: figures, and the reasons of measurements that were skipped or failed, by name."""
 
     figures: list[Figure]
     left_out: dict[str, str]
     failed: dict[str, str]
 
 
-def measure(measurements: list[Measurement], stand: Any, rounds: int, say: Callable[[str], None]) -> Results:
-    """Take every measurement `rounds` times, round by round, so that a slow minute hits them all.
+def measure(measurements: list[Measurement], server: Any, rounds: int, log: Callable[[str], None]) -> Results:
+    """Take every measurement `rounds` times, round by round, so that a slow minute affects them all.
 
-    One that is left out or fails is not tried again; the others go on, for a run takes long.
+    A measurement that is skipped or fails is not repeated; the others continue, because a run takes long.
     """
     figures = [figure for measurement in measurements for figure in measurement.figures]
     known = {figure.name: figure for figure in figures}
     left_out: dict[str, str] = {}
     failed: dict[str, str] = {}
     for turn in range(rounds):
-        stand.turn = turn
+        server.turn = turn
         for measurement in measurements:
             if measurement.name in left_out | failed or (measurement.once and turn):
                 continue
-            say(f"round {turn + 1} of {rounds}: {measurement.name}")
+            log(f"round {turn + 1} of {rounds}: {measurement.name}")
             try:
-                for reading in measurement.take(stand):
+                for reading in measurement.take(server):
                     known[reading.figure].add(reading)
             except LeftOut as reason:
                 left_out[measurement.name] = str(reason)
-            except Exception as error:  # noqa: BLE001 - told with the figures, at the end
+            except Exception as error:  # noqa: BLE001 - reported with the figures, at the end
                 failed[measurement.name] = f"{type(error).__name__}: {error}"
-                say(f"failed: {measurement.name}: {failed[measurement.name]}")
+                log(f"failed: {measurement.name}: {failed[measurement.name]}")
     return Results([figure for figure in figures if figure.values], left_out, failed)

@@ -1,4 +1,4 @@
-"""The gate: whether a ratio fell against a baseline. Ratios hold from machine to machine; seconds do not."""
+"""Compares ratios with a baseline. Ratios are similar on all machines; seconds are not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from measure.figure import Figure
 
-MOST_FALL = 0.15
-"""The share of its ratio that a figure may lose, for these machines are noisy."""
+MAX_FALL = 0.15
+"""How far a ratio may fall: machines are noisy."""
 BASELINE = Path(__file__).with_name("baseline.json")
 
 
@@ -24,7 +24,7 @@ def read_baseline(path: Path) -> dict[str, float]:
     except OSError as error:
         raise BaselineError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise BaselineError(f"{path} is no JSON: {error}") from error
+        raise BaselineError(f"{path} is not JSON: {error}") from error
     ratios = found.get("ratios") if isinstance(found, dict) else None
     if not isinstance(ratios, dict) or not ratios:
         raise BaselineError(f'{path} has no "ratios"')
@@ -35,7 +35,7 @@ def read_baseline(path: Path) -> dict[str, float]:
 
 
 def write_baseline(path: Path, figures: list[Figure], setting: dict[str, Any]) -> None:
-    """Write the ratios of what was measured."""
+    """Write the measured ratios."""
     ratios = {figure.name: round(figure.ratio, 3) for figure in figures if figure.ratio is not None}
     path.write_text(json.dumps({**setting, "ratios": ratios}, indent=2) + "\n")
 
@@ -43,16 +43,16 @@ def write_baseline(path: Path, figures: list[Figure], setting: dict[str, Any]) -
 def compare(baseline: dict[str, float], figures: list[Figure], known: set[str]) -> list[str]:
     """Return a line for each figure that fell too far, and for each that is no longer `known`.
 
-    What was left out of this run is not judged.
+    Figures that were not measured in this run are ignored.
     """
     found = []
     measured = {figure.name: figure.ratio for figure in figures}
     for name, before in baseline.items():
         now = measured.get(name)
         if name not in known:
-            found.append(f"{name}: in the baseline, and nothing measures it")
+            found.append(f"{name}: in the baseline, but nothing measures it")
         elif name in measured and now is None:
-            found.append(f"{name}: in the baseline, and has no ratio any more")
-        elif now is not None and now < before * (1 - MOST_FALL):
+            found.append(f"{name}: in the baseline, but has no ratio any more")
+        elif now is not None and now < before * (1 - MAX_FALL):
             found.append(f"{name}: {now:.2f}, was {before:.2f}: fell by {1 - now / before:.0%}")
     return found

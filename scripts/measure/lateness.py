@@ -1,4 +1,4 @@
-"""Lateness: milliseconds between the due time of a message and its callback, by the one clock of this machine."""
+"""Lateness: milliseconds between the due time of a message and its callback, by the clock of this machine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from functools import partial
 from typing import Any
 
 from delayq import AsyncDelayQueue, DelayQueue, NewMessage
+from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Goal, Measurement, Reading, at_most
-from measure.stand import QUEUE, TEXT, Stand
 
 SECONDS = 5
-"""How long messages become due."""
+"""Seconds in which messages become due."""
 AFTER = 2.0
 """Seconds from sending until the first is due: time to send them all."""
-PATIENCE = 30
+TIMEOUT = 30
 
 
-class _Watch:
-    """A callback that notes how late it is called."""
+class _LatenessRecorder:
+    """A callback that records how late it is called."""
 
     def __init__(self, expected: int) -> None:
-        """Expect so many messages."""
+        """Take the number of expected messages."""
         self._expected = expected
         self.late: list[float] = []
 
@@ -32,44 +32,44 @@ class _Watch:
         self.late.append(1000 * (time.time() - message.due.timestamp()))
 
     async def call(self, message: Any) -> None:
-        """Note the same in a task."""
+        """Record the same in a task."""
         self(message)
 
     @property
     def done(self) -> bool:
-        """Whether all have come."""
+        """Whether all messages were delivered."""
         return len(self.late) >= self._expected
 
 
 def _spread(per_second: int, seconds: float) -> list[NewMessage[str]]:
-    """Return messages that become due evenly, some time from now."""
+    """Return messages that become due evenly, starting soon."""
     n = int(per_second * seconds)
     first = datetime.now(UTC) + timedelta(seconds=AFTER)
     return [NewMessage(TEXT, at=first + timedelta(seconds=number / per_second)) for number in range(n)]
 
 
-def _in_threads(stand: Stand, per_second: int, seconds: float) -> list[float]:
-    with DelayQueue(QUEUE, url=stand.url, concurrency=10) as queue:
+def _in_threads(server: BenchServer, per_second: int, seconds: float) -> list[float]:
+    with DelayQueue(QUEUE, url=server.url, concurrency=10) as queue:
         messages = _spread(per_second, seconds)
-        watch = _Watch(len(messages))
+        watch = _LatenessRecorder(len(messages))
         queue.callback(watch)
         queue.start_consume()
         queue.send_many(messages)
-        end = time.monotonic() + AFTER + seconds + PATIENCE
+        end = time.monotonic() + AFTER + seconds + TIMEOUT
         while not watch.done and time.monotonic() < end:
             time.sleep(0.05)
     return _all(watch, len(messages))
 
 
-def _in_tasks(stand: Stand, per_second: int, seconds: float) -> list[float]:
+def _in_tasks(server: BenchServer, per_second: int, seconds: float) -> list[float]:
     async def consume() -> list[float]:
-        async with AsyncDelayQueue(QUEUE, url=stand.url, concurrency=10) as queue:
+        async with AsyncDelayQueue(QUEUE, url=server.url, concurrency=10) as queue:
             messages = _spread(per_second, seconds)
-            watch = _Watch(len(messages))
+            watch = _LatenessRecorder(len(messages))
             queue.callback(watch.call)
             await queue.start_consume()
             await queue.send_many(messages)
-            end = time.monotonic() + AFTER + seconds + PATIENCE
+            end = time.monotonic() + AFTER + seconds + TIMEOUT
             while not watch.done and time.monotonic() < end:  # noqa: ASYNC110 - an event would be one more thing to do
                 await asyncio.sleep(0.05)
         return _all(watch, len(messages))
@@ -77,17 +77,17 @@ def _in_tasks(stand: Stand, per_second: int, seconds: float) -> list[float]:
     return asyncio.run(consume())
 
 
-def _all(watch: _Watch, sent: int) -> list[float]:
+def _all(watch: _LatenessRecorder, sent: int) -> list[float]:
     if len(watch.late) != sent:
         raise AssertionError(f"{len(watch.late)} of {sent} messages were delivered")
     return sorted(watch.late)
 
 
-def lateness(kind: str, per_second: int, stand: Stand) -> Iterator[Reading]:
-    """Milliseconds late: the median, one of a hundred, the latest, and how many came early."""
-    stand.empty()
-    seconds = SECONDS if stand.scale >= 1 else SECONDS / 2
-    late = (_in_threads if kind == "threads" else _in_tasks)(stand, per_second, seconds)
+def lateness(kind: str, per_second: int, server: BenchServer) -> Iterator[Reading]:
+    """Lateness in milliseconds: p50, p99 and max, and how many messages were early."""
+    server.empty()
+    seconds = SECONDS if server.scale >= 1 else SECONDS / 2
+    late = (_in_threads if kind == "threads" else _in_tasks)(server, per_second, seconds)
     name = _name(kind, per_second)
     yield Reading(f"{name}_p50", late[len(late) // 2])
     yield Reading(f"{name}_p99", late[int(len(late) * 0.99)])
@@ -111,7 +111,7 @@ def _measurement(kind: str, per_second: int, p50: Goal | None = None, p99: Goal 
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     half, soon, busy = at_most(1, MILLISECONDS), at_most(5, MILLISECONDS), at_most(25, MILLISECONDS)
     return [
         _measurement("threads", 100),

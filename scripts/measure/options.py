@@ -1,4 +1,4 @@
-"""The options of the benchmarks; what is wrong with them is said in one line."""
+"""The options of the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import NoReturn
 from measure import gate, pages
 
 QUICK = 0.1
-"""What counts of messages are multiplied with for a look."""
+"""Factor for message counts in a quick run."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers a mistake with one line and exit code 2."""
+    """A parser that reports errors in one line, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end."""
+        """Print the error and exit."""
         print(f"{self.prog}: {message}", file=sys.stderr)
         sys.exit(2)
 
 
 def parser(program: str, description: str | None, *, rounds: int) -> Parser:
-    """Return a parser of what every benchmark takes, with so many rounds by default."""
+    """Return a parser with the options of every benchmark."""
     made = Parser(program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--rounds", type=_count, default=rounds, help=f"times that all is measured ({rounds})")
-    made.add_argument("--only", metavar="NAME", default="", help="measure only what has this in its name")
-    made.add_argument("--json", action="store_true", help="figures on stdout as JSON")
+    made.add_argument("--rounds", type=_count, default=rounds, help=f"number of rounds ({rounds})")
+    made.add_argument("--only", metavar="NAME", default="", help="measure only what has NAME in its name")
+    made.add_argument("--json", action="store_true", help="print the figures as JSON")
     return made
 
 
@@ -38,20 +38,20 @@ def _count(text: str) -> int:
 
 
 def read_options(description: str | None, words: list[str] | None = None) -> argparse.Namespace:
-    """Return the options of `scripts/bench.py`, checked; ends with exit code 2 where they are wrong."""
+    """Return the options of `scripts/bench.py`, checked; exit with code 2 if they are wrong."""
     made = parser("bench", description, rounds=5)
-    made.add_argument("--quick", action="store_true", help="one round with a tenth of the messages, for a look")
-    made.add_argument("--readme", action="store_true", help="put the tables into the README and the handbook")
-    made.add_argument("--gate", metavar="FILE", type=Path, help="exit 1 where a ratio fell against this baseline")
+    made.add_argument("--quick", action="store_true", help="run one round with a tenth of the messages")
+    made.add_argument("--readme", action="store_true", help="write the tables into the README and the handbook")
+    made.add_argument("--gate", metavar="FILE", type=Path, help="exit 1 if a ratio fell below this baseline")
     made.add_argument("--save-baseline", action="store_true", help=f"write the ratios to {gate.BASELINE.name}")
     options = made.parse_args(words)
     if options.quick:
         options.rounds = 1
     part = "--quick" if options.quick else "--only" if options.only else ""
     if options.save_baseline and part:
-        made.error(f"--save-baseline takes a whole run, without {part}")
+        made.error(f"--save-baseline needs a whole run, without {part}")
     if options.readme and part:
-        print(f"bench: the pages stay as they are: their tables take a whole run, without {part}", file=sys.stderr)
+        print(f"bench: the pages are not changed: their tables need a whole run, without {part}", file=sys.stderr)
         options.readme = False
     try:
         options.baseline = gate.read_baseline(options.gate) if options.gate else {}

@@ -1,4 +1,4 @@
-"""The pages that hold tables of what was measured, between marks such as `<!-- bench -->` and `<!-- /bench -->`."""
+"""Writes tables into pages, between marks such as `<!-- bench -->` and `<!-- /bench -->`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ PERFORMANCE = ROOT / "delayq" / "docs" / "performance.md"
 
 
 class PageError(Exception):
-    """A page has no place for a table, or more than one."""
+    """A page does not have exactly one pair of marks."""
 
 
 def check(page: Path, mark: str = "bench") -> None:
-    """Raise `PageError` unless a page has one place for a table: better before than after twenty minutes."""
+    """Raise `PageError` unless a page has one pair of marks: check this before measuring for twenty minutes."""
     _read(page, mark)
 
 
 def rewrite(page: Path, table: str, mark: str = "bench") -> None:
-    """Put a table into its place; what is around it stays."""
+    """Replace the table between the marks."""
     text = _read(page, mark)
     page.write_text(_marked(mark).sub(lambda found: f"{found[1]}{table}\n{found[2]}", text))
 

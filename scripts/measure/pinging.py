@@ -1,8 +1,8 @@
-"""Another client, in a process of its own: measures round trips of PING until its standard input ends.
+"""A client that measures round trips of PING until its standard input ends.
 
-    python -m measure.pinging SOCKET     says "ready", and at the end the p50, p99 and max in milliseconds, as JSON
+    python -m measure.pinging SOCKET     prints "ready", and at the end p50, p99 and max in milliseconds, as JSON
 
-In a process of its own it measures the server and not who holds Python's lock in the process that is measured.
+It runs in its own process, so that it measures the server and not the GIL of the measured process.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 from measure.raw import Raw
 
-EVERY = 0.001
-"""Seconds between two."""
+INTERVAL = 0.001
+"""Seconds between two pings."""
 
 
 @contextlib.contextmanager
 def pings(path: str) -> Iterator[dict[str, float]]:
-    """Have a server pinged meanwhile; what was measured is in the dictionary afterwards."""
+    """Ping a server during the block; fill the dictionary afterwards."""
     found: dict[str, float] = {}
     with subprocess.Popen(
         [sys.executable, "-m", "measure.pinging", path],
@@ -35,20 +35,20 @@ def pings(path: str) -> Iterator[dict[str, float]]:
         text=True,
     ) as process:
         if process.stdout is None or process.stdout.readline() != "ready\n":
-            raise RuntimeError("the process that is to ping did not start")
+            raise RuntimeError("the ping process did not start")
         try:
             yield found
         finally:
-            said, _ = process.communicate("")
-    found |= json.loads(said)
+            output, _ = process.communicate("")
+    found |= json.loads(output)
 
 
 def main(path: str) -> None:
-    """Ping, and say what was measured."""
+    """Ping, and print the results."""
     raw, took = Raw(path), []
     gc.disable()
     print("ready", flush=True)
-    while not select.select([sys.stdin], [], [], EVERY)[0]:
+    while not select.select([sys.stdin], [], [], INTERVAL)[0]:
         began = time.perf_counter()
         raw.exchange(b"*1\r\n$4\r\nPING\r\n", 1)
         took.append(1000 * (time.perf_counter() - began))

@@ -1,8 +1,7 @@
-"""The raw limit: what Redis itself can do, with the same scripts and arguments and no delayq around them.
+"""The raw limit: what Redis can do with the same scripts and arguments, without delayq.
 
-A bare unix socket read by hiredis. Where it can be, everything is packed before the clock starts, and delayq, which
-packs while it runs, is compared with that: this is the strict reading of "the same bytes". Only a settlement has to be
-packed on the way, since its tokens come from the server.
+Uses a bare unix socket, read by hiredis. Commands are packed before the clock starts if possible, although delayq packs
+while it runs. Only settlements are packed on the way, because their tokens come from the server.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Any
 
 import hiredis
 
-from delayq.calls import Calls
-from delayq.ids import new_ids
-from delayq.script import names, script
-from delayq.values import Call, OutgoingTable, Receipt
+from delayq.broker.calls import Calls
+from delayq.broker.requests import OutgoingTable, Receipt, ScriptCall
+from delayq.broker.scripts import names, script
+from delayq.queue.producer import new_ids
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
-"""A payload as it is stored: 64 bytes."""
+"""A payload as stored: 64 bytes."""
 BATCH = 500
-"""Messages in one call of the send script, as `send_many` slices them."""
+"""Messages per call of the send script, like `send_many`."""
 CLAIM, MANY = 100, 500
-"""Messages the raw loop claims at a time; and as many as a consumer of empty callbacks claims at most."""
+"""Messages that the raw loop claims at a time; and the maximum that a consumer with empty callbacks claims."""
 AHEAD = 60_000
-"""Milliseconds until messages are due that are to stay pending."""
+"""Milliseconds until messages are due that must stay pending."""
 
 
 class Raw:
@@ -43,13 +42,13 @@ class Raw:
         """Close the connection."""
         self._socket.close()
 
-    def arguments(self, call: Call[Any]) -> tuple[Any, ...]:
-        """Return the command of a call as an executor would send it, its script loaded before."""
+    def arguments(self, call: ScriptCall[Any]) -> tuple[Any, ...]:
+        """Return the command of a call as an executor sends it once the script is loaded."""
         self._sequence += 1
         fence = ("raw", self._sequence) if call.script.executes_once else ()
         return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *fence, *call.args)
 
-    def pack(self, call: Call[Any]) -> bytes:
+    def pack(self, call: ScriptCall[Any]) -> bytes:
         """Pack a call."""
         return bytes(hiredis.pack_command(self.arguments(call)))
 
@@ -58,12 +57,12 @@ class Raw:
         for name in names():
             self.exchange(bytes(hiredis.pack_command(("SCRIPT", "LOAD", script(name).text))), 1)
 
-    def call(self, call: Call[Any]) -> Any:
-        """Carry out a call; returns what the script answers, as it is read."""
+    def call(self, call: ScriptCall[Any]) -> Any:
+        """Run a call and return its parsed reply."""
         return call.parse(self.exchange(self.pack(call), 1)[0])
 
-    def stream(self, calls: Iterable[Call[Any]]) -> None:
-        """Carry out many calls, each packed and sent while the server is at work on the one before."""
+    def stream(self, calls: Iterable[ScriptCall[Any]]) -> None:
+        """Run many calls; each is packed and sent while the server works on the previous one."""
         last = 0
         for call in calls:
             self._socket.sendall(self.pack(call))
@@ -71,11 +70,11 @@ class Raw:
             last = 1
         self.exchange(b"", last)
 
-    def exchange(self, data: bytes, answers: int) -> list[Any]:
-        """Send bytes and read so many answers."""
+    def exchange(self, data: bytes, expected: int) -> list[Any]:
+        """Send bytes and read the expected number of replies."""
         self._socket.sendall(data)
         replies: list[Any] = []
-        while len(replies) < answers:
+        while len(replies) < expected:
             reply = self._reader.gets()
             if reply is False:
                 self._reader.feed(self._socket.recv(1 << 20))
@@ -86,7 +85,7 @@ class Raw:
         return replies
 
 
-def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = None) -> Call[str]:
+def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = None) -> ScriptCall[str]:
     """Return the call that sends a message of the usual payload for each due time."""
     times = list(dues)
     n = len(times)
@@ -94,26 +93,26 @@ def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = Non
     return calls.send(table, replace=False, max_length=None)
 
 
-def batches(calls: Calls, n: int, due: str | int = AHEAD) -> Iterator[Call[str]]:
+def batches(calls: Calls, n: int, due: str | int = AHEAD) -> Iterator[ScriptCall[str]]:
     """Yield the calls that send `n` messages in batches."""
     for first in range(0, n, BATCH):
         yield sending(calls, [due] * min(BATCH, n - first))
 
 
 def claim_and_ack(raw: Raw, calls: Calls, n: int, claim: int = CLAIM) -> None:
-    """Settle what was claimed before, promote and claim the next, in one round trip, as a consumer's turn does."""
+    """Settle the previous messages, promote and claim the next, in one round trip, like a consumer does."""
     receipts: list[Receipt] = []
     settled = 0
     end = time.monotonic() + 120
     while settled < n:
         turn = [
             raw.pack(calls.pending_to_ready()),
-            raw.pack(calls.ready_to_unack(claim, lease=30_000, holder="raw")),
+            raw.pack(calls.ready_to_unack(claim, lease=30_000, consumer_id="raw")),
         ]
         if receipts:
             turn.insert(0, raw.pack(calls.ack(receipts)))
             settled += len(receipts)
         elif time.monotonic() > end:
-            raise TimeoutError(f"{n - settled} messages are not there")
+            raise TimeoutError(f"{n - settled} messages are missing")
         claimed = raw.exchange(b"".join(turn), len(turn))[-1]
         receipts = list(map(Receipt, claimed[3], claimed[4]))

@@ -1,4 +1,4 @@
-"""Reminding: an iCalendar file of 100,000 events imported by the command, then imported again, and what it keeps."""
+"""Reminders: the command imports an iCalendar file of 100,000 events twice; also the size of its plan in Redis."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from delayq.cli.failure import Exit
+from delayq.cli.exit_codes import Exit
+from measure.bench_server import QUEUE, BenchServer
 from measure.figure import BYTES, Figure, Measurement, Reading, at_most
-from measure.stand import QUEUE, Stand
 
 EVENTS = 100_000
 RECURRING = 20
-"""One event of so many recurs, weekly for ten weeks."""
+"""One of this many events recurs, weekly for ten weeks."""
 SECONDS = " s"
 COMMAND = [
     *("remind", "import", "team.ics", "--queue", QUEUE, "--until", "2y"),
@@ -25,26 +25,26 @@ COMMAND = [
 ]
 
 
-def reminding(stand: Stand) -> Iterator[Reading]:
-    """Seconds of the whole command, its start included: planned without being sent, imported, and imported again."""
-    n = stand.many(EVENTS)
-    stand.empty()
+def reminding(server: BenchServer) -> Iterator[Reading]:
+    """Seconds of the whole command, including its start: planned, imported, and imported again."""
+    n = server.many(EVENTS)
+    server.empty()
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "team.ics", n)
         note = f"{n:,} events, {n + n // RECURRING * 9:,} occurrences, {2 * (n + n // RECURRING * 9):,} reminders"
-        planned, memory = _run(stand, folder, ["remind", "plan", *COMMAND[2:], "--json"])
+        planned, memory = _run(server, folder, ["remind", "plan", *COMMAND[2:], "--json"])
         yield Reading("remind_plan", planned, note=note)
         yield Reading("remind_memory", memory, note=note)
-        yield Reading("remind_import", _run(stand, folder, COMMAND)[0], note=note)
-        yield Reading("remind_again", _run(stand, folder, COMMAND)[0], note=note)
-    yield Reading("remind_kept", stand.client.hstrlen(f"delayq:{{{QUEUE}}}:plans", "team"), note=note)
+        yield Reading("remind_import", _run(server, folder, COMMAND)[0], note=note)
+        yield Reading("remind_again", _run(server, folder, COMMAND)[0], note=note)
+    yield Reading("remind_kept", server.client.hstrlen(f"delayq:{{{QUEUE}}}:plans", "team"), note=note)
 
 
-def _run(stand: Stand, folder: str, command: list[str]) -> tuple[float, float]:
-    """Return the seconds that a command took and the megabytes it had."""
+def _run(server: BenchServer, folder: str, command: list[str]) -> tuple[float, float]:
+    """Return the seconds and the maximal megabytes of a command."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "delayq", "--url", stand.url, "--timeout", "60s", *command],
+        [sys.executable, "-m", "delayq", "--url", server.url, "--timeout", "60s", *command],
         cwd=folder,
         stdout=subprocess.DEVNULL,
     )
@@ -57,7 +57,7 @@ def _run(stand: Stand, folder: str, command: list[str]) -> tuple[float, float]:
 
 
 def write(path: Path, n: int) -> None:
-    """Write a file of events as Google writes them, spread over a year from next week on."""
+    """Write a file of events like Google does, spread over a year from next week."""
     first = datetime.now(UTC) + timedelta(days=7)
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write("BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//x//EN\r\nX-WR-TIMEZONE:Europe/Berlin\r\n")
@@ -89,13 +89,13 @@ def write(path: Path, n: int) -> None:
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     goal = at_most(60, SECONDS)
     figures = [
         Figure("remind_plan", "a calendar planned, from file to table", goal, unit=SECONDS),
         Figure("remind_import", "the same, sent", unit=SECONDS),
         Figure("remind_again", "the same, imported again", unit=SECONDS),
-        Figure("remind_memory", "most memory of the process", unit=" MB"),
+        Figure("remind_memory", "maximal memory of the process", unit=" MB"),
         Figure("remind_kept", "its plan in Redis", unit=BYTES),
     ]
     return [Measurement("remind", reminding, figures, once=True)]

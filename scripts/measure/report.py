@@ -14,30 +14,29 @@ from rich.table import Table
 
 from measure.figure import Figure, Results
 
-SHORT = {
-    "send one by one; beside redis-py's own `EVALSHA`": ("send", "send_client"),
-    "the same from 8 threads; 8 tasks, beside one by one": ("send_threads", "send_tasks"),
-    "`send_many`": ("send_many",),
-    "consume: 10 threads; 10 tasks; batches": ("consume_10", "consume_tasks_10", "consume_batches"),
-    "lateness at 1,000/s: p50; p99; early; at 10,000/s: p99": (
-        *("lateness_1000_p50", "lateness_1000_p99", "lateness_1000_early"),
-        "lateness_10000_p99",
-    ),
-    "memory of a pending message beside its payload, 1 M": ("memory",),
-    "1 M due at once: longest script; another client's PING p99": ("longest_script", "ping"),
-    "10 M pending: send; `send_many`; promote, claim and ack": ("send_10m", "send_many_10m", "claim_10m"),
-}
-"""The rows of the short table, and the figures of each."""
+SHORT = (
+    "send_client",
+    "send_threads",
+    "send_many",
+    "consume_10",
+    "consume_batches",
+    "lateness_1000_p99",
+    "lateness_1000_early",
+    "memory",
+    "longest_script",
+    "ping",
+)
+"""The figures of the short table."""
 
 
 WIDTH = 118
 """Characters of a line of prose."""
 DIGITS = 3
-"""Digits that mean something."""
+"""Significant digits."""
 
 
 class Setting(NamedTuple):
-    """Where and with what was measured."""
+    """The machine and versions of a measurement."""
 
     date: str
     cores: int
@@ -53,7 +52,7 @@ class Setting(NamedTuple):
         return cls(date, os.cpu_count() or 1, _processor(), redis, platform.python_version(), rounds)
 
     def __str__(self) -> str:
-        """Tell it in a line."""
+        """Return it in one line."""
         versions = f"Redis {self.redis}, Python {self.python}"
         rounds = f"medians of {self.rounds} rounds" if self.rounds > 1 else "one round"
         return f"{self.date}, {self.cores} cores ({self.processor}), {versions}, 64-byte payloads, {rounds}"
@@ -69,20 +68,20 @@ def _processor() -> str:
 
 
 def as_json(results: Results, setting: Setting) -> dict[str, Any]:
-    """Return all that was measured."""
+    """Return all results for JSON."""
     return {**setting._asdict(), **results._asdict(), "figures": figure_rows(results.figures)}
 
 
 def figure_rows(figures: list[Figure]) -> dict[str, Any]:
-    """Return figures as JSON holds them, by their names."""
+    """Return figures for JSON, by name."""
     return {
         figure.name: {
             "title": figure.title,
             "unit": figure.unit.strip(),
             "median": figure.median,
             "values": figure.values,
-            "beside": figure.beside if figure.others else None,
-            "others": figure.others,
+            "reference_name": figure.reference_name if figure.references else None,
+            "references": figure.references,
             "ratio": figure.ratio,
             "goal": figure.goal.text if figure.goal else None,
             "met": figure.met,
@@ -94,7 +93,7 @@ def figure_rows(figures: list[Figure]) -> dict[str, Any]:
 
 def figure_table(figures: list[Figure], title: str) -> Table:
     """Return figures as a table for the terminal."""
-    table = Table("figure", "median", "range", "beside it", "ratio", "goal", "", title=title)
+    table = Table("figure", "median", "range", "compared with", "ratio", "goal", "", title=title)
     for figure in figures:
         mark = ("met" if figure.met else "MISSED") if figure.goal else ""
         cells = _cells(figure)
@@ -104,20 +103,22 @@ def figure_table(figures: list[Figure], title: str) -> Table:
 
 def whole_table(results: Results, setting: Setting) -> str:
     """Return every figure as Markdown."""
-    rows = [["figure", "median", "range", "beside it", "ratio", "goal"], ["---"] * 6, *map(_cells, results.figures)]
+    rows = [["figure", "median", "range", "compared with", "ratio", "goal"], ["---"] * 6, *map(_cells, results.figures)]
     return _page(rows, results, setting)
 
 
 def short_table(results: Results, setting: Setting) -> str:
-    """Return what matters most as Markdown, a line a row."""
+    """Return the most important figures as Markdown, one per row."""
     known = {figure.name: figure for figure in results.figures}
-    rows = [["", "measured", "ratio", "goal"], ["---"] * 4]
-    for title, names in SHORT.items():
-        found = [known[name] for name in names if name in known]
-        values = [shown(figure.median, figure.unit) for figure in found] or ["left out"]
-        ratios = [f"{figure.ratio:.2f}" for figure in found if figure.ratio is not None]
-        goals = dict.fromkeys(figure.goal.text for figure in found if figure.goal)
-        rows.append([title, *map("; ".join, (values, ratios, goals))])
+    rows = [["", "measured", "compared with", "goal"], ["---"] * 4]
+    for name in SHORT:
+        if name not in known:
+            continue
+        figure = known[name]
+        compared = f"{figure.ratio:.2f} of {figure.reference_name}" if figure.ratio is not None else ""
+        rows.append(
+            [figure.title, shown(figure.median, figure.unit), compared, figure.goal.text if figure.goal else ""]
+        )
     return _page(rows, results, setting)
 
 
@@ -128,7 +129,7 @@ def _page(rows: list[list[str]], results: Results, setting: Setting) -> str:
 
 
 def missed(figure: Figure) -> str:
-    """Return what is to be said of a goal that was missed."""
+    """Return a line about a missed goal."""
     _, median, span, _, ratio, goal = _cells(figure)
     return f"{figure.title}: {median} ({span}){', ratio ' + ratio if ratio else ''}; goal {goal}"
 
@@ -136,19 +137,19 @@ def missed(figure: Figure) -> str:
 def _cells(figure: Figure) -> list[str]:
     unit = figure.unit
     ends = [shown(end, "") for end in (min(figure.values), max(figure.values))]
-    other = f"{figure.beside} {shown(figure.other, unit)}" if figure.other is not None else ""
+    reference = f"{figure.reference_name} {shown(figure.reference, unit)}" if figure.reference is not None else ""
     return [
         f"{figure.title} ({figure.note})" if figure.note else figure.title,
         shown(figure.median, unit),
         "–".join(dict.fromkeys(ends)),
-        other,
+        reference,
         f"{figure.ratio:.2f}" if figure.ratio is not None else "",
         figure.goal.text if figure.goal else "",
     ]
 
 
 def shown(value: float, unit: str) -> str:
-    """Return a value with three digits that mean something, and its unit."""
+    """Return a value with three significant digits and its unit."""
     if value:
         value = round(value, DIGITS - 1 - floor(log10(abs(value))))
     text = f"{value:,.0f}" if value == int(value) else f"{value:.{DIGITS}g}"

@@ -1,4 +1,4 @@
-"""Schedules: what a turn of a consumer costs where there are 100,000, and how late 1,000 occurrences a second are."""
+"""Schedules: the cost of a consumer's turn with 100,000 schedules, and how late 1,000 occurrences per second are."""
 
 from __future__ import annotations
 
@@ -10,74 +10,77 @@ from statistics import median
 from typing import Any, TypeVar
 
 from delayq import DelayQueue, Schedule
-from delayq.flows.recurring import AHEAD, AT_ONCE, ROOM
 from delayq.schedules.definition import firing
+from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES, MAX_SCHEDULES
+from measure.bench_server import QUEUE, BenchServer
 from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Measurement, Reading, at_most
-from measure.stand import QUEUE, Stand
 
 MANY = 100_000
 TURNS = 40
 PER_SECOND = 1000
 SECONDS = 5
-PATIENCE = 30
+TIMEOUT = 30
 
 T = TypeVar("T")
 
 
-def turn(stand: Stand) -> Iterator[Reading]:
-    """Milliseconds that the scripts of a turn take: with nothing due, and with as many as it fires at a time."""
-    stand.empty()
-    due = TURNS * AT_ONCE
-    with DelayQueue(QUEUE, url=stand.url) as queue:
+def turn(server: BenchServer) -> Iterator[Reading]:
+    """Milliseconds of the scripts of a turn: with nothing due, and with the maximum that it fires at a time."""
+    server.empty()
+    due = TURNS * MAX_SCHEDULES
+    with DelayQueue(QUEUE, url=server.url) as queue:
         start = datetime.now(UTC) + timedelta(days=1)
-        for first in range(0, stand.many(MANY), 10_000):
+        for first in range(0, server.many(MANY), 10_000):
             queue.schedules.add_many(
                 Schedule(f"s{n}", every="1d", start=start + timedelta(seconds=n), payload={"user": n})
                 for n in range(first, first + 10_000)
             )
-    raw, calls = stand.raw, stand.calls
+    raw, calls = server.raw, server.calls
     idle = median(_timed(lambda: raw.call(calls.pending_to_ready()))[0] for _ in range(TURNS))
-    # As if the time of some had come.
-    names = stand.client.zrange(calls.keys.schedules, 0, due - 1)
-    stand.client.zadd(calls.keys.schedules, {name: 1000 * (int(time.time()) - 1) for name in names})
+    # Make some of them due.
+    names = server.client.zrange(calls.keys.schedules, 0, due - 1)
+    server.client.zadd(calls.keys.schedules, {name: 1000 * (int(time.time()) - 1) for name in names})
     reading, fired = [], []
     while True:
-        took, found = _timed(lambda: raw.call(calls.schedules_due(ahead=AHEAD, offset=0, limit=AT_ONCE, room=ROOM)))
+        took, found = _timed(
+            lambda: raw.call(calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=MAX_SCHEDULES, byte_limit=MAX_BYTES))
+        )
         if not found.schedules:
             break
         reading.append(took)
-        rows = [firing(standing, found.now, ahead=AHEAD)[0] for standing in found.schedules]
-        took, answer = _timed(partial(raw.call, calls.fire(rows)))
-        if answer.count("1") != len(rows):
-            raise AssertionError(f"{answer.count('1')} of {len(rows)} were fired")
+        rows = [firing(standing, found.now, ahead=FIRE_AHEAD)[0] for standing in found.schedules]
+        took, reply = _timed(partial(raw.call, calls.fire(rows)))
+        if reply.count("1") != len(rows):
+            raise AssertionError(f"{reply.count('1')} of {len(rows)} were fired")
         fired.append(took)
-    note = f"reading {AT_ONCE} {median(reading):.1f}, at most {max(reading):.1f}; firing them {max(fired):.1f} at most"
+    read = f"reading {MAX_SCHEDULES} {median(reading):.1f}, at most {max(reading):.1f}"
+    note = f"{read}; firing them {max(fired):.1f} at most"
     yield Reading("schedules_idle", idle)
     yield Reading("schedules_turn", max(median(reading), median(fired)), note=note)
 
 
 def _timed(work: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
-    answer = work()
-    return 1000 * (time.perf_counter() - began), answer
+    reply = work()
+    return 1000 * (time.perf_counter() - began), reply
 
 
-def lateness(kind: str, stand: Stand) -> Iterator[Reading]:
-    """Milliseconds late: the median, one of a hundred, the latest; spread evenly, or all at the same second."""
-    stand.empty()
+def lateness(kind: str, server: BenchServer) -> Iterator[Reading]:
+    """Lateness in milliseconds: p50, p99 and max; spread evenly, or all in the same second."""
+    server.empty()
     late: list[float] = []
 
     def note(message: Any) -> None:
         late.append(1000 * (time.time() - message.due.timestamp()))
 
     apart = timedelta(milliseconds=1 if kind == "spread" else 0)
-    with DelayQueue(QUEUE, url=stand.url, concurrency=10, callback=note) as queue:
+    with DelayQueue(QUEUE, url=server.url, concurrency=10, callback=note) as queue:
         start = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
         queue.schedules.add_many(
             Schedule(f"s{n}", every="1s", start=start + n * apart, count=SECONDS) for n in range(PER_SECOND)
         )
         queue.start_consume()
-        end = time.monotonic() + SECONDS + PATIENCE
+        end = time.monotonic() + SECONDS + TIMEOUT
         while len(late) < PER_SECOND * SECONDS and time.monotonic() < end:
             time.sleep(0.05)
     late.sort()
@@ -101,11 +104,11 @@ def _lateness(kind: str, title: str) -> Measurement:
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     tick = at_most(5, MILLISECONDS)
     turns = [
         Figure("schedules_idle", "a turn with 100 k schedules, none due", tick, MILLISECONDS),
-        Figure("schedules_turn", f"a turn with 100 k schedules that fires {AT_ONCE}", tick, MILLISECONDS),
+        Figure("schedules_turn", f"a turn with 100 k schedules that fires {MAX_SCHEDULES}", tick, MILLISECONDS),
     ]
     return [
         Measurement("schedules_turn", turn, turns, once=True),

@@ -1,4 +1,4 @@
-"""Starting: how long fresh processes take, their modules compiled before."""
+"""Starting: how long new processes take, with compiled modules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Iterator
 
+from measure.bench_server import BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
-from measure.stand import Stand
 
 PROCESSES = 11
-"""Fresh processes whose median makes a round."""
+"""New processes per round; the reading is their median."""
 IMPORT = "import time; began = time.perf_counter(); import delayq; print(time.perf_counter() - began)"
 QUEUE = IMPORT.replace("import delayq", "from delayq import DelayQueue")
 REDIS = IMPORT.replace("delayq", "redis")
@@ -20,10 +20,10 @@ HELP = "from delayq.cli import main; main()"
 """What the command `delayq` does."""
 
 
-def starting(stand: Stand) -> Iterator[Reading]:
+def starting(server: BenchServer) -> Iterator[Reading]:
     """Milliseconds of `import delayq`, of loading its queue, of `import redis`, and of all of `delayq --help`."""
-    count = PROCESSES if stand.scale >= 1 else 3
-    _run(QUEUE), _run(REDIS), _run(HELP, "--help")  # compiles what is not, and reads the files once
+    count = PROCESSES if server.scale >= 1 else 3
+    _run(QUEUE), _run(REDIS), _run(HELP, "--help")  # compiles the modules, and fills the file cache
     ours, queue, redis, whole = [], [], [], []
     for _ in range(count):
         ours.append(1000 * float(_run(IMPORT)))
@@ -43,7 +43,7 @@ def _run(code: str, *words: str) -> str:
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     return [
         Measurement(
             "starting",

@@ -1,6 +1,6 @@
-"""The work queue: adding, leasing and completing beside the bare commands of the protocol, and how long a clean takes.
+"""Measures work queues: adding, leasing and completing compared with bare commands, and the duration of a clean.
 
-Beside stands what the protocol's description says a client does, one command after another by the same client.
+The bare commands are those of the protocol's description, sent one after another by the same client.
 """
 
 from __future__ import annotations
@@ -9,43 +9,43 @@ import uuid
 from collections.abc import Iterator
 
 from delayq.workqueue import Item, WorkQueue
+from measure.bench_server import BenchServer, rate_of, seconds_of
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_least, at_most
 from measure.raw import PAYLOAD
-from measure.stand import Stand, rate_of, seconds_of
 
 ITEMS = 5000
-"""Items that are added and worked on, one by one."""
+"""Items that are added and processed one by one."""
 LARGE = 20_000
-"""Items of a database that is cleaned."""
+"""Items in the database of a clean."""
 PREFIX = "measured"
 LISTS = {"queued": "queue", "orphans": None, "abandoned": "processing"}
-"""Where the items of a database are, and in which list."""
+"""The kinds of items to clean, and the list that contains their ids."""
 
 
-def working(stand: Stand) -> Iterator[Reading]:
-    """Items a second added, and leased and completed."""
-    n, db, queue = stand.many(ITEMS), stand.client, WorkQueue(PREFIX)
-    stand.empty()
+def working(server: BenchServer) -> Iterator[Reading]:
+    """Items per second added, and leased and completed."""
+    n, db, queue = server.many(ITEMS), server.client, WorkQueue(PREFIX)
+    server.empty()
     items = [Item(PAYLOAD) for _ in range(n)]
-    added, bare_added = stand.beside(
+    added, bare_added = server.compare(
         lambda: rate_of(n, lambda: [queue.add_item(db, item) for item in items]),
-        lambda: rate_of(n, lambda: [_bare_add(stand) for _ in range(n)]),
+        lambda: rate_of(n, lambda: [_bare_add(server) for _ in range(n)]),
     )
     yield Reading("workqueue_add", added, bare_added)
-    worked, bare_worked = stand.beside(
-        lambda: rate_of(n, lambda: [_lease_and_complete(stand, queue) for _ in range(n)]),
-        lambda: rate_of(n, lambda: [_bare_lease_and_complete(stand) for _ in range(n)]),
+    worked, bare_worked = server.compare(
+        lambda: rate_of(n, lambda: [_lease_and_complete(server, queue) for _ in range(n)]),
+        lambda: rate_of(n, lambda: [_bare_lease_and_complete(server) for _ in range(n)]),
     )
     yield Reading("workqueue_lease", worked, bare_worked)
-    if db.keys(f"{PREFIX}:*"):
-        raise RuntimeError("something was left")
+    if keys := db.keys(f"{PREFIX}:*"):
+        raise RuntimeError(f"{len(keys)} keys were left after all items were completed")
 
 
-def cleaning(stand: Stand) -> Iterator[Reading]:
-    """Milliseconds that a deep clean takes, its grace included, by where the items are."""
-    n, db, queue = stand.many(LARGE), stand.client, WorkQueue(PREFIX)
+def cleaning(server: BenchServer) -> Iterator[Reading]:
+    """Milliseconds that a deep clean takes, including its grace, by kind of items."""
+    n, db, queue = server.many(LARGE), server.client, WorkQueue(PREFIX)
     for kind, key in LISTS.items():
-        stand.empty()
+        server.empty()
         with db.pipeline(transaction=False) as pipe:
             for _ in range(n):
                 id = uuid.uuid4().hex
@@ -55,24 +55,24 @@ def cleaning(stand: Stand) -> Iterator[Reading]:
             pipe.execute()
         seconds = seconds_of(lambda: queue.deep_clean(db))
         if queue.counts(db) != (n, 0):
-            raise RuntimeError("something was not put back")
+            raise RuntimeError(f"the clean left {queue.counts(db)} items queued and processing, not {(n, 0)}")
         yield Reading(f"workqueue_clean_{kind}", seconds * 1000)
 
 
-def _lease_and_complete(stand: Stand, queue: WorkQueue) -> None:
-    item = queue.lease(stand.client, 60)
-    if item is None or not queue.complete(stand.client, item):
-        raise RuntimeError("there was nothing to lease")
+def _lease_and_complete(server: BenchServer, queue: WorkQueue) -> None:
+    item = queue.lease(server.client, 60)
+    if item is None or not queue.complete(server.client, item):
+        raise RuntimeError("no item to lease, or another worker completed it")
 
 
-def _bare_add(stand: Stand) -> None:
+def _bare_add(server: BenchServer) -> None:
     id = uuid.uuid4().hex
-    stand.client.set(f"{PREFIX}:item:{id}", PAYLOAD, nx=True)
-    stand.client.lpush(f"{PREFIX}:queue", id)
+    server.client.set(f"{PREFIX}:item:{id}", PAYLOAD, nx=True)
+    server.client.lpush(f"{PREFIX}:queue", id)
 
 
-def _bare_lease_and_complete(stand: Stand) -> None:
-    db = stand.client
+def _bare_lease_and_complete(server: BenchServer) -> None:
+    db = server.client
     id = db.blmove(f"{PREFIX}:queue", f"{PREFIX}:processing", 0, "RIGHT", "LEFT").decode()
     db.get(f"{PREFIX}:item:{id}")
     db.set(f"{PREFIX}:lease:{id}", "a session", ex=60)
@@ -81,16 +81,21 @@ def _bare_lease_and_complete(stand: Stand) -> None:
 
 
 def measurements() -> list[Measurement]:
-    """Return what is measured here."""
+    """Return the measurements of this module."""
     within = at_most(300, MILLISECONDS)
     return [
         Measurement(
             "workqueue",
             working,
             [
-                Figure("workqueue_add", "work queue: add an item", at_least(0.8, "commands"), beside="commands"),
                 Figure(
-                    "workqueue_lease", "work queue: lease and complete", at_least(0.8, "commands"), beside="commands"
+                    "workqueue_add", "work queue: add an item", at_least(0.8, "commands"), reference_name="commands"
+                ),
+                Figure(
+                    "workqueue_lease",
+                    "work queue: lease and complete",
+                    at_least(0.8, "commands"),
+                    reference_name="commands",
                 ),
             ],
         ),

@@ -1,4 +1,4 @@
-"""Environments with a peer each, and the programs in them that are asked for a measurement."""
+"""Creates an environment for each peer, and runs its adapter there."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from peers.roster import Peer
 
 ADAPTERS = Path(__file__).resolve().parent
 TIMEOUT = 90.0
-"""Seconds that an adapter may take for one work."""
+"""Seconds that an adapter may take."""
 
 
 class FailedError(Exception):
-    """A peer could not be set up or measured; says why in a line."""
+    """A peer could not be installed or measured; the message is the reason."""
 
 
 def python_of(peer: Peer) -> Path:
-    """Return the Python that has a peer, its environment made anew if it is not the one asked for."""
+    """Return the Python of a peer; create its environment if the requirements have changed."""
     if not peer.requirements:
         return Path(sys.executable)
     folder = Path(sys.prefix) / "peers" / peer.name
@@ -45,15 +45,15 @@ def python_of(peer: Peer) -> Path:
     return python
 
 
-def ask(python: Path, adapter: Path, work: str, n: int, url: str) -> dict[str, Any]:
-    """Have an adapter do a work and return its answer; whatever it leaves running is ended."""
+def run_adapter(python: Path, adapter: Path, work: str, n: int, url: str) -> dict[str, Any]:
+    """Run an adapter and return its reply; end all processes that it started."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        # A group of its own: some peers start processes which outlive the adapter and hold its output open.
+        # A new session: some peers start processes that outlive the adapter and keep its output open.
         process = subprocess.Popen([python, adapter, work, str(n), url], stdout=out, stderr=err, start_new_session=True)
         try:
             code = process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise FailedError(f"not done in {TIMEOUT:g} s") from None
+            raise FailedError(f"not finished in {TIMEOUT:g} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -62,16 +62,16 @@ def ask(python: Path, adapter: Path, work: str, n: int, url: str) -> dict[str, A
         err.seek(0)
         if code:
             raise FailedError(last_line(err.read())[:200] or f"exit code {code}")
-        said = last_line(out.read())
+        output = last_line(out.read())
     try:
-        answer = json.loads(said)
+        reply = json.loads(output)
     except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise FailedError(f"not an answer: {said[:80]!r}")
-    return answer
+        reply = None
+    if not isinstance(reply, dict):
+        raise FailedError(f"not a reply: {output[:80]!r}")
+    return reply
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something."""
+    """Return the last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -1,4 +1,4 @@
-"""What was measured, compared and laid out."""
+"""Figures of the peers, compared with delayq, as tables."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from peers.roster import RATES, Peer
 from rich.table import Table
 
 GOAL = 8.0
-"""delayq is to be so many times as fast as the best of its peers."""
+"""The goal: delayq is this many times as fast as the best of its peers."""
 
 TICK = 1.0
-"""Milliseconds: who is early by less has only rounded the due time to its own clock's ticks."""
+"""Milliseconds: a message that is early by less was only rounded to a tick of the peer's clock."""
 
 
 @dataclass
 class Row:
-    """What was measured of a peer: a rate a round, and of some works why there is nothing."""
+    """The figures of a peer: a rate per round, and the reasons of failures."""
 
     peer: Peer
     rates: dict[str, list[float]] = field(default_factory=lambda: {work: [] for work in RATES})
@@ -29,11 +29,11 @@ class Row:
     failures: dict[str, str] = field(default_factory=dict)
 
     def median(self, work: str) -> float | None:
-        """The median rate of a work, None where there is none."""
+        """The median rate of a kind of work, None if there is none."""
         return statistics.median(self.rates[work]) if self.rates[work] else None
 
     def late_at(self, share: float) -> float | None:
-        """Milliseconds that this share of the delayed messages was late at most."""
+        """The percentile of lateness in milliseconds."""
         return sorted(self.late)[min(int(len(self.late) * share), len(self.late) - 1)] if self.late else None
 
 
@@ -51,7 +51,7 @@ class Multiple(NamedTuple):
 
 
 def multiples(rows: list[Row]) -> list[Multiple]:
-    """Compare delayq with the best of its peers round by round; who sends faster one by one is taken at that."""
+    """Compare delayq with the best of its peers, round by round. A peer's best way to send counts."""
     own = next(row for row in rows if not row.peer.requirements)
     found = []
     for work, counted in (("bulk", ("send", "bulk")), ("consume", ("consume",))):
@@ -94,18 +94,16 @@ def cells(row: Row) -> list[str]:
 
 
 def remarks(row: Row) -> str:
-    """Return what there is to know of a row in a line."""
-    told = [row.peer.remark]
+    """Return the remarks on a row in one line."""
+    parts = [row.peer.remark]
     if early := [late for late in row.late if late <= -TICK]:
-        told.append(
-            f"{len(early)} of {len(row.late)} delayed messages came before their time, by up to {-min(early):,.0f} ms"
-        )
-    told += [f"{work} failed: {reason}" for work, reason in row.failures.items()]
-    return f"{row.peer.name}: {'; '.join(told)}."
+        parts.append(f"{len(early)} of {len(row.late)} delayed messages were early, by up to {-min(early):,.0f} ms")
+    parts += [f"{work} failed: {reason}" for work, reason in row.failures.items()]
+    return f"{row.peer.name}: {'; '.join(parts)}."
 
 
 def verdict(found: list[Multiple]) -> str:
-    """Return the line that says how delayq compares."""
+    """Return a sentence that compares delayq with its peers."""
     if not found:
         return "Nothing to compare delayq with."
     names = {"bulk": "sends in bulk", "consume": "consumes"}
@@ -115,7 +113,7 @@ def verdict(found: list[Multiple]) -> str:
 
 
 def markdown(rows: list[Row], found: list[Multiple], heading: str) -> str:
-    """Return the figures as the handbook shows them."""
+    """Return the figures as Markdown for the handbook."""
     lines = [
         *textwrap.wrap(heading, WIDTH),
         "",

@@ -1,4 +1,4 @@
-"""Who is measured beside delayq: what each needs, and what to know of it to read its figures."""
+"""The measured peers: requirements, message counts, and remarks on their figures."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 RATES = ("send", "bulk", "consume")
-"""Works that are a number of messages over a time, in the order of `Peer.counts`."""
+"""Kinds of work with a rate, in the order of `Peer.counts`."""
 REDIS = ("redis==8.1.0", "hiredis==3.5.0")
 OLDER_REDIS = ("redis==7.4.1", "hiredis==3.5.0")
 UVLOOP = "uvloop==0.23.0"
 
 
 class Peer(NamedTuple):
-    """One of those measured: what to install, how many messages are enough for each rate, and what to know of it."""
+    """A measured queue: packages to install, messages for each rate, and a remark."""
 
     name: str
     requirements: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The delay queue that delayq comes from, in Python: its five operations and the commands around them, as written.
+"""The delay queue that delayq descends from, in Python: its five operations and the commands around them, unchanged.
 
 A transliteration, mistakes included, so that the checker can be shown what it must find. Times are whole seconds. What
 the original text leaves open: a payload lives for its delay and an hour, and a delivery without one is an error.
@@ -45,15 +45,15 @@ end
 redis.call('ZRemRangeByScore', KEYS[1], '0', ARGV[1])
 """
 PAYLOAD_TTL = 3600
-"""Seconds that a payload lives beyond its due time."""
+"""Seconds after the due time when a payload expires."""
 
 
 class NoPayloadError(LookupError):
-    """An id was delivered whose payload is gone."""
+    """An id was delivered whose payload has expired."""
 
 
 class Ancestor:
-    """One process of the queue; `clock` tells the time in seconds, `callback` is given an id and a payload."""
+    """One process of the queue; `clock` returns seconds, `callback` is called with an id and a payload."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Ancestor:
         fetch_limit: int = 100,
         buffer: int = 1,
     ) -> None:
-        """`buffer` ids are popped before their callbacks are run: one as written, several in its later versions."""
+        """`buffer` ids are popped before their callbacks run: one originally, several in later versions."""
         self.client, self.callback_of_user, self.clock = client, callback, clock
         self.max_consume_duration, self.fetch_limit, self.buffer = max_consume_duration, fetch_limit, buffer
         self.pending, self.ready, self.unack = f"{name}:pending", f"{name}:ready", f"{name}:unack"
@@ -77,7 +77,7 @@ class Ancestor:
         self._unack_to_retry = client.register_script(UNACK_TO_RETRY)
 
     def send(self, payload: bytes, at: float, retry_count: int, id: str = "") -> str:
-        """Send a message for a time."""
+        """Send a message that is due at a time."""
         id = id or str(uuid4())
         self.client.set(self.payloads + id, payload, px=int((at - self.clock() + PAYLOAD_TTL) * 1000))
         self.client.hset(self.retry_count, id, str(retry_count))
@@ -123,7 +123,7 @@ class Ancestor:
         self.client.zadd(self.unack, {id: self._now})
 
     def consume(self) -> None:
-        """What is done once a second."""
+        """Do what is due once a second."""
         self.pending_to_ready()
         self._consume(self.ready_to_unack)
         self.unack_to_retry()
@@ -141,7 +141,7 @@ class Ancestor:
                     self.nack(id)
 
     def fetch(self, pop: Callable[[], str | None]) -> list[str]:
-        """Pop ids into the buffer; their leases begin here."""
+        """Pop ids into the buffer; their leases start here."""
         ids: list[str] = []
         while len(ids) < self.buffer and (id := pop()):
             ids.append(id)

@@ -1,4 +1,4 @@
-"""The two queues as processes of a world: the one that delayq comes from, and delayq."""
+"""The two queues as processes of a world: the ancestor of delayq, and delayq."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delayq.config import read_settings
+from delayq.broker.keys import Keys
+from delayq.broker.requests import Failure, Outgoing, Receipt, ScriptCall
+from delayq.broker.scripts import MAX_IDS
+from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError
-from delayq.executor import open_executor
-from delayq.keys import Keys
-from delayq.script import MOST_IDS
-from delayq.torture.history import Answer, Final, Invoke, digest, now
-from delayq.torture.recorded import RecordedCalls
-from delayq.torture.scan import scan
-from delayq.values import Call, Failure, Outgoing, Receipt
+from delayq.options import read_settings
+from delayq.testing.torture.final_scan import scan
+from delayq.testing.torture.history import CallRecord, ReplyRecord, ScanRecord, digest, now
+from delayq.testing.torture.recorded_calls import RecordedCalls
 from tests.ancestor.ancestor import Ancestor
 from tests.ancestor.world import LEASE, Process, World
 
@@ -38,7 +38,7 @@ def payload(id: str) -> bytes:
 
 
 class RecordedAncestor(Ancestor):
-    """The ancestor, writing its history. It has no tokens: there, they number its deliveries."""
+    """The ancestor, recording its history. It has no tokens: in the history they number its deliveries."""
 
     def __init__(self, process: Ancient, client: redis.Redis) -> None:
         world = process.world
@@ -47,7 +47,7 @@ class RecordedAncestor(Ancestor):
         self.tokens: dict[str, int] = {}
 
     def send_all(self, ids: Sequence[str], at: int, retries: int) -> None:
-        """Send messages for a time (ms); several in a pipeline, which is no more atomic."""
+        """Send messages that are due at a time (ms); several in a pipeline, which is not atomic either."""
         self.world.dues |= dict.fromkeys(ids, at)
         columns = {"dues": [at] * len(ids), "retries": [retries] * len(ids)}
         columns["payloads"] = [digest(payload(id)) for id in ids]
@@ -82,14 +82,14 @@ class RecordedAncestor(Ancestor):
     @contextmanager
     def _recorded(self, op: Any, ids: list[str], found: dict[str, Any] | None = None, **columns: Any) -> Iterator[None]:
         number = self.process.recorder.next_call()
-        self.write(Invoke(at=now(), call=number, op=op, ids=ids, **columns))
+        self.write(CallRecord(at=now(), call=number, op=op, ids=ids, **columns))
         try:
             yield
         except redis.ConnectionError as error:
-            self.write(Answer(at=now(), call=number, outcome="unknown", error=str(error)))
+            self.write(ReplyRecord(at=now(), call=number, outcome="unknown", error=str(error)))
             raise
         self.world.counters[COUNTED.get(op, op)] += len(ids)
-        self.write(Answer(at=now(), call=number, digits="1" * len(ids), **found or {}))
+        self.write(ReplyRecord(at=now(), call=number, statuses="1" * len(ids), **found or {}))
 
 
 class Ancient(Process):
@@ -141,12 +141,12 @@ class Ancient(Process):
         self.queue.consume()
 
     def beat(self) -> None:
-        """Leases last as long as they last."""
+        """Do nothing: the ancestor cannot renew leases."""
 
     def age(self, ms: int) -> None:
         self.client.eval(AGE, 0, f"{self.queue.payloads}*", ms)
 
-    def scan(self) -> Final:
+    def scan(self) -> ScanRecord:
         client, queue, dues = self.client, self.queue, self.world.dues
         timed = {"pending": queue.pending, "unack": queue.unack}
         placed = {
@@ -161,7 +161,7 @@ class Ancient(Process):
         left = [f"{id} stands in {placed[id][0]} and has no payload" for id in placed.keys() - messages]
         left += [f"the payload of {id} is in no place" for id in messages - placed.keys()]
         left += [f"the retries of {id} are of no message" for id in counted - placed.keys()]
-        return Final(
+        return ScanRecord(
             at=now(),
             server=self.world.now,
             living=[(id, *placed[id]) for id in placed.keys() & messages],
@@ -183,7 +183,7 @@ class Modern(Process):
         object.__setattr__(self.calls, "clock", lambda: world.now)
         self.held: dict[str, int] = {}
 
-    def _call(self, call: Call[Any]) -> Any:
+    def _call(self, call: ScriptCall[Any]) -> Any:
         try:
             return self.executor.call(call)
         except DelayqError as error:
@@ -192,8 +192,8 @@ class Modern(Process):
 
     def send(self, *ids: str, delay: int = 0, retries: int = 3) -> None:
         due = f"@{self.world.now + delay}"
-        for first in range(0, len(ids), MOST_IDS):
-            out = [Outgoing(id, due, retries, payload(id), b"") for id in ids[first : first + MOST_IDS]]
+        for first in range(0, len(ids), MAX_IDS):
+            out = [Outgoing(id, due, retries, payload(id), b"") for id in ids[first : first + MAX_IDS]]
             self._call(self.calls.send(out, replace=False, max_length=None))
 
     def promote(self) -> None:
@@ -201,12 +201,12 @@ class Modern(Process):
 
     def look_after(self) -> None:
         self._call(self.calls.unack_to_retry())
-        self._call(self.calls.collect_garbage(limit=MOST_IDS, dead_max=10_000, dead_ttl=30 * DAY, slot_ttl=DAY))
+        self._call(self.calls.collect_garbage(limit=MAX_IDS, dead_max=10_000, dead_ttl=30 * DAY, slot_ttl=DAY))
 
     def fetch(self, number: int = 1) -> list[str]:
-        claimed = self._call(self.calls.ready_to_unack(number, lease=LEASE, holder=self.name))
-        self.held |= {one.id: one.token for one in claimed.deliveries}
-        return [one.id for one in claimed.deliveries]
+        claimed = self._call(self.calls.ready_to_unack(number, lease=LEASE, consumer_id=self.name))
+        self.held |= {one.id: one.token for one in claimed.messages}
+        return [one.id for one in claimed.messages]
 
     def run(self, id: str) -> bool:
         return self.callback(id, self.held[id])
@@ -220,7 +220,7 @@ class Modern(Process):
     def tick(self) -> None:
         self.promote()
         self.look_after()
-        while ids := self.fetch(MOST_IDS):
+        while ids := self.fetch(MAX_IDS):
             succeeded = [id for id in ids if self.run(id)]
             if succeeded:
                 self.ack(*succeeded)
@@ -233,7 +233,7 @@ class Modern(Process):
             self._call(self.calls.extend([Receipt(*one) for one in self.held.items()], lease=LEASE))
 
     def age(self, ms: int) -> None:
-        """Nothing of a message lives for a time."""
+        """Do nothing: no key of a message expires."""
 
-    def scan(self) -> Final:
+    def scan(self) -> ScanRecord:
         return msgspec.structs.replace(scan(self.executor, self.keys, own=True), server=self.world.now)

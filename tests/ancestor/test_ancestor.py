@@ -1,4 +1,4 @@
-"""The checker bites: each known defect of the ancestor is flagged, and what delayq does in the same place is right."""
+"""The checker finds each known defect of the ancestor, and no defect of delayq in the same scenarios."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from delayq.torture.checker import Verdict
+from delayq.testing.torture.checker import CheckResult
 from tests.ancestor.sides import Ancient, Modern
 from tests.ancestor.world import LEASE, World
 
@@ -147,7 +147,7 @@ def burst(world: World) -> None:
 
 
 class Defect(NamedTuple):
-    """A scenario, the rules that the ancestor breaks in it, the telling one first, and the message that it befalls."""
+    """A scenario, the rules that the ancestor breaks in it, the main one first, and the affected message."""
 
     scenario: Callable[[World], None]
     rules: tuple[str, ...]
@@ -177,14 +177,14 @@ EACH = pytest.mark.parametrize(
 )
 
 
-def play(kind: type[Ancient | Modern], scenario: Callable[[World], None], url: str, folder: Path) -> Verdict:
+def play(kind: type[Ancient | Modern], scenario: Callable[[World], None], url: str, folder: Path) -> CheckResult:
     with World(kind, url, folder) as world:
         scenario(world)
         return world.finish()
 
 
 @EACH
-def test_a_defect_of_the_ancestor_is_flagged(defect, redis_url, tmp_path):
+def test_defect_of_the_ancestor_is_found(defect, redis_url, tmp_path):
     verdict = play(Ancient, defect.scenario, redis_url, tmp_path)
     assert verdict.broken.keys() == set(defect.rules)
     shown = [one for one in verdict.violations if one.rule == defect.rules[0]]
@@ -195,15 +195,15 @@ def test_a_defect_of_the_ancestor_is_flagged(defect, redis_url, tmp_path):
 
 
 @EACH
-def test_delayq_is_right_in_the_same_place(defect, redis_url, tmp_path):
+def test_delayq_does_not_have_the_defect(defect, redis_url, tmp_path):
     verdict = play(Modern, defect.scenario, redis_url, tmp_path)
     assert verdict.right, verdict
     assert verdict.unchecked == []
 
 
 @pytest.mark.parametrize("kind", [Ancient, Modern])
-def test_where_nothing_goes_wrong_either_is_right(kind, redis_url, tmp_path):
-    """So it is the defects that are flagged, and not the ancestor."""
+def test_checker_finds_nothing_in_a_correct_run(kind, redis_url, tmp_path):
+    """So the checker finds the defects, and not just the ancestor."""
 
     def quiet(world: World) -> None:
         world.failing.add("b")

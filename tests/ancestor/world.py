@@ -1,4 +1,4 @@
-"""Processes of either queue in one world: its clock, its faults and its history are the test's."""
+"""Processes of either queue in one world, whose clock, faults and history the test controls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from typing import Any, Self
 
 import redis
 
-from delayq.torture.checker import Verdict, check
-from delayq.torture.history import Calm, End, Fault, Final, Recorder, Rules, Start, now
+from delayq.testing.torture.checker import CheckResult, check
+from delayq.testing.torture.history import (
+    EndRecord,
+    FaultRecord,
+    FaultsEndedRecord,
+    Recorder,
+    ScanRecord,
+    SettingsRecord,
+    StartRecord,
+    now,
+)
 
 START = 1_800_000_000_000
 """When it begins (ms), on the full second."""
@@ -21,15 +30,15 @@ TICK = 1000
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process was killed."""
 
 
 class Wire:
-    """What befalls the connections of a process."""
+    """Faults of the connections of a process."""
 
     def __init__(self) -> None:
         self.kill_at = self.lose_at = 0
-        """Which reply from now on the process does not live to see, and which one is lost; 0 for none."""
+        """Before which reply the process is killed, and which reply is lost, counted from now; 0 for none."""
 
     def hear(self) -> None:
         self.kill_at, self.lose_at = self.kill_at - 1, self.lose_at - 1
@@ -39,7 +48,7 @@ class Wire:
             raise redis.ConnectionError("the reply was lost")
 
     def attach(self, client: redis.Redis) -> None:
-        """Have all replies to a client go through here from now on."""
+        """Route all replies to a client through here from now on."""
         pool, wire = client.connection_pool, self
 
         class Faulty(pool.connection_class):  # type: ignore[misc, name-defined]
@@ -89,7 +98,7 @@ class Process(ABC):
 
     @abstractmethod
     def run(self, id: str) -> bool:
-        """Run the callback of a message in the buffer; tells whether it succeeded."""
+        """Run the callback of a message in the buffer; return whether it succeeded."""
 
     @abstractmethod
     def ack(self, *ids: str) -> None:
@@ -104,7 +113,7 @@ class Process(ABC):
         """Do what a consumer does once a second."""
 
     @abstractmethod
-    def scan(self) -> Final:
+    def scan(self) -> ScanRecord:
         """Return all that is left in Redis."""
 
     @abstractmethod
@@ -113,11 +122,11 @@ class Process(ABC):
 
     @abstractmethod
     def age(self, ms: int) -> None:
-        """Have keys that live for a time live so much shorter, if the queue has any."""
+        """Shorten the time to live of keys that expire, if the queue has any."""
 
     @contextmanager
     def killed_at(self, reply: int) -> Iterator[None]:
-        """Have the process die when the server has carried out its command of this number; not, if it makes fewer."""
+        """Kill the process when the server has executed its command of this number, if it sends that many."""
         self.wire.kill_at, since = reply, now()
         try:
             yield
@@ -127,12 +136,12 @@ class Process(ABC):
         self.wire.kill_at = 0
 
     def callback(self, id: str, token: int) -> bool:
-        """Do what the user's callback does: it takes its time, and fails if it is to fail."""
+        """Do what the user's callback does: take time, and fail if it should."""
         world = self.world
-        self.recorder.write(Start(at=now(), id=id, token=token, server=world.now))
+        self.recorder.write(StartRecord(at=now(), id=id, token=token, server=world.now))
         world.pass_time(world.takes)
         succeeds = id not in world.failing
-        self.recorder.write(End(at=now(), id=id, token=token, outcome="acked" if succeeds else "failed"))
+        self.recorder.write(EndRecord(at=now(), id=id, token=token, outcome="acked" if succeeds else "failed"))
         return succeeds
 
 
@@ -148,10 +157,10 @@ class World:
         self.dues: dict[str, int] = {}
         self.deliveries = 0
         self.counters: Counter[str] = Counter()
-        """What the ancestor does not keep itself: when messages are due, how many were delivered, its totals."""
+        """What the ancestor does not store: due times, deliveries and totals."""
         self.opened = ExitStack()
         self._recorder = self.opened.enter_context(Recorder(folder / "conductor.jsonl", "conductor"))
-        self._recorder.write(Rules(at=now(), queue="q", lease=LEASE, tick=TICK, longest_delay=0))
+        self._recorder.write(SettingsRecord(at=now(), queue="q", lease=LEASE, tick=TICK, max_nack_delay=0))
         self.one, self.two = kind(self, "one"), kind(self, "two")
         self.processes = [self.one, self.two]
 
@@ -162,7 +171,7 @@ class World:
         self.opened.close()
 
     def pass_time(self, ms: int) -> None:
-        """Let time go by; whoever is not frozen renews its leases meanwhile."""
+        """Let time pass; processes that are not frozen renew their leases meanwhile."""
         end = self.now + ms
         while self.now < end:
             step = min(LEASE // 3, end - self.now)
@@ -181,12 +190,12 @@ class World:
         self.fault("stop", process, since)
 
     def fault(self, kind: str, process: Process, since: int) -> None:
-        """Tell that something was broken since then."""
-        self._recorder.write(Fault(at=since, until=now(), kind=kind, process=process.name))
+        """Record a fault since then."""
+        self._recorder.write(FaultRecord(at=since, until=now(), kind=kind, process=process.name))
 
-    def finish(self) -> Verdict:
-        """Let everything come to its end, and judge."""
-        self._recorder.write(Calm(at=now()))
+    def finish(self) -> CheckResult:
+        """Let everything finish, and check the history."""
+        self._recorder.write(FaultsEndedRecord(at=now()))
         self.takes = 0
         for _ in range(15):
             self.pass_time(TICK)

@@ -1,4 +1,4 @@
-"""A queue of either face on an empty Redis."""
+"""Blocking and asyncio queues on an empty Redis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Open = Callable[..., Any]
 
 
 class Busy:
-    """See the fixture `busy`."""
+    """A callback that waits at the gate (fixture `busy`)."""
 
     def __init__(self, gate: threading.Event) -> None:
         self.seen: list[Any] = []
@@ -28,7 +28,7 @@ class Busy:
 
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
 def face(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
-    """One face, then the other."""
+    """Blocking queues, then asyncio queues."""
     face = request.param()
     yield face
     face.close()
@@ -36,7 +36,7 @@ def face(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest) -> str:
-    """Where the queues live: a real Redis, or what `everywhere` asks for."""
+    """The URL of the queues: a real Redis, or the server that `everywhere` selects."""
     if getattr(request, "param", "redis") == "memory":
         return f"memory://{uuid.uuid4().hex}"
     return str(request.getfixturevalue("redis_url"))
@@ -44,13 +44,13 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def gate() -> threading.Event:
-    """What callbacks wait at until the test, or its end, lets them go on."""
+    """An event that callbacks wait for; the test, or its end, sets it."""
     return threading.Event()
 
 
 @pytest.fixture
 def busy(gate: threading.Event) -> Busy:
-    """A callback that waits at the gate; `busy.seen` holds the payloads it has begun with."""
+    """A callback that waits at the gate; `busy.seen` holds the payloads it was called with."""
     return Busy(gate)
 
 

@@ -1,4 +1,4 @@
-"""Brings a message into a state of its life by what a user can do; and runs a test on both kinds of server."""
+"""Bring a message into a state through the public API; run a test on both kinds of server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _pending(queue: Any, options: dict[str, Any]) -> None:
 
 
 def _ready(queue: Any, options: dict[str, Any]) -> None:
-    # A message sent before it is claimed in its stead; what is due behind that is ready.
+    # An earlier message is claimed in its place; the due message behind it becomes ready.
     queue.send_delay_msg("plug", id="a-plug")
     _send(queue, options)
     _claim(queue, "a-plug").ack()

@@ -1,4 +1,4 @@
-"""What only the asyncio face has: coroutines, tasks and their cancellation."""
+"""What only the asyncio queue has: coroutines, tasks and their cancellation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_callback_may_be_a_plain_function(url):
     assert asyncio.run(main()) == ["hello"]
 
 
-def test_callbacks_take_turns_in_the_loop(url):
+def test_coroutine_callbacks_run_concurrently(url):
     async def main():
         together = asyncio.Barrier(20)
 
@@ -58,7 +58,7 @@ def test_callbacks_take_turns_in_the_loop(url):
     assert asyncio.run(main())["acked"] == 20
 
 
-def test_callbacks_that_await_nothing_leave_the_loop_to_others_all_the_same(url):
+def test_plain_callbacks_let_other_tasks_run_between_messages(url):
     async def main():
         turns, seen = 0, []
 
@@ -105,7 +105,7 @@ def test_an_awaited_lease_is_settled_by_hand(url):
     assert asyncio.run(main()) == [True, True, True]
 
 
-def test_many_tasks_may_use_a_queue_at_a_time(url):
+def test_many_tasks_can_use_a_queue_concurrently(url):
     async def main():
         async with AsyncDelayQueue("reminders", url=url) as queue:
             sent = await asyncio.gather(*(queue.send_delay_msg(number, 60) for number in range(100)))
@@ -114,7 +114,7 @@ def test_many_tasks_may_use_a_queue_at_a_time(url):
     assert asyncio.run(main()) == (100, 100)
 
 
-def test_cancelling_run_stops_in_an_orderly_way(url):
+def test_cancelling_run_finishes_running_callbacks_and_releases_the_rest(url):
     async def main():
         started = asyncio.Event()
 
@@ -136,7 +136,7 @@ def test_cancelling_run_stops_in_an_orderly_way(url):
     assert (counts.active, counts.ready) == (0, 5)
 
 
-def test_a_stop_cancels_what_outlasts_its_grace(url):
+def test_stop_cancels_callbacks_that_exceed_the_grace_period(url):
     async def main():
         started, cancelled = asyncio.Event(), []
 
@@ -159,7 +159,7 @@ def test_a_stop_cancels_what_outlasts_its_grace(url):
     assert asyncio.run(main()) == (["m"], "cut off by a stop")
 
 
-def test_a_consumer_ends_with_its_loop(url):
+def test_consumer_ends_when_its_tasks_are_cancelled(url):
     """`asyncio.run` cancels whatever is left, and so may a framework."""
 
     async def main():

@@ -1,4 +1,4 @@
-"""Steering a message that was sent: cancel and reschedule, whatever state it is in."""
+"""Cancel and reschedule a message in every state."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.behaviour.places import bring, everywhere
 
 pytestmark = everywhere
 
-ANSWERS = {"active": "running", "dead": "dead", "gone": "gone", "acked": "gone"}
+REPLIES = {"active": "running", "dead": "dead", "gone": "gone", "acked": "gone"}
 WAITING = ("pending", "ready", "backoff", "retry")
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_what_waits_can_be_cancelled(queue, state):
+def test_waiting_message_can_be_cancelled(queue, state):
     bring(queue, state)
 
     assert queue.cancel("m") == "cancelled"
@@ -24,17 +24,17 @@ def test_what_waits_can_be_cancelled(queue, state):
     assert queue.counts().living == 0
 
 
-@pytest.mark.parametrize(("state", "answer"), ANSWERS.items())
-def test_cancel_says_what_it_found_instead(queue, state, answer):
+@pytest.mark.parametrize(("state", "reply"), REPLIES.items())
+def test_cancel_returns_the_state_it_cannot_cancel(queue, state, reply):
     bring(queue, state)
     before = queue.get("m")
 
-    assert queue.cancel("m") == answer
+    assert queue.cancel("m") == reply
     assert queue.get("m") == before
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_cancelling_twice_cancels_once(queue, state):
+def test_second_cancel_returns_gone(queue, state):
     bring(queue, state)
 
     assert [queue.cancel("m"), queue.cancel("m")] == ["cancelled", "gone"]
@@ -42,7 +42,7 @@ def test_cancelling_twice_cancels_once(queue, state):
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_what_was_cancelled_is_never_delivered(queue, state):
+def test_cancelled_message_is_never_delivered(queue, state):
     seen = []
     queue.callback(seen.append)
     bring(queue, state)
@@ -55,7 +55,7 @@ def test_what_was_cancelled_is_never_delivered(queue, state):
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_what_waits_can_be_rescheduled(queue, state):
+def test_waiting_message_can_be_rescheduled(queue, state):
     bring(queue, state)
     before = queue.get("m")
 
@@ -68,12 +68,12 @@ def test_what_waits_can_be_rescheduled(queue, state):
     assert queue.counts().living == queue.counts().pending == 1
 
 
-@pytest.mark.parametrize(("state", "answer"), ANSWERS.items())
-def test_reschedule_says_what_it_found_instead(queue, state, answer):
+@pytest.mark.parametrize(("state", "reply"), REPLIES.items())
+def test_reschedule_returns_the_state_it_cannot_reschedule(queue, state, reply):
     bring(queue, state)
     before = queue.get("m")
 
-    assert queue.reschedule("m", 5) == answer
+    assert queue.reschedule("m", 5) == reply
     assert queue.get("m") == before
 
 
@@ -87,7 +87,7 @@ def test_a_message_can_be_rescheduled_to_a_time(queue):
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_a_message_can_be_brought_forward(queue, state):
+def test_message_can_be_rescheduled_to_an_earlier_time(queue, state):
     bring(queue, state)
     attempts = queue.get("m").attempts
 
@@ -97,7 +97,7 @@ def test_a_message_can_be_brought_forward(queue, state):
         assert (message.id, message.attempt) == ("m", attempts + 1)
 
 
-def test_a_message_moved_on_is_not_delivered_at_its_old_time(queue):
+def test_message_rescheduled_to_a_later_time_is_not_delivered_at_its_old_time(queue):
     bring(queue, "ready")
     queue.reschedule("m", 60)
 
@@ -105,10 +105,10 @@ def test_a_message_moved_on_is_not_delivered_at_its_old_time(queue):
         assert message is None
 
 
-def test_rescheduling_needs_one_time(queue):
+def test_reschedule_needs_either_delay_or_at(queue):
     bring(queue, "pending")
 
-    with pytest.raises(ConfigurationError, match="give a delay, or at"):
+    with pytest.raises(ConfigurationError, match="give delay or at"):
         queue.reschedule("m")
     with pytest.raises(ConfigurationError, match="not both"):
         queue.reschedule("m", 5, at=datetime(2033, 5, 18, tzinfo=UTC))

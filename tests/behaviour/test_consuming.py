@@ -1,4 +1,4 @@
-"""Consuming: start, stop, run, burst; what a stop does with what runs and with what waits to run."""
+"""Consuming: start, stop, run and burst; how a stop treats running callbacks and prefetched messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 pytestmark = everywhere
 
 
-def test_a_callback_is_given_when_the_queue_is_opened(open_queue):
+def test_callback_can_be_passed_when_the_queue_is_opened(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.payload))
     queue.send_delay_msg("hello")
@@ -24,7 +24,7 @@ def test_a_callback_is_given_when_the_queue_is_opened(open_queue):
     assert seen == ["hello"]
 
 
-def test_a_callback_is_registered_by_a_decorator_that_leaves_it_as_it_is(queue):
+def test_callback_decorator_returns_the_function_unchanged(queue):
     @queue.callback
     def double(number):
         return 2 * number
@@ -32,7 +32,7 @@ def test_a_callback_is_registered_by_a_decorator_that_leaves_it_as_it_is(queue):
     assert double(21) == 42
 
 
-def test_the_last_callback_registered_counts(queue):
+def test_last_registered_callback_wins(queue):
     seen = []
     queue.callback(lambda message: seen.append("first"))
     queue.callback(lambda message: seen.append("second"))
@@ -44,12 +44,12 @@ def test_the_last_callback_registered_counts(queue):
 
 
 @pytest.mark.parametrize("start", [lambda queue: queue.start_consume(), lambda queue: queue.run(burst=True)])
-def test_without_a_callback_nothing_can_be_consumed(queue, start):
+def test_consuming_without_a_callback_is_refused(queue, start):
     with pytest.raises(NoCallbackError, match="no callback"):
         start(queue)
 
 
-def test_consuming_goes_on_in_the_background(open_queue):
+def test_start_consume_runs_in_the_background(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.payload))
     queue.start_consume()
@@ -70,20 +70,20 @@ def test_run_blocks_until_it_is_stopped(open_queue):
 
     queue.stop_consume()
 
-    running.join(10)
+    running.join(30)
     assert not running.is_alive()
 
 
 # A burst
 
 
-def test_a_burst_of_nothing_ends_at_once(open_queue):
+def test_burst_on_an_empty_queue_ends_at_once(open_queue):
     queue = open_queue(callback=lambda message: None)
 
     queue.run(burst=True)
 
 
-def test_a_burst_drains_what_is_due_and_leaves_the_rest(open_queue):
+def test_burst_delivers_due_messages_and_leaves_later_ones(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.payload))
     queue.send_many(range(100))
@@ -95,7 +95,7 @@ def test_a_burst_drains_what_is_due_and_leaves_the_rest(open_queue):
     assert queue.counts().living == queue.counts().pending == 1
 
 
-def test_a_burst_takes_what_its_callbacks_send(open_queue):
+def test_burst_delivers_messages_that_its_callbacks_send(open_queue):
     seen = []
     queue = open_queue()
 
@@ -111,7 +111,7 @@ def test_a_burst_takes_what_its_callbacks_send(open_queue):
     assert seen == [3, 2, 1, 0]
 
 
-def test_a_burst_waits_for_what_comes_back_soon(open_queue):
+def test_burst_waits_for_retries_that_are_due_soon(open_queue):
     attempts = []
     queue = open_queue(callback=lambda message: attempts.append(message.attempt) or message.attempt == 3)
     queue.send_delay_msg("third time lucky")
@@ -121,7 +121,7 @@ def test_a_burst_waits_for_what_comes_back_soon(open_queue):
     assert attempts == [1, 2, 3]
 
 
-def test_a_burst_leaves_what_comes_back_later(open_queue):
+def test_burst_leaves_retries_that_are_due_later(open_queue):
     queue = open_queue(callback=lambda message: False, nack_delay=60)
     queue.send_delay_msg("hopeless")
 
@@ -130,7 +130,7 @@ def test_a_burst_leaves_what_comes_back_later(open_queue):
     assert queue.counts().backoff == 1
 
 
-def test_a_burst_collects_the_dead_before_it_ends(open_queue):
+def test_burst_collects_spent_messages_before_it_ends(open_queue):
     queue = open_queue(callback=lambda message: False)
     queue.send_many(range(150), retries=0)
 
@@ -153,7 +153,7 @@ def test_a_burst_can_be_run_again(open_queue):
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_so_many_callbacks_run_at_a_time(open_queue, gate, concurrency):
+def test_concurrency_limits_the_callbacks_that_run_at_once(open_queue, gate, concurrency):
     running, most = [], []
     queue = open_queue(concurrency=concurrency)
 
@@ -163,7 +163,7 @@ def test_so_many_callbacks_run_at_a_time(open_queue, gate, concurrency):
         most.append(len(running))
         if len(most) == concurrency:
             gate.set()
-        gate.wait(10)
+        gate.wait(30)
         running.remove(message.id)
 
     queue.send_many(range(20))
@@ -194,8 +194,8 @@ def test_two_consumers_share_the_work(open_queue):
     assert seen["b"]
 
 
-def test_slow_callbacks_hoard_nothing(open_queue, gate):
-    slow = open_queue(callback=lambda message: gate.wait(10))
+def test_slow_consumer_leaves_messages_to_others(open_queue, gate):
+    slow = open_queue(callback=lambda message: gate.wait(30))
     slow.send_many(range(20))
     slow.start_consume()
     wait_until(lambda: slow.counts().active)
@@ -208,8 +208,8 @@ def test_slow_callbacks_hoard_nothing(open_queue, gate):
     wait_until(lambda: slow.counts().living <= 2)
 
 
-def test_prefetch_says_how_many_messages_wait_in_the_process(open_queue, gate):
-    queue = open_queue(callback=lambda message: gate.wait(10), concurrency=2, prefetch=3)
+def test_prefetch_sets_how_many_messages_wait_in_the_process(open_queue, gate):
+    queue = open_queue(callback=lambda message: gate.wait(30), concurrency=2, prefetch=3)
     queue.send_many(range(10))
     queue.start_consume()
 
@@ -220,7 +220,7 @@ def test_prefetch_says_how_many_messages_wait_in_the_process(open_queue, gate):
 # Stopping
 
 
-def test_stopping_drains_what_runs(open_queue, busy, gate):
+def test_stop_waits_for_running_callbacks(open_queue, busy, gate):
     queue = open_queue(callback=busy)
     queue.send_delay_msg("hello")
     consuming = queue.start_consume()
@@ -236,7 +236,7 @@ def test_stopping_drains_what_runs(open_queue, busy, gate):
     assert queue.stats().totals["acked"] == 1
 
 
-def test_what_has_not_started_is_given_back_uncharged_at_the_head(open_queue, busy, gate):
+def test_stop_releases_prefetched_messages_to_the_head_without_using_a_retry(open_queue, busy, gate):
     queue = open_queue(callback=busy, prefetch=4)
     ids = queue.send_many(range(7)).ids
     consuming = queue.start_consume()
@@ -253,7 +253,7 @@ def test_what_has_not_started_is_given_back_uncharged_at_the_head(open_queue, bu
     assert queue.counts().living == 6
 
 
-def test_a_stop_cuts_off_what_outlasts_its_grace_and_nacks_it(open_queue, busy):
+def test_stop_nacks_messages_whose_callbacks_exceed_the_grace_period(open_queue, busy):
     queue = open_queue(callback=busy, nack_delay=60)
     queue.send_delay_msg("endless", retries=3, id="m")
     queue.start_consume()
@@ -266,7 +266,7 @@ def test_a_stop_cuts_off_what_outlasts_its_grace_and_nacks_it(open_queue, busy):
     assert message.error == "cut off by a stop"
 
 
-def test_the_grace_of_a_queue_is_an_option(open_queue, busy):
+def test_grace_period_is_an_option_of_the_queue(open_queue, busy):
     queue = open_queue(callback=busy, grace="100ms")
     queue.send_delay_msg("endless")
     queue.start_consume()
@@ -274,10 +274,10 @@ def test_the_grace_of_a_queue_is_an_option(open_queue, busy):
     began = time.monotonic()
 
     assert queue.stop_consume()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
 
 
-def test_a_later_stop_shortens_the_grace_of_an_earlier_one(open_queue, busy):
+def test_second_stop_can_shorten_the_grace_period(open_queue, busy):
     queue = open_queue(callback=busy)
     queue.send_delay_msg("endless")
     consuming = queue.start_consume()
@@ -287,7 +287,7 @@ def test_a_later_stop_shortens_the_grace_of_an_earlier_one(open_queue, busy):
     assert queue.stop_consume(grace=0)
 
 
-def test_a_stop_takes_no_new_messages(open_queue, busy, gate):
+def test_stopping_consumer_claims_no_new_messages(open_queue, busy, gate):
     queue = open_queue(callback=busy)
     queue.send_delay_msg("first")
     consuming = queue.start_consume()
@@ -301,27 +301,27 @@ def test_a_stop_takes_no_new_messages(open_queue, busy, gate):
     assert queue.counts().living == 1
 
 
-def test_a_stop_inside_a_callback_does_not_wait_for_it(open_queue):
-    answers = []
-    queue = open_queue(callback=lambda message: answers.append(queue.stop_consume()))
+def test_stop_inside_a_callback_does_not_wait_for_that_callback(open_queue):
+    replies = []
+    queue = open_queue(callback=lambda message: replies.append(queue.stop_consume()))
     queue.send_delay_msg("hello")
 
     queue.run()
 
-    assert answers == [False]
+    assert replies == [False]
     assert queue.counts().living == 0
 
 
-def test_waiting_inside_a_callback_does_not_wait_either(open_queue):
-    answers = []
-    queue = open_queue(callback=lambda message: answers.append(consuming.wait()))
+def test_wait_inside_a_callback_returns_at_once(open_queue):
+    replies = []
+    queue = open_queue(callback=lambda message: replies.append(consuming.wait()))
     consuming = queue.start_consume()
     queue.send_delay_msg("hello")
 
-    wait_until(lambda: answers == [False])
+    wait_until(lambda: replies == [False])
 
 
-def test_a_stop_where_nothing_runs_is_harmless(open_queue):
+def test_stop_without_a_running_consumer_does_nothing(open_queue):
     queue = open_queue(callback=lambda message: None)
 
     assert queue.stop_consume()
@@ -340,7 +340,7 @@ def test_a_queue_can_be_consumed_again_after_a_stop(open_queue):
         assert queue.stop_consume()
 
 
-def test_starting_twice_starts_once(open_queue, busy, gate):
+def test_second_start_does_not_start_a_second_consumer(open_queue, busy, gate):
     queue = open_queue(callback=busy, concurrency=1, prefetch=0)
     queue.send_many(range(5))
 
@@ -354,7 +354,7 @@ def test_starting_twice_starts_once(open_queue, busy, gate):
     assert not first.running
 
 
-def test_starting_from_many_threads_starts_once(open_queue, busy):
+def test_concurrent_starts_start_one_consumer(open_queue, busy):
     queue = open_queue(callback=busy, concurrency=1, prefetch=0)
     queue.send_many(range(20))
     starting = [threading.Thread(target=queue.start_consume) for _ in range(10)]
@@ -380,7 +380,7 @@ def test_a_consumer_can_be_waited_for(open_queue):
     assert not consuming.running
 
 
-def test_leaving_the_block_of_a_queue_stops_and_closes_it(open_queue):
+def test_leaving_the_with_block_stops_and_closes_the_queue(open_queue):
     seen = []
     with open_queue(callback=lambda message: seen.append(message.payload)) as queue:
         consuming = queue.start_consume()

@@ -1,8 +1,7 @@
-"""Days pass in a test: the embedded mode follows freezegun's clock, and a real server no client's clock."""
+"""Days pass in a test: the embedded mode follows freezegun's clock; a real server ignores the clocks of its clients."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from freezegun import freeze_time
 
+from tests.support.processes import run
 from tests.support.waiting import wait_until
 
 DAY = timedelta(days=1)
@@ -18,7 +18,7 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def clock():
-    """A clock that stands still until it is told to `tick`; the event loop's own is left running."""
+    """A clock that is frozen until a test calls `tick`; the event loop keeps its own."""
     with freeze_time(NEW_YEAR, real_asyncio=True, ignore=["_pytest.timing"]) as frozen:
         yield frozen
 
@@ -35,7 +35,7 @@ def wait(condition):
 
 
 @embedded
-def test_a_burst_delivers_what_has_become_due(clock, open_queue):
+def test_burst_delivers_messages_as_the_clock_advances(clock, open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.payload))
     for day in (0, 1, 2, 30):
@@ -55,7 +55,7 @@ def test_a_burst_delivers_what_has_become_due(clock, open_queue):
 
 
 @embedded
-def test_nothing_comes_a_second_early(clock, open_queue):
+def test_message_is_not_delivered_a_second_early(clock, open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.payload))
     queue.send_schedule_msg("noon", NEW_YEAR + timedelta(hours=12))
@@ -83,7 +83,7 @@ def test_a_running_consumer_follows_the_clock(clock, open_queue):
 
 
 @embedded
-def test_consumers_away_for_two_days_miss_nothing(clock, open_queue):
+def test_consumer_that_was_away_for_two_days_gets_every_message(clock, open_queue):
     sender, seen = open_queue(), []
     for hour in range(48):
         sender.send_delay_msg(hour, timedelta(hours=hour))
@@ -125,7 +125,7 @@ def test_retries_follow_the_clock(clock, open_queue):
 
 
 @embedded
-def test_a_burst_does_not_wait_for_a_clock_that_stands_still(clock, open_queue):
+def test_burst_does_not_wait_for_a_frozen_clock(clock, open_queue):
     attempts = []
     queue = open_queue(callback=lambda message: attempts.append(message.attempt) or False)
     queue.send_delay_msg("hopeless", retries=1)
@@ -139,13 +139,13 @@ def test_a_burst_does_not_wait_for_a_clock_that_stands_still(clock, open_queue):
 
 
 @embedded
-def test_waiting_for_a_message_ends_though_the_clock_stands_still(clock, open_queue):
+def test_blocking_lease_times_out_although_the_clock_is_frozen(clock, open_queue):
     with open_queue().lease(block="200ms") as message:
         assert message is None
 
 
 @embedded
-def test_the_dead_are_trimmed_when_their_time_has_come(clock, open_queue):
+def test_dead_letter_entries_are_trimmed_after_their_ttl(clock, open_queue):
     queue = open_queue(callback=lambda message: False)
     queue.send_delay_msg("hopeless", retries=0)
     queue.run(burst=True)
@@ -173,7 +173,7 @@ def test_a_message_sent_for_tomorrow_can_be_moved_to_today(clock, open_queue):
 
 
 @embedded
-def test_what_a_callback_reads_of_time_is_right_while_the_clock_stands_still(clock, open_queue):
+def test_callback_sees_correct_lateness_while_the_clock_is_frozen(clock, open_queue):
     seen = []
 
     def deeper(message, depth):
@@ -193,7 +193,7 @@ WRONG = {"a day slow": -DAY, "a day fast": DAY, "ten years fast": 3650 * DAY}
 
 
 @pytest.mark.parametrize("off", WRONG.values(), ids=WRONG)
-def test_a_wrong_clock_of_a_client_makes_no_difference(open_queue, off):
+def test_wrong_client_clock_makes_no_difference(open_queue, off):
     seen = []
     with freeze_time(datetime.now(UTC) + off, tick=True, real_asyncio=True):
         queue = open_queue(callback=lambda message: seen.append((message.payload, message.lateness)))
@@ -212,8 +212,8 @@ def test_a_wrong_clock_of_a_client_makes_no_difference(open_queue, off):
     assert timedelta(hours=23) < due - datetime.now(UTC) < timedelta(hours=25)
 
 
-def test_a_producer_and_a_consumer_may_disagree_about_the_date(open_queue, url):
-    """The one lives a year ahead, in a process of its own."""
+def test_producer_with_another_date_sends_messages_on_time(open_queue, url):
+    """The producer runs in another process, whose clock is years ahead."""
     script = f"""
 from datetime import timedelta
 from freezegun import freeze_time
@@ -225,7 +225,7 @@ with freeze_time("2040-01-01", tick=True):
     seen = []
     queue = open_queue(callback=lambda message: seen.append((message.payload, message.lateness)))
     queue.start_consume()
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    run([sys.executable, "-c", script], check=True, timeout=30)
 
     wait_until(lambda: len(seen) == 5)
     assert all(0 <= lateness < 5 for _, lateness in seen)

@@ -1,4 +1,4 @@
-"""The dead letter: what died and why, sent again or deleted, and kept within limits."""
+"""The dead letter: which messages died and why; redrive, purge and limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = everywhere
 
 
 def kill(queue, *ids, reason="broken"):
-    """Send messages and let them die of a reason, in this order."""
+    """Send messages and reject them with a reason, in this order."""
     for id in ids:
         queue.send_delay_msg(f"payload of {id}", id=id)
         with queue.lease():
@@ -25,7 +25,7 @@ def entries(queue):
     return [message.id for message in queue.dead.list().messages]
 
 
-def test_a_dead_message_keeps_what_is_known_of_it(queue):
+def test_dead_message_keeps_its_data(queue):
     queue.send_delay_msg({"user": 42}, retries=1, id="m", headers={"trace": "1"})
     for attempt in (1, 2):
         with pytest.raises(ValueError, match="attempt"), queue.lease(block=5):
@@ -40,7 +40,7 @@ def test_a_dead_message_keeps_what_is_known_of_it(queue):
     assert message.entry.startswith("m:")
 
 
-def test_an_expired_lease_can_be_the_death_of_a_message(queue):
+def test_message_without_retries_dies_when_its_lease_expires(queue):
     queue.send_delay_msg("hello", retries=0, id="m")
     queue.lease("100ms")
 
@@ -51,7 +51,7 @@ def test_an_expired_lease_can_be_the_death_of_a_message(queue):
     assert (message.state, message.reason, message.error) == ("dead", "retries spent", "lease expired")
 
 
-def test_the_dead_are_listed_in_pages_oldest_first(queue):
+def test_dead_messages_are_listed_in_pages_oldest_first(queue):
     kill(queue, *"abcde")
 
     first = queue.dead.list(limit=2)
@@ -77,7 +77,7 @@ def test_one_message_is_redriven_by_its_id(queue):
         assert (message.id, message.payload, message.attempt, message.retries_left) == ("a", "payload of a", 1, 3)
 
 
-def test_a_redriven_message_has_its_headers_still(queue):
+def test_redriven_message_keeps_its_headers(queue):
     queue.send_delay_msg("hello", id="m", headers={"trace": "1"})
     with queue.lease():
         raise Reject("broken")
@@ -96,7 +96,7 @@ def test_a_redriven_message_may_get_other_retries(queue):
     assert queue.get("a").retries_left == 9
 
 
-def test_of_two_deaths_the_last_is_redriven(queue):
+def test_redrive_by_id_takes_the_latest_entry(queue):
     kill(queue, "a", reason="first")
     kill(queue, "a", reason="second")
     assert [message.reason for message in queue.dead.list().messages] == ["first", "second"]
@@ -106,7 +106,7 @@ def test_of_two_deaths_the_last_is_redriven(queue):
     assert [message.reason for message in queue.dead.list().messages] == ["first"]
 
 
-def test_a_certain_death_is_redriven_by_its_entry(queue):
+def test_redrive_by_entry_takes_that_entry(queue):
     kill(queue, "a", reason="first")
     kill(queue, "a", reason="second")
     first, _ = queue.dead.list().messages
@@ -115,7 +115,7 @@ def test_a_certain_death_is_redriven_by_its_entry(queue):
     assert [message.reason for message in queue.dead.list().messages] == ["second"]
 
 
-def test_an_id_that_looks_like_an_entry_is_an_id_still(queue):
+def test_id_that_looks_like_an_entry_is_treated_as_an_id(queue):
     kill(queue, "order:42")
 
     assert queue.dead.redrive("order:42").redriven == 1
@@ -141,7 +141,7 @@ def test_messages_are_redriven_by_error(queue):
     assert entries(queue) == ["a"]
 
 
-def test_all_are_redriven_in_slices(queue):
+def test_redriving_everything_takes_several_batches(queue):
     queue.send_many(range(250), retries=0)
     for message in queue.lease(n=250, block=5):
         message.reject("broken")
@@ -150,7 +150,7 @@ def test_all_are_redriven_in_slices(queue):
     assert (queue.counts().dead, queue.counts().pending) == (0, 250)
 
 
-def test_a_redrive_onto_a_living_id_leaves_both(queue):
+def test_redrive_of_an_id_that_is_in_use_changes_nothing(queue):
     kill(queue, "a")
     queue.send_delay_msg("alive", 60, id="a")
 
@@ -162,7 +162,7 @@ def test_a_redrive_onto_a_living_id_leaves_both(queue):
 
 
 @pytest.mark.parametrize("state", ["gone", "pending", "active"])
-def test_what_is_not_dead_is_not_redriven(queue, state):
+def test_redrive_ignores_messages_that_are_not_dead(queue, state):
     bring(queue, state)
     before = queue.get("m")
 
@@ -170,7 +170,7 @@ def test_what_is_not_dead_is_not_redriven(queue, state):
     assert queue.get("m") == before
 
 
-def test_dead_messages_are_purged_like_they_are_redriven(queue):
+def test_purge_selects_entries_like_redrive(queue):
     kill(queue, "a", "b", reason="time-out")
     kill(queue, "c", "d")
 
@@ -182,18 +182,18 @@ def test_dead_messages_are_purged_like_they_are_redriven(queue):
 
 
 @pytest.mark.parametrize("which", [{}, {"id": "a", "everything": True}, {"reason": ""}, {"id": "a", "reason": "x"}])
-def test_a_redrive_or_purge_must_say_which(queue, which):
+def test_redrive_or_purge_without_one_selection_is_refused(queue, which):
     kill(queue, "a")
 
-    with pytest.raises(ConfigurationError, match=r"say which|text to look for"):
+    with pytest.raises(ConfigurationError, match=r"select entries|text to search for"):
         queue.dead.redrive(**which)
-    with pytest.raises(ConfigurationError, match=r"say which|text to look for"):
+    with pytest.raises(ConfigurationError, match=r"select entries|text to search for"):
         queue.dead.purge(**which)
 
     assert entries(queue) == ["a"]
 
 
-def test_purging_the_queue_leaves_its_dead(queue):
+def test_purging_the_queue_keeps_its_dead_letter(queue):
     kill(queue, "a")
     queue.send_delay_msg("alive", 60)
 
@@ -201,7 +201,7 @@ def test_purging_the_queue_leaves_its_dead(queue):
     assert entries(queue) == ["a"]
 
 
-def test_only_the_latest_are_kept_and_trimming_is_counted_and_logged(open_queue, caplog):
+def test_dead_letter_keeps_the_latest_entries_and_counts_and_logs_trimming(open_queue, caplog):
     queue = open_queue(dead_max=3, callback=lambda message: False)
     queue.send_many([*range(5)], retries=0)
 
@@ -213,7 +213,7 @@ def test_only_the_latest_are_kept_and_trimming_is_counted_and_logged(open_queue,
     assert any("trimmed" in record.message for record in caplog.records)
 
 
-def test_the_dead_are_kept_for_a_time(open_queue):
+def test_dead_letter_entries_expire(open_queue):
     queue = open_queue(dead_ttl=0, callback=lambda message: False)
     kill(queue, "old")
     queue.send_delay_msg("new", retries=0)
@@ -224,7 +224,7 @@ def test_the_dead_are_kept_for_a_time(open_queue):
     assert queue.stats().totals["trimmed"] >= 1
 
 
-def test_a_dead_letter_of_no_entries_keeps_none(open_queue):
+def test_dead_max_of_zero_keeps_no_entries(open_queue):
     queue = open_queue(dead_max=0, callback=lambda message: False)
     queue.send_delay_msg("hopeless", retries=0, id="m")
 

@@ -15,12 +15,12 @@ ENDINGS = ["acked", "discarded", "cancelled", "rejected", "spent"]
 
 @pytest.fixture
 def queue(open_queue):
-    """A queue that remembers."""
+    """A queue with a dedupe window."""
     return open_queue(dedupe_window="1h")
 
 
 def end(queue, how, id="m"):
-    """Let a message come to an end."""
+    """Send a message and settle it."""
     queue.send_delay_msg("hello", 60 if how == "cancelled" else 0, id=id, retries=0)
     match how:
         case "acked":
@@ -41,7 +41,7 @@ def end(queue, how, id="m"):
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_what_was_settled_is_not_sent_again(queue, how):
+def test_settled_id_is_not_sent_again(queue, how):
     end(queue, how)
 
     for replace in (False, True):
@@ -50,7 +50,7 @@ def test_what_was_settled_is_not_sent_again(queue, how):
     assert queue.counts().living == 0
 
 
-def test_among_many_the_settled_are_told_apart(queue):
+def test_send_many_reports_settled_ids(queue):
     end(queue, "acked", "a")
     queue.send_delay_msg("there", 60, id="b")
 
@@ -60,14 +60,14 @@ def test_among_many_the_settled_are_told_apart(queue):
     assert sent.new == ["c"]
 
 
-def test_what_lives_or_never_lived_is_no_matter_of_the_window(queue):
+def test_dedupe_window_ignores_ids_that_are_not_settled(queue):
     assert queue.send_delay_msg("hello", 60, id="m").status == "new"
     assert queue.send_delay_msg("hello", 60, id="m").status == "exists"
     assert queue.send_delay_msg("hello", 60, id="m", replace=True).status == "replaced"
     assert queue.send_delay_msg("hello", 60).new
 
 
-def test_after_the_window_an_id_is_free_again(open_queue):
+def test_id_can_be_sent_again_after_the_window(open_queue):
     queue = open_queue(dedupe_window="300ms")
     end(queue, "acked")
     assert queue.send_delay_msg("again", id="m").status == "settled"
@@ -77,7 +77,7 @@ def test_after_the_window_an_id_is_free_again(open_queue):
 
 
 @pytest.mark.parametrize("how", ["rejected", "spent"])
-def test_a_dead_message_can_be_redriven_and_is_remembered_anew(queue, how):
+def test_redriven_message_is_remembered_again_when_it_is_settled(queue, how):
     end(queue, how)
 
     assert queue.dead.redrive("m").redriven == 1
@@ -87,14 +87,14 @@ def test_a_dead_message_can_be_redriven_and_is_remembered_anew(queue, how):
     assert queue.send_delay_msg("again", id="m").status == "settled"
 
 
-def test_what_is_settled_can_neither_be_cancelled_nor_rescheduled(queue):
+def test_settled_message_cannot_be_cancelled_or_rescheduled(queue):
     end(queue, "acked")
 
     assert queue.cancel("m") == "gone"
     assert queue.reschedule("m", 60) == "gone"
 
 
-def test_what_was_purged_is_free_and_what_was_settled_before_is_not(queue):
+def test_purged_ids_can_be_sent_again_but_settled_ids_cannot(queue):
     end(queue, "acked", "settled")
     queue.send_delay_msg("hello", 60, id="purged")
     queue.purge()
@@ -103,7 +103,7 @@ def test_what_was_purged_is_free_and_what_was_settled_before_is_not(queue):
     assert queue.send_delay_msg("again", 60, id="settled").status == "settled"
 
 
-def test_of_too_many_the_oldest_are_forgotten(open_queue):
+def test_dedupe_max_forgets_the_oldest_ids(open_queue):
     queue = open_queue(dedupe_window="1h", dedupe_max=2)
     for id in "abcd":
         at = queue.stats().at
@@ -116,7 +116,7 @@ def test_of_too_many_the_oldest_are_forgotten(open_queue):
 # For all processes
 
 
-def test_it_is_switched_on_for_every_process(open_queue):
+def test_window_is_switched_on_for_every_process(open_queue):
     plain = open_queue()
     end(plain, "acked", "before")
     open_queue(dedupe_window="1h").open()
@@ -126,7 +126,7 @@ def test_it_is_switched_on_for_every_process(open_queue):
     assert plain.send_delay_msg("again", 60, id="after").status == "settled"
 
 
-def test_it_is_switched_off_for_every_process_and_forgets(open_queue, queue):
+def test_switching_the_window_off_forgets_ids_for_every_process(open_queue, queue):
     end(queue, "acked")
     open_queue(dedupe_window=0).open()
     assert queue.send_delay_msg("again", id="m").new
@@ -138,7 +138,7 @@ def test_it_is_switched_off_for_every_process_and_forgets(open_queue, queue):
 
 
 @pytest.mark.parametrize("state", ["acked", "gone"])
-def test_without_a_window_an_id_is_free_when_its_message_is_settled(open_queue, state):
+def test_without_a_window_a_settled_id_can_be_sent_again(open_queue, state):
     queue = open_queue()
     bring(queue, state)
 

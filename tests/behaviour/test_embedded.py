@@ -13,19 +13,19 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.parametrize("url", ["memory"], indirect=True)
 
 
-def test_queues_at_one_address_are_one(open_queue, url):
+def test_queues_at_the_same_address_share_messages(open_queue, url):
     open_queue(url=url).send_delay_msg("hello", id="m")
 
     assert open_queue(url=url).get("m").payload == "hello"
 
 
-def test_queues_at_two_addresses_are_two(open_queue, url):
+def test_queues_at_different_addresses_are_separate(open_queue, url):
     open_queue(url=url).send_delay_msg("hello", id="m")
 
     assert open_queue(url=f"{url}-2").get("m") is None
 
 
-def test_an_address_without_a_name_is_one_too(open_queue):
+def test_address_without_a_name_is_shared_too(open_queue):
     first, second = open_queue(url="memory://"), open_queue(url="memory://")
     first.purge()
     first.send_delay_msg("hello", id="m")
@@ -34,18 +34,18 @@ def test_an_address_without_a_name_is_one_too(open_queue):
     assert first.purge() == 1
 
 
-def test_nothing_is_lost_when_a_queue_is_closed(open_queue, url):
+def test_closing_a_queue_keeps_its_messages(open_queue, url):
     with open_queue(url=url) as queue:
         queue.send_delay_msg("hello", id="m")
 
     assert open_queue(url=url).get("m").payload == "hello"
 
 
-def test_it_is_as_safe_as_it_can_be(open_queue):
+def test_embedded_queue_passes_the_strict_check(open_queue):
     open_queue(strict=True).send_delay_msg("hello")
 
 
-def test_a_consumer_wakes_for_another_thread(open_queue, url):
+def test_send_from_another_thread_wakes_a_consumer(open_queue, url):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.lateness), tick="20s")
     queue.start_consume()
@@ -53,10 +53,10 @@ def test_a_consumer_wakes_for_another_thread(open_queue, url):
     sender.start()
     sender.join()
 
-    wait_until(lambda: seen, 5)
+    wait_until(lambda: seen)
 
 
-def test_a_queue_can_be_closed_while_it_waits(open_queue):
+def test_queue_can_be_closed_while_its_consumer_waits(open_queue):
     queue = open_queue(callback=lambda message: None)
     consuming = queue.start_consume()
     assert not consuming.wait(0.2)
@@ -66,7 +66,7 @@ def test_a_queue_can_be_closed_while_it_waits(open_queue):
     assert not consuming.running
 
 
-def test_both_faces_share_it(open_queue, url):
+def test_blocking_and_asyncio_queues_share_messages(open_queue, url):
     seen = []
     with DelayQueue("reminders", url=url) as queue:
         queue.send_delay_msg("hello")
@@ -77,7 +77,7 @@ def test_both_faces_share_it(open_queue, url):
     assert seen == ["hello"]
 
 
-def test_a_consumer_of_one_face_wakes_for_a_send_of_the_other(url, face):
+def test_blocking_send_wakes_an_asyncio_consumer(url, face):
     seen, other = [], Asyncio()
     try:
         queue = other.open("reminders", url=url, callback=lambda message: seen.append(message.payload), tick="20s")
@@ -85,7 +85,7 @@ def test_a_consumer_of_one_face_wakes_for_a_send_of_the_other(url, face):
         sender = face.open("reminders", url=url)
         for number in range(3):
             sender.send_delay_msg(number)
-            wait_until(lambda number=number: len(seen) == number + 1, 5)
+            wait_until(lambda number=number: len(seen) == number + 1)
         queue.close()
         sender.close()
     finally:

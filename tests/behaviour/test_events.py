@@ -1,4 +1,4 @@
-"""The event log: what it tells of a message, and how it is read and followed."""
+"""The event log: what it records of a message, and how it is read and followed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.model.fold import Fold
 from tests.support.waiting import wait_until
 
 SOON = 4.0
-"""Less than a reader waits for news before it looks again by itself."""
+"""Shorter than the interval at which a reader polls by itself."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def queue(open_queue):
 
 
 class Follower:
-    """Reads a log in a thread until it has so many events."""
+    """Reads a log in a thread until it has a number of events."""
 
     def __init__(self, queue, number, after=0):
         self.events = []
@@ -48,16 +48,16 @@ class Follower:
         return self.events
 
 
-def told(queue, *names, after=0):
+def read(queue, *names, after=0):
     """Return some attributes of all events."""
     return [tuple(getattr(event, name) for name in names) for event in queue.events(after)]
 
 
-# What it tells
+# What is recorded
 
 
 @everywhere
-def test_nothing_is_logged_unless_it_is_asked_for(open_queue):
+def test_log_is_off_by_default(open_queue):
     queue = open_queue()
     queue.send_delay_msg("hello")
     queue.lease()
@@ -66,7 +66,7 @@ def test_nothing_is_logged_unless_it_is_asked_for(open_queue):
 
 
 @everywhere
-def test_the_life_of_a_message_is_told(queue):
+def test_log_has_every_event_of_a_message(queue):
     before = datetime.now(UTC) - timedelta(seconds=1)
     queue.send_delay_msg("hello", id="m", retries=1)
     (first,) = queue.lease("60s", n=1)
@@ -77,7 +77,7 @@ def test_the_life_of_a_message_is_told(queue):
     third.nack(error="no such street")
     assert queue.get("m").state == "dead"
 
-    assert told(queue, "kind", "attempt", "token", "retries_left", "error", "reason") == [
+    assert read(queue, "kind", "attempt", "token", "retries_left", "error", "reason") == [
         ("sent", None, None, 1, None, None),
         ("promoted", None, None, None, None, None),
         ("delivered", 1, first.token, 1, None, None),
@@ -100,7 +100,7 @@ def test_the_life_of_a_message_is_told(queue):
 
 
 @everywhere
-def test_what_producers_and_keepers_do_is_told(queue):
+def test_operations_of_producers_and_admins_are_logged(queue):
     queue.send_delay_msg(1, 60, id="a", retries=5)
     queue.send_delay_msg(2, 70, id="a", retries=7, replace=True)
     queue.reschedule("a", 80)
@@ -111,7 +111,7 @@ def test_what_producers_and_keepers_do_is_told(queue):
     queue.dead.redrive("b", retries=9)
     queue.purge()
 
-    assert told(queue, "kind", "id", "retries_left", "reason") == [
+    assert read(queue, "kind", "id", "retries_left", "reason") == [
         ("sent", "a", 5, None),
         ("replaced", "a", 7, None),
         ("rescheduled", "a", None, None),
@@ -128,18 +128,18 @@ def test_what_producers_and_keepers_do_is_told(queue):
 
 
 @everywhere
-def test_what_changes_nothing_is_not_told(queue):
+def test_calls_that_change_nothing_are_not_logged(queue):
     queue.send_delay_msg("hello", 60, id="m")
     queue.send_delay_msg("hello", 60, id="m")
     queue.cancel("other")
     queue.lease()
     assert queue.dead.redrive("m").redriven == 0
 
-    assert told(queue, "kind") == [("sent",)]
+    assert read(queue, "kind") == [("sent",)]
 
 
 @everywhere
-def test_messages_of_one_call_share_an_entry_in_their_order(queue):
+def test_messages_of_one_call_share_an_entry_in_order(queue):
     queue.send_many(["a", "b", "c"], run="nightly")
     queue.send_delay_msg("d")
 
@@ -150,7 +150,7 @@ def test_messages_of_one_call_share_an_entry_in_their_order(queue):
 
 
 @everywhere
-def test_a_lease_that_runs_out_is_told(queue):
+def test_expired_lease_is_logged(queue):
     queue.send_delay_msg("hello", id="m", retries=1)
     queue.lease("100ms")
     queue.lease("100ms", block=5)
@@ -158,7 +158,7 @@ def test_a_lease_that_runs_out_is_told(queue):
     queue.lease()
     assert queue.counts().garbage + queue.counts().dead == 1
 
-    assert told(queue, "kind", "retries_left")[3:7] == [
+    assert read(queue, "kind", "retries_left")[3:7] == [
         ("expired", 0),
         ("retried", None),
         ("delivered", 0),
@@ -167,7 +167,7 @@ def test_a_lease_that_runs_out_is_told(queue):
 
 
 @everywhere
-def test_after_all_outcomes_the_log_agrees_with_the_queue(open_queue):
+def test_log_agrees_with_the_queue_after_all_outcomes(open_queue):
     outcomes = random.Random(7)
 
     def work(message):
@@ -204,14 +204,14 @@ def test_after_all_outcomes_the_log_agrees_with_the_queue(open_queue):
 
 
 @everywhere
-def test_a_log_is_switched_on_for_every_process(open_queue):
+def test_log_is_switched_on_for_every_process(open_queue):
     producer, consumer = open_queue(), open_queue()
     producer.send_delay_msg("before", id="1")
     open_queue(events=True).send_delay_msg("switches", id="2")
     producer.send_delay_msg("hello", id="3")
     consumer.lease("60s", n=3)
 
-    assert told(consumer, "kind", "id") == [
+    assert read(consumer, "kind", "id") == [
         *[("sent", id) for id in "23"],
         *[("promoted", id) for id in "123"],
         *[("delivered", id) for id in "123"],
@@ -219,20 +219,20 @@ def test_a_log_is_switched_on_for_every_process(open_queue):
 
 
 @everywhere
-def test_a_log_is_switched_off_for_every_process_and_can_be_read_still(open_queue):
+def test_log_that_is_switched_off_can_still_be_read(open_queue):
     queue = open_queue(events=True)
     queue.send_delay_msg("hello", 60, id="a")
     open_queue(events=False).open()
     queue.send_delay_msg("hello", 60, id="b")
-    assert told(queue, "id") == [("a",)]
+    assert read(queue, "id") == [("a",)]
 
     open_queue(events=True).open()
     queue.send_delay_msg("hello", 60, id="c")
-    assert told(queue, "offset", "id") == [(1, "a"), (2, "c")]
+    assert read(queue, "offset", "id") == [(1, "a"), (2, "c")]
 
 
 @everywhere
-def test_who_only_reads_switches_nothing_and_makes_no_queue_known(open_queue):
+def test_reading_the_log_does_not_switch_it_on(open_queue):
     assert list(open_queue(events=True).events()) == []
 
     queue = open_queue()
@@ -240,7 +240,7 @@ def test_who_only_reads_switches_nothing_and_makes_no_queue_known(open_queue):
     assert list(queue.events()) == []
 
 
-def test_only_as_many_entries_are_kept_as_were_asked_for(open_queue, redis_client):
+def test_events_max_len_limits_the_log(open_queue, redis_client):
     queue = open_queue(events=True, events_max_len=1000)
     for n in range(1300):
         queue.send_delay_msg(n, 60)
@@ -252,13 +252,13 @@ def test_only_as_many_entries_are_kept_as_were_asked_for(open_queue, redis_clien
 
 
 @everywhere
-def test_reading_goes_on_behind_an_offset(queue):
+def test_reading_continues_after_an_offset(queue):
     for n in range(5):
         queue.send_delay_msg(n, 60, id=f"m{n}")
 
-    assert told(queue, "id", after=3) == [("m3",), ("m4",)]
-    assert told(queue, "id", after=5) == []
-    assert told(queue, "id", after=99) == []
+    assert read(queue, "id", after=3) == [("m3",), ("m4",)]
+    assert read(queue, "id", after=5) == []
+    assert read(queue, "id", after=99) == []
 
 
 @everywhere
@@ -266,11 +266,11 @@ def test_a_long_log_is_read_to_its_end(queue):
     for n in range(230):
         queue.send_delay_msg(n, 60)
 
-    assert told(queue, "offset") == [(n,) for n in range(1, 231)]
+    assert read(queue, "offset") == [(n,) for n in range(1, 231)]
 
 
 @everywhere
-def test_reading_from_now_on_tells_nothing_of_before(queue):
+def test_reading_from_now_skips_earlier_events(queue):
     queue.send_delay_msg("before", 60)
 
     assert list(queue.events("now")) == []
@@ -278,33 +278,33 @@ def test_reading_from_now_on_tells_nothing_of_before(queue):
 
 @everywhere
 @pytest.mark.parametrize("after", [-1, 1 << 63, 1.0, True, None, "", "then", "3", b"now", []], ids=repr)
-def test_a_wrong_place_is_refused_at_once(queue, after):
+def test_invalid_offset_is_refused_at_once(queue, after):
     with pytest.raises(ConfigurationError, match="after must be"):
         queue.events(after)
 
 
-def test_entries_trimmed_before_they_were_read_are_warned_of(queue, redis_client, caplog):
+def test_reader_warns_about_entries_trimmed_before_they_were_read(queue, redis_client, caplog):
     for n in range(5):
         queue.send_delay_msg(n, 60, id=f"m{n}")
     redis_client.xtrim("delayq:{reminders}:events", minid="0-4", approximate=False)
 
     with caplog.at_level(logging.WARNING, "delayq"):
-        assert told(queue, "id", after=1) == [("m3",), ("m4",)]
+        assert read(queue, "id", after=1) == [("m3",), ("m4",)]
 
     (record,) = (record for record in caplog.records if record.name == "delayq.events")
     assert record.missing == 2
-    assert record.getMessage() == "2 entries of the event log were trimmed before they were read"
+    assert record.getMessage().startswith("2 entries of the event log were trimmed before they were read: raise")
 
 
-def test_who_begins_at_the_beginning_or_where_it_left_off_is_not_warned(queue, redis_client, caplog):
+def test_reader_does_not_warn_if_it_missed_no_entries(queue, redis_client, caplog):
     for n in range(5):
         queue.send_delay_msg(n, 60, id=f"m{n}")
     redis_client.xtrim("delayq:{reminders}:events", minid="0-4", approximate=False)
 
     with caplog.at_level(logging.WARNING, "delayq"):
-        assert told(queue, "id") == [("m3",), ("m4",)]
-        assert told(queue, "id", after=3) == [("m3",), ("m4",)]
-        assert told(queue, "id", after=4) == [("m4",)]
+        assert read(queue, "id") == [("m3",), ("m4",)]
+        assert read(queue, "id", after=3) == [("m3",), ("m4",)]
+        assert read(queue, "id", after=4) == [("m4",)]
 
     assert "delayq.events" not in {record.name for record in caplog.records}
 
@@ -313,7 +313,7 @@ def test_who_begins_at_the_beginning_or_where_it_left_off_is_not_warned(queue, r
 
 
 @everywhere
-def test_following_tells_what_there_is_and_waits_for_more(queue, open_queue):
+def test_following_returns_existing_events_and_waits_for_more(queue, open_queue):
     queue.send_delay_msg("first", 60, id="a")
     follower = Follower(open_queue(), 3)
     assert [event.id for event in follower.wait(1)] == ["a"]
@@ -326,7 +326,7 @@ def test_following_tells_what_there_is_and_waits_for_more(queue, open_queue):
 
 
 @everywhere
-def test_following_begins_before_there_is_a_log(open_queue):
+def test_following_can_start_before_the_log_exists(open_queue):
     follower = Follower(open_queue(), 1)
     plain = open_queue()
     plain.send_delay_msg("hello", 60, id="a")
@@ -337,10 +337,10 @@ def test_following_begins_before_there_is_a_log(open_queue):
 
 
 @everywhere
-def test_following_from_now_on(queue, open_queue):
+def test_following_from_now_skips_earlier_events(queue, open_queue):
     queue.send_delay_msg("before", 60, id="before")
     follower = Follower(open_queue(), 1, "now")
-    # Sent until the follower, which may not have begun, sees one; it is none of before.
+    # Send until the follower sees a message: it may not have started yet. It never sees an earlier one.
     number = iter(range(100_000))
     wait_until(lambda: [queue.send_delay_msg("after", 60, id=f"after-{next(number)}"), follower.events][1], SOON)
 
@@ -348,7 +348,7 @@ def test_following_from_now_on(queue, open_queue):
 
 
 @pytest.mark.faults
-def test_following_outlives_a_restart_of_the_server(open_queue, start_redis):
+def test_following_survives_a_server_restart(open_queue, start_redis):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     queue = open_queue(url=server.url, events=True, deadline="20s")
     queue.send_delay_msg("before", 60, id="a")

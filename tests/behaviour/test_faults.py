@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from delayq import DelayQueue, NewMessage, OutcomeUnknown, UnavailableError
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -34,7 +35,7 @@ def insist(send):
 # The server
 
 
-def test_nothing_is_lost_when_the_server_is_killed_and_comes_back(open_queue, start_redis):
+def test_no_message_is_lost_when_the_server_is_killed_and_restarted(open_queue, start_redis):
     server = start_redis(*ALWAYS)
     deliveries, sent, done = Counter(), [], threading.Event()
     consumer = open_queue(
@@ -62,14 +63,14 @@ def test_nothing_is_lost_when_the_server_is_killed_and_comes_back(open_queue, st
         done.set()
         producing.join(20)
 
-    wait_until(lambda: set(deliveries) == set(sent), 20)
+    wait_until(lambda: set(deliveries) == set(sent))
     wait_until(lambda: consumer.counts().living == 0)
     assert consumer.counts().dead == 0
-    assert sum(deliveries.values()) <= len(sent) + 3 * (4 + 500)  # duplicates: what was held at each kill
+    assert sum(deliveries.values()) <= len(sent) + 3 * (4 + 500)  # duplicates: messages in flight at each kill
     assert consumer.stats().totals["acked"] == len(sent)
 
 
-def test_a_settlement_that_could_not_be_sent_is_kept_and_sent_again(open_queue, start_redis, gate):
+def test_settlement_that_could_not_be_sent_is_sent_again(open_queue, start_redis, gate):
     server, attempts, ended = start_redis(*ALWAYS), [], []
 
     def work(message):
@@ -93,7 +94,7 @@ def test_a_settlement_that_could_not_be_sent_is_kept_and_sent_again(open_queue, 
 
 
 @pytest.mark.parametrize("act", ["ack", "nack"])
-def test_settling_by_hand_can_be_left_to_the_queue_where_it_failed(open_queue, start_redis, gate, act):
+def test_consumer_repeats_a_settlement_by_hand_that_failed(open_queue, start_redis, gate, act):
     server, began, failures = start_redis(*ALWAYS), threading.Event(), []
 
     def work(message):
@@ -108,7 +109,7 @@ def test_settling_by_hand_can_be_left_to_the_queue_where_it_failed(open_queue, s
     queue = open_queue(url=server.url, callback=work, deadline="200ms")
     queue.send_delay_msg("hello", id="m")
     queue.start_consume()
-    began.wait(10)
+    began.wait(30)
 
     server.kill()
     gate.set()
@@ -119,7 +120,7 @@ def test_settling_by_hand_can_be_left_to_the_queue_where_it_failed(open_queue, s
     assert queue.stats().totals["delivered"] == 1
 
 
-def test_a_send_to_a_dead_server_says_that_nothing_was_sent(open_queue, start_redis):
+def test_send_to_a_dead_server_raises_an_error(open_queue, start_redis):
     server = start_redis(*ALWAYS)
     queue = open_queue(url=server.url, deadline="200ms")
     queue.counts()
@@ -132,7 +133,7 @@ def test_a_send_to_a_dead_server_says_that_nothing_was_sent(open_queue, start_re
     assert queue.send_delay_msg("hello", id="m").new
 
 
-def test_a_frozen_server_is_waited_for(open_queue, start_redis):
+def test_send_waits_for_a_frozen_server(open_queue, start_redis):
     server, seen = start_redis(), []
     queue = open_queue(url=server.url, callback=lambda message: seen.append(message.payload), socket_timeout="300ms")
     queue.start_consume()
@@ -145,12 +146,12 @@ def test_a_frozen_server_is_waited_for(open_queue, start_redis):
     assert not sending.join(1)
     server.resume()
 
-    sending.join(10)
+    sending.join(30)
     wait_until(lambda: seen == ["before", "meanwhile"])
     assert queue.stats().totals["sent"] == 2
 
 
-def test_a_frozen_server_makes_the_outcome_unknown_and_sending_again_is_safe(open_queue, start_redis):
+def test_send_can_be_repeated_after_an_unknown_outcome(open_queue, start_redis):
     server = start_redis()
     queue = open_queue(url=server.url, socket_timeout="100ms", deadline="300ms")
     queue.send_delay_msg("first", 60)
@@ -160,11 +161,12 @@ def test_a_frozen_server_makes_the_outcome_unknown_and_sending_again_is_safe(ope
         queue.send_delay_msg("hello", 60, id="m")
     server.resume()
 
-    insist(lambda: queue.send_delay_msg("hello", 60, id="m"))
-    assert queue.counts().pending == 2
+    patient = open_queue(url=server.url)
+    patient.send_delay_msg("hello", 60, id="m")
+    assert patient.counts().pending == 2
 
 
-def test_cut_connections_lose_and_double_nothing(open_queue, redis_client):
+def test_cut_connections_lose_and_duplicate_no_message(open_queue, redis_client):
     deliveries, done = Counter(), threading.Event()
     queue = open_queue(callback=lambda message: deliveries.update([message.payload]), concurrency=4)
 
@@ -183,7 +185,7 @@ def test_cut_connections_lose_and_double_nothing(open_queue, redis_client):
         done.set()
         cutting.join()
 
-    wait_until(lambda: queue.counts().living == 0, 20)
+    wait_until(lambda: queue.counts().living == 0)
     assert deliveries == dict.fromkeys(range(300), 1)
     assert queue.stats().totals["acked"] == 300
 
@@ -199,12 +201,12 @@ def test_flushed_scripts_are_loaded_again(open_queue, redis_client):
         wait_until(lambda number=number: seen == [*range(number + 1)])
 
 
-def test_a_consumer_outlives_a_flushed_server(open_queue, redis_client, gate):
+def test_consumer_survives_a_flushed_server(open_queue, redis_client, gate):
     seen = []
 
     def work(message):
         seen.append(message.payload)
-        gate.wait(10)
+        gate.wait(30)
 
     queue = open_queue(callback=work)
     queue.start_consume()
@@ -219,7 +221,7 @@ def test_a_consumer_outlives_a_flushed_server(open_queue, redis_client, gate):
     wait_until(lambda: queue.counts().living == 0)
 
 
-def test_a_key_of_another_type_is_reported_and_the_consumer_goes_on_when_it_is_mended(open_queue, redis_client, caplog):
+def test_key_of_wrong_type_is_logged_and_the_consumer_continues_once_it_is_fixed(open_queue, redis_client, caplog):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.payload), tick="100ms")
     queue.start_consume()
@@ -234,7 +236,7 @@ def test_a_key_of_another_type_is_reported_and_the_consumer_goes_on_when_it_is_m
     wait_until(lambda: seen == ["first", "second"])
 
 
-def test_a_stop_does_not_wait_for_a_server_that_is_gone(open_queue, start_redis, busy):
+def test_stop_does_not_wait_for_a_dead_server(open_queue, start_redis, busy):
     server = start_redis(*ALWAYS)
     queue = open_queue(url=server.url, callback=busy)
     queue.send_delay_msg("hello")
@@ -245,7 +247,7 @@ def test_a_stop_does_not_wait_for_a_server_that_is_gone(open_queue, start_redis,
 
     assert queue.stop_consume(grace="300ms")
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
 
 
 # The worker
@@ -265,7 +267,7 @@ DelayQueue("reminders", url=sys.argv[1], lease="1s", callback=work).run()
 
 
 def start(script, *arguments):
-    return subprocess.Popen(
+    return Process(
         [sys.executable, "-c", script, *arguments],
         env=os.environ | {"PYTHONPATH": SOURCE},
         stdout=subprocess.PIPE,
@@ -273,7 +275,7 @@ def start(script, *arguments):
     )
 
 
-def test_what_a_killed_worker_held_is_delivered_again_when_its_lease_is_over(open_queue, url):
+def test_message_of_a_killed_worker_is_redelivered_when_its_lease_expires(open_queue, url):
     seen = []
     queue = open_queue(callback=lambda message: seen.append((message.attempt, time.monotonic())))
     queue.send_delay_msg("hello", retries=3)
@@ -289,7 +291,7 @@ def test_what_a_killed_worker_held_is_delivered_again_when_its_lease_is_over(ope
     assert again - killed < 20  # some leeway for a busy machine; a lease is 30 s unless it is set
 
 
-def test_a_worker_frozen_beyond_its_lease_cannot_settle_what_another_has_done(open_queue, url):
+def test_worker_frozen_past_its_lease_cannot_settle_a_redelivered_message(open_queue, url):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.attempt))
     queue.send_delay_msg("hello", id="m")
@@ -306,7 +308,7 @@ def test_a_worker_frozen_beyond_its_lease_cannot_settle_what_another_has_done(op
     assert queue.stats().totals["acked"] == 1
 
 
-def test_a_message_that_kills_its_workers_lies_in_the_dead_letter_in_the_end(open_queue, url):
+def test_message_that_kills_its_workers_goes_to_the_dead_letter(open_queue, url):
     queue = open_queue()
     queue.send_delay_msg("poison", retries=1, id="m")
     script = WORKER.replace("time.sleep(60)", "import os; os._exit(9)")
@@ -320,7 +322,7 @@ def test_a_message_that_kills_its_workers_lies_in_the_dead_letter_in_the_end(ope
     assert (message.state, message.attempts, message.error) == ("dead", 2, "lease expired")
 
 
-def test_interrupting_run_drains_and_ends(open_queue, url):
+def test_interrupt_finishes_the_running_callback_and_ends_run(open_queue, url):
     queue = open_queue()
     queue.send_many(["first", "second"])
     script = WORKER.replace("sleep(60)", "sleep(0.3)").replace(".run()", ".run(); print('ended', flush=True)")
@@ -335,7 +337,7 @@ def test_interrupting_run_drains_and_ends(open_queue, url):
     assert queue.stats().totals["acked"] == 1
 
 
-def test_interrupting_twice_cuts_off_what_runs(open_queue, url):
+def test_second_interrupt_ends_running_callbacks_at_once(open_queue, url):
     queue = open_queue(nack_delay=60)
     queue.send_many([NewMessage("endless", retries=3, id="a"), NewMessage("waits behind it", id="b")])
     with start(WORKER, url) as worker:
@@ -396,12 +398,50 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_a_child_of_a_consuming_process_consumes_for_itself(url, redis_client):
+def test_forked_child_of_a_consuming_process_can_consume(url, redis_client):
     with start(FORKING_WORKER, url) as process:
         assert process.wait(30) == 0
 
 
-def test_a_signal_is_heeded_though_another_thread_took_it(redis_url):
+IMPORT_WATCHER = """
+import sys, threading
+from delayq import DelayQueue
+
+class Watcher:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            print("loaded beside the main thread:", name)
+
+seen = []
+queue = DelayQueue("reminders", url=sys.argv[1], nack_delay=0.01, default_retries=1)
+
+@queue.callback
+def work(message):
+    seen.append(message.payload)
+    if message.payload == "return False":
+        return False
+    if message.payload == "raise":
+        raise ValueError
+
+sys.meta_path.insert(0, Watcher())
+queue.start_consume()
+queue.send_many(["return", "return False", "raise"])
+while len(seen) < 6 or queue.counts().living:  # a message of the schedule, and a second attempt of two others
+    threading.Event().wait(0.01)
+queue.stop_consume()
+"""
+
+
+def test_consumer_threads_import_no_modules(url, redis_client):
+    """A fork during an import would leave the child with a locked import system."""
+    with DelayQueue("reminders", url=url) as queue:
+        queue.schedules.add("sweep", cron="* * * * * *", payload="schedule")
+    with start(IMPORT_WATCHER, url) as process:
+        assert process.communicate(timeout=30) == ("", None)
+        assert process.returncode == 0
+
+
+def test_signal_received_by_another_thread_is_handled_in_time(redis_url):
     with DelayQueue("signals", url=redis_url, callback=lambda message: None) as queue:
         consuming = queue.start_consume()
         before = signal.signal(signal.SIGUSR1, lambda *_: consuming.stop())

@@ -1,4 +1,4 @@
-"""Looking in: one message, pages of messages, counts and totals; all of it without touching the queue."""
+"""Inspecting: one message, pages of messages, counts and totals. Inspecting never changes a queue."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_a_message_is_listed_and_counted_in_its_state_only(queue, state):
     assert counts.living == (state != "dead")
 
 
-def test_an_unknown_id_is_none(queue):
+def test_get_returns_none_for_an_unknown_id(queue):
     assert queue.get("unknown") is None
 
 
-def test_a_message_that_lives_again_tells_of_its_last_death(queue):
+def test_message_sent_again_shows_its_dead_letter_entry(queue):
     bring(queue, "dead")
     queue.send_delay_msg("again", 60, id="m")
 
@@ -61,7 +61,7 @@ def test_a_message_that_lives_again_tells_of_its_last_death(queue):
     assert message.entry == queue.dead.list().messages[0].entry
 
 
-def test_an_active_message_tells_who_holds_it_and_until_when(queue):
+def test_active_message_shows_its_consumer_and_deadline(queue):
     bring(queue, "active")
 
     message = queue.get("m")
@@ -98,7 +98,7 @@ def test_a_listing_comes_in_pages(queue, state):
     assert seen == ids
 
 
-def test_a_large_page_is_whole_though_it_is_read_in_parts(queue):
+def test_large_page_is_complete_although_it_is_read_in_parts(queue):
     sent = queue.send_many(range(1100), "1h").ids
     first = queue.list("pending", limit=1000)
     assert [message.id for message in first.messages] == sent[:1000]
@@ -107,7 +107,7 @@ def test_a_large_page_is_whole_though_it_is_read_in_parts(queue):
     assert second.cursor is None
 
 
-def test_a_page_goes_on_where_the_last_one_ended_though_that_message_has_gone(queue):
+def test_next_page_starts_after_a_message_that_has_been_removed(queue):
     ids = [f"m{number}" for number in range(6)]
     when = datetime(2033, 5, 18, tzinfo=UTC)
     queue.send_many([NewMessage(id, at=when + timedelta(seconds=at), id=id) for at, id in enumerate(ids)])
@@ -119,7 +119,7 @@ def test_a_page_goes_on_where_the_last_one_ended_though_that_message_has_gone(qu
     assert [message.id for message in second.messages] == ["m3", "m4", "m5"]
 
 
-def test_a_page_cuts_long_payloads_and_get_does_not(queue):
+def test_listing_truncates_long_payloads_and_get_does_not(queue):
     queue.send_delay_msg("x" * 100_000, 60, id="m")
 
     (listed,) = queue.list("pending").messages
@@ -132,7 +132,7 @@ def test_a_page_cuts_long_payloads_and_get_does_not(queue):
     "arguments",
     [("nowhere",), ("pending", {"limit": 0}), ("pending", {"limit": 1001}), ("pending", {"cursor": "nonsense"})],
 )
-def test_a_wrong_listing_is_refused(queue, arguments):
+def test_invalid_list_arguments_are_refused(queue, arguments):
     state, *rest = arguments
 
     with pytest.raises(ConfigurationError):
@@ -156,7 +156,7 @@ def test_counts_follow_messages_through_their_states(queue):
     assert counts.living == 17
 
 
-def test_totals_tell_what_has_happened(queue):
+def test_totals_count_every_operation(queue):
     queue.send_many([NewMessage(number, id=str(number)) for number in range(8)])
     held = list(queue.lease("60s", n=6, block=5))
     held[0].ack()
@@ -182,7 +182,7 @@ def test_totals_tell_what_has_happened(queue):
     }
 
 
-def test_stats_tell_the_next_and_the_oldest_time(queue):
+def test_stats_show_next_due_oldest_due_and_next_deadline(queue):
     past, future = datetime(2001, 9, 9, tzinfo=UTC), datetime(2033, 5, 18, tzinfo=UTC)
     queue.send_schedule_msg("past", past)
     queue.send_schedule_msg("past", past)
@@ -204,7 +204,7 @@ def test_an_empty_queue_has_no_times(queue):
     assert not any(stats.totals.values())
 
 
-def test_looking_in_touches_nothing(queue):
+def test_inspecting_changes_nothing(queue):
     bring(queue, "ready")
     before = (queue.counts(), queue.get("m"), dict(queue.stats().totals))
 
@@ -215,7 +215,7 @@ def test_looking_in_touches_nothing(queue):
     assert (queue.counts(), queue.get("m"), dict(queue.stats().totals)) == before
 
 
-def test_purge_empties_every_state_and_says_how_many(queue):
+def test_purge_empties_every_state_and_returns_the_number(queue):
     queue.send_many(range(3), 60)
     queue.send_many(range(4))
     queue.lease("60s", n=2, block=5)

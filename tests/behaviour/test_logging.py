@@ -71,7 +71,7 @@ def test_a_callback_that_fails_after_it_has_settled_is_logged(open_queue, logged
 
 
 @pytest.mark.parametrize("outcome", [Retry("busy", delay=60), Reject("no such user"), Discard("too late")])
-def test_an_outcome_is_no_failure(open_queue, logged, outcome):
+def test_raised_outcome_is_not_logged_as_a_failure(open_queue, logged, outcome):
     queue = open_queue(callback=raising(outcome))
     queue.send_delay_msg("hello")
 
@@ -80,7 +80,7 @@ def test_an_outcome_is_no_failure(open_queue, logged, outcome):
     assert logged(logging.WARNING) == []
 
 
-def test_success_is_not_worth_a_word(open_queue, logged):
+def test_success_is_not_logged(open_queue, logged):
     queue = open_queue(callback=lambda message: None)
     queue.send_many(range(100))
 
@@ -89,7 +89,7 @@ def test_success_is_not_worth_a_word(open_queue, logged):
     assert logged(logging.INFO) == []
 
 
-def test_what_a_puller_raises_is_left_to_it(open_queue, logged):
+def test_exception_in_a_lease_block_is_not_logged(open_queue, logged):
     queue = open_queue(nack_delay=60)
     queue.send_many(range(3))
 
@@ -99,7 +99,7 @@ def test_what_a_puller_raises_is_left_to_it(open_queue, logged):
     assert logged(logging.WARNING) == []
 
 
-def test_a_lost_lease_is_a_warning(open_queue, logged):
+def test_lost_lease_is_logged_as_a_warning(open_queue, logged):
     queue = open_queue(lease="300ms")
 
     @queue.callback
@@ -113,8 +113,8 @@ def test_a_lost_lease_is_a_warning(open_queue, logged):
     assert any("lease lost: m" in record.getMessage() for record in logged(logging.WARNING))
 
 
-def test_a_callback_that_takes_too_long_is_a_warning(open_queue, logged, gate):
-    queue = open_queue(callback=lambda message: gate.wait(10), lease="300ms", max_consume_duration="100ms")
+def test_callback_that_takes_too_long_is_logged_as_a_warning(open_queue, logged, gate):
+    queue = open_queue(callback=lambda message: gate.wait(30), lease="300ms", max_consume_duration="100ms")
     queue.send_delay_msg("hello", id="m")
     queue.start_consume()
 

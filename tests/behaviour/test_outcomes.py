@@ -1,4 +1,4 @@
-"""Outcomes: what a callback returns or raises, and what becomes of its message."""
+"""Outcomes: what a callback returns or raises, and how its message is settled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = everywhere
 
 
 def once(queue, act, **options):
-    """Deliver one message to `act`, and return what it is afterwards."""
+    """Deliver one message to `act`, and return its state afterwards."""
     queue.callback(act)
     queue.send_delay_msg("hello", id="m", **options)
     queue.run(burst=True)
@@ -30,14 +30,14 @@ def raising(error):
 
 
 @pytest.mark.parametrize("result", [None, True, 0, "", [], "a text"])
-def test_whatever_a_callback_returns_settles_the_message(open_queue, result):
+def test_any_other_return_value_settles_the_message(open_queue, result):
     queue = open_queue()
 
     assert once(queue, lambda message: result) is None
     assert queue.stats().totals["acked"] == 1
 
 
-def test_returning_false_takes_one_retry(open_queue):
+def test_returning_false_uses_one_retry(open_queue):
     message = once(open_queue(nack_delay=60), lambda message: False, retries=3)
 
     assert (message.state, message.attempts, message.retries_left) == ("backoff", 1, 2)
@@ -61,7 +61,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_whatever_a_callback_raises_costs_its_message_one_retry_and_nothing_else(open_queue, error):
+def test_any_exception_uses_one_retry_and_does_not_harm_the_worker(open_queue, error):
     queue = open_queue(nack_delay=60)
     message = once(queue, raising(error), retries=3)
 
@@ -83,30 +83,30 @@ def test_endless_recursion_is_one_failure(open_queue):
     assert message.error.startswith("RecursionError")
 
 
-def test_an_error_whose_text_raises_is_known_by_its_class(open_queue):
-    class Unspeakable(Exception):  # noqa: N818 - its name is the test's
+def test_error_whose_text_raises_is_stored_as_its_class_name(open_queue):
+    class Unprintable(Exception):  # noqa: N818 - not an error of the program
         def __str__(self):
             raise ValueError("no text")
 
-    assert once(open_queue(nack_delay=60), raising(Unspeakable())).error == "Unspeakable"
+    assert once(open_queue(nack_delay=60), raising(Unprintable())).error == "Unprintable"
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\0\r\n", "naïve 日本語 🙂"], ids=["surrogate", "control", "unicode"])
-def test_any_text_of_an_error_can_be_kept(open_queue, text, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("delayq.consumer"), "disabled", True)  # pytest-xdist is not so hardy
+def test_any_error_text_can_be_stored(open_queue, text, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("delayq.consumer"), "disabled", True)  # pytest-xdist cannot send such text
     message = once(open_queue(nack_delay=60), raising(ValueError(text)))
 
     assert message.error == f"ValueError: {text}".replace("\ud800", "?")
 
 
-def test_a_long_error_is_cut(open_queue):
+def test_long_error_is_truncated(open_queue):
     message = once(open_queue(nack_delay=60), raising(ValueError("x" * 10_000)))
 
     assert len(message.error) == 2048
 
 
 @pytest.mark.parametrize("how", ["raised", "returned"])
-def test_retry_names_reason_and_delay(open_queue, how):
+def test_retry_sets_reason_and_delay(open_queue, how):
     outcome = Retry("rate limited", delay="5m")
     queue = open_queue()
     message = once(queue, raising(outcome) if how == "raised" else lambda message: outcome, retries=3)
@@ -115,7 +115,7 @@ def test_retry_names_reason_and_delay(open_queue, how):
     assert timedelta(minutes=4) < message.deadline - queue.stats().at <= timedelta(minutes=5, seconds=1)
 
 
-def test_retry_without_a_delay_waits_as_the_queue_says(open_queue):
+def test_retry_without_a_delay_uses_the_nack_delay_of_the_queue(open_queue):
     queue = open_queue(nack_delay="2m")
     message = once(queue, raising(Retry()))
 
@@ -123,7 +123,7 @@ def test_retry_without_a_delay_waits_as_the_queue_says(open_queue):
     assert timedelta(minutes=1) < message.deadline - queue.stats().at <= timedelta(minutes=2, seconds=1)
 
 
-def test_retry_with_a_wrong_delay_is_a_failure_like_any_other(open_queue):
+def test_retry_with_an_invalid_delay_is_treated_as_a_failure(open_queue):
     message = once(open_queue(nack_delay=60), raising(Retry(delay=-5)))
 
     assert (message.state, message.retries_left) == ("backoff", 2)
@@ -138,12 +138,12 @@ def test_reject_moves_the_message_to_the_dead_letter_at_once(open_queue, how):
     assert (message.state, message.reason, message.attempts) == ("dead", "no such user", 1)
 
 
-def test_reject_without_a_reason_says_so(open_queue):
+def test_reject_without_a_reason_has_a_default_reason(open_queue):
     assert once(open_queue(), raising(Reject())).reason == "rejected"
 
 
 @pytest.mark.parametrize("how", ["raised", "returned"])
-def test_discard_settles_the_message_and_is_counted_apart(open_queue, how):
+def test_discard_settles_the_message_and_is_counted_separately(open_queue, how):
     outcome = Discard("the meeting is over")
     queue = open_queue()
 
@@ -166,7 +166,7 @@ def test_a_reason_of_another_type_is_shown_as_text(open_queue, kind):
 
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
-def test_a_message_is_delivered_as_often_as_it_has_retries_and_once_more(open_queue, retries):
+def test_message_is_delivered_once_more_than_its_retries(open_queue, retries):
     attempts = []
     queue = open_queue(callback=lambda message: attempts.append((message.attempt, message.retries_left)) or False)
     queue.send_delay_msg("hopeless", retries=retries, id="m")
@@ -213,7 +213,7 @@ def test_the_last_error_goes_to_the_dead_letter(open_queue):
     ],
     ids=["number", "constant", "linear", "exponential", "factor"],
 )
-def test_a_backoff_says_how_long_each_failure_waits(open_queue, backoff, seconds):
+def test_backoff_sets_the_delay_of_each_retry(open_queue, backoff, seconds):
     queue = open_queue(nack_delay=backoff, callback=lambda message: False)
     queue.send_delay_msg("hopeless", id="m")
 
@@ -226,7 +226,7 @@ def test_a_backoff_says_how_long_each_failure_waits(open_queue, backoff, seconds
         queue.reschedule("m", 0)  # no need to wait for it
 
 
-def test_jitter_takes_up_to_its_share_off_a_delay(open_queue):
+def test_jitter_shortens_a_delay_by_up_to_its_share(open_queue):
     queue = open_queue(nack_delay=Backoff.constant(100, jitter=0.5))
     queue.send_many(range(50))
     messages = list(queue.lease(n=50))

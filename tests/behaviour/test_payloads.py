@@ -1,4 +1,4 @@
-"""Payloads: JSON, typed JSON, text, bytes, a codec of one's own, and bytes that are none of these."""
+"""Payloads: JSON, typed JSON, text, bytes, custom codecs and bytes that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def roundtrip(queue, payload):
 @pytest.mark.parametrize(
     "payload", [None, True, 0, -1.5, 2**63, "", "日本語 🙂", [], [1, [2]], {}, {"a": {"b": None}}], ids=repr
 )
-def test_plain_json_comes_back_as_it_was(open_queue, payload):
+def test_plain_json_survives_the_round_trip(open_queue, payload):
     assert roundtrip(open_queue(), payload) == [payload]
 
 
@@ -46,24 +46,24 @@ def test_plain_json_comes_back_as_it_was(open_queue, payload):
     [(Reminder, Reminder(42, "dentist")), (Point, Point(1.5, -2)), (int, 42), (list[Reminder], [Reminder(1)])],
     ids=["struct", "dataclass", "int", "list"],
 )
-def test_a_typed_payload_comes_back_as_its_type(open_queue, kind, payload):
+def test_typed_payload_is_delivered_as_its_type(open_queue, kind, payload):
     assert roundtrip(open_queue(payload_type=kind), payload) == [payload]
 
 
 @pytest.mark.parametrize("codec", ["text", "bytes"])
-def test_text_and_bytes_travel_as_they_are(open_queue, codec):
+def test_text_and_bytes_survive_the_round_trip(open_queue, codec):
     payload = "\0 日本語\r\n" if codec == "text" else bytes(range(256))
 
     assert roundtrip(open_queue(codec=codec), payload) == [payload]
 
 
-def test_a_mebibyte_fits(open_queue):
+def test_payload_of_one_mebibyte_is_accepted(open_queue):
     payload = bytes(1 << 20)
 
     assert roundtrip(open_queue(codec="bytes"), payload) == [payload]
 
 
-def test_a_codec_is_anything_that_encodes_and_decodes(open_queue):
+def test_codec_is_any_object_with_encode_and_decode(open_queue):
     class Deflated:
         def encode(self, payload):
             return zlib.compress(payload.encode())
@@ -89,7 +89,7 @@ def test_a_codec_is_anything_that_encodes_and_decodes(open_queue):
     ],
     ids=["object", "keys", "surrogate", "dict for a struct", "str for an int", "bytes for text", "text for bytes"],
 )
-def test_a_payload_that_does_not_fit_is_refused(open_queue, options, payload):
+def test_payload_of_wrong_type_is_refused(open_queue, options, payload):
     queue = open_queue(**options)
 
     with pytest.raises(PayloadError):
@@ -113,7 +113,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("stored", BROKEN.values(), ids=BROKEN)
-def test_what_cannot_be_decoded_goes_to_the_dead_letter_and_the_worker_lives(open_queue, stored):
+def test_undecodable_payload_goes_to_the_dead_letter_and_the_worker_continues(open_queue, stored):
     open_queue(codec="bytes").send_delay_msg(stored, id="m")
 
     assert roundtrip(open_queue(payload_type=Reminder), Reminder(42)) == [Reminder(42)]
@@ -124,7 +124,7 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letter_and_the_worker_lives(ope
     assert message.payload == stored
 
 
-def test_a_codec_that_raises_when_decoding_makes_undecodable(open_queue):
+def test_message_is_undecodable_if_its_codec_raises(open_queue):
     class Broken:
         def encode(self, payload):
             return b"anything"
@@ -140,7 +140,7 @@ def test_a_codec_that_raises_when_decoding_makes_undecodable(open_queue):
     assert "no decoder" in dead.reason
 
 
-def test_pulling_skips_what_cannot_be_decoded(open_queue):
+def test_lease_skips_undecodable_messages(open_queue):
     open_queue(codec="bytes").send_delay_msg(b"\xff", id="m")
     queue = open_queue(payload_type=Reminder)
     queue.send_delay_msg(Reminder(42))

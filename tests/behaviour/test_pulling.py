@@ -20,7 +20,7 @@ def take(queue, lease="60s", **options):
 
 
 def lose(queue, **options):
-    """Return a message whose lease has run out and whose next delivery is held by another, and that other one."""
+    """Return a message whose lease has expired, and its next delivery, which is active."""
     queue.send_delay_msg("hello", id="m", **options)
     late = take(queue, "100ms")
     return late, take(queue, block=5)
@@ -29,7 +29,7 @@ def lose(queue, **options):
 # Leasing
 
 
-def test_leaving_the_block_acks(queue):
+def test_leaving_the_block_acks_the_message(queue):
     queue.send_delay_msg({"user": 42})
 
     with queue.lease("30s") as message:
@@ -40,7 +40,7 @@ def test_leaving_the_block_acks(queue):
     assert queue.stats().totals["acked"] == 1
 
 
-def test_an_exception_in_the_block_nacks_and_goes_on(open_queue):
+def test_exception_in_the_block_nacks_the_message_and_is_raised(open_queue):
     queue = open_queue(nack_delay=60)
     queue.send_delay_msg("hello", retries=3, id="m")
 
@@ -51,7 +51,7 @@ def test_an_exception_in_the_block_nacks_and_goes_on(open_queue):
     assert (message.state, message.retries_left, message.error) == ("backoff", 2, "ValueError: no such user")
 
 
-def test_retry_in_the_block_is_obeyed_and_ends_there(queue):
+def test_retry_in_the_block_settles_the_message_and_is_not_raised(queue):
     queue.send_delay_msg("hello", id="m")
 
     with queue.lease():
@@ -61,7 +61,7 @@ def test_retry_in_the_block_is_obeyed_and_ends_there(queue):
     assert (message.state, message.error) == ("backoff", "rate limited")
 
 
-def test_reject_in_the_block_is_obeyed_and_ends_there(queue):
+def test_reject_in_the_block_settles_the_message_and_is_not_raised(queue):
     queue.send_delay_msg("hello", id="m")
 
     with queue.lease():
@@ -70,7 +70,7 @@ def test_reject_in_the_block_is_obeyed_and_ends_there(queue):
     assert (queue.get("m").state, queue.get("m").reason) == ("dead", "no such user")
 
 
-def test_more_than_one_call_settles_are_settled_all_the_same(queue):
+def test_lease_of_700_messages_is_settled_in_several_calls(queue):
     queue.send_many(range(700))
 
     with queue.lease(n=700):
@@ -79,7 +79,7 @@ def test_more_than_one_call_settles_are_settled_all_the_same(queue):
     assert (queue.counts().living, queue.counts().dead) == (0, 700)
 
 
-def test_discard_in_the_block_is_obeyed_and_ends_there(queue):
+def test_discard_in_the_block_settles_the_message_and_is_not_raised(queue):
     queue.send_delay_msg("hello", id="m")
 
     with queue.lease():
@@ -89,7 +89,7 @@ def test_discard_in_the_block_is_obeyed_and_ends_there(queue):
     assert queue.stats().totals["discarded"] == 1
 
 
-def test_spent_retries_lead_to_the_dead_letter(queue):
+def test_message_without_retries_left_goes_to_the_dead_letter(queue):
     queue.send_delay_msg("hello", retries=0, id="m")
 
     with pytest.raises(ValueError, match="no such user"), queue.lease():
@@ -99,19 +99,19 @@ def test_spent_retries_lead_to_the_dead_letter(queue):
     assert (message.state, message.reason, message.error) == ("dead", "retries spent", "ValueError: no such user")
 
 
-def test_nothing_due_is_none(queue):
+def test_lease_returns_none_if_no_message_is_due(queue):
     queue.send_delay_msg("later", 60)
 
     with queue.lease() as message:
         assert message is None
 
 
-def test_nothing_due_is_an_empty_list(queue):
+def test_lease_of_n_messages_returns_an_empty_list_if_none_is_due(queue):
     with queue.lease(n=10) as messages:
         assert messages == []
 
 
-def test_up_to_n_messages_come_in_order_and_are_acked_together(queue):
+def test_lease_returns_up_to_n_messages_in_order_and_acks_them_together(queue):
     queue.send_many(range(5))
 
     with queue.lease(n=3, block=5) as messages:
@@ -120,7 +120,7 @@ def test_up_to_n_messages_come_in_order_and_are_acked_together(queue):
     assert queue.counts().living == 2
 
 
-def test_what_was_settled_by_hand_is_left_alone(queue):
+def test_messages_settled_by_hand_keep_their_settlement(queue):
     queue.send_many([*"abc"])
 
     def work(a, b, _):
@@ -136,7 +136,7 @@ def test_what_was_settled_by_hand_is_left_alone(queue):
     assert queue.counts().backoff + queue.counts().retry == 1
 
 
-def test_a_lease_is_a_sequence_of_messages_to_be_settled_by_hand(queue):
+def test_lease_without_a_block_is_a_sequence_to_settle_by_hand(queue):
     queue.send_many(range(3))
 
     lease = queue.lease(n=10, block=5)
@@ -146,7 +146,7 @@ def test_a_lease_is_a_sequence_of_messages_to_be_settled_by_hand(queue):
     assert queue.counts().living == 0
 
 
-def test_a_lease_taken_before_its_block_is_not_taken_twice(queue):
+def test_lease_taken_before_its_block_is_not_taken_twice(queue):
     queue.send_many(range(4))
 
     lease = queue.lease(n=2, block=5)
@@ -156,7 +156,7 @@ def test_a_lease_taken_before_its_block_is_not_taken_twice(queue):
     assert queue.stats().totals["delivered"] == 2
 
 
-def test_what_is_leased_is_not_leased_again(queue):
+def test_leased_message_is_not_leased_again(queue):
     queue.send_delay_msg("hello")
     take(queue)
 
@@ -164,14 +164,14 @@ def test_what_is_leased_is_not_leased_again(queue):
         assert message is None
 
 
-def test_a_lease_that_runs_out_costs_a_retry(queue):
+def test_expired_lease_uses_one_retry(queue):
     _, message = lose(queue, retries=3)
 
     assert (message.attempt, message.retries_left) == (2, 2)
     assert queue.get("m").error == "lease expired"
 
 
-def test_a_lease_may_take_another_time_than_the_queues(queue):
+def test_lease_duration_can_differ_from_the_default_of_the_queue(queue):
     queue.send_delay_msg("hello", id="m")
     take(queue, "10m")
 
@@ -179,7 +179,7 @@ def test_a_lease_may_take_another_time_than_the_queues(queue):
 
 
 @pytest.mark.parametrize("options", [{"n": 0}, {"n": 1001}, {"n": True}, {"block": -1}, {"duration": "1ms"}])
-def test_wrong_arguments_are_refused(queue, options):
+def test_invalid_lease_arguments_are_refused(queue, options):
     queue.send_delay_msg("hello")
 
     with pytest.raises(ConfigurationError):
@@ -188,10 +188,10 @@ def test_wrong_arguments_are_refused(queue, options):
     assert queue.counts().active == 0
 
 
-# Waiting
+# Blocking
 
 
-def test_waiting_ends_when_time_is_up(queue):
+def test_blocking_lease_ends_at_its_timeout(queue):
     began = time.monotonic()
 
     with queue.lease(block="200ms") as message:
@@ -200,7 +200,7 @@ def test_waiting_ends_when_time_is_up(queue):
     assert 0.2 <= time.monotonic() - began < 10
 
 
-def test_waiting_ends_when_a_message_is_sent(open_queue):
+def test_blocking_lease_ends_when_a_message_is_sent(open_queue):
     queue, sender = open_queue(), open_queue()
     seen = []
     waiting = threading.Thread(target=lambda: seen.extend(queue.lease(n=1, block=30)))
@@ -209,12 +209,12 @@ def test_waiting_ends_when_a_message_is_sent(open_queue):
 
     sender.send_delay_msg("hello")
 
-    waiting.join(10)
+    waiting.join(30)
     assert [message.payload for message in seen] == ["hello"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
 
 
-def test_waiting_ends_when_a_message_becomes_due(queue):
+def test_blocking_lease_ends_when_a_message_becomes_due(queue):
     queue.send_delay_msg("soon", "300ms")
 
     (message,) = queue.lease(n=1, block=30)
@@ -223,7 +223,7 @@ def test_waiting_ends_when_a_message_becomes_due(queue):
     assert 0 <= message.lateness < 0.5
 
 
-def test_waiting_ends_when_a_nack_delay_is_over(queue):
+def test_blocking_lease_ends_when_a_retry_becomes_due(queue):
     queue.send_delay_msg("hello")
     take(queue).nack(delay="200ms")
 
@@ -239,7 +239,7 @@ def test_ack_is_true_for_exactly_one_receipt(queue):
     assert [message.ack(), late.ack(), message.ack()] == [True, False, False]
 
 
-def test_a_late_ack_is_accepted_if_nobody_was_faster(queue):
+def test_late_ack_is_accepted_if_the_message_is_not_settled(queue):
     late, message = lose(queue)
 
     assert late.ack()
@@ -248,7 +248,7 @@ def test_a_late_ack_is_accepted_if_nobody_was_faster(queue):
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "backoff"])
-def test_a_late_ack_takes_the_message_out_wherever_it_waits(queue, state):
+def test_late_ack_removes_the_message_from_every_waiting_state(queue, state):
     queue.send_delay_msg("hello", id="m")
     late = take(queue, "100ms")
     again = take(queue, block=5)
@@ -273,7 +273,7 @@ def test_a_late_ack_takes_the_message_out_wherever_it_waits(queue, state):
 
 
 @pytest.mark.parametrize("act", ["nack", "extend", "release", "reject"])
-def test_an_old_receipt_changes_nothing(queue, act):
+def test_expired_receipt_cannot_nack_extend_release_or_reject(queue, act):
     late, message = lose(queue)
     before = queue.get("m")
 
@@ -282,7 +282,7 @@ def test_an_old_receipt_changes_nothing(queue, act):
     assert message.ack()
 
 
-def test_a_receipt_of_an_earlier_life_touches_no_later_one(queue):
+def test_receipt_does_not_apply_to_a_message_sent_again_with_the_same_id(queue):
     queue.send_delay_msg("first", id="m")
     old = take(queue)
     old.nack(delay=60)
@@ -295,7 +295,7 @@ def test_a_receipt_of_an_earlier_life_touches_no_later_one(queue):
         assert not old.ack()
 
 
-def test_a_nack_waits_as_asked_and_not_less(queue):
+def test_nack_waits_for_at_least_its_delay(queue):
     queue.send_delay_msg("hello")
     take(queue).nack(delay="300ms")
     began = time.monotonic()
@@ -304,14 +304,14 @@ def test_a_nack_waits_as_asked_and_not_less(queue):
     assert time.monotonic() - began >= 0.25
 
 
-def test_a_nack_keeps_its_error(queue):
+def test_nack_stores_its_error(queue):
     queue.send_delay_msg("hello", id="m")
 
     assert take(queue).nack(delay=60, error="busy")
     assert queue.get("m").error == "busy"
 
 
-def test_extend_keeps_a_message_beyond_its_first_lease(queue):
+def test_extend_prolongs_the_lease(queue):
     queue.send_delay_msg("hello")
     message = take(queue, "300ms")
 
@@ -323,7 +323,7 @@ def test_extend_keeps_a_message_beyond_its_first_lease(queue):
     assert message.ack()
 
 
-def test_release_gives_a_message_back_uncharged(queue):
+def test_release_uses_no_retry(queue):
     queue.send_delay_msg("hello", retries=3)
 
     assert take(queue).release()
@@ -332,7 +332,7 @@ def test_release_gives_a_message_back_uncharged(queue):
     assert (message.attempt, message.retries_left) == (1, 3)
 
 
-def test_what_is_released_is_first_in_line_again(queue):
+def test_released_message_returns_to_the_head_of_the_queue(queue):
     queue.send_many([*"abc"])
     first = take(queue, block=5)
 
@@ -341,7 +341,7 @@ def test_what_is_released_is_first_in_line_again(queue):
     assert [message.payload for message in queue.lease(n=3)] == ["a", "b", "c"]
 
 
-def test_reject_goes_to_the_dead_letter_with_its_reason(queue):
+def test_reject_stores_its_reason_in_the_dead_letter(queue):
     bring(queue, "gone")
     queue.send_delay_msg("hello", id="m")
 
@@ -349,9 +349,9 @@ def test_reject_goes_to_the_dead_letter_with_its_reason(queue):
     assert queue.get("m").reason == "no such user"
 
 
-def test_lease_lost_is_told_without_asking_redis(queue):
+def test_lease_lost_becomes_true_at_the_deadline(queue):
     queue.send_delay_msg("hello")
     message = take(queue, "200ms")
     assert not message.lease_lost
 
-    wait_until(lambda: message.lease_lost, 2)
+    wait_until(lambda: message.lease_lost)

@@ -1,4 +1,4 @@
-"""The run ledger: what became of the messages of a bulk send, and what was refused before it could be sent."""
+"""The run ledger: how the messages of a bulk send were stored, and which were refused before sending."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def run_of(queue, name="nightly"):
     return info
 
 
-def test_no_run_is_in_the_ledger_unless_it_is_named(queue):
+def test_sends_without_a_run_name_are_not_in_the_ledger(queue):
     queue.send_many(["a", "b"])
     queue.send_delay_msg("c")
 
     assert queue.runs() == []
 
 
-def test_what_became_of_each_message_is_counted(open_queue):
+def test_ledger_counts_the_status_of_each_message(open_queue):
     queue = open_queue(dedupe_window="1h")
     queue.send_many(messages("r", delay=0))
     (running,) = queue.lease("60s", n=1)
@@ -54,7 +54,7 @@ def test_what_became_of_each_message_is_counted(open_queue):
     assert running.ack()
 
 
-def test_a_spent_message_that_has_to_be_collected_first_is_counted_once(queue):
+def test_replaced_spent_message_is_counted_once(queue):
     queue.send_delay_msg("hopeless", id="m", retries=0)
     (message,) = queue.lease(n=1)
     message.nack()
@@ -64,20 +64,20 @@ def test_a_spent_message_that_has_to_be_collected_first_is_counted_once(queue):
     assert counts(run_of(queue)) == (2, 0, 0, 0, 0, 0)
 
 
-def test_many_slices_add_up(queue):
+def test_counts_of_several_batches_are_added(queue):
     queue.send_many(range(3210), 60, run="nightly")
     queue.send_many(iter(range(790)), 60, run="nightly")
 
     assert run_of(queue).new == 4000
 
 
-def test_a_send_of_nothing_begins_no_run(queue):
+def test_sending_no_messages_starts_no_run(queue):
     queue.send_many([], run="nightly")
 
     assert queue.runs() == []
 
 
-def test_what_found_no_room_is_not_counted(open_queue):
+def test_messages_refused_by_a_full_queue_are_not_counted(open_queue):
     queue = open_queue(max_length=600)
 
     with pytest.raises(QueueFullError):
@@ -86,7 +86,7 @@ def test_what_found_no_room_is_not_counted(open_queue):
     assert run_of(queue).new == queue.counts().living == 500
 
 
-def test_runs_are_listed_the_latest_first(queue):
+def test_runs_are_listed_latest_first(queue):
     for run in ("first", "second", "third"):
         queue.send_many(["hello"], 60, run=run)
         at = queue.stats().at
@@ -98,7 +98,7 @@ def test_runs_are_listed_the_latest_first(queue):
 # The end of a run
 
 
-def test_a_run_is_committed(queue):
+def test_ended_run_is_committed(queue):
     queue.send_many(messages("ab"), run="nightly")
 
     ended = queue.end_run("nightly")
@@ -110,14 +110,14 @@ def test_a_run_is_committed(queue):
     assert queue.refusals("nightly") == []
 
 
-def test_what_an_aborted_run_has_sent_stays_sent(queue):
+def test_messages_of_an_aborted_run_stay_in_the_queue(queue):
     queue.send_many(messages("ab"), run="nightly")
 
     assert queue.end_run("nightly", aborted=True).state == "aborted"
     assert queue.counts().pending == 2
 
 
-def test_what_was_refused_is_counted_and_listed(queue):
+def test_refusals_are_counted_and_listed(queue):
     queue.send_many(messages("a"), run="nightly")
 
     ended = queue.end_run("nightly", refusals=[("b", "due is missing"), ("c", "ünïcode\n\x00")])
@@ -127,7 +127,7 @@ def test_what_was_refused_is_counted_and_listed(queue):
     assert queue.refusals("nightly") == [("b", "due is missing"), ("c", "ünïcode\n\x00")]
 
 
-def test_more_may_have_been_refused_than_are_listed(queue):
+def test_refused_count_can_exceed_the_listed_refusals(queue):
     assert queue.end_run("nightly", refusals=[("b", "no")], refused=70_000).refused == 70_000
     assert queue.refusals("nightly") == [("b", "no")]
 
@@ -159,11 +159,11 @@ def test_unknown_runs_have_no_refusals(queue):
     assert queue.refusals("never") == []
 
 
-# What is refused
+# Invalid arguments
 
 
 @pytest.mark.parametrize("run", ["", "a b", "x" * 129, "a\n", "ü", 5, b"r"], ids=repr)
-def test_a_run_has_a_name_like_an_id(queue, run):
+def test_invalid_run_name_is_refused(queue, run):
     for attempt in (
         lambda: queue.send_many(["hello"], run=run),
         lambda: queue.end_run(run),
@@ -177,7 +177,7 @@ def test_a_run_has_a_name_like_an_id(queue, run):
 @pytest.mark.parametrize(
     "wrong", [{"epoch": -2}, {"epoch": 1.0}, {"epoch": True}, {"refused": -1}, {"refused": "2"}], ids=repr
 )
-def test_a_wrong_number_is_refused_by_name(queue, wrong):
+def test_invalid_number_is_refused_by_name(queue, wrong):
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be a whole number from"):
         queue.end_run("nightly", **wrong)
     assert queue.runs() == []

@@ -1,4 +1,4 @@
-"""Whole stories with real workers: what the queue is for, at the size of a small day's work."""
+"""Whole scenarios with real workers, at the size of a small day's work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from delayq import NewMessage
-from tests.support.faces import Blocking
 from tests.support.waiting import wait_until
 
 
-def test_even_messages_are_acked_and_odd_ones_retried_until_they_are_dead(open_queue):
+def test_successful_messages_are_acked_and_failing_ones_retried_until_dead(open_queue):
     deliveries = Counter()
 
     def work(message):
@@ -31,7 +30,7 @@ def test_even_messages_are_acked_and_odd_ones_retried_until_they_are_dead(open_q
     assert queue.counts().living == 0
 
 
-def test_one_hundred_and_one_messages_for_four_at_a_time_are_each_delivered_once(open_queue):
+def test_four_workers_deliver_each_of_101_messages_once(open_queue):
     deliveries = Counter()
     queue = open_queue(callback=lambda message: deliveries.update([message.payload]), concurrency=4)
     queue.send_many(range(101))
@@ -41,7 +40,7 @@ def test_one_hundred_and_one_messages_for_four_at_a_time_are_each_delivered_once
     assert deliveries == dict.fromkeys(range(101), 1)
 
 
-def test_a_stop_inside_the_tenth_callback_ends_the_run_in_good_order(open_queue):
+def test_stop_inside_the_tenth_callback_ends_the_run_without_losing_messages(open_queue):
     seen = []
     queue = open_queue()
 
@@ -61,7 +60,7 @@ def test_a_stop_inside_the_tenth_callback_ends_the_run_in_good_order(open_queue)
     assert queue.stats().totals["acked"] == len(seen)
 
 
-def test_a_steady_producer_sees_nothing_delivered_early(open_queue):
+def test_messages_of_a_steady_producer_are_never_early(open_queue):
     sent, early, seen = {}, [], []
 
     def work(message):
@@ -81,7 +80,7 @@ def test_a_steady_producer_sees_nothing_delivered_early(open_queue):
     assert early == []
 
 
-def test_twenty_thousand_leased_messages_that_expire_together_are_all_to_be_retried(open_queue, gate):
+def test_20000_leases_that_expire_together_are_all_retried(open_queue, gate):
     full = open_queue(callback=lambda message: gate.wait(60), concurrency=1, prefetch=0)
     full.send_delay_msg("plug")
     full.start_consume()
@@ -90,17 +89,17 @@ def test_twenty_thousand_leased_messages_that_expire_together_are_all_to_be_retr
     puller.send_many(range(20_000))
     leased = 0
     while leased < 20_000:
-        leased += len(puller.lease("4s", n=1_000))
+        leased += len(puller.lease("8s", n=1_000))
     assert puller.counts().active == 20_001
 
-    wait_until(lambda: puller.counts().retry, 20)
+    wait_until(lambda: puller.counts().retry)
 
-    wait_until(lambda: puller.counts().retry == 20_000, 20)
+    wait_until(lambda: puller.counts().retry == 20_000)
     page = puller.list("retry", limit=1_000).messages
     assert {(message.attempts, message.retries_left, message.error) for message in page} == {(1, 2, "lease expired")}
 
 
-def test_with_a_fetch_limit_of_ten_and_nothing_settled_the_next_fetch_is_empty(open_queue, gate):
+def test_consumer_claims_no_more_than_fetch_limit_unsettled_messages(open_queue, gate):
     queue = open_queue(callback=lambda message: gate.wait(60), concurrency=20, fetch_limit=10, tick="20ms")
     queue.send_many(range(30))
     queue.start_consume()
@@ -116,7 +115,7 @@ def test_with_a_fetch_limit_of_ten_and_nothing_settled_the_next_fetch_is_empty(o
     wait_until(lambda: queue.counts().living == 0)
 
 
-def test_a_message_nacked_for_a_second_is_gone_at_first_and_there_once_afterwards(open_queue):
+def test_nacked_message_is_delivered_once_after_its_delay(open_queue):
     queue = open_queue(nack_delay=1)
     queue.send_delay_msg("hello")
     (message,) = queue.lease(n=1)
@@ -129,7 +128,7 @@ def test_a_message_nacked_for_a_second_is_gone_at_first_and_there_once_afterward
     assert len(queue.lease(n=10)) == 0
 
 
-def test_what_is_cancelled_is_never_delivered_wherever_it_waited(open_queue):
+def test_cancelled_message_is_never_delivered_from_any_waiting_state(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append(message.id), nack_delay="1s")
     queue.send_delay_msg("hello", "500ms", id="pending")
@@ -150,7 +149,7 @@ def test_what_is_cancelled_is_never_delivered_wherever_it_waited(open_queue):
     assert seen == ["a-held"]
 
 
-def test_what_is_cancelled_and_sent_again_for_later_is_delivered_once_and_later(open_queue):
+def test_message_cancelled_and_sent_again_is_delivered_once_at_its_new_time(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append((message.payload, time.monotonic() - sent)))
     queue.send_delay_msg("first", "200ms", id="m")
@@ -168,7 +167,7 @@ def test_what_is_cancelled_and_sent_again_for_later_is_delivered_once_and_later(
     assert len(seen) == 1
 
 
-def test_counts_tell_a_thousand_messages_from_pending_to_ready_to_active(open_queue):
+def test_counts_follow_a_thousand_messages_from_pending_to_active(open_queue):
     queue = open_queue()
     past = datetime(2001, 9, 9, tzinfo=UTC)
     queue.send_many([NewMessage(number, at=past) for number in range(1_000)])
@@ -184,14 +183,14 @@ def test_counts_tell_a_thousand_messages_from_pending_to_ready_to_active(open_qu
     assert (counts.pending, counts.ready, counts.active) == (0, 500, 500)
 
 
-def test_four_hundred_messages_of_slow_work_behind_a_short_lease_are_each_done_once(open_queue, face):
-    many, deliveries = 400 if isinstance(face, Blocking) else 100, Counter()
+def test_slow_work_with_a_short_lease_is_delivered_once(open_queue):
+    many, deliveries = 120, Counter()
 
     def work(message):
         deliveries[message.payload] += 1
         time.sleep(0.05)
 
-    queue = open_queue(callback=work, lease="1s", concurrency=1)
+    queue = open_queue(callback=work, lease="2s", concurrency=1)
     queue.send_many(range(many))
 
     queue.run(burst=True)
@@ -201,7 +200,7 @@ def test_four_hundred_messages_of_slow_work_behind_a_short_lease_are_each_done_o
     assert (totals["acked"], totals["delivered"]) == (many, many)
 
 
-def test_new_messages_do_not_keep_a_failed_one_waiting(open_queue):
+def test_new_messages_do_not_delay_a_retry(open_queue):
     seen = []
 
     def work(message):
@@ -217,7 +216,7 @@ def test_new_messages_do_not_keep_a_failed_one_waiting(open_queue):
     assert [at for at, payload in enumerate(seen) if payload == "flaky"][1] < 1_000
 
 
-def test_an_idle_consumer_asks_for_next_to_nothing(open_queue, redis_client):
+def test_idle_consumer_sends_few_commands(open_queue, redis_client):
     consumer = open_queue(callback=lambda message: None)
     consuming = consumer.start_consume()
     consumer.send_delay_msg("hello")
@@ -230,7 +229,7 @@ def test_an_idle_consumer_asks_for_next_to_nothing(open_queue, redis_client):
     assert asked["cmdstat_evalsha"] + asked["cmdstat_blpop"] <= 3 * 3
 
 
-def test_several_producers_and_consumers_lose_and_double_nothing(open_queue):
+def test_several_producers_and_consumers_lose_and_duplicate_nothing(open_queue):
     deliveries = Counter()
     consumers = [
         open_queue(callback=lambda message: deliveries.update([message.payload]), concurrency=3) for _ in range(3)

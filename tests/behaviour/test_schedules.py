@@ -1,4 +1,4 @@
-"""Schedules: what sends a message again and again, at its times, each of them once."""
+"""Schedules: they send a message at each of their times, exactly once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from itertools import pairwise
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, UnknownScheduleError
-from delayq.clock import timestamp
-from delayq.flows.recurring import AHEAD, ROOM
-from delayq.schedules.definition import _timetable, firing
+from delayq.schedules.definition import _read, firing
+from delayq.times import timestamp
+from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES
 from tests.behaviour.places import everywhere
 from tests.support.faces import Stand
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
 START = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
@@ -27,14 +28,14 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 class Clock:
-    """The time that the scripts of some queues are told."""
+    """The time that the scripts of some queues use."""
 
     def __init__(self) -> None:
         self.now = START
 
     def of(self, queue):
-        """Have a queue go by it."""
-        queue._tools.calls = replace(queue._tools.calls, clock=lambda: timestamp(self.now))
+        """Let a queue use this clock."""
+        queue._context.calls = replace(queue._context.calls, clock=lambda: timestamp(self.now))
         return queue
 
     def advance(self, by: timedelta) -> None:
@@ -48,23 +49,23 @@ def clock() -> Clock:
 
 @pytest.fixture
 def timed(queue, clock):
-    """A queue that goes by the clock, and what its callback has seen, in the attribute `seen`."""
+    """A queue that uses the clock."""
     return clock.of(queue)
 
 
 def ran(queue) -> list[str]:
-    """Process all that is due, schedules included; returns the ids in order."""
+    """Process all due messages, including those of schedules; return their ids in order."""
     seen = []
     queue.callback(lambda message: seen.append(message.id))
     queue.run(burst=True)
     return seen
 
 
-# What occurs
+# Occurrences
 
 
 @everywhere
-def test_an_occurrence_is_a_message_with_its_time_in_the_id(timed, clock):
+def test_occurrence_is_a_message_with_its_time_in_the_id(timed, clock):
     assert timed.schedules.add("sweep", every="1h", payload={"a": 1}, retries=7, headers={"who": "me"}) == "new"
     assert ran(timed) == []
     seen = []
@@ -80,7 +81,7 @@ def test_an_occurrence_is_a_message_with_its_time_in_the_id(timed, clock):
 
 
 @everywhere
-def test_a_cron_expression_names_times_in_its_zone(timed, clock):
+def test_cron_expression_uses_the_time_zone_of_the_schedule(timed, clock):
     timed.schedules.add("digest", cron="0 9 * * MON-FRI", tz="Europe/Berlin", misfire=9)
     clock.advance(4 * DAY)
     assert ran(timed) == [f"digest@2026-11-{day}T08:00:00Z" for day in (20, 23)]
@@ -90,7 +91,7 @@ def test_a_cron_expression_names_times_in_its_zone(timed, clock):
     ]
 
 
-def test_an_interval_may_begin_at_a_time_of_its_own_to_the_millisecond(timed, clock):
+def test_interval_can_start_at_any_millisecond(timed, clock):
     timed.schedules.add("odd", every="10m", start=START + timedelta(minutes=7, milliseconds=5))
     clock.advance(timedelta(minutes=17, seconds=30))
     assert ran(timed) == ["odd@2026-11-20T07:37:00.005Z", "odd@2026-11-20T07:47:00.005Z"]
@@ -99,7 +100,7 @@ def test_an_interval_may_begin_at_a_time_of_its_own_to_the_millisecond(timed, cl
 @pytest.mark.parametrize(
     ("misfire", "hours"), [("skip", [12]), ("once", [11, 12]), (2, [10, 11, 12]), (1000, range(8, 13))]
 )
-def test_what_was_missed_is_made_up_for_as_the_schedule_says(timed, clock, misfire, hours):
+def test_missed_occurrences_follow_the_misfire_option(timed, clock, misfire, hours):
     timed.schedules.add("sweep", every="1h", misfire=misfire)
     clock.advance(timedelta(hours=4, minutes=30, seconds=20))
     assert ran(timed) == [f"sweep@2026-11-20T{hour:02}:00:00Z" for hour in hours]
@@ -107,7 +108,7 @@ def test_what_was_missed_is_made_up_for_as_the_schedule_says(timed, clock, misfi
     assert ran(timed) == ["sweep@2026-11-20T13:00:00Z"]
 
 
-def test_a_year_of_silence_is_made_up_for_in_a_moment(timed, clock):
+def test_year_of_missed_occurrences_is_handled_quickly(timed, clock):
     timed.schedules.add("tick", every="1s", misfire=3)
     clock.advance(365 * DAY)
     assert len(ran(timed)) == 3 + 61
@@ -126,7 +127,7 @@ def test_a_schedule_ends_after_its_count_and_stays_listed(timed, clock):
     assert ran(timed) == ["sweep@2026-11-20T18:00:00Z"]
 
 
-def test_nothing_occurs_before_the_start_or_after_the_end(timed, clock):
+def test_schedule_fires_only_between_start_and_end(timed, clock):
     timed.schedules.add("sweep", every="1h", start=START + HOUR, end=START + 3 * HOUR, misfire=9)
     assert timed.schedules.next("sweep", 9) == [START + n * HOUR for n in (1, 2, 3)]
     clock.advance(DAY)
@@ -134,11 +135,11 @@ def test_nothing_occurs_before_the_start_or_after_the_end(timed, clock):
     assert timed.schedules.get("sweep").state == "ended"
 
 
-# Steering
+# Managing
 
 
 @everywhere
-def test_a_paused_schedule_fires_nothing_and_goes_on_from_when_it_is_resumed(timed, clock):
+def test_paused_schedule_fires_nothing_until_it_is_resumed(timed, clock):
     timed.schedules.add("sweep", every="1h", misfire=9)
     timed.schedules.pause("sweep")
     timed.schedules.pause("sweep")
@@ -153,7 +154,7 @@ def test_a_paused_schedule_fires_nothing_and_goes_on_from_when_it_is_resumed(tim
 
 
 @everywhere
-def test_a_removed_schedule_fires_nothing_and_its_messages_stay(timed, clock):
+def test_removed_schedule_fires_nothing_and_keeps_its_messages(timed, clock):
     timed.schedules.add("sweep", every="1h")
     timed.schedules.run_now("sweep")
     assert timed.schedules.remove("sweep")
@@ -164,7 +165,7 @@ def test_a_removed_schedule_fires_nothing_and_its_messages_stay(timed, clock):
 
 
 @everywhere
-def test_one_is_run_now_besides_its_times(timed, clock):
+def test_run_now_sends_a_message_besides_the_scheduled_ones(timed, clock):
     timed.schedules.add("sweep", every="1h", payload="p", count=1)
     timed.schedules.pause("sweep")
     first, second = (timed.schedules.run_now("sweep") for _ in range(2))
@@ -177,7 +178,7 @@ def test_one_is_run_now_besides_its_times(timed, clock):
 
 
 @everywhere
-def test_the_same_again_changes_nothing(timed, clock):
+def test_adding_an_equal_schedule_changes_nothing(timed, clock):
     options = {"cron": "0 * * * *", "payload": {"a": 1}, "headers": {"b": "2", "a": "1"}}
     timed.schedules.add("sweep", **options)
     before = timed.schedules.get("sweep")
@@ -186,7 +187,7 @@ def test_the_same_again_changes_nothing(timed, clock):
     assert timed.schedules.get("sweep") == before
 
 
-def test_a_change_doubles_nothing_and_loses_nothing_that_is_due(timed, clock):
+def test_changed_schedule_loses_and_duplicates_no_occurrence(timed, clock):
     timed.schedules.add("sweep", every="1h", payload=1)
     clock.advance(HOUR)
     assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
@@ -200,7 +201,7 @@ def test_a_change_doubles_nothing_and_loses_nothing_that_is_due(timed, clock):
     assert (info.fired, info.payload) == (2, 3)
 
 
-def test_a_change_keeps_a_pause(timed):
+def test_changed_schedule_stays_paused(timed):
     timed.schedules.add("sweep", every="1h")
     timed.schedules.pause("sweep")
     assert timed.schedules.add("sweep", every="2h") == "changed"
@@ -209,7 +210,7 @@ def test_a_change_keeps_a_pause(timed):
 
 
 @everywhere
-def test_many_are_added_and_listed_by_name(timed):
+def test_many_schedules_are_added_and_listed_by_name(timed):
     names = [f"s{n:04}" for n in range(1200)]
     outcomes = timed.schedules.add_many(Schedule(name, every="1h", payload=name) for name in names)
     assert set(outcomes.values()) == {"new"}
@@ -220,7 +221,7 @@ def test_many_are_added_and_listed_by_name(timed):
     }
 
 
-def test_large_payloads_are_fired_some_at_a_time(timed, clock):
+def test_large_payloads_are_fired_in_batches(timed, clock):
     timed.schedules.add("big", every="1h", payload="x" * 900_000, misfire=40)
     clock.advance(40 * HOUR)
     seen = ran(timed)
@@ -228,13 +229,10 @@ def test_large_payloads_are_fired_some_at_a_time(timed, clock):
     assert timed.schedules.get("big").fired == 40
 
 
-def test_without_cronsim_schedules_are_read_and_steered_all_the_same(timed, monkeypatch):
-    def missing():
-        raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
-
+def test_schedules_can_be_listed_and_managed_without_cronsim(timed, monkeypatch):
     timed.schedules.add("digest", cron="7 9 * * *")
-    monkeypatch.setattr("delayq.schedules.timetable._simulator", missing)
-    _timetable.cache_clear()
+    monkeypatch.setattr("delayq.schedules.timetable.cronsim", None)
+    _read.cache_clear()
     assert [info.cron for info in timed.schedules.list()] == ["7 9 * * *"]
     assert timed.schedules.run_now("digest").new
     timed.schedules.pause("digest")
@@ -244,7 +242,7 @@ def test_without_cronsim_schedules_are_read_and_steered_all_the_same(timed, monk
     assert timed.schedules.remove("digest")
 
 
-def test_a_purge_leaves_schedules(timed, clock):
+def test_purge_keeps_schedules(timed, clock):
     timed.schedules.add("sweep", every="1h")
     timed.send_delay_msg(1)
     assert timed.purge() == 1
@@ -254,56 +252,56 @@ def test_a_purge_leaves_schedules(timed, clock):
 
 @everywhere
 @pytest.mark.parametrize("act", ["pause", "resume", "run_now", "next"])
-def test_what_is_not_there_is_told(timed, act):
+def test_unknown_schedule_raises_an_error(timed, act):
     with pytest.raises(UnknownScheduleError, match="no schedule is named sweep"):
         getattr(timed.schedules, act)("sweep")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error"),
     [
-        ({}, "give cron or every, and not both"),
-        ({"cron": "0 9 * * *", "every": 60}, "give cron or every, and not both"),
+        ({}, "give cron or every, but not both"),
+        ({"cron": "0 9 * * *", "every": 60}, "give cron or every, but not both"),
         ({"cron": "0 0 30 2 *"}, "bad day-of-month"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
-        ({"every": 60, "tz": "UTC"}, "tz goes with cron"),
+        ({"every": 60, "tz": "UTC"}, "tz works with cron only"),
         ({"every": 0.5}, "every must be between 1 s"),
         ({"every": True}, "every must be"),
         ({"every": 60, "start": datetime(2026, 1, 1)}, "start must carry a time zone"),  # noqa: DTZ001
-        ({"every": 60, "start": START, "end": START - DAY}, "end lies before start"),
+        ({"every": 60, "start": START, "end": START - DAY}, "end is before start"),
         ({"every": 60, "count": 0}, "count must be"),
         ({"every": 60, "misfire": "twice"}, "misfire must be"),
         ({"every": 60, "misfire": 0}, "misfire must be"),
         ({"every": 60, "misfire": True}, "misfire must be"),
         ({"every": 60, "late_after": -1}, "late_after must be"),
         ({"every": 60, "retries": -1}, "retries must be"),
-        ({"every": 60, "headers": {"schedule": "x"}}, "cannot be given"),
+        ({"every": 60, "headers": {"schedule": "x"}}, "remove the header"),
         ({"every": 60, "headers": {"a": 1}}, "headers must map"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused_with_its_name(timed, options, told):
+def test_invalid_schedule_is_refused_with_its_name(timed, options, error):
     with pytest.raises(ConfigurationError, match="schedule sweep: ") as caught:
         timed.schedules.add("sweep", **options)
-    assert told in str(caught.value)
+    assert error in str(caught.value)
     assert timed.schedules.list() == []
 
 
-def test_an_unknown_option_is_refused_with_what_may_have_been_meant(queue):
+def test_unknown_option_is_refused_with_a_suggestion(queue):
     for add in (lambda **options: queue.schedules.add("s", **options), partial(queue.cron, "@daily")):
         with pytest.raises(ConfigurationError, match="unknown option 'retires', did you mean 'retries'"):
             add(retires=3)(print)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a" * 101, "a:b", "a@b", "é", None, 5])
-def test_a_name_that_cannot_be_is_refused(timed, name):
+def test_invalid_schedule_name_is_refused(timed, name):
     with pytest.raises(ConfigurationError, match="schedule name must be"):
         timed.schedules.add(name, every=60)
 
 
-def test_a_payload_that_cannot_be_is_refused(timed, open_queue):
+def test_invalid_payload_or_duplicate_name_is_refused(timed, open_queue):
     with pytest.raises(PayloadError):
         timed.schedules.add("sweep", every=60, payload=object())
-    with pytest.raises(ConfigurationError, match="given twice"):
+    with pytest.raises(ConfigurationError, match="two schedules are named s"):
         timed.schedules.add_many([Schedule("s", every=60), Schedule("s", every=61)])
     with pytest.raises(ConfigurationError, match="must be Schedule objects"):
         timed.schedules.add_many(["s"])
@@ -313,7 +311,7 @@ def test_a_payload_that_cannot_be_is_refused(timed, open_queue):
 
 
 @everywhere
-def test_functions_get_the_messages_of_their_schedules_and_the_callback_all_others(timed, clock):
+def test_functions_get_messages_of_their_schedules_and_the_callback_the_rest(timed, clock):
     seen = []
     timed.callback(lambda message: seen.append(("callback", message.id)))
 
@@ -337,7 +335,7 @@ def test_functions_get_the_messages_of_their_schedules_and_the_callback_all_othe
 
 
 @everywhere
-def test_they_are_put_in_their_places_when_consuming_starts(timed, clock):
+def test_declared_schedules_are_stored_when_consuming_starts(timed, clock):
     seen = []
     timed.every("1h", name="sweep")(lambda message: seen.append(message.id))
     timed.run(burst=True)
@@ -348,22 +346,22 @@ def test_they_are_put_in_their_places_when_consuming_starts(timed, clock):
     assert seen == ["sweep@2026-11-20T08:00:00Z"]
 
 
-def test_a_message_that_nothing_is_there_for_ends_in_the_dead_letter(timed, clock):
+def test_message_without_a_handler_goes_to_the_dead_letter(timed, clock):
     timed.every("1h", name="sweep")(lambda message: None)
     timed.schedules.add("other", every="1h", retries=0)
     timed.send_delay_msg(1, id="m", retries=0)
     clock.advance(HOUR)
     timed.run(burst=True)
-    told = {message.id.partition("@")[0]: message.error for message in timed.dead.list().messages}
-    assert told["other"] == (
-        "NoCallbackError: this consumer has no callback, "
-        "and the message is of schedule other, which is not declared here"
+    errors = {message.id.partition("@")[0]: message.error for message in timed.dead.list().messages}
+    assert errors["other"] == (
+        "NoCallbackError: no handler for schedule other, which this program does not declare: "
+        "register one with @queue.callback"
     )
-    assert told["m"].endswith("the message is of no schedule")
+    assert errors["m"] == "NoCallbackError: no handler for this message: register one with @queue.callback"
 
 
 @everywhere
-def test_what_is_declared_no_more_stays_until_it_is_pruned(open_queue, clock):
+def test_schedule_no_longer_declared_stays_until_it_is_pruned(open_queue, clock):
     old, new = clock.of(open_queue()), clock.of(open_queue())
     for name in ("a", "b"):
         old.every("1h", name=name)(lambda message: None)
@@ -378,7 +376,7 @@ def test_what_is_declared_no_more_stays_until_it_is_pruned(open_queue, clock):
     assert [info.name for info in new.schedules.list()] == ["b", "by-hand", "c"]
 
 
-def test_what_cannot_be_declared_is_refused_at_once():
+def test_invalid_declaration_is_refused_at_once():
     queue = DelayQueue("reminders", url="memory://declared")
     with pytest.raises(ConfigurationError, match="bad day-of-month"):
         queue.cron("0 0 30 2 *", name="s")(print)
@@ -387,14 +385,14 @@ def test_what_cannot_be_declared_is_refused_at_once():
     with pytest.raises(ConfigurationError, match="must be callable"):
         queue.every("1h", name="s")(None)
     queue.every("1h", name="s")(lambda message: None)
-    with pytest.raises(ConfigurationError, match="declared already"):
+    with pytest.raises(ConfigurationError, match="declared twice"):
         queue.every("1h", name="s")(lambda message: None)
     queue.batch_callback(lambda messages: None)
     with pytest.raises(ConfigurationError, match="batch_callback"):
         queue.run(burst=True)
 
 
-def test_a_coroutine_function_is_for_an_asyncio_queue():
+def test_coroutine_function_is_refused_by_a_blocking_queue():
     async def nightly(message):
         pass
 
@@ -405,39 +403,43 @@ def test_a_coroutine_function_is_for_an_asyncio_queue():
         queue.every("1h")(nightly)
 
 
-# Once, whoever fires
+# Each occurrence once
 
 
 def carry_out(queue, call):
-    """Send a call as the consumer of a queue does."""
+    """Send a call like the consumer of a queue does."""
     if isinstance(queue, Stand):
         return queue._loop.do(lambda: queue._executor.call(call))
     return queue._executor.call(call)
 
 
-def test_of_two_that_have_read_the_same_occurrence_one_fires_it(queue, open_queue, clock):
+def test_one_of_two_workers_that_read_the_same_occurrence_fires_it(queue, open_queue, clock):
     workers = [clock.of(queue), clock.of(open_queue())]
     queue.schedules.add("sweep", every="1h")
     clock.advance(HOUR)
     rows = []
     for worker in workers:
-        due = carry_out(worker, worker._tools.calls.schedules_due(ahead=AHEAD, offset=0, limit=9, room=ROOM))
-        rows.append(firing(due.schedules[0], due.now, ahead=AHEAD)[0])
-    # The one that was first to read is killed or held up, and comes back when another has fired.
-    answers = [
-        carry_out(worker, worker._tools.calls.fire([row])) for worker, row in zip(workers, rows[::-1], strict=True)
+        due = carry_out(
+            worker, worker._context.calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
+        )
+        rows.append(firing(due.schedules[0], due.now, ahead=FIRE_AHEAD)[0])
+    # The first reader is killed or delayed, and continues after another has fired.
+    replies = [
+        carry_out(worker, worker._context.calls.fire([row])) for worker, row in zip(workers, rows[::-1], strict=True)
     ]
-    assert answers == ["1", "0"]
+    assert replies == ["1", "0"]
     assert ran(queue) == ["sweep@2026-11-20T08:00:00Z"]
     assert queue.schedules.get("sweep").fired == 1
 
 
 @pytest.mark.parametrize("change", ["changed", "paused", "removed", "removed and added"])
-def test_what_was_read_before_a_change_is_not_fired(queue, clock, change):
+def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
     clock.of(queue).schedules.add("sweep", every="1h", payload="old")
     clock.advance(HOUR)
-    due = carry_out(queue, queue._tools.calls.schedules_due(ahead=AHEAD, offset=0, limit=9, room=ROOM))
-    row, _ = firing(due.schedules[0], due.now, ahead=AHEAD)
+    due = carry_out(
+        queue, queue._context.calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
+    )
+    row, _ = firing(due.schedules[0], due.now, ahead=FIRE_AHEAD)
     clock.advance(timedelta(milliseconds=1))
     if change == "changed":
         queue.schedules.add("sweep", every="1h", payload="new")
@@ -447,11 +449,11 @@ def test_what_was_read_before_a_change_is_not_fired(queue, clock, change):
         queue.schedules.remove("sweep")
         if change == "removed and added":
             queue.schedules.add("sweep", every="1h", payload="new")
-    assert carry_out(queue, queue._tools.calls.fire([row])) == "0"
+    assert carry_out(queue, queue._context.calls.fire([row])) == "0"
     assert queue.counts().living == 0
 
 
-def test_a_new_schedule_wakes_a_consumer_that_waits(open_queue):
+def test_new_schedule_wakes_an_idle_consumer(open_queue):
     seen = []
     consumer, other = open_queue(tick="1h"), open_queue()
     consumer.callback(lambda message: seen.append(message.lateness))
@@ -463,7 +465,7 @@ def test_a_new_schedule_wakes_a_consumer_that_waits(open_queue):
 
 
 def occurrences(queue) -> dict[str, list[datetime]]:
-    """Return the times of what has been sent by each schedule, from the event log, in order."""
+    """Return the times of the messages sent by each schedule, from the event log, in order."""
     found: dict[str, list[datetime]] = {}
     for event in queue.events():
         if event.kind == "sent":
@@ -508,13 +510,13 @@ queue.run()
 
 
 @pytest.mark.faults
-def test_whoever_is_killed_between_another_goes_on_without_gaps_or_doubles(redis_url):
+def test_killed_workers_leave_no_gaps_or_duplicate_occurrences(redis_url):
     with DelayQueue("reminders", url=redis_url, events=True) as queue:
         queue.schedules.add_many(Schedule(f"s{n}", every="1s", misfire=1000) for n in range(200))
         for _ in range(3):
-            worker = subprocess.Popen([sys.executable, "-c", WORKER, redis_url], stdout=subprocess.PIPE)
+            worker = Process([sys.executable, "-c", WORKER, redis_url], stdout=subprocess.PIPE)
             assert worker.stdout is not None
-            worker.stdout.readline()  # in the midst of what it fires
+            worker.stdout.readline()  # while it fires
             worker.send_signal(signal.SIGKILL)
             worker.wait()
             worker.stdout.close()

@@ -1,4 +1,4 @@
-"""Sending: when a message becomes due, and what an id is good for."""
+"""Sending: when a message becomes due, and how ids prevent duplicates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = everywhere
 
 
 def deliver(queue):
-    """Return the payloads of all messages that are due, settled."""
+    """Process all due messages and return their payloads."""
     seen = []
     queue.callback(lambda message: seen.append(message.payload))
     queue.run(burst=True)
@@ -27,7 +27,7 @@ def test_a_message_without_a_delay_is_due_at_once(queue):
     assert deliver(queue) == [{"user": 42}]
 
 
-def test_messages_due_at_once_need_no_waiting_for(queue):
+def test_message_due_at_once_is_delivered_by_the_next_burst(queue):
     for number in range(20):
         queue.send_delay_msg(number)
 
@@ -44,7 +44,7 @@ def test_a_message_is_not_delivered_before_its_time(queue):
     assert message.lateness >= 0
 
 
-def test_what_is_not_due_is_left_alone(queue):
+def test_message_that_is_not_due_stays_pending(queue):
     queue.send_delay_msg("later", 60)
 
     assert deliver(queue) == []
@@ -52,7 +52,7 @@ def test_what_is_not_due_is_left_alone(queue):
 
 
 @pytest.mark.parametrize("delay", [90, 90.0, timedelta(seconds=90), "90s", "1m30s"])
-def test_a_delay_is_seconds_or_a_timedelta_or_a_text(queue, delay):
+def test_delay_can_be_seconds_a_timedelta_or_text(queue, delay):
     before = queue.stats().at
     id = queue.send_delay_msg("later", delay).id
 
@@ -68,7 +68,7 @@ def test_a_message_can_be_sent_for_a_time(queue):
     assert queue.get(id).due.tzinfo is UTC
 
 
-def test_a_time_that_has_passed_is_due_at_once(queue):
+def test_message_for_a_past_time_is_due_at_once(queue):
     queue.send_schedule_msg("missed", at=datetime(2001, 9, 9, tzinfo=UTC))
 
     assert deliver(queue) == ["missed"]
@@ -95,7 +95,7 @@ def test_an_id_made_by_delayq_is_22_characters_and_sorts_by_time(queue):
     assert ids == sorted(ids)
 
 
-def test_a_retry_budget_is_given_by_position_or_name_or_default(open_queue):
+def test_retries_can_be_given_by_position_by_name_or_by_default(open_queue):
     queue = open_queue(default_retries=7)
     ids = [
         queue.send_delay_msg("default", 60).id,
@@ -106,11 +106,11 @@ def test_a_retry_budget_is_given_by_position_or_name_or_default(open_queue):
     assert [queue.get(id).retries_left for id in ids] == [7, 5, 0]
 
 
-# Sending with an id of one's own
+# Sending with an id
 
 
 @pytest.mark.parametrize("state", LIVING)
-def test_while_a_message_lives_its_id_is_not_sent_again(queue, state):
+def test_id_of_an_unsettled_message_is_not_sent_again(queue, state):
     bring(queue, state, payload="first")
     before = queue.get("m")
 
@@ -144,7 +144,7 @@ def test_replace_gives_a_waiting_message_a_new_payload_and_time(queue, state):
 
 
 @pytest.mark.parametrize("state", ["backoff", "retry"])
-def test_a_replaced_message_begins_a_new_life(queue, state):
+def test_replaced_message_starts_with_no_attempts_headers_or_error(queue, state):
     bring(queue, state, headers={"trace": "1"})
 
     queue.send_delay_msg("second", id="m", replace=True)
@@ -154,14 +154,14 @@ def test_a_replaced_message_begins_a_new_life(queue, state):
         assert queue.get("m").error == ""
 
 
-def test_replace_leaves_a_running_message_alone(queue):
+def test_replace_does_not_change_a_running_message(queue):
     bring(queue, "active", payload="first")
 
     assert queue.send_delay_msg("second", 5, id="m", replace=True).status == "running"
     assert queue.get("m").payload == "first"
 
 
-def test_replace_sends_what_was_not_there(queue):
+def test_replace_sends_a_message_with_an_unknown_id(queue):
     assert queue.send_delay_msg("first", id="m", replace=True).status == "new"
     assert deliver(queue) == ["first"]
 
@@ -169,14 +169,14 @@ def test_replace_sends_what_was_not_there(queue):
 # Sending many
 
 
-def test_many_messages_go_out_together(queue):
+def test_send_many_sends_all_messages(queue):
     sent = queue.send_many(range(1_500))
 
     assert len(sent) == len(set(sent.ids)) == len(sent.new) == 1_500
     assert queue.counts().pending == 1_500
 
 
-def test_each_of_many_may_have_options_of_its_own(queue):
+def test_each_message_of_send_many_can_have_its_own_options(queue):
     when = datetime(2033, 5, 18, tzinfo=UTC)
     queue.send_many(
         [
@@ -195,7 +195,7 @@ def test_each_of_many_may_have_options_of_its_own(queue):
     assert (at.headers, tough.headers) == ({}, {"trace": "1"})
 
 
-def test_sending_many_says_which_ids_were_new(queue):
+def test_send_many_returns_which_ids_are_new(queue):
     queue.send_delay_msg("old", 60, id="b")
 
     sent = queue.send_many([NewMessage(id, id=id) for id in "abca"], 60)
@@ -205,7 +205,7 @@ def test_sending_many_says_which_ids_were_new(queue):
     assert queue.get("b").payload == "old"
 
 
-def test_sending_many_again_changes_nothing(queue):
+def test_repeated_send_many_changes_nothing(queue):
     batch = [NewMessage(number, id=str(number)) for number in range(10)]
     queue.send_many(batch, 60)
 
@@ -213,7 +213,7 @@ def test_sending_many_again_changes_nothing(queue):
     assert queue.counts().pending == 10
 
 
-def test_replace_holds_for_many_too(queue):
+def test_send_many_can_replace_messages(queue):
     queue.send_delay_msg("old", 60, id="b")
 
     sent = queue.send_many([NewMessage(f"new {id}", id=id) for id in "ab"], 60, replace=True)
@@ -222,14 +222,14 @@ def test_replace_holds_for_many_too(queue):
     assert queue.get("b").payload == "new b"
 
 
-def test_one_bad_message_keeps_all_of_them_back(queue):
+def test_send_many_sends_nothing_if_one_message_is_invalid(queue):
     with pytest.raises(PayloadError):
         queue.send_many(["good", object(), "good"])
 
     assert queue.counts().living == 0
 
 
-def test_nothing_to_send_is_nothing_sent(queue):
+def test_send_many_of_no_messages_sends_nothing(queue):
     assert list(queue.send_many([])) == []
 
 
@@ -246,7 +246,7 @@ def test_a_payload_over_the_limit_is_refused(open_queue):
     assert queue.counts().living == 1
 
 
-def test_a_full_queue_refuses_new_messages_and_stores_none_of_them(open_queue):
+def test_full_queue_refuses_the_whole_batch(open_queue):
     queue = open_queue(max_length=3)
     queue.send_many([*"ab"], 60)
 

@@ -1,4 +1,4 @@
-"""Waking up: an idle consumer notices what happens at once, though it looks around only once in a long while."""
+"""Waking up: an idle consumer notices changes at once, although it rarely polls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 pytestmark = everywhere
 
 TICK = "20s"
-"""So long that nothing in this file can be due to a tick."""
+"""Too long for anything in this file to be caused by a tick."""
 SOON = 5.0
 
 
@@ -24,7 +24,7 @@ def seen():
 
 @pytest.fixture
 def consumer(open_queue, seen):
-    """A consumer that has gone idle, having processed one message."""
+    """An idle consumer that has processed one message."""
     queue = open_queue(callback=lambda message: seen.append(message), tick=TICK)
     queue.send_delay_msg("first")
     queue.start_consume()
@@ -57,28 +57,28 @@ def test_a_message_is_delivered_when_it_becomes_due(consumer, other, seen):
     assert min(lateness) < 0.1
 
 
-def test_a_sooner_message_is_not_held_up_by_a_later_one(consumer, other, seen):
+def test_sooner_message_does_not_wait_for_a_later_one(consumer, other, seen):
     other.send_delay_msg("later", 15)
     other.send_delay_msg("sooner", "100ms")
 
     wait_until(lambda: [message.payload for message in seen] == ["sooner"], SOON)
 
 
-def test_rescheduling_wakes(consumer, other, seen):
+def test_reschedule_wakes_a_consumer(consumer, other, seen):
     other.send_delay_msg("later", 60, id="m")
     other.reschedule("m", 0)
 
     wait_until(lambda: [message.id for message in seen] == ["m"], SOON)
 
 
-def test_replacing_wakes(consumer, other, seen):
+def test_replace_wakes_a_consumer(consumer, other, seen):
     other.send_delay_msg("later", 60, id="m")
     other.send_delay_msg("now", id="m", replace=True)
 
     wait_until(lambda: [message.payload for message in seen] == ["now"], SOON)
 
 
-def test_a_release_wakes(open_queue, seen, other):
+def test_release_wakes_a_consumer(open_queue, seen, other):
     other.send_delay_msg("hello", id="m")
     (message,) = other.lease("60s", n=1)
     queue = open_queue(callback=lambda message: seen.append(message.id), tick=TICK)
@@ -91,7 +91,7 @@ def test_a_release_wakes(open_queue, seen, other):
     wait_until(lambda: seen == ["first", "m"], SOON)
 
 
-def test_a_nack_wakes(open_queue, seen, other):
+def test_nack_wakes_a_consumer(open_queue, seen, other):
     other.send_delay_msg("hello", id="m")
     (message,) = other.lease("60s", n=1)
     queue = open_queue(callback=lambda message: seen.append(message.id), tick=TICK)
@@ -104,7 +104,7 @@ def test_a_nack_wakes(open_queue, seen, other):
     wait_until(lambda: seen == ["first", "m"], SOON)
 
 
-def test_a_lease_that_runs_out_is_noticed_in_time(open_queue, seen, other):
+def test_expired_lease_is_redelivered_in_time(open_queue, seen, other):
     other.send_delay_msg("hello", id="m")
     other.lease("400ms", n=1)
     queue = open_queue(callback=lambda message: seen.append(message), tick=TICK)
@@ -113,7 +113,7 @@ def test_a_lease_that_runs_out_is_noticed_in_time(open_queue, seen, other):
     wait_until(lambda: [message.id for message in seen] == ["m"], SOON)
 
 
-def test_a_redrive_wakes(open_queue, seen, other):
+def test_redrive_wakes_a_consumer(open_queue, seen, other):
     def work(message):
         seen.append(message.id)
         if len(seen) == 1:
@@ -129,7 +129,7 @@ def test_a_redrive_wakes(open_queue, seen, other):
     wait_until(lambda: seen == ["m", "m"], SOON)
 
 
-def test_a_burst_wakes_as_many_consumers_as_it_needs(open_queue):
+def test_bulk_send_wakes_several_consumers(open_queue):
     together = threading.Barrier(3)
     queues = [
         open_queue(callback=lambda message: together.wait(SOON), tick=TICK, prefetch=0, concurrency=1) for _ in range(3)
@@ -143,7 +143,7 @@ def test_a_burst_wakes_as_many_consumers_as_it_needs(open_queue):
     assert queues[0].stats().totals == {"acked": 3, "delivered": 3, "sent": 3}
 
 
-def test_a_full_consumer_passes_the_wake_up_on(open_queue, gate, seen):
+def test_full_consumer_passes_the_wakeup_to_an_idle_one(open_queue, gate, seen):
     full = open_queue(callback=lambda message: gate.wait(30), tick=TICK, prefetch=0, concurrency=1)
     full.send_delay_msg("plug")
     full.start_consume()
@@ -156,7 +156,7 @@ def test_a_full_consumer_passes_the_wake_up_on(open_queue, gate, seen):
         wait_until(lambda number=number: seen == [*range(number + 1)], SOON)
 
 
-def test_a_finished_callback_makes_room_at_once(open_queue, seen):
+def test_finished_callback_frees_capacity_at_once(open_queue, seen):
     queue = open_queue(callback=lambda message: seen.append(message.payload), tick=TICK, prefetch=0, concurrency=1)
     queue.start_consume()
     queue.send_many(range(50))

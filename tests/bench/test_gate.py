@@ -1,4 +1,4 @@
-"""The gate: a ratio that fell is named, and a baseline that is none is told in a line."""
+"""The gate: names each ratio that fell, and refuses an invalid baseline in one line."""
 
 import bench
 import pytest
@@ -13,7 +13,7 @@ def figure(name, value, other=None):
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "report"),
     [
         (1.2, []),
         (0.8, []),
@@ -21,37 +21,37 @@ def figure(name, value, other=None):
         (0.67, ["send: 0.67, was 0.80: fell by 16%"]),
     ],
 )
-def test_a_ratio_may_rise_and_may_fall_by_a_little(now, told):
-    assert compare({"send": 0.8}, [figure("send", now, 1.0)], {"send"}) == told
+def test_ratio_may_rise_or_fall_a_little(now, report):
+    assert compare({"send": 0.8}, [figure("send", now, 1.0)], {"send"}) == report
 
 
 def test_each_figure_that_fell_is_named():
     figures = [figure("send", 1, 10), figure("idle", 2), figure("pull", 1, 10)]
-    told = compare({"send": 0.8, "pull": 0.8}, figures, {"send", "idle", "pull"})
-    assert [line.partition(":")[0] for line in told] == ["send", "pull"]
+    report = compare({"send": 0.8, "pull": 0.8}, figures, {"send", "idle", "pull"})
+    assert [line.partition(":")[0] for line in report] == ["send", "pull"]
 
 
 def test_seconds_are_not_compared():
     assert compare({"send": 0.8}, [figure("send", 0.008, 0.01)], {"send"}) == []
 
 
-def test_what_this_run_left_out_is_not_judged():
+def test_figures_left_out_of_this_run_are_not_compared():
     assert compare({"send": 0.8, "send_10m": 0.9}, [figure("send", 0.8, 1.0)], {"send", "send_10m"}) == []
 
 
-def test_a_figure_that_nothing_measures_any_more_is_named():
-    assert compare({"sent": 0.8}, [], {"send"}) == ["sent: in the baseline, and nothing measures it"]
+def test_figure_that_is_no_longer_measured_is_reported():
+    assert compare({"sent": 0.8}, [], {"send"}) == ["sent: in the baseline, but nothing measures it"]
 
 
-def test_a_figure_that_lost_what_stood_beside_it_is_named():
-    assert compare({"send": 0.8}, [figure("send", 1)], {"send"}) == ["send: in the baseline, and has no ratio any more"]
+def test_figure_without_its_reference_is_reported():
+    assert compare({"send": 0.8}, [figure("send", 1)], {"send"}) == ["send: in the baseline, but has no ratio any more"]
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is no JSON"),
-        ("{", "is no JSON"),
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
         ("[]", 'has no "ratios"'),
         ("{}", 'has no "ratios"'),
         ('{"ratios": []}', 'has no "ratios"'),
@@ -62,7 +62,7 @@ def test_a_figure_that_lost_what_stood_beside_it_is_named():
         ('{"ratios": {"send": NaN}}', "must be a number above 0"),
     ],
 )
-def test_a_baseline_that_is_none_is_told_in_a_line(tmp_path, text, why):
+def test_invalid_baseline_is_an_error_in_one_line(tmp_path, text, why):
     path = tmp_path / "baseline.json"
     path.write_text(text)
     with pytest.raises(BaselineError) as refused:
@@ -71,17 +71,17 @@ def test_a_baseline_that_is_none_is_told_in_a_line(tmp_path, text, why):
     assert "\n" not in str(refused.value)
 
 
-def test_a_baseline_that_is_not_there_is_named(tmp_path):
+def test_missing_baseline_is_an_error_that_names_it(tmp_path):
     with pytest.raises(BaselineError, match=r"gone.json: No such file"):
         read_baseline(tmp_path / "gone.json")
 
 
-def test_what_is_written_is_read_and_holds_ratios_only(tmp_path):
+def test_written_baseline_contains_only_ratios(tmp_path):
     path = tmp_path / "baseline.json"
     write_baseline(path, [figure("send", 8.1234, 10), figure("idle", 2)], {"date": "2026-11-20"})
     assert read_baseline(path) == {"send": 0.812}
 
 
-def test_the_committed_baseline_is_of_figures_that_are_measured():
+def test_committed_baseline_contains_only_measured_figures():
     known = {one.name for measurement in bench.measurements() for one in measurement.figures}
     assert set(read_baseline(BASELINE)) <= known

@@ -1,4 +1,4 @@
-"""Running `delayq`: in this process where possible, as a process of its own where signals and exits matter."""
+"""Runs `delayq` in this process where possible, in a separate process where signals and exits matter."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from click.testing import CliRunner
 
 from delayq import DelayQueue
 from delayq.cli import main
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
 PATIENCE = 40.0
-"""Seconds for what a process is waited for: starting Python takes long on a busy machine."""
+"""Seconds to wait for a process: starting Python takes long on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -40,7 +41,7 @@ class Ended:
 
     @property
     def line(self) -> str:
-        """The one line on stderr that a failure is."""
+        """The single line that a failed command prints on stderr."""
         (line,) = self.err.splitlines()
         assert line.startswith("delayq: "), line
         return line.removeprefix("delayq: ")
@@ -50,8 +51,8 @@ Cli = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Run in an empty folder, whose pyproject.toml a test may write."""
+def empty_folder(tmp_path, monkeypatch):
+    """Run in an empty folder; a test may write a pyproject.toml there."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -81,9 +82,9 @@ def queue(redis_url) -> Iterator[DelayQueue[Any]]:
 
 
 class Program:
-    """A `delayq` that runs as a process of its own, what it prints going to files."""
+    """`delayq` in a separate process, with its output in files."""
 
-    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+    def __init__(self, process: Process, out: Path, err: Path) -> None:
         self.process = process
         self._out, self._err = out, err
 
@@ -96,7 +97,7 @@ class Program:
         return self._err.read_text()
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for what the program is to bring about; its last words are told if it does not."""
+        """Wait for an effect of the program; a failure shows the end of its stderr."""
 
         def reached() -> bool:
             ended = self.process.poll() is not None
@@ -130,7 +131,7 @@ Start = Callable[..., Program]
 
 @pytest.fixture
 def start(redis_url, tmp_path) -> Iterator[Start]:
-    """`start("worker", "app:queue")` starts a command as a process of its own, in the test's folder."""
+    """`start("worker", "app:queue")` starts a command as a separate process, in the test's folder."""
     with ExitStack() as stack:
         number = 0
 
@@ -147,16 +148,14 @@ def start(redis_url, tmp_path) -> Iterator[Start]:
             environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
             environment |= {"DELAYQ_URL": url, **(env or {})}
             with out.open("wb") as to_out, err.open("wb") as to_err:
-                process = subprocess.Popen(
-                    command, env=environment, cwd=tmp_path, stdin=stdin, stdout=to_out, stderr=to_err
-                )
+                process = Process(command, env=environment, cwd=tmp_path, stdin=stdin, stdout=to_out, stderr=to_err)
             stack.callback(_end, process)
             return Program(process, out, err)
 
         yield begin
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     # A parent passes the signals on; twice, so that it does not wait for what a callback may be waiting for.
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
         if process.poll() is None:
@@ -169,7 +168,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def terminal() -> Iterator[tuple[int, int]]:
-    """A terminal: what is written to the first descriptor is typed for whoever reads the second."""
+    """A terminal: the reader of the second descriptor receives what is written to the first."""
     ends = os.openpty()
     try:
         yield ends
@@ -180,7 +179,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 @pytest.fixture
 def importing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """The test's folder; what this process imports from it is forgotten after the test, and no log is set up."""
+    """The test's folder; modules imported from it are unloaded after the test, and no log is configured."""
     monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield tmp_path

@@ -1,4 +1,4 @@
-"""What all commands share: help, settings, errors, exit codes, and what becomes of the output."""
+"""Behaviour of all commands: help, settings, errors, exit codes, and output."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ import delayq
 from delayq import DelayQueue
 from delayq.cli import main
 from delayq.cli.app import COMMANDS
+from tests.support import processes
 
 VERBS = [name for section in COMMANDS.values() for name in section]
 PASSWORD = "s3cr3t"
@@ -36,31 +37,31 @@ def test_help_names_every_command(cli, arguments):
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "dead list", "dead redrive", "dead purge"])
-def test_every_command_has_its_help(cli, verb):
+def test_every_command_has_help(cli, verb):
     ended = cli(*verb.split(), "--help")
     assert (ended.code, ended.err) == (0, "")
     assert f"Usage: delayq {verb}" in ended.out
     assert "--help" in ended.out
 
 
-def test_the_help_needs_neither_redis_nor_rich():
+def test_help_imports_neither_redis_nor_rich():
     code = (
         "import sys, atexit; from delayq.cli import main;"
         "atexit.register(lambda: print(sorted({'redis', 'rich', 'fakeredis'} & set(sys.modules))));"
         "main(['--help'])"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = processes.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.endswith("\n[]\n")
 
 
-def test_the_command_has_two_names():
+def test_runs_as_a_script_and_as_a_module():
     for command in (["-m", "delayq"], ["-c", "from delayq.cli import main; main()"]):
-        done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
+        done = processes.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
         assert done.stdout == f"delayq {delayq.__version__}\n"
 
 
-def test_the_version_is_no_setting(cli):
-    # DELAYQ_VERSION is what somebody's image is built with.
+def test_version_option_ignores_the_environment(cli):
+    # A container image may set DELAYQ_VERSION.
     assert cli("queues", env={"DELAYQ_VERSION": "1.2"}).code == 0
 
 
@@ -68,13 +69,13 @@ def test_the_version_is_no_setting(cli):
     ("words", "completed"),
     [("delayq resc", "reschedule"), ("delayq list rem", "reminders"), ("delayq docs gua", "guarantees")],
 )
-def test_the_shell_completes_commands_queues_and_topics(queue, redis_url, words, completed):
+def test_shell_completion_offers_commands_queues_and_topics(queue, redis_url, words, completed):
     queue.send_delay_msg(1, "1h")
     env = {"_DELAYQ_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     assert completion(env | {"DELAYQ_URL": redis_url}) == [f"plain,{completed}"]
 
 
-def test_the_shell_completes_with_the_settings_of_the_folder(redis_url, settings):
+def test_shell_completion_reads_the_settings_of_the_folder(redis_url, settings):
     with DelayQueue("reminders", url=redis_url, prefix="shop") as queue:
         queue.send_delay_msg(1, "1h")
     settings(f"[tool.delayq]\nprefix = 'shop'\nurl = '{redis_url}'\n")
@@ -83,29 +84,30 @@ def test_the_shell_completes_with_the_settings_of_the_folder(redis_url, settings
     ]
 
 
-def test_the_shell_completes_nothing_without_redis():
+def test_shell_completion_is_empty_without_redis():
     env = {"_DELAYQ_COMPLETE": "bash_complete", "COMP_WORDS": "delayq list r", "COMP_CWORD": "2"}
     assert completion(env | {"DELAYQ_URL": "unix:///nowhere"}) == []
 
 
 def completion(env):
     command = [sys.executable, "-m", "delayq"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | env)
+    done = processes.run(command, capture_output=True, text=True, check=False, env=os.environ | env)
     assert done.stderr == ""
     return done.stdout.split()
 
 
-# What is mistyped
+# Usage errors
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (["lst"], "no command 'lst', did you mean 'list'? See 'delayq --help'."),
         (["frobnicate"], "no command 'frobnicate'. See 'delayq --help'."),
         (["dead"], "Missing command. See 'delayq dead --help'."),
         (["dead", "lst"], "'lst'. Did you mean 'list'? See 'delayq dead --help'."),
-        (["stats", "--wtch", "q"], "--watch"),
+        (["stats", "--wtch", "q"], "No such option '--wtch', did you mean '--watch'? See 'delayq stats --help'."),
+        (["worker", "--concurrency", "ten", "a:b"], "'ten' is not a valid integer. See 'delayq worker --help'."),
         (["stats"], "Missing argument 'QUEUE'. See 'delayq stats --help'."),
         (["stats", "a", "b"], "Got unexpected extra argument (b)."),
         (["stats", "q", "--url", "x"], "--url goes before the command: delayq --url … stats"),
@@ -118,10 +120,10 @@ def completion(env):
         (["li\x1b[31mst"], "no command 'li"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(cli, arguments, said):
+def test_usage_error_is_one_line(cli, arguments, error):
     ended = cli(*arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
     assert "\x1b" not in ended.line
 
 
@@ -150,20 +152,20 @@ def test_settings_come_from_pyproject(cli, redis_url, settings):
         assert [queue.get(id).retries_left for id in "bc"] == [8, 9]
 
 
-def test_settings_of_nested_commands_and_names_with_dashes(cli, queue, settings):
+def test_settings_of_nested_commands_and_of_options_with_dashes(cli, queue, settings):
     settings("[tool.delayq.dead.purge]\ndry-run = true\nall = true\n[tool.delayq.worker]\nlog-level = 'error'\n")
     queue.send_delay_msg(1, "1h")
     assert cli("dead", "purge", "reminders").out == "would delete 0 messages\n"
 
 
-def test_another_file_may_hold_them(cli, redis_url, tmp_path):
+def test_config_reads_another_file(cli, redis_url, tmp_path):
     (tmp_path / "other.toml").write_text("[tool.delayq]\nprefix = 'shop'\n")
     assert cli("--config", "other.toml", "send", "q", "1").code == 0
     assert cli("queues", env={"DELAYQ_CONFIG": "other.toml"}).out.splitlines()[1].startswith("q ")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("[tool.delayq]\nprefx = 'a'\n", "unknown key tool.delayq.prefx, did you mean 'prefix'?"),
         ("[tool.delayq]\nqueue = 'a'\n", "unknown key tool.delayq.queue"),
@@ -171,7 +173,7 @@ def test_another_file_may_hold_them(cli, redis_url, tmp_path):
         ("[tool.delayq.worker]\ngrase = 1\n", "unknown key tool.delayq.worker.grase, did you mean 'grace'?"),
         ("[tool.delayq.dead.lst]\nlimit = 1\n", "unknown key tool.delayq.dead.lst, did you mean 'list'?"),
         ("[tool.delayq]\nworker = 1\n", "unknown key tool.delayq.worker"),
-        ("[tool.delayq.list]\nlimit = [1, 2]\n", "tool.delayq.list.limit takes one value, not several"),
+        ("[tool.delayq.list]\nlimit = [1, 2]\n", "tool.delayq.list.limit takes one value, not a list"),
         ("[tool.delayq.prefix]\na = 1\n", "unknown key tool.delayq.prefix"),
         ("[tool]\ndelayq = 1\n", "tool.delayq must be a table"),
         ("[tool.delayq]\nprefix = 'a b'\n", "prefix must be 1 to 128"),
@@ -180,26 +182,26 @@ def test_another_file_may_hold_them(cli, redis_url, tmp_path):
         ("nonsense", "pyproject.toml cannot be read"),
     ],
 )
-def test_a_wrong_setting_is_told_in_one_line(cli, settings, text, said):
+def test_invalid_setting_is_one_line(cli, settings, text, error):
     settings(text)
     ended = cli("queues")
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
 
 
-def test_a_number_beyond_all_others_is_no_setting(cli, settings):
+def test_setting_with_too_large_a_number_is_refused(cli, settings):
     settings("[tool.delayq.list]\nlimit = 1e400\n")
     ended = cli("list", "q")
     assert ended.code == 2
     assert "'--limit': 'inf' is not" in ended.line
 
 
-def test_the_pyproject_of_others_does_not_matter(cli, settings):
+def test_pyproject_without_delayq_is_ignored(cli, settings):
     settings("[tool.other]\nprefix = 1\n[project]\nname = 'x'\n")
     assert cli("queues").code == 0
 
 
-# Redis out of reach
+# Redis is unreachable
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_the_pyproject_of_others_does_not_matter(cli, settings):
     ],
 )
 @pytest.mark.parametrize("json", [[], ["--json"]])
-def test_without_redis_every_command_ends_in_one_line(cli, arguments, json):
+def test_unreachable_redis_is_one_line(cli, arguments, json):
     ended = cli("--url", f"redis://u:{PASSWORD}@127.0.0.1:1/0", "--timeout", "100ms", *arguments, *json)
     assert (ended.code, ended.out) == (69, "")
     assert "Connection refused" in ended.line
@@ -228,14 +230,14 @@ def test_without_redis_every_command_ends_in_one_line(cli, arguments, json):
 
 
 @pytest.mark.faults
-def test_a_redis_that_does_not_answer_is_waited_for_no_longer_than_asked(cli, start_redis):
+def test_timeout_limits_the_wait_for_redis(cli, start_redis):
     server = start_redis()
     server.pause()
     ended = cli("--url", server.url, "--timeout", "200ms", "queues")
     assert (ended.code, "Redis" in ended.line) == (69, True)
 
 
-def test_a_wrong_password_is_a_failure_that_does_not_tell_it(cli, start_redis):
+def test_wrong_password_is_not_printed(cli, start_redis):
     server = start_redis()
     with server.client() as client:
         client.config_set("requirepass", "right")
@@ -246,12 +248,12 @@ def test_a_wrong_password_is_a_failure_that_does_not_tell_it(cli, start_redis):
 
 
 @pytest.mark.parametrize("url", [f"redis://:{PASSWORD}/x@host:6379/0", f"foo://u:{PASSWORD}@host"])
-def test_a_malformed_url_is_not_quoted(cli, url):
+def test_malformed_url_is_not_printed(cli, url):
     ended = cli("queues", env={"DELAYQ_URL": url})
     assert (ended.code, PASSWORD in ended.line) == (2, False)
 
 
-def test_what_redis_refuses_is_a_failure(cli, redis_client):
+def test_error_reply_of_redis_exits_1(cli, redis_client):
     redis_client.set("delayq:queues", "of another type")
     ended = cli("queues")
     assert (ended.code, ended.out) == (1, "")
@@ -261,11 +263,11 @@ def test_what_redis_refuses_is_a_failure(cli, redis_client):
 # Errors of delayq itself
 
 
-def test_an_unexpected_error_is_one_line_and_told_in_full_on_demand(cli, monkeypatch):
+def test_internal_error_is_one_line_or_a_traceback(cli, monkeypatch):
     def broken(*_):
         raise RuntimeError(f"at redis://u:{PASSWORD}@host\nand more")
 
-    monkeypatch.setattr("delayq.cli.session.Session.names", broken)
+    monkeypatch.setattr("delayq.cli.session.Session.queue_names", broken)
     ended = cli("queues")
     assert ended.code == 1
     assert ended.line == ("internal error, RuntimeError: at redis://***@host and more (delayq --traceback shows where)")
@@ -273,14 +275,14 @@ def test_an_unexpected_error_is_one_line_and_told_in_full_on_demand(cli, monkeyp
         cli("--traceback", "queues")
 
 
-# The output
+# Output
 
 
 @pytest.mark.parametrize("arguments", [["list", "reminders", "--all"], ["list", "reminders", "--all", "--json"]])
-def test_a_reader_that_has_seen_enough_is_no_error(queue, redis_url, arguments):
+def test_closed_pipe_is_not_an_error(queue, redis_url, arguments):
     for _ in range(3):
         queue.send_many(({"text": "x" * 100} for _ in range(1000)), delay="1h")
-    with subprocess.Popen(
+    with processes.Process(
         [sys.executable, "-m", "delayq", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -292,7 +294,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(queue, redis_url, arguments):
 
 
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_colours_where_they_are_wanted(cli, queue, env, coloured):
+def test_colours_on_a_terminal_unless_no_color(cli, queue, env, coloured):
     queue.send_delay_msg(1, "1h")
     forced = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
     assert ("\x1b[" in cli("stats", "reminders", env=forced | env).out) == coloured
@@ -300,7 +302,7 @@ def test_colours_where_they_are_wanted(cli, queue, env, coloured):
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_table_fits_the_screen(cli, queue, width):
+def test_table_fits_the_terminal(cli, queue, width):
     queue.send_delay_msg({"text": "word " * 100}, "1h")
     out = cli("list", "reminders", env={"COLUMNS": str(width)}).out
     assert len(out.splitlines()) == 2
@@ -308,7 +310,7 @@ def test_a_table_fits_the_screen(cli, queue, width):
     assert "…" in out
 
 
-def test_a_table_is_not_cut_where_there_is_no_screen(cli, queue):
+def test_table_is_not_truncated_without_a_terminal(cli, queue):
     queue.send_delay_msg({"text": "word " * 30}, "1h")
     assert out_of(cli("list", "reminders")).endswith('word "}')
 
@@ -317,6 +319,6 @@ def out_of(ended):
     return ended.out.splitlines()[-1]
 
 
-def test_the_command_is_a_click_group():
+def test_main_is_a_click_group():
     assert main.name == "main"
     assert main.get_command(main.make_context("delayq", [], resilient_parsing=True), "nothing") is None

@@ -34,7 +34,7 @@ def entries(queue, id):
     return [message.entry for message in queue.dead.list().messages if message.id == id]
 
 
-def test_lists_the_dead(cli, dead):
+def test_lists_dead_messages(cli, dead):
     head, *rows = cli("dead", "list", "reminders").out.splitlines()
     assert head.split() == ["id", "died", "attempts", "reason", "error"]
     assert [row.split()[0] for row in rows] == ["m0", "m0", "m1", "m2", "m3", "m4"]
@@ -52,20 +52,20 @@ def test_lists_the_dead(cli, dead):
         (["--limit", "2", "--all", "--error", "Timeout"], ["m3", "m4"]),
     ],
 )
-def test_lists_those_that_match(cli, dead, options, expected):
+def test_lists_matching_dead_messages(cli, dead, options, expected):
     assert ids(cli("dead", "list", "reminders", "--json", *options)) == expected
 
 
-def test_says_that_none_are_dead(cli, queue):
+def test_notes_an_empty_dead_letter(cli, queue):
     queue.send_delay_msg(1, "1h")
     ended = cli("dead", "list", "reminders")
-    assert (ended.code, ended.out, ended.err) == (0, "", "no such dead messages in reminders\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no dead messages in reminders\n")
 
 
 # redrive
 
 
-def test_redrives_by_id_the_last_death(cli, dead):
+def test_redrive_by_id_takes_the_latest_dead_message(cli, dead):
     first, last = entries(dead, "m0")
     ended = cli("dead", "redrive", "reminders", "m0", "--retries", "5")
     assert (ended.code, ended.out, ended.err) == (0, "redrove 1 message\n", "")
@@ -74,37 +74,37 @@ def test_redrives_by_id_the_last_death(cli, dead):
     assert (dead.get("m0").state, dead.get("m0").retries_left) == ("pending", 5)
 
 
-def test_redrives_by_entry(cli, dead):
+def test_redrive_by_entry_takes_that_dead_message(cli, dead):
     first, last = entries(dead, "m0")
     found = cli("dead", "redrive", "reminders", first, "m1", "--json").json
     assert found == {"queue": "reminders", "matched": 2, "redriven": 2, "exists": 0, "gone": 0, "dry_run": False}
     assert entries(dead, "m0") == [last]
 
 
-def test_leaves_one_whose_id_lives(cli, dead):
+def test_does_not_redrive_while_a_message_with_the_id_exists(cli, dead):
     assert cli("dead", "redrive", "reminders", "m0").code == 0
     ended = cli("dead", "redrive", "reminders", "m0")
     assert (ended.code, ended.out) == (1, "redrove 0 messages\n")
-    assert ended.err == "1 message left in the dead letter, since a message of that id lives\n"
+    assert ended.err == "1 message not redriven: a message with the same id is alive\n"
 
 
-def test_one_that_is_not_dead_is_not_found(cli, dead):
-    ended = cli("dead", "redrive", "reminders", "m1", "nobody", "--json")
+def test_unknown_dead_id_is_not_found(cli, dead):
+    ended = cli("dead", "redrive", "reminders", "m1", "unknown", "--json")
     assert (ended.code, ended.json["redriven"], ended.json["gone"]) == (3, 1, 1)
-    assert ended.err == "1 not in the dead letter\n"
-    assert cli("dead", "purge", "reminders", "nobody:12345").code == 3
+    assert ended.err == "1 message not found in the dead letter\n"
+    assert cli("dead", "purge", "reminders", "unknown:12345").code == 3
 
 
-def test_redrives_those_that_match(cli, dead):
+def test_redrives_matching_dead_messages(cli, dead):
     found = cli("dead", "redrive", "reminders", "--error", "Timeout", "--yes", "--json").json
     assert (found["matched"], found["redriven"]) == (2, 2)
     assert dead.counts().dead == 4
 
 
-def test_redrives_all_that_can_be(cli, dead):
+def test_redrives_all_except_ids_that_exist(cli, dead):
     ended = cli("dead", "redrive", "reminders", "--all", "--yes")
     assert (ended.code, ended.out) == (0, "redrove 5 messages\n")
-    assert ended.err.startswith("1 message left in the dead letter")
+    assert ended.err.startswith("1 message not redriven")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_redrives_all_that_can_be(cli, dead):
     [(["--all"], 6), (["--reason", "unknown"], 4), (["--reason", "unknown", "--error", "x"], 0)],
 )
 @pytest.mark.parametrize(("verb", "says"), [("redrive", "would redrive"), ("purge", "would delete")])
-def test_counts_only(cli, dead, *, verb, says, options, number):
+def test_dry_run_counts_only(cli, dead, *, verb, says, options, number):
     ended = cli("dead", verb, "reminders", "--dry-run", *options)
     assert (ended.code, ended.out) == (0, f"{says} {number} message{'' if number == 1 else 's'}\n")
     found = cli("dead", verb, "reminders", "--dry-run", "--json", *options).json
@@ -130,40 +130,40 @@ def test_purges_by_id_and_entry(cli, dead):
     assert dead.counts().dead == 4
 
 
-def test_purges_those_that_match_and_all(cli, dead):
+def test_purges_matching_dead_messages_or_all(cli, dead):
     assert cli("dead", "purge", "reminders", "--reason", "unknown", "--yes").out == "deleted 4 messages\n"
     assert cli("dead", "purge", "reminders", "--all", "--yes").out == "deleted 2 messages\n"
 
 
 @pytest.mark.parametrize("verb", ["redrive", "purge"])
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
-        ([], "say which"),
-        (["m1", "--all"], "say which"),
-        (["--all", "--error", "x"], "say which"),
-        (["m1", "--dry-run"], "not ids"),
+        ([], "select dead messages"),
+        (["m1", "--all"], "select dead messages"),
+        (["--all", "--error", "x"], "select dead messages"),
+        (["m1", "--dry-run"], "not with ids"),
         (["--all"], "give --yes"),
-        (["--error", "", "--yes"], "reason and error must be text to look for"),
+        (["--error", "", "--yes"], "reason and error must be text to search for"),
         (["a b"], "id must be 1 to 128"),
         (["--reson", "x"], "--reason"),
     ],
 )
-def test_refuses_to_guess(cli, dead, verb, options, said):
+def test_needs_exactly_one_kind_of_selection(cli, dead, verb, options, error):
     ended = cli("dead", verb, "reminders", *options)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
     assert dead.counts().dead == 6
 
 
 @pytest.mark.parametrize(
-    ("verb", "question"), [("redrive", "Send 6 dead messages of reminders again?"), ("purge", "for good?")]
+    ("verb", "question"), [("redrive", "Send 6 dead messages of reminders again?"), ("purge", "permanently?")]
 )
-@pytest.mark.parametrize(("answer", "left"), [(b"y\n", (0, 1)), (b"n\n", (6, 6))])
-def test_asks(start, dead, *, verb, question, answer, left):
+@pytest.mark.parametrize(("reply", "left"), [(b"y\n", (0, 1)), (b"n\n", (6, 6))])
+def test_asks_for_confirmation(start, dead, *, verb, question, reply, left):
     with terminal() as (keyboard, seen):
         program = start("dead", verb, "reminders", "--all", stdin=seen)
         program.says(question)
-        os.write(keyboard, answer)
-        assert program.ends() == (1 if answer == b"n\n" else 0)
+        os.write(keyboard, reply)
+        assert program.ends() == (1 if reply == b"n\n" else 0)
     assert dead.counts().dead in left

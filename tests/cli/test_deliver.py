@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from delayq.deliver import verify
+from delayq.delivery import verify
 from tests.cli.conftest import Program, Start
 from tests.support.receivers import mail_server, receiver, status
 from tests.support.waiting import wait_until
@@ -36,10 +36,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-# Each way
+# Each way of delivery
 
 
-def test_messages_are_logged(start: Start, queue):
+def test_log_prints_messages(start: Start, queue):
     queue.send_delay_msg({"summary": "Zahnarzt"}, id="a", headers={"source": "x"})
     ended = start(*SERVE, "log", "--burst").ended()
     assert ended.code == 0
@@ -50,7 +50,7 @@ def test_messages_are_logged(start: Start, queue):
     assert queue.counts().living == 0
 
 
-def test_messages_are_posted(start: Start, queue, hooks, tmp_path):
+def test_webhook_posts_messages(start: Start, queue, hooks, tmp_path):
     queue.send_many([{"n": n} for n in range(20)])
     (tmp_path / "secret").write_text(f"whsec_{SECRET}\n")
     options = ("--webhook-url", hooks.url, "--webhook-header", "X-Of=here", "--webhook-secret-file", "secret")
@@ -65,22 +65,22 @@ def test_messages_are_posted(start: Start, queue, hooks, tmp_path):
     assert queue.counts().living == 0
 
 
-def test_what_a_receiver_answers_decides(start: Start, queue, hooks):
-    hooks.answers = [status(500), status(429, Retry_After="3600"), status(404), status(204)]
+def test_status_of_the_webhook_decides_how_a_message_is_settled(start: Start, queue, hooks):
+    hooks.replies = [status(500), status(429, Retry_After="3600"), status(404), status(204)]
     queue.send_many([{"n": n} for n in range(3)])
     ended = start(*SERVE, "webhook", "--webhook-url", hooks.url, "--retry-delay", "50ms", "--burst").ended()
     assert ended.code == 0
     assert len(hooks.requests) == 4
     (dead,) = queue.dead.list().messages
-    assert dead.reason == "webhook 127.0.0.1 answered 404"
+    assert dead.reason == "webhook 127.0.0.1 replied 404"
     (waiting,) = queue.list("backoff").messages
-    assert waiting.error == "webhook 127.0.0.1 answered 429"
+    assert waiting.error == "webhook 127.0.0.1 replied 429"
     assert (waiting.deadline - queue.stats().at).total_seconds() > 3500
-    assert "retry: webhook 127.0.0.1 answered 500" in ended.err
+    assert "retry: webhook 127.0.0.1 replied 500" in ended.err
     assert "Traceback" not in ended.err
 
 
-def test_messages_are_mailed(start: Start, queue, tmp_path):
+def test_smtp_mails_messages(start: Start, queue, tmp_path):
     queue.send_delay_msg({"summary": "Zahnarzt", "email": "anna@example.com"})
     (tmp_path / "body").write_text("Dear {email},\n{summary}.\n")
     (tmp_path / "password").write_text("s3cr3t\n")
@@ -102,7 +102,7 @@ def test_messages_are_mailed(start: Start, queue, tmp_path):
     assert "s3cr3t" not in ended.err
 
 
-def test_messages_are_given_to_a_program(start: Start, queue):
+def test_command_passes_messages_to_a_program(start: Start, queue):
     queue.send_delay_msg({"code": 0}, id="a")
     queue.send_delay_msg({"code": 100}, id="b")
     program = (
@@ -116,7 +116,7 @@ def test_messages_are_given_to_a_program(start: Start, queue):
     }
 
 
-def test_everything_may_be_in_the_environment_or_the_settings(start: Start, queue, hooks, tmp_path):
+def test_options_are_read_from_environment_and_settings(start: Start, queue, hooks, tmp_path):
     queue.send_delay_msg({"n": 1})
     (tmp_path / "pyproject.toml").write_text("[tool.delayq.worker]\nqueue = 'reminders'\ndeliver = 'webhook'\n")
     env = {"DELAYQ_WORKER_WEBHOOK_URL": hooks.url, "DELAYQ_WORKER_WEBHOOK_HEADER": "X-A=1 2\nX-B=3"}
@@ -126,31 +126,31 @@ def test_everything_may_be_in_the_environment_or_the_settings(start: Start, queu
     verify(request.headers, request.body, SECRET)
 
 
-# As any other worker
+# Same behaviour as any other worker
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_a_delivery_end(start: Start, queue, hooks, number):
-    hooks.answers = [hooks.slow]
+def test_first_signal_lets_running_deliveries_finish(start: Start, queue, hooks, number):
+    hooks.replies = [hooks.slow]
     queue.send_many([{"n": n} for n in range(2)])
     program: Program = start(*SERVE, "webhook", "--webhook-url", hooks.url)
     program.until(lambda: hooks.requests, "the first request")
     program.signal(number)
-    program.says("finishing what runs")
+    program.says("finishing running callbacks")
     hooks.released.set()
     assert program.ends() == 0
     assert len(hooks.requests) == 1
     assert queue.counts().living == 1
 
 
-def test_a_second_signal_cuts_a_program_off(start: Start, queue, tmp_path):
+def test_second_signal_kills_a_program(start: Start, queue, tmp_path):
     queue.send_delay_msg({}, id="a")
     hang = "echo $$ > pid.new; mv pid.new pid; exec sleep 600"
     program: Program = start(*SERVE, "command", "--", "sh", "-c", hang)
     program.until((tmp_path / "pid").exists, "the program")
     pid = int((tmp_path / "pid").read_text())
     program.signal()
-    program.says("finishing what runs")
+    program.says("finishing running callbacks")
     assert alive(pid)
     program.signal()
     assert program.ends() == 1
@@ -159,7 +159,7 @@ def test_a_second_signal_cuts_a_program_off(start: Start, queue, tmp_path):
 
 
 def test_several_processes_deliver_and_none_shows_a_secret(start: Start, queue, hooks):
-    hooks.answers = [hooks.slow]
+    hooks.replies = [hooks.slow]
     queue.send_many([{"n": n} for n in range(2)])
     options = ("--webhook-url", hooks.url, "--webhook-header", "X-A=1 2", "--webhook-header", "X-B=c4nary")
     program: Program = start(*SERVE, "webhook", *options, "--deliver-timeout", "20s", "--processes", "2")
@@ -172,7 +172,7 @@ def test_several_processes_deliver_and_none_shows_a_secret(start: Start, queue, 
         assert b"c4nary" not in shown
     assert all(request.headers["x-a"] == "1 2" and request.headers["x-b"] == "c4nary" for request in hooks.requests)
     program.signal()
-    program.says("finishing what runs", 2)
+    program.says("finishing running callbacks", 2)
     hooks.released.set()
     assert program.ends() == 0
     assert queue.counts().living == 0
@@ -186,18 +186,18 @@ def test_several_processes_start_the_same_program(start: Start, queue):
     assert sorted(ended.out.splitlines()) == [f'{{"n":{n}}} --processes' for n in range(4)]
 
 
-def test_no_redis_at_the_start_is_told_soon(start: Start):
+def test_unreachable_redis_at_the_start_exits_69(start: Start):
     ended = start("--timeout", "200ms", *SERVE, "log", url="redis://127.0.0.1:1").ended()
     assert (ended.code, ended.out) == (69, "")
     assert "connecting to 127.0.0.1:1" in ended.line
 
 
-# What is wrong is told in one line
+# Usage errors
 
 
 @pytest.fixture(autouse=True)
-def untouched(monkeypatch):
-    """Set up no log in this process."""
+def no_logging(monkeypatch):
+    """Configure no logging in this process."""
     monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda *_, **__: None)
 
 
@@ -205,23 +205,23 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
-        ([], "name one MODULE:QUEUE, or --queue and --deliver"),
-        (["a:b", "c:d"], "name one MODULE:QUEUE, or --queue and --deliver"),
-        (["--queue", "reminders"], "--queue goes with --deliver"),
-        (["a:b", "--webhook-url", "http://x/"], "--webhook-url goes with --deliver"),
+        ([], "give one MODULE:QUEUE, or --queue and --deliver"),
+        (["a:b", "c:d"], "give one MODULE:QUEUE, or --queue and --deliver"),
+        (["--queue", "reminders"], "--queue needs --deliver"),
+        (["a:b", "--webhook-url", "http://x/"], "--webhook-url needs --deliver"),
         (["--deliver", "log"], "--deliver needs --queue"),
         (["--deliver", "pigeon"], "'pigeon' is not one of"),
-        ([*SERVE[1:], "log", "app:queue"], "'app:queue' does not go with --deliver log"),
-        ([*SERVE[1:], "log", "--smtp-host", "x"], "--smtp-host does not go with --deliver log"),
+        ([*SERVE[1:], "log", "app:queue"], "'app:queue' cannot be used with --deliver log"),
+        ([*SERVE[1:], "log", "--smtp-host", "x"], "--smtp-host cannot be used with --deliver log"),
         ([*SERVE[1:], "webhook"], "--deliver webhook needs --webhook-url"),
         ([*SERVE[1:], "webhook", "--webhook-url", "ftp://s3cr3t/"], "url must be http:// or https://"),
         (
             [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a"],
             "must look like NAME=VALUE",
         ),
-        ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a b=c"], "'a b' is no header"),
+        ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-header", "a b=c"], "'a b' is not a header"),
         (
             [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "none"],
             "'none' does not exist",
@@ -229,40 +229,40 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
         ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "file"], "secret must be"),
         (
             [*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-secret-file", "empty"],
-            "no secret in 'empty'",
+            "'empty' is empty: it must contain the secret",
         ),
-        ([*SERVE[1:], "smtp", *MAIL, "--smtp-body-file", "binary"], "'binary' cannot be read as text"),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-body-file", "binary"], "cannot read 'binary' as UTF-8 text"),
         ([*SERVE[1:], "smtp"], "--deliver smtp needs --smtp-host"),
         ([*SERVE[1:], "smtp", *MAIL[:4]], "--deliver smtp needs --smtp-to"),
-        ([*SERVE[1:], "smtp", *MAIL, "--smtp-user", "bot"], "a user needs a password"),
+        ([*SERVE[1:], "smtp", *MAIL, "--smtp-user", "bot"], "user needs a password"),
         ([*SERVE[1:], "smtp", *MAIL, "--smtp-tls", "maybe"], "'maybe' is not one of"),
         ([*SERVE[1:], "smtp", *MAIL, "--smtp-port", "0"], "--smtp-port"),
         ([*SERVE[1:], "smtp", *MAIL, "--smtp-subject", "{a!r}"], "subject takes fields such as"),
         ([*SERVE[1:], "command"], "--deliver command needs a program: -- PROGRAM [ARGUMENT]…"),
-        ([*SERVE[1:], "command", "--", "no-such-program"], "there is no program 'no-such-program'"),
+        ([*SERVE[1:], "command", "--", "no-such-program"], "program 'no-such-program' not found"),
         ([*SERVE[1:], "log", "--deliver-timeout", "soon"], "--deliver-timeout must look like"),
         ([*SERVE[1:], "command", "--deliver-timeout", "0", "true"], "timeout must be"),
         ([*SERVE[1:], "log", "--queue", "a b"], "queue name must be"),
     ],
 )
-def test_what_does_not_go_together_is_told_in_one_line(cli, arguments, said):
+def test_wrong_options_print_one_line(cli, arguments, error):
     Path("file").write_text("no base64")
     Path("empty").write_text("\n")
     Path("binary").write_bytes(b"\xff")
     ended = cli("worker", *arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
     assert "s3cr3t" not in ended.line
 
 
-def test_without_the_extra_the_line_says_how_to_get_it(cli, monkeypatch):
+def test_missing_extra_prints_the_install_command(cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     ended = cli(*SERVE, "webhook", "--webhook-url", "http://example.com/")
     assert ended.code == 2
     assert ended.line == "webhooks need the extra: pip install 'delayq[http]'"
 
 
-def test_a_choice_in_the_environment_gives_way_to_no_module(cli):
+def test_deliver_in_the_environment_does_not_affect_a_module(cli):
     ended = cli("worker", "app:queue", env={"DELAYQ_WORKER_WEBHOOK_URL": "http://x/", "DELAYQ_WORKER_QUEUE": "q"})
     assert (ended.code, ended.line.split(" in ")[0]) == (2, "no module 'app'")
     assert "DELAYQ_WORKER_DELIVER" not in os.environ

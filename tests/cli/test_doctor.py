@@ -1,4 +1,4 @@
-"""`delayq doctor`: a line for each finding, and an exit code that says whether all is well."""
+"""`delayq doctor`: one line per finding, and an exit code that reports problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEY = "delayq:{{{}}}:{}"
 
 @pytest.fixture(scope="module")
 def safe_server(request):
-    """A server with nothing wrong about it."""
+    """A server without problems."""
     from tests.support.redis_server import RedisServer
 
     with RedisServer("--appendonly", "yes", "--appendfsync", "no") as server:
@@ -48,20 +48,20 @@ def keys(client):
     return {key: client.dump(key) for key in client.scan_iter()}
 
 
-def test_all_is_well(cli, queue, other):
+def test_healthy_queues_have_no_findings(cli, queue, other):
     queue.send_delay_msg("hello", 60)
     other.send_delay_msg("hello")
     ended = cli("doctor")
-    assert (ended.code, ended.out, ended.err) == (0, "", "found nothing wrong with 2 queues\n")
-    assert cli("doctor", "reminders", "--deep").err == "found nothing wrong with 1 queue\n"
+    assert (ended.code, ended.out, ended.err) == (0, "", "no problems found in 2 queues\n")
+    assert cli("doctor", "reminders", "--deep").err == "no problems found in 1 queue\n"
     assert cli("doctor", "--deep", "--json").json == {"healthy": True, "findings": []}
 
 
-def test_no_queue_is_well_too(cli):
+def test_server_without_queues_is_healthy(cli):
     assert cli("doctor").code == 0
 
 
-def test_tells_what_is_wrong_and_changes_nothing(cli, queue, client):
+def test_reports_problems_and_changes_nothing(cli, queue, client):
     lose_place(queue, client)
     before = keys(client)
     for arguments in (["--deep"], ["--deep", "--dry-run"], ["--deep", "--repair", "--dry-run"]):
@@ -70,26 +70,27 @@ def test_tells_what_is_wrong_and_changes_nothing(cli, queue, client):
     assert keys(client) == before
 
 
-def test_a_light_look_says_when_a_deep_one_is_needed(cli, queue, client):
+def test_light_check_asks_for_a_deep_one(cli, queue, client):
     lose_place(queue, client)
     ended = cli("doctor")
-    assert (ended.code, ended.out) == (4, "reminders  counts do not add up: 1 messages, 0 places: look deeply\n")
+    text = "reminders  counts do not add up: 1 messages, 0 of them in a state: run a deep examination\n"
+    assert (ended.code, ended.out) == (4, text)
 
 
-def test_repairs(cli, queue, client):
+def test_repair_fixes_findings(cli, queue, client):
     lose_place(queue, client)
     client.zadd(KEY.format("reminders", "pending"), {f"ghost-{number}": 5 for number in range(7)})
     ended = cli("doctor", "--repair", "--deep")
     first, second = ended.out.splitlines()
     assert first.startswith("reminders  place without payload: 7 (ghost-")
-    assert first.endswith(", …)  mended")
-    assert second == "reminders  payload without place: 1 (m)  mended"
+    assert first.endswith(", …)  repaired")
+    assert second == "reminders  payload without place: 1 (m)  repaired"
     assert ended.code == 0
     assert cli("doctor", "--deep").code == 0
     assert queue.get("m").state == "pending"
 
 
-def test_looks_at_the_queues_that_are_named(cli, queue, other, client):
+def test_checks_only_the_named_queues(cli, queue, other, client):
     lose_place(queue, client)
     other.send_delay_msg("hello")
     assert cli("doctor", "others", "--deep").code == 0
@@ -106,13 +107,13 @@ def test_looks_at_the_queues_that_are_named(cli, queue, other, client):
     assert not ended.json["healthy"]
 
 
-def test_an_unknown_queue_is_not_found(cli, queue):
+def test_unknown_queue_is_not_found(cli, queue):
     queue.send_delay_msg("hello")
     ended = cli("doctor", "reminder")
     assert (ended.code, ended.line) == (3, "no queue named 'reminder', did you mean 'reminders'?")
 
 
-def test_what_is_wrong_with_the_server_is_told_once(cli, queue, other, client):
+def test_server_problem_is_reported_once(cli, queue, other, client):
     queue.send_delay_msg("hello", 60)
     other.send_delay_msg("hello", 60)
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -127,21 +128,21 @@ def test_what_is_wrong_with_the_server_is_told_once(cli, queue, other, client):
         client.config_set("maxmemory-policy", "noeviction")
 
 
-def test_a_newer_queue_is_left_alone(cli, queue, client):
+def test_queue_with_a_newer_schema_is_not_changed(cli, queue, client):
     lose_place(queue, client)
     client.hset(KEY.format("reminders", "meta"), "schema", 99)
     before = keys(client)
     ended = cli("doctor", "--repair", "--deep")
     assert (ended.code, ended.out.count("\n")) == (4, 1)
-    assert "schema: queue reminders has schema 99, this delayq knows 1: upgrade it" in ended.out
+    assert "schema: queue reminders has schema 99, but this delayq knows only 1: upgrade delayq" in ended.out
     assert keys(client) == before
 
 
-def test_an_id_cannot_act_on_the_terminal(cli, queue, client):
+def test_terminal_escapes_in_ids_are_removed(cli, queue, client):
     queue.send_delay_msg("hello", 60)
     client.zadd(KEY.format("reminders", "pending"), {b"\x1b[31mred\xff\n": 5})
     ended = cli("doctor", "--deep", "--repair")
-    assert ended.out == "reminders  place without payload: 1 (red\\xff )  mended\n"
+    assert ended.out == "reminders  place without payload: 1 (red\\xff )  repaired\n"
     client.zadd(KEY.format("reminders", "pending"), {b"\x1b[31mred": 5})
     assert "\x1b" not in cli("doctor", "--deep", "--json").out
     assert json.loads(cli("doctor", "--deep", "--json").out)["findings"][0]["ids"] == ["\x1b[31mred"]

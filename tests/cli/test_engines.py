@@ -1,4 +1,4 @@
-"""`--engine`: streams and work queues from the command line, and what they have no answer for."""
+"""`--engine`: streams and work queues from the command line, and the commands that they do not support."""
 
 import re
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import delayq
-from delayq.cli.engines import ENGINES, STATES
+from delayq.cli.engines import ENGINES
 from delayq.streams import StreamQueue
-from delayq.torture.proxy import Proxy
 from delayq.workqueue import WorkQueue
+from tests.support.faulty_proxy import FaultyProxy
 
 pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
 
@@ -56,13 +56,13 @@ def jobs(redis_client):
 
 def waiting(cli, name, engine):
     """Return how many messages wait to be taken for the first time."""
-    return cli("stats", name, "--engine", engine, "--json").json[STATES[engine][0]]
+    return cli("stats", name, "--engine", engine, "--json").json[ENGINES[engine].capabilities.states[0]]
 
 
 # send
 
 
-def test_a_message_goes_into_a_stream(cli, tasks):
+def test_send_adds_a_message_to_a_stream(cli, tasks):
     ended = cli("send", "tasks", '{"user": 42}', *STREAMS, "--id", "7", "--retries", "5", "--header", "trace=1")
     assert (ended.code, ended.out, ended.err) == (0, "7\n", "sent to tasks\n")
     with tasks.lease() as message:
@@ -70,46 +70,46 @@ def test_a_message_goes_into_a_stream(cli, tasks):
         assert (message.retries_left, message.headers) == (5, {"trace": "1"})
 
 
-def test_a_message_goes_into_a_work_queue(cli, jobs):
+def test_send_adds_an_item_to_a_work_queue(cli, jobs):
     ended = cli("send", "jobs", '{"image": 7}', *WORK, "--id", "7")
     assert (ended.code, ended.out, ended.err) == (0, "7\n", "sent to jobs\n")
     assert jobs() == ("7", b'{"image":7}')
 
 
 @pytest.mark.parametrize("engine", OTHERS)
-def test_an_id_that_lives_is_left_as_it_is(cli, engine):
+def test_send_does_not_change_a_message_with_the_same_id(cli, engine):
     first = cli("send", "tasks", "1", "--id", "7", "--engine", engine, "--json")
     again = cli("send", "tasks", "2", "--id", "7", "--engine", engine, "--json")
     assert first.json == {"queue": "tasks", "id": "7", "status": "new"}
     assert again.json == {"queue": "tasks", "id": "7", "status": "exists"}
-    said = cli("send", "tasks", "2", "--id", "7", "--engine", engine)
-    assert said.code == 0
-    assert said.err == "already in tasks, and left as it is: a message of this id lives\n"
+    shown = cli("send", "tasks", "2", "--id", "7", "--engine", engine)
+    assert shown.code == 0
+    assert shown.err == "not sent to tasks: a message with this id exists\n"
 
 
 @pytest.mark.parametrize("engine", OTHERS)
-def test_many_are_sent_from_lines(cli, engine):
+def test_send_reads_one_message_per_line(cli, engine):
     ended = cli("send", "tasks", "-", "--engine", engine, stdin=b"".join(b"%d\n" % n for n in range(1200)))
     assert (ended.code, ended.out) == (0, "sent 1,200 messages to tasks\n")
     assert waiting(cli, "tasks", engine) == 1200
 
 
 @pytest.mark.parametrize("engine", OTHERS)
-def test_a_lost_answer_doubles_nothing(cli, redis_url, monkeypatch, engine):
-    monkeypatch.setattr("delayq.torture.proxy.SCRIPT", b"EVAL")
-    with Proxy(redis_url) as proxy:
+def test_lost_reply_does_not_send_twice(cli, redis_url, monkeypatch, engine):
+    monkeypatch.setattr("delayq.testing.torture.tcp_proxy.SCRIPT", b"EVAL")
+    with FaultyProxy(redis_url) as proxy:
         proxy.drop_replies(1)
         ended = cli("--url", proxy.url, "send", "tasks", "1", "--engine", engine, "--json")
     assert ended.json["status"] == "new"
     assert waiting(cli, "tasks", engine) == 1
 
 
-def test_any_bytes_go_into_a_work_queue(cli, jobs):
+def test_work_queue_takes_any_bytes(cli, jobs):
     assert cli("send", "jobs", "-", *WORK, "--codec", "bytes", stdin=b"\xff\x00\n").code == 0
     assert jobs()[1] == b"\xff\x00"
 
 
-def test_an_engine_may_come_from_the_environment(cli, jobs):
+def test_engine_is_read_from_the_environment(cli, jobs):
     assert cli("send", "jobs", "1", env={"DELAYQ_SEND_ENGINE": "workqueue"}).code == 0
     assert jobs()[1] == b"1"
 
@@ -117,13 +117,13 @@ def test_an_engine_may_come_from_the_environment(cli, jobs):
 @pytest.mark.parametrize(
     ("engine", "name"), [("streams", "eu:tasks.{a}"), ("streams", "a/b@c"), ("workqueue", "thumb nails*:ü")]
 )
-def test_a_queue_is_called_what_its_engine_allows(cli, engine, name):
+def test_each_engine_has_its_own_rules_for_queue_names(cli, engine, name):
     assert cli("send", name, "1", "--engine", engine).code == 0
     assert waiting(cli, name, engine) == 1
     assert cli("send", name, "1").code == 2
 
 
-def test_a_name_that_no_stream_has_is_wrong_usage(cli):
+def test_invalid_stream_name_is_a_usage_error(cli):
     ended = cli("send", "a b", "1", *STREAMS)
     assert ended.code == 2
     assert ended.line.startswith("stream must be 1 to 200 of")
@@ -162,24 +162,24 @@ def test_stats_of_a_work_queue(cli, jobs):
     assert cli("stats", "empty", *WORK, "--json").json == {"queue": "empty", "queued": 0, "processing": 0}
 
 
-def test_stats_of_a_stream_that_is_none(cli):
+def test_stats_of_a_missing_stream(cli):
     ended = cli("stats", "tasks", *STREAMS)
     assert (ended.code, ended.line) == (3, "no stream named 'tasks'")
 
 
-def test_looking_makes_nothing(cli, tasks, redis_client):
+def test_stats_creates_no_keys(cli, tasks, redis_client):
     redis_client.xadd("tasks", {"payload": "1"})
     assert cli("stats", "tasks", *STREAMS, "--json").json["ready"] == 1
     cli("stats", "jobs", *WORK)
     assert redis_client.keys() == [b"tasks"]
 
 
-def test_stats_are_watched(start, tasks, redis_url):
+def test_stats_watch_prints_again_and_again(start, tasks, redis_url):
     tasks.send(1)
     program = start("stats", "tasks", *STREAMS, "--watch", "--every", "100ms", "--json")
-    program.until(lambda: '"ready":1' in program.out, "the first look")
+    program.until(lambda: '"ready":1' in program.out, "the first stats")
     tasks.send(2)
-    program.until(lambda: '"ready":2' in program.out, "another look")
+    program.until(lambda: '"ready":2' in program.out, "the second stats")
     program.signal(2)
     assert program.ends() == 0
 
@@ -188,7 +188,7 @@ def test_stats_are_watched(start, tasks, redis_url):
 
 
 @pytest.mark.parametrize("target", ["app:tasks", "app:later"])
-def test_a_stream_of_a_module_is_worked_on(start, tasks, tmp_path, target):
+def test_worker_consumes_a_stream_queue_of_a_module(start, tasks, tmp_path, target):
     (tmp_path / "app.py").write_text(APP)
     tasks.send_many([{"n": 1}, {"n": 2}])
     ended = start("worker", target, "--burst").ended()
@@ -198,7 +198,7 @@ def test_a_stream_of_a_module_is_worked_on(start, tasks, tmp_path, target):
     assert tasks.counts().living == 0
 
 
-def test_a_worker_on_a_stream_stops_when_it_is_told_to(start, tasks, tmp_path):
+def test_stream_worker_stops_on_a_signal(start, tasks, tmp_path):
     (tmp_path / "app.py").write_text(APP)
     program = start("worker", "app:tasks", "--processes", "2")
     program.says("consuming tasks", times=2)
@@ -208,7 +208,7 @@ def test_a_worker_on_a_stream_stops_when_it_is_told_to(start, tasks, tmp_path):
     assert program.ends() == 0
 
 
-def test_a_stream_is_delivered_without_code(start, tasks):
+def test_worker_delivers_a_stream_without_code(start, tasks):
     tasks.send({"n": 1}, id="a")
     ended = start("worker", "--queue", "tasks", *STREAMS, "--deliver", "log", "--burst").ended()
     assert ended.code == 0, ended.err
@@ -216,7 +216,7 @@ def test_a_stream_is_delivered_without_code(start, tasks):
     assert tasks.counts().living == 0
 
 
-def test_processes_that_deliver_a_stream_are_told_so_and_of_the_group(start, tasks):
+def test_delivering_processes_get_the_engine_and_the_group(start, tasks):
     tasks.send({"n": 1}, id="a")
     words = ("worker", "--queue", "tasks", *STREAMS, "--group", "others", "--deliver", "log", "--burst")
     ended = start(*words, "--processes", "2").ended()
@@ -225,18 +225,18 @@ def test_processes_that_deliver_a_stream_are_told_so_and_of_the_group(start, tas
     assert list(tasks.groups()) == ["others"]
 
 
-def test_the_engine_of_a_module_is_its_own(cli):
-    assert cli("worker", "app:tasks", *STREAMS).line.startswith("--engine goes with --deliver.")
+def test_engine_option_is_refused_for_a_module(cli):
+    assert cli("worker", "app:tasks", *STREAMS).line.startswith("--engine needs --deliver.")
 
 
-def test_a_work_queue_of_a_module_has_no_consumer(cli, importing):
+def test_worker_refuses_a_work_queue_of_a_module(cli, importing):
     (importing / "app.py").write_text(APP)
     ended = cli("worker", "app:jobs")
     assert ended.code == 2
     assert ended.line.startswith("the workqueue engine has no callback consumer: call lease and complete")
 
 
-# The dead letter of a stream
+# Dead letter of a stream
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def dying(tasks):
     return die
 
 
-def test_the_dead_of_a_stream_are_listed(cli, dying):
+def test_dead_messages_of_a_stream_are_listed(cli, dying):
     dying(a="wrong", b="evil", c="wrong")
     pages = cli("dead", "list", "tasks", *STREAMS, "--limit", "2", "--json").json
     assert [(one["id"], one["reason"], one["payload"]) for one in pages["messages"]] == [
@@ -266,7 +266,7 @@ def test_the_dead_of_a_stream_are_listed(cli, dying):
     assert "wrong" not in shown.out
 
 
-def test_the_dead_of_a_stream_are_redriven(cli, tasks, dying):
+def test_dead_messages_of_a_stream_are_redriven(cli, tasks, dying):
     dying(a="wrong", b="evil", c="wrong", d="late")
     entry = tasks.dead.list().messages[1].entry
     assert cli("dead", "redrive", "tasks", entry, *STREAMS).out == "redrove 1 message\n"
@@ -279,12 +279,12 @@ def test_the_dead_of_a_stream_are_redriven(cli, tasks, dying):
     exists = cli("dead", "redrive", "tasks", "d", *STREAMS, "--json")
     assert exists.code == 1
     assert (exists.json["redriven"], exists.json["exists"]) == (0, 1)
-    assert cli("dead", "redrive", "tasks", "nobody", *STREAMS).code == 3
+    assert cli("dead", "redrive", "tasks", "unknown", *STREAMS).code == 3
     assert cli("dead", "redrive", "tasks", "--all", *STREAMS, "--yes").code == 0
     assert [(one.id, one.retries_left) for one in tasks.lease(n=9)] == [("b", 3), ("a", 9), ("c", 3), ("d", 3)]
 
 
-def test_the_dead_of_a_stream_are_purged(cli, tasks, dying):
+def test_dead_messages_of_a_stream_are_purged(cli, tasks, dying):
     dying(a="wrong", b="evil", c="wrong", d="late")
     assert cli("dead", "purge", "tasks", "a", *STREAMS).out == "deleted 1 message\n"
     assert cli("dead", "purge", "tasks", "--reason", "wrong", *STREAMS, "--yes").out == "deleted 1 message\n"
@@ -293,21 +293,21 @@ def test_the_dead_of_a_stream_are_purged(cli, tasks, dying):
     assert tasks.counts().dead == 0
 
 
-def test_the_last_death_of_an_id_is_meant(cli, tasks, dying):
+def test_id_selects_its_latest_dead_message(cli, tasks, dying):
     dying(a="first")
     dying(a="second")
     assert cli("dead", "purge", "tasks", "a", *STREAMS).code == 0
     assert [one.reason for one in tasks.dead.list().messages] == ["first"]
 
 
-def test_a_stream_that_is_none_has_no_dead(cli):
+def test_dead_list_of_a_missing_stream_is_an_error(cli):
     assert cli("dead", "list", "nothing", *STREAMS).line == "no stream named 'nothing'"
 
 
-# What an engine lacks
+# Unsupported commands
 
 
-LACKING = [
+UNSUPPORTED = [
     *[
         ("streams", ("send", "tasks", "1", *options), what)
         for options, what in [
@@ -334,28 +334,28 @@ LACKING = [
         (engine, command, what)
         for engine in OTHERS
         for command, what in [
-            (("queues",), "list of its queues"),
+            (("queues",), "registry of queues"),
             (("events", "tasks"), "event log"),
-            (("runs", "tasks"), "ledger of bulk sends"),
+            (("runs", "tasks"), "run ledger"),
             (("relay", "tasks", "others"), "delays"),
-            (("doctor", "tasks"), "doctor"),
+            (("doctor", "tasks"), "repair"),
             (("schedules", "list", "tasks"), "schedules"),
             (("schedules", "add", "tasks", "daily", "--every", "1d"), "schedules"),
             (("remind", "list"), "reminders"),
             (("spark", "load", "table", "tasks"), "bulk load"),
-            (("cancel", "tasks", "7"), "cancelling"),
-            (("reschedule", "tasks", "7", "--delay", "1h"), "delays"),
+            (("cancel", "tasks", "7"), "cancelling and rescheduling"),
+            (("reschedule", "tasks", "7", "--delay", "1h"), "cancelling and rescheduling"),
             (("purge", "tasks", "--yes"), "purging"),
         ]
     ],
 ]
 
 
-@pytest.mark.parametrize(("engine", "command", "what"), LACKING, ids=lambda value: str(value)[:40])
-def test_what_an_engine_lacks_is_told_in_a_line(cli, redis_client, engine, command, what):
+@pytest.mark.parametrize(("engine", "command", "what"), UNSUPPORTED, ids=lambda value: str(value)[:40])
+def test_unsupported_command_prints_one_line(cli, redis_client, engine, command, what):
     ended = cli(*command, "--engine", engine)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.line.startswith(f"the {engine} engine has no {what}.")
+    assert ended.line.startswith(f"the {engine} engine has no {what}")
     assert redis_client.keys() == []
 
 
@@ -381,13 +381,13 @@ def table() -> dict[tuple[str, str], str]:
     return {(name, engine): cell for name, *cells in rows for engine, cell in zip(engines, cells, strict=True)}
 
 
-def test_the_table_is_of_these_commands_and_engines():
+def test_handbook_table_lists_these_commands_and_engines():
     assert list(table()) == [(name, engine) for name in COMMANDS for engine in ENGINES]
 
 
 @pytest.mark.parametrize(("command", "engine"), table())
-def test_a_cell_of_the_table_is_true(cli, start, command, engine):
-    """Where an engine has an answer, it is asked for: here in vain."""
+def test_each_cell_of_the_handbook_table_is_true(cli, start, command, engine):
+    """A supported command reaches for Redis, and fails with 69: there is no Redis here."""
     words = ("--timeout", "100ms", *COMMANDS[command], "--engine", engine)
     if command == "delayq worker":  # which would configure the logging of this process
         ended = start(*words, url=OUT_OF_REACH["DELAYQ_URL"]).ended()
@@ -397,18 +397,18 @@ def test_a_cell_of_the_table_is_true(cli, start, command, engine):
 
 
 @pytest.mark.parametrize("engine", ["stream", "go"])
-def test_an_engine_that_is_none_is_wrong_usage(cli, engine):
+def test_unknown_engine_is_a_usage_error(cli, engine):
     ended = cli("send", "tasks", "1", "--engine", engine)
     assert ended.code == 2
     assert all(name in ended.line for name in ENGINES)
 
 
-# What goes wrong
+# Errors
 
 
 @pytest.mark.parametrize("engine", OTHERS)
 @pytest.mark.parametrize("command", [("send", "tasks", "1"), ("stats", "tasks")])
-def test_a_redis_out_of_reach(cli, engine, command):
+def test_unreachable_redis_exits_69(cli, engine, command):
     ended = cli("--timeout", "100ms", *command, "--engine", engine, env=OUT_OF_REACH)
     assert ended.code == 69
     assert "cannot be reached" in ended.line
@@ -416,7 +416,7 @@ def test_a_redis_out_of_reach(cli, engine, command):
 
 @pytest.mark.parametrize("engine", OTHERS)
 @pytest.mark.parametrize("command", [("send", "tasks", "1"), ("stats", "tasks")])
-def test_a_key_of_another_type(cli, redis_client, engine, command):
+def test_key_of_another_type_exits_1(cli, redis_client, engine, command):
     redis_client.set("tasks" if engine == "streams" else "tasks:queue", "no list")
     ended = cli(*command, "--engine", engine)
     assert ended.code == 1
@@ -424,13 +424,13 @@ def test_a_key_of_another_type(cli, redis_client, engine, command):
 
 
 @pytest.mark.parametrize("command", [("send", "jobs", "1"), ("stats", "jobs")])
-def test_a_work_queue_of_a_cluster_has_a_hash_tag(cli, command):
+def test_work_queue_in_a_cluster_needs_a_hash_tag(cli, command):
     ended = cli("--url", "redis+cluster://127.0.0.1:1", *command, *WORK)
     assert ended.code == 2
-    assert "must hold a hash tag" in ended.line
+    assert "needs a hash tag" in ended.line
 
 
-def test_a_password_is_not_told(cli):
+def test_password_is_not_printed(cli):
     ended = cli("--url", "redis://:secret@127.0.0.1:1", "--timeout", "100ms", "stats", "jobs", *WORK)
     assert ended.code == 69
     assert "secret" not in ended.err

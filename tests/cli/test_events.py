@@ -17,7 +17,7 @@ def lines(ended):
     return [json.loads(line) for line in ended.out.splitlines()]
 
 
-def test_switches_the_log_on_and_off_for_all(cli, queue):
+def test_turns_the_log_on_and_off_for_all_processes(cli, queue):
     queue.send_delay_msg(1, id="before")
     ended = cli("events", "reminders", "--on")
     assert (ended.code, ended.out, ended.err) == (0, "", "the event log of reminders is on\n")
@@ -27,7 +27,7 @@ def test_switches_the_log_on_and_off_for_all(cli, queue):
     assert [event["id"] for event in lines(cli("events", "reminders", "--json"))] == ["logged"]
 
 
-def test_tells_what_happened_a_line_each(cli, queue):
+def test_prints_one_line_per_event(cli, queue):
     cli("events", "reminders", "--on")
     queue.send_delay_msg(1, id="a", retries=1)
     (message,) = queue.lease(n=1)
@@ -44,7 +44,7 @@ def test_tells_what_happened_a_line_each(cli, queue):
     assert out[3].endswith("smtp: refused")
 
 
-def test_has_every_field_as_json_and_chooses_by_id_kind_and_offset(cli, queue):
+def test_prints_json_filtered_by_id_kind_and_offset(cli, queue):
     cli("events", "reminders", "--on")
     for id in "ab":
         queue.send_delay_msg(1, id=id)
@@ -61,7 +61,7 @@ def test_has_every_field_as_json_and_chooses_by_id_kind_and_offset(cli, queue):
     assert lines(cli("events", "reminders", "--json", "--after", "1")) == every[1:]
 
 
-def test_says_how_a_log_comes_to_be(cli, queue):
+def test_explains_how_to_turn_the_log_on(cli, queue):
     queue.send_delay_msg(1)
     ended = cli("events", "reminders")
     assert (ended.code, ended.out) == (0, "")
@@ -69,7 +69,7 @@ def test_says_how_a_log_comes_to_be(cli, queue):
     assert cli("events", "reminders", "--json").err == ""
 
 
-def test_refuses_what_is_no_offset_no_kind_and_no_queue(cli, queue):
+def test_refuses_invalid_offset_kind_and_queue(cli, queue):
     queue.send_delay_msg(1)
     ended = cli("events", "reminders", "--after", "yesterday")
     assert (ended.code, ended.line) == (2, "--after must be an offset of the event log or 'now', not 'yesterday'")
@@ -91,7 +91,7 @@ def test_follows_until_ctrl_c(start, queue):
         assert program.ends() == 0
 
 
-def test_lists_runs_and_what_was_refused(cli, queue):
+def test_lists_runs_and_their_refusals(cli, queue):
     queue.send_many([NewMessage(1, id="a"), NewMessage(2, id="b")], delay="1h", run="nightly")
     queue.send_many([NewMessage(1, id="a")], run="again")
     queue.end_run("nightly", refusals=[("c", "payload too large")])
@@ -108,7 +108,7 @@ def test_lists_runs_and_what_was_refused(cli, queue):
     assert "payload too large" in cli("runs", "reminders", "nightly").out
 
 
-def test_says_that_there_are_no_runs(cli, queue):
+def test_notes_that_there_are_no_runs(cli, queue):
     queue.send_delay_msg(1)
     assert cli("runs", "reminders").err.startswith("no runs in reminders")
     assert cli("runs", "reminders", "--json").json == {"runs": []}

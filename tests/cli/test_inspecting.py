@@ -1,4 +1,4 @@
-"""`delayq queues`, `stats`, `list` and `show`: what is told to people and to machines."""
+"""`delayq queues`, `stats`, `list` and `show`: output for people and as JSON."""
 
 import base64
 import json
@@ -34,8 +34,8 @@ def populated(queue):
     held["d"].reject("no such user")
     held["y"].nack(delay=0, error="ValueError: again")
 
-    # What a consumer does every tick, done here so that none is needed.
-    expire = queue._tools.calls.unack_to_retry
+    # A consumer does this every tick; here it is done without one.
+    expire = queue._context.calls.unack_to_retry
     wait_until(lambda: queue._executor.call(expire()).retried, PATIENCE, "the message y in retry")
     return queue
 
@@ -43,10 +43,10 @@ def populated(queue):
 # queues
 
 
-def test_lists_no_queues_where_there_are_none(cli):
+def test_notes_that_there_are_no_queues(cli):
     ended = cli("queues")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.startswith("no queues under the prefix 'delayq'")
+    assert ended.err.startswith("no queues with the prefix 'delayq'")
     assert cli("queues", "--json").json == {"queues": []}
 
 
@@ -78,7 +78,7 @@ def test_lists_the_queues_of_a_prefix(cli, redis_url):
 # stats
 
 
-def test_counts_a_queue(cli, populated):
+def test_stats_prints_the_counts_of_a_queue(cli, populated):
     out = cli("stats", "reminders").out
     for line in (r"pending +1  next due in 3h  \(.* UTC\)", r"ready +1  oldest due .*", r"dead +1", r"sent +6"):
         assert re.search(rf"^{line}$", out, re.MULTILINE), out
@@ -90,10 +90,10 @@ def test_counts_a_queue(cli, populated):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])
 
 
-def test_watches_a_queue_until_ctrl_c(start, queue):
+def test_stats_watch_runs_until_ctrl_c(start, queue):
     queue.send_delay_msg(1, "1h")
     program = start("stats", "reminders", "--watch", "--json", "--every", "100ms")
-    program.until(lambda: program.out.count("\n") >= 2, "two looks")
+    program.until(lambda: program.out.count("\n") >= 2, "two results")
     queue.send_delay_msg(2, "1h")
     program.until(lambda: '"pending":2' in program.out, "the second message")
     program.signal(signal.SIGINT)
@@ -102,38 +102,38 @@ def test_watches_a_queue_until_ctrl_c(start, queue):
     assert all(json.loads(line)["queue"] == "reminders" for line in ended.out.splitlines())
 
 
-def test_watches_in_plain_text_where_there_is_no_terminal(start, queue):
+def test_stats_watch_prints_plain_text_without_a_terminal(start, queue):
     queue.send_delay_msg(1, "1h")
     program = start("stats", "reminders", "--watch", "--every", "100ms")
-    program.until(lambda: program.out.count("pending") >= 2, "two looks")
+    program.until(lambda: program.out.count("pending") >= 2, "two results")
     program.signal(signal.SIGINT)
     assert program.ends() == 0
     assert "\x1b" not in program.out
 
 
-def test_watches_in_place_on_a_terminal(cli, queue, monkeypatch):
+def test_stats_watch_redraws_in_place_on_a_terminal(cli, queue, monkeypatch):
     queue.send_delay_msg(1, "1h")
-    looks = []
+    pauses = []
 
     def pause(seconds):
-        looks.append(seconds)
-        if len(looks) == 3:
+        pauses.append(seconds)
+        if len(pauses) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("delayq.cli.queues.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("delayq.cli.stats.time", SimpleNamespace(sleep=pause))
     env = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80"}
     ended = cli("stats", "reminders", "--watch", "--every", "2s", env=env)
-    assert (ended.code, looks) == (0, [2, 2, 2])
+    assert (ended.code, pauses) == (0, [2, 2, 2])
     assert "\x1b[1A" in ended.out  # back up to the first line
     assert "next due in 1h" in ended.out
 
 
-def test_watching_ends_when_redis_does(start, start_redis):
+def test_watch_ends_when_redis_stops(start, start_redis):
     server = start_redis()
     with DelayQueue("reminders", url=server.url) as queue:
         queue.send_delay_msg(1, "1h")
     program = start("--timeout", "200ms", "stats", "reminders", "--watch", "--json", "--every", "100ms", url=server.url)
-    program.until(lambda: program.out, "a look")
+    program.until(lambda: program.out, "a result")
     server.stop()
     ended = program.ended()
     assert ended.code == 69
@@ -149,7 +149,7 @@ def test_watching_ends_when_redis_does(start, start_redis):
         ("pending", "id due retries payload", ["p", "in", "3h", "3", '{"of":"p"}']),
         ("ready", "id due attempts retries payload", ["r", "0", "3", '{"of":"r"}']),
         ("active", "id lease ends attempts holder payload", ["a", "in", "1", '{"of":"a"}']),
-        ("backoff", "id again attempts retries error", ["b", "in", "1", "2", "ConnectionError:", "refused"]),
+        ("backoff", "id next try attempts retries error", ["b", "in", "1", "2", "ConnectionError:", "refused"]),
         ("retry", "id due attempts retries error", ["y", "1", "2", "ValueError:", "again"]),
         ("dead", "id died attempts reason error", ["d", "1", "no", "such", "user"]),
     ],
@@ -172,7 +172,7 @@ def test_lists_pending_messages_by_default(cli, populated):
     assert [message["id"] for message in cli("list", "reminders", "--json").json["messages"]] == ["p"]
 
 
-def test_says_that_there_are_none(cli, populated):
+def test_notes_that_no_message_is_in_a_state(cli, populated):
     ended = cli("list", "reminders", "--state", "garbage")
     assert (ended.code, ended.out, ended.err) == (0, "", "no garbage messages in reminders\n")
     assert cli("list", "reminders", "--state", "garbage", "--json").json == {"messages": [], "cursor": None}
@@ -191,7 +191,7 @@ def test_pages_through_a_listing(cli, queue):
     assert seen == [f"m{n:02}" for n in range(25)]
 
 
-def test_tells_people_how_to_see_more(cli, queue):
+def test_notes_how_to_read_the_next_page(cli, queue):
     queue.send_many([NewMessage(n, id=f"m{n}", delay=3600 + n) for n in range(3)])
     ended = cli("list", "reminders", "--limit", "2")
     (cursor,) = re.findall(r"more: --cursor (\S+), or --all", ended.err)
@@ -200,7 +200,7 @@ def test_tells_people_how_to_see_more(cli, queue):
 
 
 def test_lists_all_pages_under_one_heading(cli, queue, monkeypatch):
-    monkeypatch.setattr("delayq.cli.messages.MOST_ROWS", 10)
+    monkeypatch.setattr("delayq.cli.list.MAX_ROWS", 10)
     queue.send_many([NewMessage(n, id=f"m{n:02}", delay=3600 + n) for n in range(25)])
     ended = cli("list", "reminders", "--all")
     assert [line.split()[0] for line in ended.out.splitlines()] == ["id", *(f"m{n:02}" for n in range(25))]
@@ -211,18 +211,18 @@ def test_lists_all_pages_under_one_heading(cli, queue, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         (["--state", "lost"], "'lost' is not one of 'pending', 'ready'"),
         (["--limit", "0"], "0 is not in the range"),
         (["--limit", "1001"], "1001 is not in the range"),
-        (["--cursor", "nonsense"], "cursor 'nonsense' is not one"),
+        (["--cursor", "nonsense"], "cursor 'nonsense' is not from a page of pending messages"),
     ],
 )
-def test_refuses_a_listing_that_cannot_be(cli, populated, options, said):
+def test_list_refuses_invalid_options(cli, populated, options, error):
     ended = cli("list", "reminders", *options)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
 
 
 # show
@@ -267,7 +267,7 @@ def test_shows_any_payload(cli, redis_url, stored, payload, encoding):
     assert f"{encoding}, {len(stored):,} byte" in cli("show", "reminders", "a").out
 
 
-def test_a_page_carries_the_beginning_of_a_long_payload(cli, redis_url):
+def test_page_has_the_beginning_of_a_long_payload(cli, redis_url):
     with DelayQueue("reminders", url=redis_url, codec="text") as queue:
         queue.send_delay_msg('"' + "ü" * 50_000 + '"', "1h", id="a")
     (message,) = cli("list", "reminders", "--json").json["messages"]
@@ -279,13 +279,13 @@ def test_a_page_carries_the_beginning_of_a_long_payload(cli, redis_url):
     assert cli("show", "reminders", "a", "--json").json["payload"] == "ü" * 50_000
 
 
-def test_bytes_are_listed_as_such(cli, redis_url):
+def test_binary_payloads_are_listed_as_hexadecimal(cli, redis_url):
     with DelayQueue("reminders", url=redis_url, codec="bytes") as queue:
         queue.send_delay_msg(b"\x00\xff" * 20, "1h", id="a")
     assert "40 bytes: 00 ff 00 ff" in cli("list", "reminders").out
 
 
-# What a message says cannot act on the terminal
+# Terminal escapes in messages
 
 
 @pytest.fixture
@@ -312,14 +312,14 @@ def evil(redis_url):
         ["show", "reminders", "d"],
     ],
 )
-def test_escapes_are_stripped_for_people(cli, evil, arguments):
+def test_terminal_escapes_are_removed(cli, evil, arguments):
     out = cli(*arguments).out
     assert HARMLESS in out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out)
 
 
 @pytest.mark.parametrize("arguments", [["list", "reminders"], ["show", "reminders", "p"], ["show", "reminders", "d"]])
-def test_machines_get_them_exactly_yet_escaped(cli, evil, arguments):
+def test_json_escapes_terminal_escapes(cli, evil, arguments):
     ended = cli(*arguments, "--json")
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", ended.out)
     found = ended.json
@@ -327,12 +327,12 @@ def test_machines_get_them_exactly_yet_escaped(cli, evil, arguments):
     assert message["payload"] == EVIL
 
 
-# What is not there
+# Missing messages and queues
 
 
-def test_an_unknown_message_is_not_found(cli, populated):
-    ended = cli("show", "reminders", "nobody")
-    assert (ended.code, ended.out, ended.line) == (3, "", "no message 'nobody' in reminders")
+def test_unknown_message_is_not_found(cli, populated):
+    ended = cli("show", "reminders", "unknown")
+    assert (ended.code, ended.out, ended.line) == (3, "", "no message 'unknown' in reminders")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_an_unknown_message_is_not_found(cli, populated):
         ["dead", "purge", "--all", "--yes"],
     ],
 )
-def test_an_unknown_queue_is_not_found_and_not_made(cli, queue, redis_client, arguments):
+def test_unknown_queue_is_not_found_and_not_created(cli, queue, redis_client, arguments):
     queue.send_delay_msg(1, "1h")
     before = {key: redis_client.type(key) for key in redis_client.scan_iter()}
     verb = arguments[:2] if arguments[0] == "dead" else arguments[:1]
@@ -359,7 +359,7 @@ def test_an_unknown_queue_is_not_found_and_not_made(cli, queue, redis_client, ar
     assert {key: redis_client.type(key) for key in redis_client.scan_iter()} == before
 
 
-def test_looking_writes_nothing(cli, redis_client, populated):
+def test_inspecting_writes_nothing(cli, redis_client, populated):
     before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
     redis_client.config_resetstat()
     for arguments in (["queues"], ["stats", "reminders"], ["list", "reminders"], ["show", "reminders", "p"]):

@@ -10,7 +10,7 @@ from tests.cli.conftest import Program, terminal
 
 @pytest.fixture
 def messages(queue):
-    """One message that waits, one that is being processed, and a dead one."""
+    """Two pending messages, one in flight, and a dead one."""
     queue.send_delay_msg(1, id="running")
     queue.send_delay_msg(1, id="dead")
     held = {message.id: message for message in queue.lease(n=2)}
@@ -36,7 +36,7 @@ def messages(queue):
     ],
 )
 @pytest.mark.parametrize("as_json", [True, False])
-def test_cancels_and_says_of_each_what_it_found(cli, messages, *, ids, outcomes, code, as_json):
+def test_cancels_and_prints_each_outcome(cli, messages, *, ids, outcomes, code, as_json):
     ended = cli("cancel", "reminders", *ids, *(["--json"] if as_json else []))
     assert (ended.code, ended.err) == (code, "")
     if as_json:
@@ -47,7 +47,7 @@ def test_cancels_and_says_of_each_what_it_found(cli, messages, *, ids, outcomes,
     assert (messages.get("waiting") is None) == ("waiting" in ids)
 
 
-def test_cancel_needs_ids_that_can_be(cli, messages):
+def test_cancel_refuses_invalid_ids(cli, messages):
     assert "Missing argument 'ID...'" in cli("cancel", "reminders").line
     ended = cli("cancel", "reminders", "waiting", "b\x1b[31mad")
     assert (ended.code, ended.out) == (2, "")
@@ -58,7 +58,7 @@ def test_cancel_needs_ids_that_can_be(cli, messages):
 # reschedule
 
 
-def test_gives_a_message_a_new_time(cli, messages):
+def test_reschedules_a_message(cli, messages):
     assert cli("reschedule", "reminders", "waiting", "--delay", "2d").out == "waiting  rescheduled\n"
     assert messages.get("waiting").due - datetime.now(UTC) > timedelta(hours=47)
     ended = cli("reschedule", "reminders", "waiting", "--at", "2090-01-01T00:00Z", "--json")
@@ -67,29 +67,29 @@ def test_gives_a_message_a_new_time(cli, messages):
 
 
 @pytest.mark.parametrize(("id", "code"), [("running", 1), ("dead", 1), ("gone", 3)])
-def test_says_why_a_message_has_no_new_time(cli, messages, id, code):
+def test_prints_why_a_message_is_not_rescheduled(cli, messages, id, code):
     ended = cli("reschedule", "reminders", id, "--delay", "1h")
     assert (ended.code, ended.out) == (code, f"{id}  {id}\n")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         ([], "give either --delay or --at"),
         (["--delay", "1h", "--at", "2090-01-01T00:00Z"], "give either --delay or --at"),
         (["--delay", "never"], "--delay must look like"),
     ],
 )
-def test_refuses_no_time_and_two(cli, messages, options, said):
+def test_reschedule_needs_exactly_one_time(cli, messages, options, error):
     ended = cli("reschedule", "reminders", "waiting", *options)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
 
 
 # purge
 
 
-def test_purge_counts_only(cli, messages):
+def test_purge_dry_run_counts_only(cli, messages):
     ended = cli("purge", "reminders", "--dry-run")
     assert (ended.code, ended.out, ended.err) == (0, "would delete 3 messages\n", "")
     found = cli("purge", "reminders", "--dry-run", "--json").json
@@ -97,33 +97,33 @@ def test_purge_counts_only(cli, messages):
     assert messages.counts().living == 3
 
 
-def test_purge_deletes_all_but_the_dead(cli, messages):
+def test_purge_keeps_dead_messages(cli, messages):
     ended = cli("purge", "reminders", "--yes", "--json")
     assert ended.json == {"queue": "reminders", "matched": 3, "purged": 3, "dry_run": False}
     assert (messages.counts().living, messages.counts().dead) == (0, 1)
     assert cli("purge", "reminders", "--yes").out == "deleted 0 messages\n"
 
 
-def test_purge_needs_a_yes_where_nobody_can_be_asked(cli, messages):
+def test_purge_needs_yes_without_a_terminal(cli, messages):
     ended = cli("purge", "reminders", stdin=b"y\n")
     assert (ended.code, ended.out) == (2, "")
     assert "give --yes" in ended.line
     assert messages.counts().living == 3
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 3), (b"\n", 1, 3)])
-def test_purge_asks(start, messages, answer, code, left):
+@pytest.mark.parametrize(("reply", "code", "left"), [(b"y\n", 0, 0), (b"n\n", 1, 3), (b"\n", 1, 3)])
+def test_purge_asks_for_confirmation(start, messages, reply, code, left):
     with terminal() as (keyboard, seen):
         program: Program = start("purge", "reminders", stdin=seen)
         program.says("Delete 3 messages of reminders, running ones included? [y/N]")
-        os.write(keyboard, answer)
+        os.write(keyboard, reply)
         assert program.ends() == code
     assert messages.counts().living == left
     if code:
-        assert program.err.splitlines()[-1].endswith("delayq: nothing was done")
+        assert program.err.splitlines()[-1].endswith("delayq: cancelled: nothing was changed")
 
 
-def test_ctrl_c_at_a_question_is_130(start, messages):
+def test_ctrl_c_at_a_confirmation_exits_130(start, messages):
     with terminal() as (_, seen):
         program: Program = start("purge", "reminders", stdin=seen)
         program.says("[y/N]")

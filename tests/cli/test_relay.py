@@ -1,4 +1,4 @@
-"""`delayq relay`: due messages go into a stream, until a signal or the end of a burst."""
+"""`delayq relay`: moves due messages to a stream, until a signal or the end of a burst."""
 
 import json
 import signal
@@ -15,7 +15,7 @@ def stream(redis_url):
         yield lambda: [json.loads(fields["payload"]) for _, fields in client.xrange("tasks")]
 
 
-def test_a_burst_moves_what_is_due_and_says_how_much(cli, queue, stream):
+def test_burst_moves_due_messages_and_prints_their_number(cli, queue, stream):
     queue.send_many([1, 2])
     queue.send_delay_msg("later", "1h")
     done = cli("relay", "reminders", "tasks", "--burst")
@@ -23,18 +23,18 @@ def test_a_burst_moves_what_is_due_and_says_how_much(cli, queue, stream):
     assert stream() == [1, 2]
 
 
-def test_a_queue_may_be_relayed_before_its_first_send(cli):
+def test_queue_can_be_relayed_before_its_first_send(cli):
     assert cli("relay", "new", "tasks", "--burst").out == "moved 0 messages of new to tasks\n"
 
 
 @pytest.mark.parametrize(("queue_name", "stream_name"), [("a b", "tasks"), ("reminders", "a b"), ("reminders", "a{b")])
-def test_a_name_that_is_none_is_wrong_usage(cli, queue_name, stream_name):
+def test_invalid_name_is_a_usage_error(cli, queue_name, stream_name):
     done = cli("relay", queue_name, stream_name, "--burst")
     assert done.code == 2
     assert "must" in done.line
 
 
-def test_a_stream_that_is_none_is_a_failure_in_one_line(cli, queue, redis_url):
+def test_key_that_is_not_a_stream_prints_one_line(cli, queue, redis_url):
     queue.send_delay_msg("x")
     with redis.Redis.from_url(redis_url) as client:
         client.set("tasks", "text")
@@ -43,7 +43,7 @@ def test_a_stream_that_is_none_is_a_failure_in_one_line(cli, queue, redis_url):
     assert "WRONGTYPE" in done.line
 
 
-def test_redis_out_of_reach_is_told_in_one_line(cli):
+def test_unreachable_redis_prints_one_line(cli):
     done = cli("--url", "redis://127.0.0.1:1", "--timeout", "200ms", "relay", "reminders", "tasks")
     assert done.code == 69
     assert "cannot be reached" in done.line
@@ -51,7 +51,7 @@ def test_redis_out_of_reach_is_told_in_one_line(cli):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_relays_until_a_signal(start, redis_url, stream, number):
+def test_relay_runs_until_a_signal(start, redis_url, stream, number):
     program = start("relay", "reminders", "tasks")
     program.says("relaying reminders to tasks")
     with DelayQueue("reminders", url=redis_url) as queue:

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def scheduled(queue):
-    """Three schedules: by cron, by an interval, and one that is paused."""
+    """Three schedules: one by cron, one by an interval, one paused."""
     queue.schedules.add("digest", cron="0 9 * * MON-FRI", tz="Europe/Berlin", payload={"to": "all"}, retries=5)
     queue.schedules.add("sweep", every="15m", headers={"who": "me"}, count=3, misfire=7)
     queue.schedules.add("asleep", every="1h", end=datetime(2190, 1, 1, tzinfo=UTC))
@@ -18,7 +18,7 @@ def scheduled(queue):
     return queue
 
 
-def test_lists_them(cli, scheduled):
+def test_lists_schedules(cli, scheduled):
     head, *rows = cli("schedules", "list", "reminders").out.splitlines()
     assert head.split() == ["name", "occurs", "next", "last", "fired", "state"]
     assert [(row.split()[0], row.split()[-1]) for row in rows] == [
@@ -30,7 +30,7 @@ def test_lists_them(cli, scheduled):
     assert "every 15m" in rows[2]
 
 
-def test_lists_them_for_machines(cli, scheduled):
+def test_lists_schedules_as_json(cli, scheduled):
     found = {one["name"]: one for one in cli("schedules", "list", "reminders", "--json").json["schedules"]}
     assert list(found) == ["asleep", "digest", "sweep"]
     digest, sweep = found["digest"], found["sweep"]
@@ -42,20 +42,20 @@ def test_lists_them_for_machines(cli, scheduled):
     assert found["asleep"]["end"] == "2190-01-01T00:00:00.000Z"
 
 
-def test_says_that_there_are_none(cli, queue):
+def test_notes_that_there_are_no_schedules(cli, queue):
     queue.send_delay_msg(1)
     ended = cli("schedules", "list", "reminders")
     assert (ended.code, ended.out, ended.err) == (0, "", "no schedules in reminders\n")
 
 
-def test_shows_one(cli, scheduled):
+def test_shows_a_schedule(cli, scheduled):
     out = cli("schedules", "show", "reminders", "sweep").out
     for text in ("every 15m", "0 messages of 3", "header who", "me", "7, after 1m", "active"):
         assert text in out
     assert cli("schedules", "show", "reminders", "sweep", "--json").json["name"] == "sweep"
 
 
-def test_adds_changes_and_leaves_them(cli, queue):
+def test_add_prints_new_changed_or_unchanged(cli, queue):
     ended = cli("schedules", "add", "reminders", "digest", '{"a": 1}', "--cron", "@daily", "--tz", "Asia/Kathmandu")
     assert (ended.code, ended.out) == (0, "digest  new\n")
     assert ended.err.startswith("next in ")
@@ -66,7 +66,7 @@ def test_adds_changes_and_leaves_them(cli, queue):
     assert (info.cron, info.tz, info.payload) == ("@daily", "UTC", {"a": 1})
 
 
-def test_adds_with_everything(cli, queue):
+def test_adds_a_schedule_with_every_option(cli, queue):
     ended = cli(
         *("schedules", "add", "reminders", "s", "hello", "--codec", "text", "--every", "90s", "--retries", "0"),
         *("--header", "a=b", "--start", "2190-01-01T00:00Z", "--end", "2191-01-01T00:00Z", "--count", "2"),
@@ -81,36 +81,36 @@ def test_adds_with_everything(cli, queue):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error"),
     [
         (["--cron", "0 0 30 2 *"], "bad day-of-month"),
         (["--cron", "0 9 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
-        (["--cron", "0 9 * * *", "--every", "1h"], "give cron or every, and not both"),
-        ([], "give cron or every, and not both"),
-        (["--every", "1h", "--tz", "UTC"], "tz goes with cron"),
+        (["--cron", "0 9 * * *", "--every", "1h"], "give cron or every, but not both"),
+        ([], "give cron or every, but not both"),
+        (["--every", "1h", "--tz", "UTC"], "tz works with cron only"),
         (["--every", "10ms"], "every must be between 1 s and"),
         (["--every", "soon"], "must look like"),
         (["--every", "1h", "--misfire", "never"], "misfire must be"),
         (["--every", "1h", "--misfire", "1001"], "misfire must be"),
         (["--every", "1h", "--start", "2027-01-01T00:00"], "needs a time zone"),
-        (["--every", "1h", "--start", "2027-01-02T00:00Z", "--end", "2027-01-01T00:00Z"], "end lies before start"),
-        (["--every", "1h", "--header", "schedule=x"], "cannot be given"),
+        (["--every", "1h", "--start", "2027-01-02T00:00Z", "--end", "2027-01-01T00:00Z"], "end is before start"),
+        (["--every", "1h", "--header", "schedule=x"], "remove the header"),
         (["not json", "--every", "1h"], "is not JSON"),
     ],
 )
-def test_what_cannot_be_is_wrong_usage_in_a_line(cli, queue, options, told):
+def test_invalid_schedule_is_a_usage_error_in_one_line(cli, queue, options, error):
     ended = cli("schedules", "add", "reminders", "digest", *options)
     assert ended.code == 2
-    assert told in ended.line
+    assert error in ended.line
     assert queue.schedules.list() == []
 
 
-def test_a_name_that_cannot_be_is_wrong_usage(cli, queue):
+def test_invalid_name_is_a_usage_error(cli, queue):
     ended = cli("schedules", "add", "reminders", "a b", "--every", "1h")
     assert (ended.code, "schedule name must be" in ended.line) == (2, True)
 
 
-def test_pauses_resumes_and_removes(cli, scheduled):
+def test_pauses_resumes_and_removes_schedules(cli, scheduled):
     ended = cli("schedules", "pause", "reminders", "digest", "sweep")
     assert (ended.code, ended.out) == (0, "digest  paused\nsweep  paused\n")
     assert {info.state for info in scheduled.schedules.list()} == {"paused"}
@@ -120,7 +120,7 @@ def test_pauses_resumes_and_removes(cli, scheduled):
     assert [info.name for info in scheduled.schedules.list()] == ["asleep"]
 
 
-def test_runs_one_now(cli, scheduled):
+def test_run_sends_a_message_at_once(cli, scheduled):
     ended = cli("schedules", "run", "reminders", "asleep")
     (message,) = scheduled.list("pending").messages
     assert ended.out == f"{message.id}\n"
@@ -128,7 +128,7 @@ def test_runs_one_now(cli, scheduled):
     assert message.headers == {"schedule": "asleep"}
 
 
-def test_shows_what_comes_next(cli, scheduled):
+def test_next_prints_the_next_occurrences(cli, scheduled):
     lines = cli("schedules", "next", "reminders", "digest", "-n", "3").out.splitlines()
     assert len(lines) == 3
     for line in lines:
@@ -141,18 +141,18 @@ def test_shows_what_comes_next(cli, scheduled):
 
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "remove", "run", "next"])
-def test_an_unknown_name_is_not_found(cli, scheduled, command):
+def test_unknown_schedule_is_not_found(cli, scheduled, command):
     ended = cli("schedules", command, "reminders", "swep")
     assert (ended.code, ended.line) == (3, "no schedule named 'swep', did you mean 'sweep'?")
     assert cli("schedules", command, "remindres", "sweep").code == 3
 
 
-def test_those_that_are_there_are_done_all_the_same(cli, scheduled):
+def test_known_schedules_are_changed_despite_an_unknown_one(cli, scheduled):
     ended = cli("schedules", "pause", "reminders", "digest", "none", "sweep")
     assert (ended.code, ended.out) == (3, "digest  paused\nsweep  paused\n")
 
 
-def test_nothing_of_a_payload_is_obeyed_by_a_terminal(cli, queue):
+def test_terminal_escapes_in_payloads_are_removed(cli, queue):
     queue.schedules.add("s", every="1h", payload="\x1b[31mred\x07")
     for arguments in (("show", "reminders", "s"), ("list", "reminders"), ("list", "reminders", "--json")):
         assert "\x1b" not in cli("schedules", *arguments).out

@@ -1,4 +1,4 @@
-"""`delayq send`: one message, or one a line."""
+"""`delayq send`: one message, or one per line."""
 
 import io
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, State
-from delayq.producer import SLICE
+from delayq.cli.progress import progress_bars
+from delayq.queue.producer import BATCH
 
 
 def stored(redis_url, **options):
@@ -14,64 +15,64 @@ def stored(redis_url, **options):
         return queue.list(State.PENDING, limit=1000).messages
 
 
-def test_sends_json_at_once_and_prints_the_id(cli, queue):
+def test_sends_json_now_and_prints_the_id(cli, queue):
     ended = cli("send", "reminders", '{"user": 42}')
     assert ended.code == 0
     message = queue.get(ended.out.strip())
     assert (message.payload, message.retries_left) == ({"user": 42}, 3)
-    assert ended.err == "sent to reminders, due at once\n"
+    assert ended.err == "sent to reminders, due now\n"
 
 
-def test_tells_machines_id_and_status(cli):
+def test_prints_id_and_status_as_json(cli):
     options = ("send", "reminders", "1", "--id", "a", "--json")
     assert cli(*options).json == {"queue": "reminders", "id": "a", "status": "new"}
     again = cli(*options)
     assert (again.code, again.json) == (0, {"queue": "reminders", "id": "a", "status": "exists"})
 
 
-def test_sends_with_everything(cli, queue):
+def test_sends_with_every_option(cli, queue):
     cli("send", "reminders", "1", "--id=a", "--delay=1h30m", "--retries=7", "--header=a=b=c", "--header", "d=")
     message = queue.get("a")
     assert timedelta(minutes=89) < message.due - datetime.now(UTC) < timedelta(minutes=91)
     assert (message.retries_left, dict(message.headers)) == (7, {"a": "b=c", "d": ""})
 
 
-def test_a_number_is_seconds(cli, queue):
+def test_delay_without_a_unit_is_seconds(cli, queue):
     assert cli("send", "reminders", "1", "--id=a", "--delay", "90.5").code == 0
     assert timedelta(seconds=80) < queue.get("a").due - datetime.now(UTC) < timedelta(seconds=91)
 
 
-def test_sends_at_a_time_of_some_zone(cli, queue):
+def test_sends_at_a_time_with_a_zone(cli, queue):
     ended = cli("send", "reminders", "1", "--id=a", "--at", "2090-01-31T09:00+01:00")
     assert queue.get("a").due == datetime(2090, 1, 31, 8, tzinfo=UTC)
     assert "2090-01-31 08:00:00 UTC" in ended.err
 
 
-def test_replaces_a_message_that_waits(cli, queue):
+def test_replaces_a_pending_message(cli, queue):
     cli("send", "reminders", "1", "--id=a", "--delay=1h")
     ended = cli("send", "reminders", "2", "--id=a", "--replace", "--json")
     assert (ended.code, ended.json["status"], queue.get("a").payload) == (0, "replaced", 2)
 
 
-def test_says_that_an_id_was_settled_before(cli, redis_url):
+def test_reports_an_id_settled_before(cli, redis_url):
     with DelayQueue("reminders", url=redis_url, dedupe_window="1h") as queue:
         queue.send_delay_msg(1, 60, id="a")
         queue.cancel("a")
     ended = cli("send", "reminders", "2", "--id=a")
     assert (ended.code, ended.out.strip()) == (0, "a")
-    assert ended.err == "not sent to reminders: a message of this id was settled within its dedupe window\n"
+    assert ended.err == "not sent to reminders: a message with this id was settled within the dedupe window\n"
     assert cli("send", "reminders", "2", "--id=a", "--json").json["status"] == "settled"
 
 
-def test_fails_to_replace_one_that_is_processed(cli, queue):
+def test_running_message_cannot_be_replaced(cli, queue):
     cli("send", "reminders", "1", "--id=a")
     with queue.lease("30s"):
         ended = cli("send", "reminders", "2", "--id=a", "--replace")
         assert (ended.code, queue.get("a").payload) == (1, 1)
-        assert ended.err == "not replaced in reminders: a message of this id is being processed\n"
+        assert ended.err == "not replaced in reminders: the message with this id is being processed\n"
 
 
-def test_leaves_one_that_exists_and_says_so(cli):
+def test_existing_message_is_not_changed(cli):
     cli("send", "reminders", "1", "--id=a")
     ended = cli("send", "reminders", "2", "--id=a")
     assert (ended.code, ended.out) == (0, "a\n")
@@ -88,38 +89,36 @@ def test_sends_text_and_bytes(cli, redis_url, options, payload, expected):
     assert [message.payload for message in stored(redis_url, codec=codec)] == [expected]
 
 
-def test_sends_a_message_a_line_from_stdin(cli, redis_url):
+def test_sends_one_message_per_line_of_stdin(cli, redis_url):
     ended = cli("send", "reminders", "-", stdin=b'{"n": 1}\r\n\n2\n"last"')
-    assert (ended.code, ended.out) == (0, "sent 3 messages to reminders, due at once\n")
+    assert (ended.code, ended.out) == (0, "sent 3 messages to reminders, due now\n")
     assert ended.err == ""
     assert [message.payload for message in stored(redis_url)] == [{"n": 1}, 2, "last"]
 
 
-def test_a_blank_line_of_text_is_a_message(cli, redis_url):
+def test_blank_line_is_a_message_with_text(cli, redis_url):
     cli("send", "reminders", "-", "--text", stdin=b"a\n\nb\n")
     assert [message.payload for message in stored(redis_url, codec="text")] == ["a", "", "b"]
 
 
-def test_sends_a_file_in_slices_with_the_same_options(cli, redis_url, tmp_path):
+def test_sends_a_file_in_batches_with_the_same_options(cli, redis_url, tmp_path):
     lines = tmp_path / "lines.ndjson"
-    lines.write_text("".join(f"{n}\n" for n in range(2 * SLICE + 1)))
+    lines.write_text("".join(f"{n}\n" for n in range(2 * BATCH + 1)))
     ended = cli("send", "reminders", "--file", str(lines), "--delay=1h", "--retries=1", "--json")
-    assert len(ended.out.splitlines()) == 2 * SLICE + 1
+    assert len(ended.out.splitlines()) == 2 * BATCH + 1
     assert {message.retries_left for message in stored(redis_url)} == {1}
 
 
-def test_says_how_far_it_came_when_a_line_is_wrong(cli, redis_url):
-    lines = "".join(f"{n}\n" for n in range(SLICE)) + "1\nnonsense\n"
+def test_reports_messages_sent_before_an_invalid_line(cli, redis_url):
+    lines = "".join(f"{n}\n" for n in range(BATCH)) + "1\nnonsense\n"
     ended = cli("send", "reminders", "-", stdin=lines.encode())
     assert ended.code == 2
-    assert f"line {SLICE + 2} is not JSON" in ended.line
-    assert f"{SLICE} messages had been sent before" in ended.line
-    assert len(stored(redis_url)) == SLICE
+    assert f"line {BATCH + 2} is not JSON" in ended.line
+    assert f"{BATCH} messages were sent before that" in ended.line
+    assert len(stored(redis_url)) == BATCH
 
 
-def test_shows_its_progress_on_a_terminal(monkeypatch):
-    from delayq.cli import send
-
+def test_shows_progress_on_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -127,16 +126,16 @@ def test_shows_its_progress_on_a_terminal(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with send._progress(1000) as advance:
-        advance(500, 1234)
+    with progress_bars() as add_bar:
+        add_bar("sending")(500, 1000, "1,234 sent")
     assert "1,234 sent" in terminal.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
-        (["reminders"], "give either a PAYLOAD or --file"),
-        (["reminders", "1", "--file", "-"], "give either a PAYLOAD or --file"),
+        (["reminders"], "give either PAYLOAD or --file"),
+        (["reminders", "1", "--file", "-"], "give either PAYLOAD or --file"),
         (["reminders", "nonsense"], "PAYLOAD is not JSON"),
         (["reminders", "[" * 100_000], "PAYLOAD is not JSON"),
         (["reminders", "\udcff", "--text"], "PAYLOAD is not UTF-8"),
@@ -158,26 +157,26 @@ def test_shows_its_progress_on_a_terminal(monkeypatch):
         (["reminders", "1", "--header", "=x"], "is not NAME=VALUE"),
         (["reminders", "1", "--header", "x=" + "y" * 20_000], "headers take"),
         (["a b", "1"], "queue name must be 1 to 128"),
-        (["reminders", "-", "--id", "a"], "--id is for one message"),
+        (["reminders", "-", "--id", "a"], "--id works with a single PAYLOAD"),
         (["reminders", "--file", "/nowhere/at/all"], "No such file"),
         (["reminders", '"' + "x" * (1 << 20) + '"'], "max_payload"),
         (["reminders", "1", "--codec", "pickle"], "'pickle' is not one of"),
     ],
 )
-def test_refuses_bad_input_in_one_line_and_stores_nothing(cli, redis_client, arguments, said):
+def test_refuses_invalid_input_in_one_line_and_stores_nothing(cli, redis_client, arguments, error):
     ended = cli("send", *arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
     assert redis_client.keys() == []
 
 
-def test_refuses_a_line_without_end(cli, monkeypatch):
-    monkeypatch.setattr("delayq.cli.send.LONGEST_LINE", 100)
+def test_refuses_a_line_that_is_too_long(cli, monkeypatch):
+    monkeypatch.setattr("delayq.cli.send.MAX_LINE", 100)
     ended = cli("send", "reminders", "-", stdin=b'"' + b"x" * 200 + b'"')
     assert (ended.code, ended.line) == (2, "line 1 is longer than 100 bytes. See 'delayq send --help'.")
 
 
-def test_tells_that_a_queue_is_full(cli, start_redis):
+def test_reports_a_full_redis(cli, start_redis):
     server = start_redis("--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
     ended = cli("--url", server.url, "send", "reminders", "1")
     assert (ended.code, ended.out) == (1, "")

@@ -1,4 +1,4 @@
-"""`delayq worker --processes N`: children that are started, replaced, stopped, and never left behind."""
+"""`delayq worker --processes N`: starts, replaces and stops child processes, and leaves none running."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from pathlib import Path
 from delayq import DelayQueue
 
 queue = DelayQueue("jobs", tick=0.2, lease=1, prefetch=0)
-# Without prefetch, so that no process holds a message back that another one could process.
+# Without prefetch, no process holds a message that another one could process.
 
 @queue.callback
 def work(message):
@@ -34,7 +34,7 @@ def work(message):
 
 @pytest.fixture
 def done(tmp_path):
-    """The module `app` in the test's folder; returns what its callbacks have noted: number and process."""
+    """Writes the module `app` into the test's folder; returns what its callbacks recorded: number and process id."""
     (tmp_path / "app.py").write_text(APP)
     path = tmp_path / "done"
 
@@ -53,11 +53,11 @@ def jobs(redis_url):
 
 
 def consuming(program: Program) -> list[int]:
-    """Return the processes that have reported that they consume, in that order."""
+    """Return the process ids that have reported that they consume, in that order."""
     return [int(number) for number in re.findall(r" (\d+) delayq.worker: consuming jobs", program.err)]
 
 
-def lives(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -67,25 +67,25 @@ def lives(pid: int) -> bool:
 
 @pytest.fixture
 def pair(start: Start, done) -> Program:
-    """A worker of two processes, both consuming."""
+    """A worker with two processes, both consuming."""
     program: Program = start("worker", "app:queue", "--processes", "2")
     program.says("consuming jobs", 2)
     return program
 
 
-def test_processes_share_the_work_and_are_drained(pair, jobs, done, tmp_path):
+def test_processes_share_the_messages_and_finish_them_on_a_signal(pair, jobs, done, tmp_path):
     jobs.send_many({"n": n, "wait": True} for n in range(2))
     pair.until(lambda: len(done()) == 2, "two callbacks at a time")
     assert {pid for _, pid in done()} == set(consuming(pair))
     pair.signal()
-    pair.says("finishing what runs", 2)
+    pair.says("finishing running callbacks", 2)
     (tmp_path / "go").touch()
     assert pair.ends() == 0
     assert jobs.counts().living == 0
-    assert not any(map(lives, consuming(pair)))
+    assert not any(map(is_running, consuming(pair)))
 
 
-def test_one_that_is_killed_is_replaced(pair, jobs, done):
+def test_killed_process_is_replaced(pair, jobs, done):
     first = consuming(pair)
     os.kill(first[1], signal.SIGKILL)
     pair.says("was killed by SIGKILL; starting another in 0.5 s")
@@ -107,40 +107,40 @@ def test_a_message_that_kills_its_process_is_delivered_again(start: Start, jobs,
     assert program.ends() == 0
 
 
-def test_a_second_signal_cuts_off_all(pair, jobs, done):
+def test_second_signal_interrupts_all_processes(pair, jobs, done):
     jobs.send_many({"n": n, "wait": True} for n in range(2))
     pair.until(lambda: len(done()) == 2, "two callbacks at a time")
     pair.signal()
-    pair.says("finishing what runs", 2)
+    pair.says("finishing running callbacks", 2)
     pair.signal()
     assert pair.ends() == 1
     assert jobs.counts().backoff == 2
-    assert not any(map(lives, consuming(pair)))
+    assert not any(map(is_running, consuming(pair)))
 
 
-def test_a_third_signal_kills_at_once(pair, jobs, done):
+def test_third_signal_kills_at_once(pair, jobs, done):
     for pid in consuming(pair):
         os.kill(pid, signal.SIGSTOP)
     for number in range(1, 4):
         pair.signal()
         pair.says("SIGTERM: stopping 2 workers", number)
     assert pair.ends() == 1
-    assert not any(map(lives, consuming(pair)))
+    assert not any(map(is_running, consuming(pair)))
 
 
-def test_children_end_when_their_parent_is_gone(pair):
+def test_child_processes_exit_when_their_parent_is_killed(pair):
     pair.signal(signal.SIGKILL)
     pair.ends()
-    wait_until(lambda: not any(map(lives, consuming(pair))), PATIENCE, "the end of the children", every=0.02)
+    wait_until(lambda: not any(map(is_running, consuming(pair))), PATIENCE, "the end of the children", every=0.02)
 
 
-def test_ctrl_c_in_a_terminal_reaches_the_children_once(pair, jobs, done, tmp_path):
-    # A terminal signals the whole group of the program; its children are in groups of their own.
+def test_ctrl_c_in_a_terminal_does_not_signal_child_processes(pair, jobs, done, tmp_path):
+    # A terminal signals the whole process group of the program; each child has its own group.
     group = os.getpgid(pair.process.pid)
     assert all(os.getpgid(pid) != group for pid in consuming(pair))
 
 
-def test_a_burst_ends_when_all_have_drained(start: Start, jobs, done):
+def test_burst_ends_when_all_processes_have_drained(start: Start, jobs, done):
     jobs.send_many({"n": n} for n in range(30))
     ended = start("worker", "app:queue", "--processes", "2", "--burst").ended()
     assert ended.code == 0
@@ -148,23 +148,23 @@ def test_a_burst_ends_when_all_have_drained(start: Start, jobs, done):
     assert ended.err.count("finished jobs") == 2
 
 
-def test_what_is_wrong_with_all_is_told_once(start: Start, done):
+def test_same_error_in_all_child_processes_is_reported_once(start: Start, done):
     ended = start("worker", "nothing:queue", "--processes", "3").ended()
     assert ended.code == 2
     assert "no module 'nothing'" in ended.line
 
 
-def test_no_redis_at_the_start_is_told_once(start: Start, done):
+def test_unreachable_redis_is_reported_once(start: Start, done):
     ended = start("--timeout", "200ms", "worker", "app:queue", "--processes", "3", url="redis://127.0.0.1:1").ended()
     assert ended.code == 69
     assert "127.0.0.1:1" in ended.line
 
 
-def test_one_of_them_warns_of_an_unsafe_redis(pair):
-    assert pair.err.count("Redis keeps no append-only file") == 1
+def test_only_one_child_process_warns_of_an_unsafe_redis(pair):
+    assert pair.err.count("Redis has no append-only file") == 1
 
 
-def test_children_are_started_with_the_options_of_their_parent(start: Start, redis_url, jobs, done):
+def test_child_processes_get_the_options_of_their_parent(start: Start, redis_url, jobs, done):
     environment = {"DELAYQ_WORKER_PROCESSES": "2", "DELAYQ_WORKER_LOG_JSON": "1", "DELAYQ_WORKER_GRACE": "7s"}
     options = ("--url", redis_url, "--timeout", "9s", "worker", "app:queue", "--concurrency", "5")
     program: Program = start(*options, env=environment, url="unix:///nowhere")
@@ -176,7 +176,7 @@ def test_children_are_started_with_the_options_of_their_parent(start: Start, red
 
 
 @pytest.mark.faults
-def test_all_go_on_after_a_loss_of_redis(start: Start, start_redis, done):
+def test_all_child_processes_continue_after_redis_was_down(start: Start, start_redis, done):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     program: Program = start("worker", "app:queue", "--processes", "2", url=server.url)
     program.says("consuming jobs", 2)

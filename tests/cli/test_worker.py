@@ -1,4 +1,4 @@
-"""`delayq worker` in one process: draining, signals, a Redis that goes away, and what is wrong with a target."""
+"""`delayq worker` in one process: draining, signals, loss of Redis, and invalid targets."""
 
 import io
 import json
@@ -6,12 +6,13 @@ import logging
 import re
 import signal
 import sys
+import textwrap
 
 import pytest
 
 from delayq import AsyncDelayQueue, DelayQueue, State
+from delayq.cli.app_loader import find_queue
 from delayq.cli.logs import configure_logging
-from delayq.cli.target import find_queue
 from tests.cli.conftest import Program, Start
 
 pytestmark = pytest.mark.timeout(180)  # a process starts in a second, or in ten on a machine that is busy
@@ -70,7 +71,7 @@ PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
 
 @pytest.fixture
 def app(tmp_path):
-    """The module `app` in the test's folder; returns what its callbacks have noted."""
+    """Writes the module `app` into the test's folder; returns what its callbacks have recorded."""
     (tmp_path / "app.py").write_text(APP)
     done = tmp_path / "done"
 
@@ -91,7 +92,7 @@ def jobs(redis_url):
 
 
 @BOTH
-def test_a_burst_drains_the_queue_and_returns(start: Start, jobs, app, target):
+def test_burst_drains_the_queue_and_exits(start: Start, jobs, app, target):
     jobs.send_many({"n": n} for n in range(20))
     ended = start("worker", target, "--burst").ended()
     assert ended.code == 0
@@ -102,7 +103,7 @@ def test_a_burst_drains_the_queue_and_returns(start: Start, jobs, app, target):
 
 
 @pytest.mark.parametrize("target", ["app:batches", "app:batches_async"])
-def test_a_queue_whose_callback_takes_batches_is_served_as_any_other(start: Start, jobs, app, target):
+def test_batch_callback_gets_batches(start: Start, jobs, app, target):
     jobs.send_many(({"n": n} for n in range(200)), retries=0)
     ended = start("worker", target, "--burst").ended()
     assert ended.code == 0
@@ -112,13 +113,13 @@ def test_a_queue_whose_callback_takes_batches_is_served_as_any_other(start: Star
     assert (jobs.counts().living, jobs.counts().dead) == (0, 1)
 
 
-def test_callbacks_have_stdout_to_themselves(start: Start, jobs, app):
+def test_only_callbacks_print_to_stdout(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "say": "hello"})
     assert start("worker", "app:queue", "--burst").ended().out == "hello\n"
 
 
 @BOTH
-def test_concurrency_is_the_last_word(start: Start, jobs, app, tmp_path, target):
+def test_concurrency_is_read_from_the_environment(start: Start, jobs, app, tmp_path, target):
     jobs.send_many({"n": n, "wait": True} for n in range(3))
     program: Program = start("worker", target, "--burst", env={"DELAYQ_WORKER_CONCURRENCY": "3"})
     program.until(lambda: len(app()) == 3, "three callbacks at a time")
@@ -127,13 +128,13 @@ def test_concurrency_is_the_last_word(start: Start, jobs, app, tmp_path, target)
     assert "3 at a time" in program.err
 
 
-def test_a_queue_without_a_url_has_that_of_the_command(start: Start, jobs, app, redis_url):
+def test_queue_without_a_url_uses_that_of_the_command(start: Start, jobs, app, redis_url):
     jobs.send_delay_msg({"n": 1})
     assert start("--url", redis_url, "worker", "app:queue", "--burst", url="unix:///nowhere").ends() == 0
     assert app() == ["start 1", "end 1"]
 
 
-def test_a_callback_may_stop_the_worker(start: Start, jobs, app):
+def test_callback_can_stop_the_worker(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "stop": True})
     ended = start("worker", "app:queue").ended()
     assert ended.code == 0
@@ -145,12 +146,12 @@ def test_a_callback_may_stop_the_worker(start: Start, jobs, app):
 
 @BOTH
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains(start: Start, jobs, app, tmp_path, *, target, number):
+def test_first_signal_lets_running_callbacks_finish(start: Start, jobs, app, tmp_path, *, target, number):
     jobs.send_many({"n": n, "wait": True} for n in (1, 2))
     program: Program = start("worker", target)
     program.until(app, "the first callback")
     program.signal(number)
-    program.says(f"{number.name}: finishing what runs, for up to 30s; once more cuts it off")
+    program.says(f"{number.name}: finishing running callbacks for up to 30s; another signal cuts them off")
     (tmp_path / "go").touch()
     assert program.ends() == 0
     assert "stopped jobs" in program.err
@@ -160,22 +161,22 @@ def test_a_signal_drains(start: Start, jobs, app, tmp_path, *, target, number):
 
 
 @BOTH
-def test_a_second_signal_cuts_off(start: Start, jobs, app, target):
+def test_second_signal_interrupts_callbacks(start: Start, jobs, app, target):
     jobs.send_delay_msg({"n": 1, "wait": True}, id="a")
     program: Program = start("worker", target)
     program.until(app, "the callback")
     program.signal()
-    program.says("finishing what runs")
+    program.says("finishing running callbacks")
     program.signal()
     ended = program.ended()
     assert ended.code == 1
-    assert "what was cut off will be delivered again" in ended.err
+    assert "messages that were cut off will be delivered again" in ended.err
     assert (jobs.get("a").state, jobs.get("a").error) == ("backoff", "cut off by a stop")
     assert app() == ["start 1"]
 
 
 @BOTH
-def test_what_outlasts_the_grace_is_cut_off(start: Start, jobs, app, target):
+def test_callback_longer_than_the_grace_period_is_interrupted(start: Start, jobs, app, target):
     jobs.send_delay_msg({"n": 1, "wait": True}, id="a")
     program: Program = start("worker", target, "--grace", "100ms")
     program.until(app, "the callback")
@@ -191,12 +192,12 @@ def test_an_idle_worker_stops_at_once(start: Start, jobs, app):
     assert program.ends() == 0
 
 
-# Redis goes away and comes back
+# Redis fails and comes back
 
 
 @pytest.mark.faults
 @BOTH
-def test_a_worker_goes_on_after_a_loss_of_redis(start: Start, start_redis, app, target):
+def test_worker_continues_after_redis_was_down(start: Start, start_redis, app, target):
     server = start_redis(*PERSISTENT)
     program: Program = start("worker", target, url=server.url)
     with DelayQueue("jobs", url=server.url) as jobs:
@@ -214,17 +215,17 @@ def test_a_worker_goes_on_after_a_loss_of_redis(start: Start, start_redis, app, 
 
 
 @BOTH
-def test_no_redis_at_the_start_is_told_soon(start: Start, app, target):
+def test_unreachable_redis_at_the_start_exits_69(start: Start, app, target):
     ended = start("--timeout", "200ms", "worker", target, url="redis://u:s3cr3t@127.0.0.1:1").ended()
     assert (ended.code, ended.out) == (69, "")
     assert "connecting to 127.0.0.1:1" in ended.line
     assert "s3cr3t" not in ended.err
 
 
-# The log
+# Logging
 
 
-def test_the_log_may_be_json(start: Start, jobs, app):
+def test_log_can_be_json(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "fail": True}, retries=0, id="a")
     ended = start("worker", "app:queue", "--burst", "--log-json").ended()
     lines = [json.loads(line) for line in ended.err.splitlines()]
@@ -235,7 +236,7 @@ def test_the_log_may_be_json(start: Start, jobs, app):
     assert "\x1b" not in ended.err
 
 
-def test_the_log_cannot_act_on_the_terminal(start: Start, jobs, app):
+def test_log_removes_terminal_escapes(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "fail": True}, retries=0)
     err = start("worker", "app:queue", "--burst").ended().err
     assert re.search(r"^\S+ \S+ ERROR +\d+ delayq.consumer: message \S+ failed at attempt 1$", err, re.MULTILINE)
@@ -244,7 +245,7 @@ def test_the_log_cannot_act_on_the_terminal(start: Start, jobs, app):
 
 
 @pytest.mark.parametrize(("no_color", "level"), [("", "\x1b[31mERROR  \x1b[0m"), ("1", "ERROR  ")])
-def test_the_log_is_short_and_coloured_on_a_terminal(monkeypatch, no_color, level):
+def test_log_is_short_and_coloured_on_a_terminal(monkeypatch, no_color, level):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -259,17 +260,17 @@ def test_the_log_is_short_and_coloured_on_a_terminal(monkeypatch, no_color, leve
     assert re.search(rf"\d\d:\d\d:\d\d\S* {re.escape(level)} delayq.test: evil words\n", sys.stderr.getvalue())
 
 
-def test_the_log_warns_of_a_redis_that_may_lose_messages(start: Start, jobs, app, start_redis):
-    assert "Redis keeps no append-only file" in start("worker", "app:queue", "--burst").ended().err
+def test_log_warns_of_a_redis_that_may_lose_messages(start: Start, jobs, app, start_redis):
+    assert "Redis has no append-only file" in start("worker", "app:queue", "--burst").ended().err
     safe = start_redis(*PERSISTENT)
     assert "WARNING" not in start("worker", "app:queue", "--burst", url=safe.url).ended().err
 
 
-def test_the_log_has_a_level(start: Start, jobs, app):
+def test_log_level_option_hides_lower_levels(start: Start, jobs, app):
     assert start("worker", "app:queue", "--burst", "--log-level", "error").ended().err == ""
 
 
-def test_another_prefix_is_pointed_out(start: Start, jobs, app):
+def test_prefix_of_the_command_that_differs_from_the_queue_is_reported(start: Start, jobs, app):
     err = start("--prefix", "shop", "worker", "app:queue", "--burst").ended().err
     assert "jobs has the prefix 'delayq', not 'shop'" in err
 
@@ -278,7 +279,7 @@ def test_another_prefix_is_pointed_out(start: Start, jobs, app):
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "error"),
     [
         ("nothing:queue", "no module 'nothing' in "),
         ("ap:queue", "did you mean 'app'?"),
@@ -297,34 +298,49 @@ def test_another_prefix_is_pointed_out(start: Start, jobs, app):
         ("app:silent", "queue jobs has no callback"),
         ("broken:queue", "broken cannot be imported: ZeroDivisionError: division by zero ("),
         ("broken:queue", "broken.py, line 2; delayq --traceback shows more)"),
+        ("wrong:queue", "wrong.py, line 3; delayq --traceback shows more)"),  # not the line in delayq that refuses it
         ("needy:queue", "needy cannot be imported: ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
         ("quitting:queue", "quitting cannot be imported: SystemExit: 7"),
     ],
 )
-def test_a_wrong_target_is_told_in_one_line(cli, app, importing, target, said):
+def test_invalid_target_prints_one_line(cli, app, importing, target, error):
     (importing / "broken.py").write_text("a = 1\na / 0\n")
+    (importing / "wrong.py").write_text("from delayq import DelayQueue\n\nqueue = DelayQueue('jobs', lease=0)\n")
     (importing / "needy.py").write_text("import nowhere_to_be_found\n")
     (importing / "quitting.py").write_text("import sys\nsys.exit(7)\n")
     ended = cli("worker", target)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
 
 
-def test_where_a_target_fails_is_shown_on_demand(start: Start, tmp_path):
+def test_module_that_sends_on_import_while_redis_is_down_exits_69(cli, importing):
+    program = """
+        from delayq import DelayQueue
+        queue = DelayQueue("jobs", url="unix:///nowhere/redis.sock", deadline=0.05)
+        queue.callback(print)
+        queue.send_delay_msg(1)
+    """
+    (importing / "sends.py").write_text(textwrap.dedent(program))
+    ended = cli("worker", "sends:queue")
+    assert (ended.code, ended.out) == (69, "")
+    assert "Redis cannot be reached" in ended.line
+
+
+def test_traceback_option_shows_where_a_target_fails(start: Start, tmp_path):
     (tmp_path / "broken.py").write_text("a = 1\na / 0\n")
     ended = start("--traceback", "worker", "broken:queue").ended()
     assert ended.code == 1
     assert 'broken.py", line 2' in ended.err
 
 
-def test_a_queue_that_is_strict_refuses_an_unsafe_redis(start: Start, redis_url, app):
+def test_strict_queue_refuses_an_unsafe_redis(start: Start, redis_url, app):
     ended = start("worker", "app:strict").ended()
     assert (ended.code, ended.out) == (4, "")
-    assert "Redis keeps no append-only file" in ended.line
+    assert "Redis has no append-only file" in ended.line
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         (["--concurrency", "0"], "--concurrency"),
         (["--processes", "0"], "--processes"),
@@ -335,13 +351,13 @@ def test_a_queue_that_is_strict_refuses_an_unsafe_redis(start: Start, redis_url,
         (["--supervised", "1"], "--supervised"),
     ],
 )
-def test_wrong_options_are_told_in_one_line(cli, options, said):
+def test_invalid_option_prints_one_line(cli, options, error):
     ended = cli("worker", "app:queue", *options)
     assert (ended.code, ended.out) == (2, "")
-    assert said in ended.line
+    assert error in ended.line
 
 
-def test_both_kinds_of_queue_are_found(app, importing, monkeypatch):
+def test_sync_and_async_queues_are_found(app, importing, monkeypatch):
     monkeypatch.setenv("DELAYQ_URL", "unix:///nowhere")
     assert isinstance(find_queue("app:queue"), DelayQueue)
     assert isinstance(find_queue("app:another"), AsyncDelayQueue)

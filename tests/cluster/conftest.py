@@ -1,4 +1,4 @@
-"""A master under Sentinels and a Cluster for each pytest process; every test has a prefix of its own there."""
+"""A master under Sentinels and a Cluster for each pytest process; every test has its own prefix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq.throwaway import find_program
+from delayq.testing.redis_server import find_program
 from tests.support.deployments import RedisCluster, Sentinels
 from tests.support.faces import Asyncio, Blocking
 
@@ -17,7 +17,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def sentinels() -> Iterator[Sentinels]:
-    """A master with a replica under three Sentinels. Who kills a server has it rejoin."""
+    """A master with a replica under three Sentinels. A test that kills a server lets it rejoin."""
     _need_program()
     with Sentinels() as deployment:
         yield deployment
@@ -25,7 +25,7 @@ def sentinels() -> Iterator[Sentinels]:
 
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[RedisCluster]:
-    """Three masters with a replica each. Who kills a server has it rejoin."""
+    """Three masters with a replica each. A test that kills a server lets it rejoin."""
     _need_program()
     with RedisCluster() as deployment:
         yield deployment
@@ -33,7 +33,7 @@ def redis_cluster() -> Iterator[RedisCluster]:
 
 @pytest.fixture(params=["sentinels", "redis_cluster"])
 def deployment(request: pytest.FixtureRequest) -> Sentinels | RedisCluster:
-    """The one, then the other."""
+    """Sentinels, then a Cluster."""
     return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
 
 
@@ -45,7 +45,7 @@ def prefix() -> str:
 
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
 def face(request: pytest.FixtureRequest) -> Iterator[Blocking | Asyncio]:
-    """One face, then the other."""
+    """Blocking queues, then asyncio queues."""
     face = request.param()
     yield face
     face.close()
@@ -69,7 +69,7 @@ def open_queue(face: Blocking | Asyncio, prefix: str) -> Iterator[Open]:
 
 @pytest.fixture(autouse=True)
 def in_order(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No request of any test here is about keys of more than one slot, and what a failed test has killed comes back."""
+    """Check that no request used keys of several slots, and restart servers that a failed test has killed."""
     yield
     shared = [request.node.funcargs.get(name) for name in ("deployment", "sentinels", "redis_cluster")]
     for used in filter(None, shared):

@@ -1,4 +1,4 @@
-"""Producers and a consumer at work while servers fail, and what became of every message."""
+"""Producers and a consumer that work while servers fail, and counts of sent and delivered messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAP = 0.002
 INSTANT = 0.05
 """Seconds by which the time of an answer, as a producer takes it, may be off on a busy machine."""
 UNDOABLE = {"lease": "5s"}
-"""Options for where a claim or an acknowledgement may be undone: the message is back when its lease is over."""
+"""Options for tests in which a claim or an ack may be undone: the message returns when its lease expires."""
 
 
 @dataclass

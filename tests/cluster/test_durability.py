@@ -1,12 +1,12 @@
-"""A failover loses what no replica has: that happens by default, and not to what `durability="replicated"` let by."""
+"""A failover loses unreplicated messages by default, but none sent with `durability="replicated"`."""
 
 from urllib.parse import urlsplit
 
 import pytest
 
 from delayq import DelayQueue, NewMessage, NotReplicatedError, SendStatus
-from delayq.torture.proxy import Proxy
 from tests.support.deployments import REPLICATION, Sentinels, until
+from tests.support.faulty_proxy import FaultyProxy
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -15,7 +15,7 @@ SENDS = 200
 
 @pytest.fixture
 def pair():
-    """A deployment of one's own, with a replica behind a proxy that can cut its replication."""
+    """A separate deployment, with a replica behind a proxy that can cut its replication."""
     with Sentinels() as deployment:
         yield deployment
 
@@ -24,7 +24,7 @@ def pair():
 def link(pair):
     """The network between the master and its replica."""
     (replica,) = pair.replicas
-    with Proxy(pair.master.url) as proxy:
+    with FaultyProxy(pair.master.url) as proxy:
         replica.ask("REPLICAOF", "127.0.0.1", urlsplit(proxy.url).port)
         until("the replica is linked", lambda: replica.is_linked() and proxy.connections)
         yield proxy
@@ -35,7 +35,7 @@ def fail_over(pair):
     pair.await_failover(killed)
 
 
-def test_what_was_sent_while_replication_was_cut_is_lost(pair, link):
+def test_messages_sent_while_replication_is_cut_are_lost(pair, link):
     with DelayQueue("reminders", url=pair.url) as queue:
         before = queue.send_many(range(SENDS))
         master = pair.master
@@ -48,7 +48,7 @@ def test_what_was_sent_while_replication_was_cut_is_lost(pair, link):
         assert [queue.get(sent.id) for sent in after] == [None] * SENDS
 
 
-def test_of_the_sends_that_returned_replicated_none_is_lost(pair, link):
+def test_replicated_sends_that_returned_are_never_lost(pair, link):
     options = {"durability": "replicated", "replication_timeout": "200ms"}
     returned, refused = [], []
     with DelayQueue("reminders", url=pair.url, **options) as queue:
@@ -74,11 +74,11 @@ def test_of_the_sends_that_returned_replicated_none_is_lost(pair, link):
     with DelayQueue("reminders", url=pair.url) as queue:
         assert None not in [queue.get(id) for id in returned]
         assert queue.counts().living < len(returned) + len(refused)
-        # What was refused is sent again under its id.
+        # Refused messages can be sent again with their ids.
         assert all(queue.send_delay_msg(0, id=id).new for id in refused[-5:])
 
 
-def test_whoever_asks_for_more_replicas_than_there_are_is_told(deployment, open_queue):
+def test_too_few_replicas_raise_not_replicated_error(deployment, open_queue):
     queue = open_queue(deployment, durability="replicated")
     assert queue.send_delay_msg("kept", "1h", id="kept").new
     assert len(queue.send_many(range(1_200), "1h").new) == 1_200
@@ -93,13 +93,13 @@ def test_whoever_asks_for_more_replicas_than_there_are_is_told(deployment, open_
         with pytest.raises(NotReplicatedError, match=r"only . of 5 replicas") as caught:
             attempt()
         assert caught.value.ids == ids
-    # It was carried out all the same, and doing it again does it once.
+    # The calls were executed nevertheless, and repeating them changes nothing.
     assert [queue.get(id) is not None for id in ("a", "b", "c")] == [True, False, True]
     assert queue.send_delay_msg("a", "1h", id="a").status is SendStatus.EXISTS
     assert queue.counts().pending == 1_203
 
 
-def test_a_redrive_is_confirmed_too(deployment, open_queue):
+def test_redrive_is_confirmed_by_replicas(deployment, open_queue):
     queue = open_queue(deployment, callback=lambda message: False, durability="replicated")
     queue.send_many(range(3), retries=0)
     queue.run(burst=True)
@@ -111,13 +111,13 @@ def test_a_redrive_is_confirmed_too(deployment, open_queue):
     assert queue.counts().living == 3
 
 
-def test_a_send_whose_answer_was_lost_is_confirmed_over_the_next_connection(start_redis, prefix):
+def test_send_whose_reply_is_lost_is_confirmed_over_the_next_connection(start_redis, prefix):
     master, replica = start_redis(*REPLICATION, tcp=True), start_redis(tcp=True)
     with replica.client() as client:
         client.replicaof("127.0.0.1", master.port)
         until("the replica is linked", lambda: client.info("replication")["master_link_status"] == "up")
     options = {"durability": "replicated", "prefix": prefix, "socket_timeout": "2s"}
-    with Proxy(master.url) as proxy, DelayQueue("reminders", url=proxy.url, **options) as queue:
+    with FaultyProxy(master.url) as proxy, DelayQueue("reminders", url=proxy.url, **options) as queue:
         queue.send_delay_msg("first", "1h")
         proxy.drop_replies(2)
         assert queue.send_delay_msg("second", "1h").new

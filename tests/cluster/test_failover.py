@@ -1,4 +1,4 @@
-"""A master is killed under load: what was sent is kept, and all go on as soon as there is another."""
+"""A master is killed under load: sent messages are kept, and clients continue with the new master."""
 
 import time
 
@@ -19,7 +19,7 @@ SLOT = key_slot(b"reminders")
 
 
 def kill_master(deployment):
-    """Kill the master of the queue; returns it, when, and when another was the master."""
+    """Kill the master of the queue; return it, the time of the kill, and the time of the failover."""
     clustered = isinstance(deployment, RedisCluster)
     killed = deployment.owner(SLOT) if clustered else deployment.master
     at = time.monotonic()
@@ -30,7 +30,7 @@ def kill_master(deployment):
 
 def kill_masters(deployment, prefix, times):
     """Kill the master again and again under load; returns the seconds until sends returned, each time."""
-    patience = deployment.node_timeout if isinstance(deployment, RedisCluster) else deployment.down_after
+    should_retry = deployment.node_timeout if isinstance(deployment, RedisCluster) else deployment.down_after
     kills, outages = [], []
     with Load(deployment.url, "reminders", prefix, UNDOABLE) as load:
         for _ in range(times):
@@ -41,7 +41,7 @@ def kill_masters(deployment, prefix, times):
             outages.append(known - at + load.sends_again(known))
             assert outages[-1] < known - at + 1 + NOISE / 2
             assert load.consumes_again(known) < 1 + NOISE / 2
-            assert outages[-1] < patience + GRACE + NOISE
+            assert outages[-1] < should_retry + GRACE + NOISE
             deployment.rejoin(killed)
         load.finish()
     # Redis writes an answer and its copy to the replica one after the other. A kill may come in between.
@@ -69,22 +69,22 @@ def kill_masters_of_replicated_sends(deployment, prefix, times):
     return len(load.returned)
 
 
-def test_a_master_is_killed(deployment, prefix):
+def test_killed_master_loses_no_message(deployment, prefix):
     kill_masters(deployment, prefix, 1)
 
 
-def test_a_master_is_killed_whose_sends_were_replicated(redis_cluster, prefix):
+def test_killed_master_loses_no_replicated_send(redis_cluster, prefix):
     kill_masters_of_replicated_sends(redis_cluster, prefix, 1)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_masters_are_killed_thirty_times(deployment, prefix):
+def test_thirty_killed_masters_lose_no_message(deployment, prefix):
     outages = kill_masters(deployment, prefix, 30)
     assert sorted(outages)[len(outages) // 2] < 1.0 + GRACE
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_masters_are_killed_thirty_times_whose_sends_were_replicated(deployment, prefix):
+def test_thirty_killed_masters_lose_no_replicated_send(deployment, prefix):
     assert kill_masters_of_replicated_sends(deployment, prefix, 30) > 5_000

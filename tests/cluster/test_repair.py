@@ -1,20 +1,20 @@
-"""A queue is examined and mended on every deployment."""
+"""A queue is examined and repaired on every deployment."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
-from delayq.config import read_settings
-from delayq.executor import open_executor
-from delayq.keys import Keys
-from delayq.values import Command
+from delayq.broker.keys import Keys
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
+from delayq.options import read_settings
 
 
-def test_what_has_lost_its_place_is_delivered(deployment, open_queue, prefix):
+def test_message_without_a_place_is_repaired_and_delivered(deployment, open_queue, prefix):
     queue = open_queue(deployment)
     queue.send_delay_msg("hello", 60, id="m")
     with closing(open_executor({"url": deployment.url}, read_settings({}))) as executor:
-        assert executor.call(Command(("ZREM", Keys.of(prefix, queue.name).pending, "m"), int)) == 1
+        assert executor.call(RedisCommand(("ZREM", Keys.of(prefix, queue.name).pending, "m"), int)) == 1
 
     found = {finding.kind: finding.mended for finding in queue.repair(deep=True).findings}
 

@@ -9,7 +9,7 @@ from delayq.streams import AsyncRelay, Relay, StreamQueue
 from tests.support.deployments import RedisCluster
 
 
-def test_a_stream_delivers(deployment, prefix):
+def test_stream_queue_delivers_messages(deployment, prefix):
     with StreamQueue(f"{prefix}-tasks", url=deployment.url) as tasks:
         tasks.send_many([NewMessage(n, id=f"id{n}") for n in range(5)])
         with tasks.lease(n=5, block=10) as messages:
@@ -17,7 +17,7 @@ def test_a_stream_delivers(deployment, prefix):
         assert tasks.counts().living == 0
 
 
-def test_a_relay_moves_what_is_due(deployment, prefix):
+def test_relay_moves_due_messages(deployment, prefix):
     with DelayQueue("reminders", url=deployment.url, prefix=prefix) as queue:
         queue.send_many(range(20))
         with StreamQueue(f"{prefix}.{{reminders}}", url=deployment.url) as tasks:

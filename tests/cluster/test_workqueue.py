@@ -12,7 +12,7 @@ from delayq import ConfigurationError
 from delayq.workqueue import AsyncWorkQueue, Item, WorkQueue
 
 
-def test_a_queue_with_a_hash_tag_works_on_a_cluster(redis_cluster, prefix):
+def test_work_queue_with_a_hash_tag_works_on_a_cluster(redis_cluster, prefix):
     jobs = WorkQueue(f"{{{prefix}}}")
     with redis.cluster.RedisCluster.from_url(redis_cluster.servers[0].url, decode_responses=True) as db:
         assert jobs.add_item(db, Item(b"\xff", id="a"))
@@ -25,11 +25,11 @@ def test_a_queue_with_a_hash_tag_works_on_a_cluster(redis_cluster, prefix):
         assert jobs.complete(db, item)
         assert jobs.lease(db, 5).id() == "orphan"
         assert (jobs.complete(db, Item("", id="orphan")), jobs.counts(db)) == (True, (0, 0))
-        with pytest.raises(ConfigurationError, match="must hold a hash tag"):
+        with pytest.raises(ConfigurationError, match="needs a hash tag"):
             WorkQueue(prefix).queue_len(db)
 
 
-def test_the_asyncio_face_works_on_a_cluster(redis_cluster, prefix):
+def test_asyncio_work_queue_works_on_a_cluster(redis_cluster, prefix):
     async def work():
         jobs = AsyncWorkQueue(f"{{{prefix}}}")
         async with redis.asyncio.cluster.RedisCluster.from_url(redis_cluster.servers[0].url) as db:
@@ -39,7 +39,7 @@ def test_the_asyncio_face_works_on_a_cluster(redis_cluster, prefix):
             assert await jobs.deep_clean(db) == 1
             assert await jobs.complete(db, item)
             assert (await jobs.lease(db, 5)).id() == "orphan"
-            with pytest.raises(ConfigurationError, match="must hold a hash tag"):
+            with pytest.raises(ConfigurationError, match="needs a hash tag"):
                 await AsyncWorkQueue(prefix).queue_len(db)
 
     asyncio.run(work())

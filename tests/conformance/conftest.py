@@ -1,4 +1,4 @@
-"""Every engine through either face, on a real Redis and on the embedded one."""
+"""Every engine, blocking and asyncio, on a real Redis and on the embedded one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=FACES)
 def face(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """One face, then the other."""
+    """Blocking queues, then asyncio queues."""
     face = FACES[request.param]()
     yield face
     face.close()

@@ -1,4 +1,4 @@
-"""The table of the handbook: what it says an engine has is there and works, and what it has not is not."""
+"""Declared features of engines work, other features are missing, and the table of the handbook agrees."""
 
 import inspect
 import re
@@ -12,10 +12,10 @@ from redis.crc import key_slot
 
 import delayq
 from delayq import ConfigurationError, NewMessage, SendStatus
-from delayq.keys import Keys
+from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, Feature
+from delayq.broker.keys import Keys
 from delayq.streams.keys import StreamKeys
-from delayq.workqueue.keys import KeyPrefix
-from delayq.workqueue.keys import Keys as WorkKeys
+from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
 from tests.conformance.engines import ENGINES, LONG, NAME, SHORT, Delay, Work, embedded_url
 from tests.support.waiting import wait_until
 
@@ -32,7 +32,7 @@ def table() -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def url(redis_url):
-    """A real Redis is enough for what differs."""
+    """A real Redis: the differences are the same on the embedded one."""
     return redis_url
 
 
@@ -49,7 +49,7 @@ def takes_no(function, *options):
 
 
 def sending(worker):
-    """Return what a queue sends with."""
+    """Return the method that sends messages."""
     return worker.queue.add_item if hasattr(worker.queue, "add_item") else worker.queue.send_many
 
 
@@ -125,7 +125,7 @@ def has_short_leases(worker):
         found.append(worker.take())
         return found[-1]
 
-    wait_until(again, 5)
+    wait_until(again)
     assert found[-1].id == lost.id
 
 
@@ -206,7 +206,7 @@ def consumes(worker):
 
 
 def stops_draining(worker):
-    """A stop waits for what runs, and gives back what has not started, as if it had never been delivered."""
+    """A stop waits for running callbacks and returns prefetched messages as if they had never been delivered."""
     begun, go, seen = threading.Event(), threading.Event(), []
 
     def work(message):
@@ -272,6 +272,24 @@ def refuses_options(worker, **options):
         type(worker)(worker.face, worker.url, **options)
 
 
+def has_groups(worker):
+    worker.send(b"a")
+    other = type(worker)(worker.face, worker.url, group="others")
+    assert worker.take().payload == other.take().payload == b"a"
+    other.close()
+
+
+def purges(worker):
+    worker.send_many([b"a", b"b"])
+    assert worker.do(worker.queue.purge) == 2
+    assert worker.counts() == (0, 0)
+
+
+def repairs(worker):
+    worker.send(b"a")
+    assert worker.do(worker.queue.repair).queue == NAME
+
+
 def logs_events(worker):
     logging = type(worker)(worker.face, worker.url, events=True)
     logging.send(b"")
@@ -324,17 +342,17 @@ def is_embedded(worker):
 
 def is_for_clusters(worker):
     if isinstance(worker, Work):
-        keys = WorkKeys(KeyPrefix("{jobs}"))
+        keys = WorkQueueKeys(KeyPrefix("{jobs}"))
         spelled = [keys.queue, keys.processing, keys.item(b"7"), keys.lease(b"7")]
-        assert not WorkKeys(KeyPrefix(NAME)).tagged
+        assert not WorkQueueKeys(KeyPrefix(NAME)).tagged
     else:
         keys = Keys.of("delayq", NAME) if isinstance(worker, Delay) else StreamKeys.of(NAME)
         spelled = [getattr(keys, part).encode() for part in keys.__dataclass_fields__]
     assert len({key_slot(key) for key in spelled}) == 1
 
 
-class Feature(NamedTuple):
-    """How it is shown that an engine has something, and that it has not."""
+class Check(NamedTuple):
+    """Checks that an engine has a feature, or that it lacks it."""
 
     works: Callable[..., None]
     lacking: Callable[..., None] | None = None
@@ -344,45 +362,59 @@ def none_of(*names):
     return lambda worker: lacks(worker, *names)
 
 
-FEATURES = {
-    "delays and times": Feature(has_delays, has_no_delays),
-    "schedules": Feature(has_schedules, has_no_schedules),
-    "cancelling and rescheduling": Feature(cancels, none_of("cancel", "reschedule")),
-    "replacing what waits": Feature(replaces, lambda worker: takes_no(sending(worker), "replace")),
-    "ids that are unique": Feature(has_unique_ids),
-    "headers": Feature(has_headers, has_no_headers),
-    "waiting for a message": Feature(waits),
-    "taking several at a time": Feature(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
-    "leases of less than a second": Feature(has_short_leases),
-    "extending a lease": Feature(extends, extends_nothing),
-    "recovery by every worker": Feature(recovers, has_to_be_cleaned),
-    "retries that are counted": Feature(counts_retries, counts_no_retries),
-    "dead letter": Feature(has_a_dead_letter, none_of("dead", "reject")),
-    "callback consumer": Feature(consumes, none_of("callback", "start_consume", "run")),
-    "stop that drains": Feature(stops_draining, none_of("stop_consume")),
-    "batches": Feature(consumes_batches, none_of("batch_callback")),
-    "counts": Feature(counts),
-    "reading a message by its id": Feature(reads_one),
-    "listing messages": Feature(lists),
-    "event log": Feature(logs_events, logs_no_events),
-    "ledger of bulk sends": Feature(keeps_runs, keeps_no_runs),
-    "dedupe window": Feature(dedupes, dedupes_nothing),
-    "options of a queue": Feature(has_options, lambda worker: refuses_options(worker, lease=5)),
-    "embedded, in a test": Feature(is_embedded),
-    "Redis Cluster": Feature(is_for_clusters),
+CHECKS = {
+    Feature.DELAYS: Check(has_delays, has_no_delays),
+    Feature.SCHEDULES: Check(has_schedules, has_no_schedules),
+    Feature.CANCEL: Check(cancels, none_of("cancel", "reschedule")),
+    Feature.REPLACE: Check(replaces, lambda worker: takes_no(sending(worker), "replace")),
+    Feature.UNIQUE_IDS: Check(has_unique_ids),
+    Feature.HEADERS: Check(has_headers, has_no_headers),
+    Feature.BLOCKING_LEASES: Check(waits),
+    Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
+    Feature.SHORT_LEASES: Check(has_short_leases),
+    Feature.EXTEND: Check(extends, extends_nothing),
+    Feature.RECOVERY: Check(recovers, has_to_be_cleaned),
+    Feature.RETRIES: Check(counts_retries, counts_no_retries),
+    Feature.DEAD_LETTER: Check(has_a_dead_letter, none_of("dead", "reject")),
+    Feature.GROUPS: Check(has_groups, lambda worker: refuses_options(worker, group="others")),
+    Feature.CALLBACKS: Check(consumes, none_of("callback", "start_consume", "run")),
+    Feature.DRAIN: Check(stops_draining, none_of("stop_consume")),
+    Feature.BATCHES: Check(consumes_batches, none_of("batch_callback")),
+    Feature.COUNTS: Check(counts),
+    Feature.GET: Check(reads_one),
+    Feature.LIST: Check(lists),
+    Feature.PURGE: Check(purges, none_of("purge")),
+    Feature.EVENTS: Check(logs_events, logs_no_events),
+    Feature.RUNS: Check(keeps_runs, keeps_no_runs),
+    Feature.DEDUPE: Check(dedupes, dedupes_nothing),
+    Feature.OPTIONS: Check(has_options, lambda worker: refuses_options(worker, lease=5)),
+    Feature.REPAIR: Check(repairs, none_of("repair")),
+    Feature.EMBEDDED: Check(is_embedded),
+    Feature.CLUSTER: Check(is_for_clusters),
 }
 
 
-def test_the_table_is_of_these_features_and_engines():
+OF_COMMANDS = {Feature.REGISTRY, Feature.REMINDERS, Feature.SPARK}
+"""Features of other objects than queues; the tests of the command line try them with every engine."""
+
+
+def test_table_has_all_features_and_engines():
     found = table()
-    assert list(found) == list(FEATURES)
+    assert list(found) == list(Feature)
+    assert set(CHECKS) | OF_COMMANDS == set(Feature)
     assert all(list(row) == list(ENGINES) for row in found.values())
-    assert {cell for row in found.values() for cell in row.values()} == {"yes", "no"}
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_a_cell_of_the_table_is_true(feature, engine, worker, redis_client):
-    works, lacking = FEATURES[feature]
-    check = works if table()[feature][engine] == "yes" else lacking
-    wanted = {"worker": worker, "redis_client": redis_client}
-    check(**{name: wanted[name] for name in inspect.signature(check).parameters})
+@pytest.mark.parametrize("capabilities", [DELAY, STREAMS, WORKQUEUE], ids=lambda one: one.engine)
+def test_table_matches_the_declared_features_of_an_engine(capabilities):
+    said = {feature: row[capabilities.engine] for feature, row in table().items()}
+    assert said == {feature: "yes" if capabilities.has(feature) else "no" for feature in Feature}
+
+
+@pytest.mark.parametrize("feature", CHECKS)
+def test_declared_feature_works_and_other_features_are_missing(feature, engine, worker, redis_client):
+    works, lacking = CHECKS[feature]
+    capabilities = {one.engine: one for one in (DELAY, STREAMS, WORKQUEUE)}[engine]
+    check = works if capabilities.has(feature) else lacking
+    fixtures = {"worker": worker, "redis_client": redis_client}
+    check(**{name: fixtures[name] for name in inspect.signature(check).parameters})

@@ -1,4 +1,4 @@
-"""What a consumer logs: the same records, with the same facts beside the text, whatever engine it consumes from."""
+"""Logs of a consumer: the same records with the same attributes for every engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def records(caplog, text):
 
 
 @consuming
-def test_a_failed_attempt_is_logged_with_its_message_and_its_exception(hire, caplog):
+def test_failed_attempt_is_logged_with_its_message_id_and_exception(hire, caplog):
     worker = hire(nack_delay=0)
     worker.send(b"x", id="m1")
 
@@ -41,7 +41,7 @@ def test_a_failed_attempt_is_logged_with_its_message_and_its_exception(hire, cap
 
 
 @consuming
-def test_what_takes_too_long_is_logged_once_by_its_id(hire, caplog):
+def test_callback_that_takes_too_long_is_logged_once_with_its_message_id(hire, caplog):
     worker = hire(lease=0.3, max_consume_duration=0.3, nack_delay=30)
     worker.send(b"x", id="m1")
     ended = []

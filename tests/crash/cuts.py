@@ -91,10 +91,10 @@ class _Cutting(redis.UnixDomainSocketConnection):
     def read_response(self, *args: Any, **options: Any) -> Any:
         if not self._answers:
             return super().read_response(*args, **options)
-        answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        reply = self._answers.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
     def _answer(self) -> Any:
         try:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from delayq import DelayQueue
-from delayq.calls import Calls
-from delayq.inspector import MessageInfo
-from delayq.keys import Keys
-from delayq.producer import SLICE
-from delayq.values import Failure, Receipt
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.requests import Failure, Receipt
+from delayq.queue.inspector import MessageInfo
+from delayq.queue.producer import BATCH
 from tests.crash.cuts import Cutter, cut_client
 
 OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20}
@@ -56,7 +56,7 @@ def one_held_for_the_last_time(queue: DelayQueue[Any]) -> Any:
 def one_spent(queue: DelayQueue[Any]) -> None:
     """One whose retries are spent, not yet collected."""
     message = one_held_for_the_last_time(queue)
-    calls = queue._tools.calls
+    calls = queue._context.calls
     queue._executor.call(calls.nack([Failure(*Receipt(message.id, message.token), 0, "boom")]))
 
 
@@ -107,7 +107,7 @@ def fail_one(queue: DelayQueue[Any], _: Any) -> None:
 
 
 def many(queue: DelayQueue[Any], _: Any) -> Any:
-    sent = queue.send_many([{"n": n} for n in range(SLICE + 3)], delay=60, run="nightly")
+    sent = queue.send_many([{"n": n} for n in range(BATCH + 3)], delay=60, run="nightly")
     return len(sent), [one.status for one in sent].count("new")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.calls import Calls
-from delayq.events import expand
-from delayq.executor import Executor
-from delayq.inspector import read_death
+from delayq.broker.calls import Calls
+from delayq.broker.transport.executor import Executor
+from delayq.queue.event_log import expand
+from delayq.queue.inspector import read_death
 from tests.model.scan import Scan, each_id_has_one_place, read
 
 DAY = 86_400_000
@@ -83,8 +83,8 @@ def finish(executor: Executor, calls: Calls) -> None:
         executor.call(later.pending_to_ready())
         executor.call(later.unack_to_retry())
         executor.call(later.collect_garbage(limit=100, dead_max=10_000, dead_ttl=10**15, slot_ttl=10**15))
-        claimed = executor.call(later.ready_to_unack(1000, lease=DAY, holder="another"))
-        receipts = [(one.id, one.token) for one in claimed.deliveries]
+        claimed = executor.call(later.ready_to_unack(1000, lease=DAY, consumer_id="another"))
+        receipts = [(one.id, one.token) for one in claimed.messages]
         if receipts:
             assert set(executor.call(later.ack(receipts))) == {"1"}
         finished += [id for id, _ in receipts]

@@ -1,4 +1,4 @@
-"""The append-only file is cut at any byte of what a script has written: all of the script is there, or nothing."""
+"""The append-only file is cut inside the writes of a script: the script is kept completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from delayq.executor import Executor
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.executor import Executor
 from tests.lua.tables import TABLES
 from tests.model.running import connected
 from tests.support.redis_server import RedisServer
@@ -88,12 +88,12 @@ def _written(server: RedisServer, executor: Executor, case: Case) -> Written:
     return Written(before, stands(executor), length, path.read_bytes())
 
 
-def _try(executor: Executor, call: Call[Any]) -> None:
+def _try(executor: Executor, call: ScriptCall[Any]) -> None:
     executor.run([call])  # some cases are refused, and write nothing
 
 
 def loaded(server: RedisServer, layout: Layout, file: bytes) -> Stands:
-    """Return what a server makes of a file."""
+    """Return the contents that a server loads from a file."""
     server.kill()
     layout(server.folder, file)
     server.start()
@@ -113,7 +113,7 @@ def cut_everywhere(server: RedisServer, script: str, layout: Layout, sample: int
 
 @pytest.mark.parametrize("layout", [several_files, single_file])
 @pytest.mark.parametrize("script", CASES)
-def test_a_script_is_kept_whole_or_not_at_all(start_redis, script, layout):
+def test_script_is_kept_completely_or_not_at_all(start_redis, script, layout):
     assert cut_everywhere(start_redis(*DURABLE), script, layout, SAMPLE) >= 3
 
 
@@ -121,13 +121,13 @@ def test_a_script_is_kept_whole_or_not_at_all(start_redis, script, layout):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("layout", [several_files, single_file])
 @pytest.mark.parametrize("script", CASES)
-def test_the_same_at_every_byte(start_redis, script, layout):
+def test_script_is_kept_completely_or_not_at_all_at_every_byte(start_redis, script, layout):
     print(f"{script}: {cut_everywhere(start_redis(*DURABLE), script, layout, None)} places")
 
 
 @pytest.mark.parametrize("layout", [several_files, single_file])
-def test_commands_that_are_no_script_are_torn_apart(start_redis, layout):
-    """It is no wonder of the file: what is written by single commands does not stand the same cut."""
+def test_separate_commands_are_not_atomic(start_redis, layout):
+    """Proof that the file itself is not atomic: separate commands do not survive the same cut."""
     server = start_redis(*DURABLE)
     with connected(server.url) as executor:
         plant(executor, World(pending={"a": 0}, retries={"a": 1}, messages={"a": "A"}))

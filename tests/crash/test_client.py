@@ -1,13 +1,12 @@
-"""A client is cut off at each command of each operation, on either side of it: all of it is done, or nothing.
+"""A client is cut off before and after each command of each operation: every command is executed or not.
 
-The process that goes on gets the result that it would have got, once. Of one that is gone for ever there stays what its
-commands had done up to then, whole, and another consumer finishes what is there.
+A process that continues gets the same result, once. If it is gone for ever, its commands so far stay executed,
+and another consumer finishes the remaining work.
 """
 
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +15,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from delayq import DelayQueue
-from delayq.executor import Executor
+from delayq.broker.transport.executor import Executor
 from tests.crash.cuts import Cut, Cutter, GoneError, gone
 from tests.crash.operations import BURST, BY_NAME, CALLS, OCCURRENCE, OPERATIONS, OPTIONS, Operation, begun
 from tests.crash.standing import finish, standing
 from tests.model.running import connected
+from tests.support.processes import run
 
 EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 
 
 class Course(NamedTuple):
-    """An operation that nobody disturbed: its result, and what stood before it and after each of its commands."""
+    """An undisturbed operation: its result, and the contents before it and after each of its commands."""
 
     result: Any
     stood: list[dict[str, Any]]
@@ -49,7 +49,7 @@ def undisturbed(url: str, looking: Executor, operation: Operation) -> Course:
 
 
 @EACH
-def test_a_process_that_goes_on_gets_its_result_once(redis_url, looking, operation):
+def test_process_that_continues_gets_its_result_once(redis_url, looking, operation):
     course = undisturbed(redis_url, looking, operation)
     assert len(course.stood) > 1
     for at in range(1, len(course.stood)):
@@ -63,7 +63,7 @@ def test_a_process_that_goes_on_gets_its_result_once(redis_url, looking, operati
 
 
 @EACH
-def test_of_a_process_that_is_gone_there_stays_what_its_commands_had_done(redis_url, looking, operation):
+def test_executed_commands_of_a_dead_process_stay(redis_url, looking, operation):
     course = undisturbed(redis_url, looking, operation)
     for at in range(1, len(course.stood)):
         for cut in Cut:
@@ -87,7 +87,7 @@ def commands_of_a_burst(url: str) -> int:
 
 
 @pytest.mark.parametrize("cut", Cut)
-def test_a_burst_goes_on_and_delivers_nothing_twice(redis_url, looking, cut):
+def test_burst_that_is_cut_off_delivers_nothing_twice(redis_url, looking, cut):
     for at in range(1, commands_of_a_burst(redis_url) + 1):
         cutter = Cutter()
         with begun(redis_url, BURST, cutter) as (queue, prepared):
@@ -106,14 +106,14 @@ def burst_killed(url: str, looking: Executor, at: int, cut: Cut) -> None:
 
 
 @pytest.mark.faults
-def test_a_burst_is_killed_when_its_claim_was_carried_out(redis_url, looking):
+def test_burst_killed_after_its_claim_loses_nothing(redis_url, looking):
     burst_killed(redis_url, looking, 8, Cut.AFTER)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cut", Cut)
-def test_a_burst_is_killed_at_every_command(redis_url, looking, cut):
+def test_burst_killed_at_any_command_loses_nothing(redis_url, looking, cut):
     # A burst ends by itself, and how often it has looked whether anything is due depends on the time.
     for at in range(1, commands_of_a_burst(redis_url) - 3):
         burst_killed(redis_url, looking, at, cut)
@@ -128,7 +128,7 @@ def commands_of_an_occurrence(url: str) -> int:
 
 
 @pytest.mark.parametrize("cut", Cut)
-def test_an_occurrence_is_fired_once_wherever_its_consumer_is_cut_off(redis_url, looking, cut):
+def test_occurrence_is_fired_once_if_its_consumer_is_cut_off(redis_url, looking, cut):
     for at in range(1, commands_of_an_occurrence(redis_url) + 1):
         cutter = Cutter()
         with begun(redis_url, OCCURRENCE, cutter) as (queue, prepared):
@@ -138,7 +138,7 @@ def test_an_occurrence_is_fired_once_wherever_its_consumer_is_cut_off(redis_url,
 
 
 def fired(looking: Executor) -> int:
-    """Return how often the occurrence was fired; by all accounts the same."""
+    """Return how often the occurrence was fired; events, schedule and totals must agree."""
     stands = standing(looking, CALLS)
     sent = [kind for kind, _ in stands["events"] if kind == "sent"]
     ((_, _, counted, _, _),) = stands["schedules"]
@@ -165,13 +165,13 @@ def begun_again(url: str) -> Iterator[Any]:
 
 
 def command_that_fires(url: str, looking: Executor) -> int:
-    """Return about which command fires: a wake-up is waited for meanwhile, which is one of them at some time."""
+    """Return about which command fires: a wait for a wake-up may come before or after it."""
     stood = undisturbed(url, looking, OCCURRENCE).stood
     return next(at for at, stands in enumerate(stood) if stands["totals"].get("sent"))
 
 
 @pytest.mark.faults
-def test_a_consumer_is_killed_between_reading_and_firing_and_just_afterwards(redis_url, looking):
+def test_occurrence_is_fired_once_if_its_consumer_is_killed_around_firing(redis_url, looking):
     fires = command_that_fires(redis_url, looking)
     ends = [(fires - 4, Cut.BEFORE), (fires, Cut.BEFORE), (fires, Cut.AFTER), (fires + 4, Cut.AFTER)]
     fired_before = [occurrence_killed(redis_url, looking, at, cut) for at, cut in ends]
@@ -181,7 +181,7 @@ def test_a_consumer_is_killed_between_reading_and_firing_and_just_afterwards(red
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cut", Cut)
-def test_a_consumer_of_an_occurrence_is_killed_at_every_command(redis_url, looking, cut):
+def test_occurrence_is_fired_once_if_its_consumer_is_killed_at_any_command(redis_url, looking, cut):
     for at in range(1, command_that_fires(redis_url, looking) + 2):
         occurrence_killed(redis_url, looking, at, cut)
 
@@ -191,9 +191,9 @@ CHILD = "from tests.crash.child import main; main()"
 
 
 def killed(url: str, name: str, at: int, cut: Cut) -> None:
-    """Let a process be killed for good in the midst of an operation."""
+    """Kill a process during an operation."""
     words = [sys.executable, "-c", CHILD, url, name, str(at), cut]
-    ended = subprocess.run(words, check=False, capture_output=True, timeout=60)
+    ended = run(words, check=False, capture_output=True, timeout=60)
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
 
@@ -208,12 +208,12 @@ def end_to_end(url: str, looking: Executor, name: str, ats: list[int]) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("name", "at"), KILLED)
-def test_a_process_is_killed_at_a_command(redis_url, looking, name, at):
+def test_killed_process_leaves_whole_commands(redis_url, looking, name, at):
     end_to_end(redis_url, looking, name, [at])
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(600)
 @EACH
-def test_a_process_is_killed_at_every_command(redis_url, looking, operation):
+def test_process_killed_at_any_command_leaves_whole_commands(redis_url, looking, operation):
     end_to_end(redis_url, looking, operation.name, [])

@@ -1,14 +1,14 @@
-"""Delivery into a log: one line a message, whatever is in it."""
+"""Delivery to a log: one line per message, whatever it contains."""
 
 import io
 import json
 import logging
 
-from delayq.deliver import Log
+from delayq.delivery import Log
 from tests.support.deliveries import delivered
 
 
-def test_a_message_is_a_line_on_stdout(capsys):
+def test_message_is_one_line_on_stdout(capsys):
     log = Log()
     log(delivered(b'{"summary":\n "Zahnarzt"}', codec="bytes", headers={"source": "x\ny"}))
     log(delivered("\x1b[31mred\x9b1m\u2028\u202e", id="m2", codec="text"))
@@ -21,17 +21,17 @@ def test_a_message_is_a_line_on_stdout(capsys):
         "headers": {"source": "x\ny"},
     }
     assert json.loads(second)["payload"] == "\x1b[31mred\x9b1m\u2028\u202e"
-    assert second.isascii()  # a terminal finds nothing to obey
+    assert second.isascii()  # no terminal escapes
 
 
-def test_stdout_is_the_one_there_is_at_the_time(monkeypatch):
+def test_current_stdout_is_used(monkeypatch):
     log = Log()
     monkeypatch.setattr("sys.stdout", taken := io.StringIO())
     log(delivered(1))
     assert json.loads(taken.getvalue())["payload"] == 1
 
 
-def test_a_logger_gets_a_record_with_its_parts(caplog):
+def test_logger_gets_a_record_with_attributes(caplog):
     caplog.set_level(logging.INFO, "reminders")
     Log(logging.getLogger("reminders"))(delivered({"n": 1}))
     (record,) = caplog.records

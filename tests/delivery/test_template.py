@@ -1,9 +1,9 @@
-"""Templates: fields by name, and nothing else that a payload or a template could ask for."""
+"""Templates: fields by name only."""
 
 import pytest
 
 from delayq import ConfigurationError, Reject
-from delayq.deliver.template import Template
+from delayq.delivery.template import Template
 
 FIELDS = {"summary": "Zahnarzt", "n": 7, "f": 1.5, "yes": True, "none": None, "user": {"name": "Anna"}, "l": [1, "a"]}
 
@@ -20,23 +20,23 @@ FIELDS = {"summary": "Zahnarzt", "n": 7, "f": 1.5, "yes": True, "none": None, "u
         ("{{summary}} {{{summary}}}", "{summary} {Zahnarzt}"),
     ],
 )
-def test_fields_are_filled_in(text, filled):
+def test_fields_are_replaced(text, filled):
     assert Template(text, "subject").fill(FIELDS) == filled
 
 
-def test_what_a_payload_says_is_no_template():
+def test_payload_values_are_not_templates():
     assert (
         Template("{summary}", "subject").fill({"summary": "{user.name} {0.__class__}"}) == "{user.name} {0.__class__}"
     )
 
 
 @pytest.mark.parametrize("text", ["{missing}", "{user.missing}", "{summary.upper}", "{l.0}", "{user.__class__}", "{0}"])
-def test_a_field_that_is_not_there_is_a_reason_to_reject(text):
+def test_missing_field_rejects(text):
     with pytest.raises(Reject, match=f"the payload has no field '{text[1:-1]}'"):
         Template(text, "subject").fill(FIELDS)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "text",
     [
         "{",
@@ -55,6 +55,6 @@ def test_a_field_that_is_not_there_is_a_reason_to_reject(text):
         None,
     ],
 )
-def test_a_template_asks_for_fields_only(text):
+def test_template_allows_only_plain_fields(text):
     with pytest.raises(ConfigurationError, match="subject"):
         Template(text, "subject")

@@ -1,4 +1,4 @@
-"""From the calendars of the world to reminders."""
+"""Reminders planned from the holidays of all countries."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from delayq.demo.reminders import Fate, TimeLapse, UnknownCountryError, a_year_after, plan_year, zone_of
-from delayq.keys import check_id
+from delayq.broker.keys import check_id
+from delayq.demo.holidays.holiday_reminders import (
+    SimulatedResult,
+    TimeLapse,
+    UnknownCountryError,
+    a_year_after,
+    plan_year,
+    zone_of,
+)
 
 NOW = datetime(2026, 11, 20, 17, 30, tzinfo=UTC)
 
@@ -19,7 +26,7 @@ def year():
     return plan_year(NOW)
 
 
-def test_the_whole_world_is_reminded_of_a_whole_year(year):
+def test_plan_covers_the_world_and_a_whole_year(year):
     assert len({reminder.country for reminder in year.values()}) >= 200
     assert len(year) >= 3000
     assert all(NOW <= reminder.at < a_year_after(NOW) for reminder in year.values())
@@ -27,38 +34,38 @@ def test_the_whole_world_is_reminded_of_a_whole_year(year):
     assert set(months) == set(range(1, 13))
 
 
-def test_a_reminder_is_due_at_nine_in_the_morning_there_a_day_before(year):
+def test_reminder_is_due_the_day_before_at_nine_local_time(year):
     for reminder in year.values():
         assert (reminder.at.hour, reminder.at.minute) == (9, 0)
         assert reminder.at.date() == reminder.day - timedelta(days=1)
 
 
-def test_ids_are_valid_and_the_same_when_planned_again(year):
+def test_ids_are_valid_and_stable(year):
     assert all(check_id(id) == id for id in year)
     assert list(plan_year(NOW)) == list(year)
     later = plan_year(NOW + timedelta(days=30))
     assert {id for id in year if year[id].at >= NOW + timedelta(days=30)} <= later.keys()
 
 
-def test_two_holidays_of_one_day_are_two_reminders(year):
+def test_two_holidays_on_one_day_have_two_reminders(year):
     days = Counter((reminder.country, reminder.day) for reminder in year.values())
     assert max(days.values()) > 1
     (country, day), _ = days.most_common(1)[0]
     assert {f"{country}-{day}-1", f"{country}-{day}-2"} <= year.keys()
 
 
-def test_reminders_come_in_the_order_in_which_they_are_due(year):
+def test_reminders_are_sorted_by_due_time(year):
     due = [reminder.at for reminder in year.values()]
     assert due == sorted(due)
 
 
-def test_names_are_in_the_languages_of_their_countries(year):
+def test_holiday_names_are_in_the_local_language(year):
     scripts = {unicodedata.name(reminder.holiday[0]).split()[0] for reminder in year.values()}
     assert {"LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "CJK", "HANGUL", "THAI", "GEORGIAN"} <= scripts
     assert any(reminder.holiday == "Sexta-feira Santa" for reminder in year.values() if reminder.country == "PT")
 
 
-def test_nine_in_the_morning_follows_the_clocks_of_the_country():
+def test_local_time_follows_daylight_saving_time():
     year = plan_year(NOW, countries=["PT"])
     winter = year["PT-2027-01-01-1"]
     summer = year["PT-2027-06-10-1"]
@@ -66,7 +73,7 @@ def test_nine_in_the_morning_follows_the_clocks_of_the_country():
     assert summer.at.astimezone(UTC) == datetime(2027, 6, 9, 8, tzinfo=UTC)
 
 
-def test_the_clock_that_counts_is_that_of_the_day_of_the_reminder():
+def test_offset_is_that_of_the_day_of_the_reminder():
     # New Zealand's summer time began on 2026-09-27.
     before = plan_year(datetime(2026, 9, 1, tzinfo=UTC), countries=["NZ"])
     labour_day = next(reminder for reminder in before.values() if reminder.day == date(2026, 10, 26))
@@ -84,24 +91,24 @@ def test_the_clock_that_counts_is_that_of_the_day_of_the_reminder():
         ("BV", "UTC"),
     ],
 )
-def test_a_country_has_the_first_zone_of_the_table_or_a_stand_in(country, zone):
+def test_zone_of_a_country_is_the_first_of_the_table_or_a_default(country, zone):
     assert zone_of(country) == zone
 
 
-def test_the_seed_decides_whose_callbacks_fail(year):
-    fates = Counter(reminder.fate for reminder in year.values())
-    assert 0.02 < fates[Fate.BUSY] / len(year) < 0.04
-    assert 0 < fates[Fate.BOUNCES] < 20
-    assert 0 < fates[Fate.UNSUBSCRIBED] < 20
+def test_seed_decides_which_callbacks_fail(year):
+    results = Counter(reminder.result for reminder in year.values())
+    assert 0.02 < results[SimulatedResult.BUSY] / len(year) < 0.04
+    assert 0 < results[SimulatedResult.BOUNCES] < 20
+    assert 0 < results[SimulatedResult.UNSUBSCRIBED] < 20
     assert plan_year(NOW, seed=0) == year
     assert plan_year(NOW, seed=1) != year
 
 
-def test_a_small_year_has_one_of_each_fate():
-    assert {reminder.fate for reminder in plan_year(NOW, countries=["pt"]).values()} == set(Fate)
+def test_small_plan_has_every_simulated_result():
+    assert {reminder.result for reminder in plan_year(NOW, countries=["pt"]).values()} == set(SimulatedResult)
 
 
-def test_an_unknown_country_is_named():
+def test_unknown_country_is_an_error():
     with pytest.raises(UnknownCountryError, match="XY"):
         plan_year(NOW, countries=["PT", "XY"])
 

@@ -1,4 +1,4 @@
-"""`delayq demo` from the outside: on a server of its own, on one it is given, embedded, interrupted, incomplete."""
+"""`delayq demo` as a process: on a temporary, existing or embedded server, interrupted, or incompletely installed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from delayq.cli import main
-from delayq.throwaway import find_program
-from tests.support.processes import processes_of
+from delayq.testing.redis_server import find_program
+from tests.support.processes import Process, processes_of, run
 from tests.support.waiting import wait_until
 
 COUNTRIES = "AR,AT,BD,BR,CO,DE,EG,ES,FR,GR,HU,IN,IT,JP,KR,LB,PL,PT,TH,US"
@@ -25,14 +25,14 @@ YEAR = ["--seconds", "4", "--countries", COUNTRIES]
 
 @pytest.fixture
 def folder():
-    # Not pytest's: a unix socket's path may have about a hundred characters.
+    # Not pytest's tmp_path: the path of a unix socket is limited to about a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="dq-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
 
 
 def start(folder, *args, **environment):
-    return subprocess.Popen(
+    return Process(
         [sys.executable, "-m", "delayq", *args],
         env=os.environ | {"TMPDIR": str(folder)} | environment,
         stdin=subprocess.DEVNULL,
@@ -55,18 +55,18 @@ def check(account):
 
 
 @pytest.mark.skipif(not find_program(), reason="needs a redis-server on PATH")
-def test_a_year_on_a_server_of_its_own_adds_up_and_leaves_nothing_behind(folder):
+def test_demo_on_a_temporary_server_adds_up_and_leaves_nothing_behind(folder):
     with start(folder, "demo", "--json", *YEAR) as demo:
         out, err = demo.communicate(timeout=50)
     assert (demo.returncode, err) == (0, "")
     account = json.loads(out)
     check(account)
-    assert "throwaway" in account["server"]
+    assert "temporary" in account["server"]
     assert list(folder.iterdir()) == []
     assert processes_of(folder) == []
 
 
-def test_without_a_redis_it_runs_embedded_and_says_so(folder):
+def test_demo_without_redis_runs_embedded_with_a_note(folder):
     with start(folder, "demo", "--json", "--countries", COUNTRIES, "--seconds", "3", PATH="") as demo:
         out, err = demo.communicate(timeout=50)
     assert demo.returncode == 0
@@ -74,7 +74,7 @@ def test_without_a_redis_it_runs_embedded_and_says_so(folder):
     check(json.loads(out))
 
 
-def test_ctrl_c_stops_it_with_the_account_so_far_and_a_clean_server(folder, redis_url, redis_client):
+def test_ctrl_c_prints_the_balance_and_cleans_the_server(folder, redis_url, redis_client):
     with start(folder, "demo", "--seconds", "60", "--countries", COUNTRIES, DELAYQ_URL=redis_url) as demo:
         assert demo.stdout
         lines = [demo.stdout.readline() for _ in range(6)]
@@ -89,25 +89,25 @@ def test_ctrl_c_stops_it_with_the_account_so_far_and_a_clean_server(folder, redi
     wait_until(lambda: processes_of(folder) == [])
 
 
-def test_a_missing_package_is_one_line(monkeypatch):
+def test_missing_package_is_one_line(monkeypatch):
     monkeypatch.setattr("delayq.cli.demo.find_spec", lambda name: None)
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 1
     assert result.stderr == "delayq: the demo needs the package holidays: pip install 'delayq[demo]'\n"
 
 
-def test_an_unknown_country_is_a_usage_error():
+def test_unknown_country_is_a_usage_error():
     result = CliRunner().invoke(main, ["--url", "memory://", "demo", "--countries", "PT,XY"])
     assert result.exit_code == 2
     assert "XY" in result.stderr.splitlines()[-1]
 
 
-def test_a_redis_out_of_reach_is_one_line_and_69():
+def test_unreachable_redis_is_one_line_and_exits_69():
     result = CliRunner().invoke(main, ["--url", "unix:///nowhere.sock", "--timeout", "0.2s", "demo"])
     assert result.exit_code == 69
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_importing_delayq_loads_nothing_of_the_demo():
+def test_import_of_delayq_does_not_load_the_demo():
     code = "import sys, delayq; print([name for name in ('rich', 'holidays', 'delayq.demo') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""What the demo shows, with and without a terminal."""
+"""The output of the demo, with and without a terminal."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from zoneinfo import ZoneInfo
 import pytest
 from rich.console import Console
 
-from delayq.demo.account import Final, Kill, Ledger, settle
-from delayq.demo.reminders import Reminder
-from delayq.demo.screen import Progress, Screen
-from delayq.demo.worker import Ended, Started
+from delayq.demo.holidays.balance import DeliveryLog, KilledWorker, make_balance
+from delayq.demo.holidays.demo_screen import DemoProgress, DemoScreen
+from delayq.demo.holidays.demo_worker import EndedReport, StartedReport
+from delayq.demo.holidays.holiday_reminders import HolidayReminder
 
-EASTER = Reminder(
+EASTER = HolidayReminder(
     "PT",
     "Sexta-feira Santa",
     date(2027, 3, 26),
     datetime(2027, 3, 25, 9, tzinfo=ZoneInfo("Europe/Lisbon")),
     "Europe/Lisbon",
 )
-STARTED = Started(1, "PT-2027-03-26-1", 7, 1, 0, 0.002)
+STARTED = StartedReport(1, "PT-2027-03-26-1", 7, 1, 0, 0.002)
 
 
 class Terminal(io.StringIO):
@@ -29,14 +29,14 @@ class Terminal(io.StringIO):
         return True
 
 
-def stage(file, width):
-    return Screen(Console(file=file, width=width, color_system=None, force_terminal=file.isatty(), highlight=False))
+def open_screen(file, width):
+    return DemoScreen(Console(file=file, width=width, color_system=None, force_terminal=file.isatty(), highlight=False))
 
 
 def progress(share=0.5):
-    ledger = Ledger()
-    ledger.add(STARTED)
-    return Progress(
+    log = DeliveryLog()
+    log.add(STARTED)
+    return DemoProgress(
         share=share,
         today=datetime(2027, 5, 20, tzinfo=UTC),
         sent=3485,
@@ -44,23 +44,23 @@ def progress(share=0.5):
         in_flight=3,
         dead=4,
         workers=2,
-        kills=[Kill(1, "worker 1 (pid 4711)", {})],
-        ledger=ledger,
+        kills=[KilledWorker(1, "worker 1 (pid 4711)", {})],
+        log=log,
     )
 
 
-def test_without_a_terminal_a_line_is_nothing_but_text():
+def test_delivery_is_a_plain_line_without_a_terminal():
     file = io.StringIO()
-    with stage(file, 10_000) as screen:
+    with open_screen(file, 10_000) as screen:
         screen.show(EASTER, STARTED)
         screen.refresh(progress(0.05))
     zone = "Europe/Lisbon".ljust(30)
     assert file.getvalue() == f"25 Mar 09:00 {zone}  PT  Sexta-feira Santa  +2 ms\n"
 
 
-def test_without_a_terminal_the_panel_is_a_line_now_and_then():
+def test_panel_is_an_occasional_line_without_a_terminal():
     file = io.StringIO()
-    with stage(file, 10_000) as screen:
+    with open_screen(file, 10_000) as screen:
         for share in (0.05, 0.1, 0.15, 0.19, 0.2):
             screen.refresh(progress(share))
     lines = file.getvalue().splitlines()
@@ -69,9 +69,9 @@ def test_without_a_terminal_the_panel_is_a_line_now_and_then():
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_panel_fits_the_terminal(width):
+def test_panel_fits_the_terminal(width):
     file = Terminal()
-    screen = stage(file, width)
+    screen = open_screen(file, width)
     screen.refresh(progress())
     file.truncate(0)
     file.seek(0)
@@ -86,37 +86,37 @@ def test_the_panel_fits_the_terminal(width):
         assert any(line.startswith(label) for line in lines)
 
 
-def test_the_terminal_is_left_as_it_was():
+def test_terminal_is_restored_at_the_end():
     file = Terminal()
-    with stage(file, 80) as screen:
+    with open_screen(file, 80) as screen:
         screen.refresh(progress())
     shown = file.getvalue()
     assert shown.rindex("\x1b[?7h") > shown.rindex("\x1b[?7l")  # lines wrap again
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
 
 
-def test_other_ends_have_lines_of_their_own():
+def test_dead_discarded_and_redelivered_messages_are_shown():
     file = io.StringIO()
-    with stage(file, 10_000) as screen:
-        screen.show(EASTER, Ended(1, "x", 7, "acked", 3))
-        screen.show(EASTER, Ended(1, "x", 7, "failed", 1))
-        screen.show(EASTER, Ended(1, "x", 7, "failed", 0))
-        screen.show(EASTER, Ended(1, "x", 7, "discarded", 3))
-        screen.show(EASTER, Started(1, "x", 7, 2, 0, 0.3))
+    with open_screen(file, 10_000) as screen:
+        screen.show(EASTER, EndedReport(1, "x", 7, "acked", 3))
+        screen.show(EASTER, EndedReport(1, "x", 7, "failed", 1))
+        screen.show(EASTER, EndedReport(1, "x", 7, "failed", 0))
+        screen.show(EASTER, EndedReport(1, "x", 7, "discarded", 3))
+        screen.show(EASTER, StartedReport(1, "x", 7, 2, 0, 0.3))
     endings = [line.split("Santa  ")[1] for line in file.getvalue().splitlines()]
     assert endings == ["dead letter", "discarded", "↻ +300 ms"]
 
 
 @pytest.mark.parametrize("acked", [1, 0])
-def test_the_account_fits_80_columns_and_says_whether_it_adds_up(acked):
-    ledger = Ledger()
-    ledger.add(STARTED)
-    ledger.add(Ended(1, STARTED.id, 7, "acked", 3))
-    kills = [Kill(1, "worker 1 (pid 1234567)", {})]
-    final = Final(sent=1, acked=acked, dead=0, discarded=0, left=0, dead_ids=frozenset())
-    account = settle({STARTED.id: 0}, ledger, final, kills, countries=1)
+def test_balance_fits_80_columns_and_says_whether_it_adds_up(acked):
+    log = DeliveryLog()
+    log.add(STARTED)
+    log.add(EndedReport(1, STARTED.id, 7, "acked", 3))
+    kills = [KilledWorker(1, "worker 1 (pid 1234567)", {})]
+    final = {"sent": 1, "acked": acked, "dead": 0, "discarded": 0, "left": 0}
+    balance = make_balance({STARTED.id: 0}, log, final, set(), kills, countries=1)
     file = io.StringIO()
-    stage(file, 80).account(account, kills)
+    open_screen(file, 80).balance(balance, kills)
     assert max(map(len, file.getvalue().splitlines())) <= 80
     assert ("It adds up: 1 sent = 1 acked" in file.getvalue()) is bool(acked)
     assert ("It does not add up" in file.getvalue()) is not bool(acked)

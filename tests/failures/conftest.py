@@ -1,4 +1,4 @@
-"""A queue of either face, as the tests of behaviour have it."""
+"""A blocking or asyncio queue, as in the tests of behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that a test starts as processes of their own, to freeze and to kill them."""
+"""Programs that a test starts as processes, to freeze and kill them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.faces import Blocking
+from tests.support.processes import Process
 
 SOURCE = str(Path(__file__).parents[2])
 
 
 one_face = pytest.mark.parametrize("face", [Blocking], indirect=True, ids=["blocking"])
-"""For a test in which what is shown happens in a process of its own."""
+"""For tests that run their subject in another process."""
 
 
 def assert_soon(measure: Callable[[int], float], seconds: float, tries: int = 3) -> None:
-    """Assert that something takes less than so long: a busy machine may be late once, a mistake is late every time."""
+    """Assert a duration limit: a busy machine may exceed it once, a defect exceeds it every time."""
     took = []
     for number in range(tries):
         took.append(measure(number))
@@ -31,9 +32,9 @@ def assert_soon(measure: Callable[[int], float], seconds: float, tries: int = 3)
 
 
 @contextmanager
-def program(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Start Python on a script; what it prints is read as text, and it is gone at the end."""
-    process = subprocess.Popen(
+def program(script: str, *arguments: str) -> Iterator[Process]:
+    """Start a Python script with text output; it is ended at the end."""
+    process = Process(
         [sys.executable, "-c", script, *arguments],
         env=os.environ | {"PYTHONPATH": SOURCE},
         stdin=subprocess.PIPE,

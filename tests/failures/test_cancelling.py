@@ -1,4 +1,4 @@
-"""Cancel against promotion: the answer is exact, and what was cancelled never runs."""
+"""Cancelling while messages are promoted: the result is exact, and a cancelled message never runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 250
 
 
 def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
-    """Cancel messages about the moment when they become due and are delivered; returns how often each answer came."""
+    """Cancel messages around the time when they are due and delivered; return how often each result came."""
     started, ended = Counter(), Counter()
 
     def work(message):
@@ -31,7 +31,7 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
     queue = open_queue(callback=work, concurrency=4, prefetch=4, dead_max=rounds)
     other = open_queue()
     queue.start_consume()
-    answers: dict[str, set[int]] = defaultdict(set)
+    replies: dict[str, set[int]] = defaultdict(set)
     pace = 0.001
     for first in range(0, rounds, BATCH):
         numbers = range(first, first + BATCH)
@@ -43,7 +43,7 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
         for number, id in zip(numbers, ids, strict=True):
             before = ended[number]
             outcome = other.cancel(id)
-            answers[outcome].add(number)
+            replies[outcome].add(number)
             if outcome == "gone":
                 assert ended[number], "gone before it was done"
             elif outcome == "cancelled":
@@ -53,26 +53,26 @@ def cancel_against_promotion(open_queue, rounds: int) -> Counter[str]:
     assert queue.stop_consume()
 
     counts = queue.counts()
-    assert all(number not in started for number in answers["cancelled"]), "delivered though it was cancelled"
-    assert started == dict.fromkeys(answers["running"] | answers["gone"] | answers["dead"], 1)
-    assert answers["dead"] <= {number for number in started if number % 5 == 0}
+    assert all(number not in started for number in replies["cancelled"]), "delivered though it was cancelled"
+    assert started == dict.fromkeys(replies["running"] | replies["gone"] | replies["dead"], 1)
+    assert replies["dead"] <= {number for number in started if number % 5 == 0}
     assert counts.dead == sum(number % 5 == 0 for number in started)
     totals = queue.stats().totals
-    assert (totals.get("cancelled", 0), totals["delivered"]) == (len(answers["cancelled"]), len(started))
-    return Counter({outcome: len(numbers) for outcome, numbers in answers.items()})
+    assert (totals.get("cancelled", 0), totals["delivered"]) == (len(replies["cancelled"]), len(started))
+    return Counter({outcome: len(numbers) for outcome, numbers in replies.items()})
 
 
 @pytest.mark.timeout(180)
-def test_two_thousand_cancels_are_answered_exactly(open_queue):
-    answers = cancel_against_promotion(open_queue, 2000)
-    assert answers.total() == 2000
-    assert answers["cancelled"] > 50
-    assert answers["gone"] + answers["dead"] + answers["running"] > 50
+def test_two_thousand_cancels_return_exact_outcomes(open_queue):
+    replies = cancel_against_promotion(open_queue, 2000)
+    assert replies.total() == 2000
+    assert replies["cancelled"] > 50
+    assert replies["gone"] + replies["dead"] + replies["running"] > 50
 
 
 @pytest.mark.torture
-def test_a_hundred_thousand_cancels_are_answered_exactly(open_queue):
-    answers = cancel_against_promotion(open_queue, 100_000)
-    assert answers.total() == 100_000
-    assert set(answers) == {"cancelled", "running", "gone", "dead"}
-    print(dict(answers))
+def test_a_hundred_thousand_cancels_return_exact_outcomes(open_queue):
+    replies = cancel_against_promotion(open_queue, 100_000)
+    assert replies.total() == 100_000
+    assert set(replies) == {"cancelled", "running", "gone", "dead"}
+    print(dict(replies))

@@ -1,4 +1,4 @@
-"""Client: either protocol and either parser, a connection that swallows everything, a pool that others use as well."""
+"""Client: both protocols and parsers, a connection that swallows everything, a pool shared with the application."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 import redis
 from redis._parsers import _AsyncRESP2Parser, _AsyncRESP3Parser, _RESP2Parser, _RESP3Parser
 
-from delayq.torture.proxy import Proxy
 from tests.failures.programs import assert_soon
 from tests.support.faces import Blocking
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 
 
-def a_day_at_work(queue, observer) -> None:
-    """Have a queue do all that it can do."""
+def use_every_operation(queue, observer) -> None:
+    """Use everything that a queue can do."""
     seen = []
     queue.callback(lambda message: seen.append((message.payload, message.headers)) or message.payload != "bad")
     queue.send_delay_msg({"user": 42}, headers={"a": "ü"})
@@ -46,26 +46,26 @@ def a_day_at_work(queue, observer) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_both_protocols_do_all_a_queue_can_do(open_queue, redis_url, protocol):
+def test_every_operation_works_with_both_protocols(open_queue, redis_url, protocol):
     sign = "&" if "?" in redis_url else "?"
-    a_day_at_work(open_queue(url=f"{redis_url}{sign}protocol={protocol}", events=True), open_queue())
+    use_every_operation(open_queue(url=f"{redis_url}{sign}protocol={protocol}", events=True), open_queue())
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_all_works_without_hiredis_too(open_queue, face, redis_url, protocol):
+def test_every_operation_works_without_hiredis(open_queue, face, redis_url, protocol):
     if isinstance(face, Blocking):
         parser = {2: _RESP2Parser, 3: _RESP3Parser}[protocol]
     else:
         parser = {2: _AsyncRESP2Parser, 3: _AsyncRESP3Parser}[protocol]
     client = face.do(lambda: face.client(redis_url, protocol=protocol, parser_class=parser))
-    a_day_at_work(open_queue(url=None, redis=client, events=True), open_queue())
+    use_every_operation(open_queue(url=None, redis=client, events=True), open_queue())
     face.do(lambda: client.aclose() if hasattr(client, "aclose") else client.close())
 
 
-def test_a_worker_whose_connections_are_swallowed_recovers_within_its_time_out_and_a_second(open_queue, redis_url):
+def test_worker_with_silent_connections_recovers_after_its_socket_timeout(open_queue, redis_url):
     def recovery(number: int) -> float:
         seen, times, name = [], [], f"reminders-{number}"
-        with Proxy(redis_url) as proxy:
+        with FaultyProxy(redis_url) as proxy:
 
             def work(message):
                 seen.append(message.payload)
@@ -77,7 +77,7 @@ def test_a_worker_whose_connections_are_swallowed_recovers_within_its_time_out_a
             other.send_delay_msg("before")
             wait_until(lambda: seen == ["before"])
 
-            proxy.freeze()  # for ever, without a word; only new connections work
+            proxy.freeze()  # for ever, without a reply; only new connections work
             frozen = time.monotonic()
             other.send_delay_msg("after")
             wait_until(lambda: seen == ["before", "after"])
@@ -89,7 +89,7 @@ def test_a_worker_whose_connections_are_swallowed_recovers_within_its_time_out_a
 
 
 def test_a_pool_is_shared_with_the_application(face, open_queue, redis_url):
-    """Neither takes the other's answers, and a pool that is used up by the application is waited for."""
+    """Neither gets the other's replies, and the queue waits for a pool that the application has exhausted."""
     deliveries, done, wrong = Counter(), threading.Event(), []
     client = face.do(lambda: face.client(redis_url, max_connections=50))
     queue = open_queue(
@@ -112,20 +112,20 @@ def test_a_pool_is_shared_with_the_application(face, open_queue, redis_url):
     try:
         for first in range(0, 1000, 50):
             queue.send_many(range(first, first + 50))
-        wait_until(lambda: queue.counts().living == 0, 20)
+        wait_until(lambda: queue.counts().living == 0)
     finally:
         done.set()
         for thread in threads:
             thread.join()
     assert queue.stop_consume()
     queue.close()
-    assert face.do(client.ping)  # it is the application's still
+    assert face.do(client.ping)  # the client of the application stays open
     assert not wrong
     assert deliveries == dict.fromkeys(range(1000), 1)
     face.do(lambda: client.aclose() if hasattr(client, "aclose") else client.close())
 
 
-def test_a_pool_that_is_used_up_by_the_application_is_waited_for(redis_url):
+def test_queue_waits_for_a_pool_that_the_application_has_exhausted(redis_url):
     from delayq import DelayQueue, UnavailableError
 
     client = redis.Redis.from_url(redis_url, max_connections=1)

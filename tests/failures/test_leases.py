@@ -1,4 +1,4 @@
-"""Lease: who lost it can settle nothing any more, who keeps it is not disturbed, and lost replies cost nothing."""
+"""Leases: after losing one a worker settles nothing, one that is renewed stays valid, and lost replies cost nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from delayq.torture.proxy import Proxy
 from tests.failures.programs import assert_soon, one_face, program
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -30,7 +30,7 @@ print(json.dumps([acts[act]() for act in sys.argv[2].split()]), flush=True)
 
 
 def frozen_beyond_its_lease(url, acts: str, meanwhile) -> list[bool]:
-    """Freeze a process that holds a message, do something meanwhile, and return what it is answered when it thaws."""
+    """Freeze a process with a message in flight, do something, resume it, and return its replies."""
     with program(HOLDER, url, acts) as holder:
         assert holder.stdout.readline() == "1\n"
         holder.send_signal(signal.SIGSTOP)
@@ -48,18 +48,18 @@ def take_over(queue):
 
 
 @one_face
-def test_who_was_frozen_while_another_took_over_can_neither_extend_nor_nack_nor_release(open_queue, url):
+def test_frozen_worker_cannot_extend_nack_release_or_reject_after_redelivery(open_queue, url):
     queue, taken = open_queue(), []
     queue.send_delay_msg("hello", id="m")
-    answers = frozen_beyond_its_lease(url, "extend nack release reject", lambda: taken.append(take_over(queue)))
-    assert answers == [False] * 4
+    replies = frozen_beyond_its_lease(url, "extend nack release reject", lambda: taken.append(take_over(queue)))
+    assert replies == [False] * 4
     found = queue.get("m")
     assert (found.state, found.attempts, found.token) == ("active", 2, taken[0].token)
     assert taken[0].ack()
 
 
 @one_face
-def test_the_late_ack_of_who_was_frozen_counts_if_nobody_has_completed_before(open_queue, url):
+def test_late_ack_of_a_frozen_worker_counts_if_the_message_is_not_settled(open_queue, url):
     queue, taken = open_queue(), []
     queue.send_delay_msg("hello", id="m")
     assert frozen_beyond_its_lease(url, "ack", lambda: taken.append(take_over(queue))) == [True]
@@ -69,14 +69,14 @@ def test_the_late_ack_of_who_was_frozen_counts_if_nobody_has_completed_before(op
 
 
 @one_face
-def test_the_late_ack_of_who_was_frozen_is_refused_if_another_has_completed(open_queue, url):
+def test_late_ack_of_a_frozen_worker_is_refused_if_another_has_settled(open_queue, url):
     queue = open_queue()
     queue.send_delay_msg("hello", id="m")
     assert frozen_beyond_its_lease(url, "ack", lambda: take_over(queue).ack()) == [False]
     assert queue.stats().totals["acked"] == 1
 
 
-def test_a_hundred_prefetched_messages_of_slow_work_are_each_delivered_once(open_queue):
+def test_prefetched_messages_of_slow_work_are_delivered_once(open_queue):
     deliveries = Counter()
 
     def work(message):
@@ -90,15 +90,13 @@ def test_a_hundred_prefetched_messages_of_slow_work_are_each_delivered_once(open
     wait_until(lambda: queue.counts().active == 100)
     other.start_consume()
 
-    wait_until(lambda: queue.counts().living == 0, 20)
+    wait_until(lambda: queue.counts().living == 0)
     assert deliveries == dict.fromkeys(range(100), 1)
     assert queue.stats().totals["delivered"] == 100
 
 
-def test_lost_replies_to_claims_and_acks_cost_no_slot_no_attempt_and_no_second_delivery(
-    open_queue, redis_url, monkeypatch
-):
-    monkeypatch.setattr("delayq.conversation._FIRST_PAUSE", 0.001)
+def test_lost_replies_to_claims_and_acks_lose_no_capacity_and_no_attempt(open_queue, redis_url, monkeypatch):
+    monkeypatch.setattr("delayq.broker.transport.protocol._FIRST_PAUSE", 0.001)
     deliveries, running, most = Counter(), set(), []
 
     def work(message):
@@ -108,17 +106,17 @@ def test_lost_replies_to_claims_and_acks_cost_no_slot_no_attempt_and_no_second_d
         time.sleep(0.002)
         running.discard(message.id)
 
-    with Proxy(redis_url) as proxy:
+    with FaultyProxy(redis_url) as proxy:
         queue = open_queue(url=proxy.url, callback=work, concurrency=4, lease="60s")
         other = open_queue()
         queue.start_consume()
         for first in range(0, 400, 10):
-            if first < 300:  # and after that, all slots are there still
+            if first < 300:  # after that, all concurrency slots must still be there
                 proxy.drop_replies(2)  # of a promotion and claim, of an ack and claim, or of one of them twice
             else:
                 most.clear()
             other.send_many(range(first, first + 10))
-            wait_until(lambda: other.counts().living == 0, 30)
+            wait_until(lambda: other.counts().living == 0)
         assert queue.stop_consume()
         assert proxy.dropped >= 30
 
@@ -128,7 +126,7 @@ def test_lost_replies_to_claims_and_acks_cost_no_slot_no_attempt_and_no_second_d
     assert (totals["acked"], totals["delivered"], totals.get("expired", 0)) == (400, 400, 0)
 
 
-def test_among_nothing_but_new_messages_a_retry_is_delivered_within_two_ticks(open_queue):
+def test_retry_is_delivered_within_two_ticks_among_new_messages(open_queue):
     tick = 1.0
 
     def retry(number: int) -> float:
@@ -144,9 +142,9 @@ def test_among_nothing_but_new_messages_a_retry_is_delivered_within_two_ticks(op
         queue = open_queue(f"reminders-{number}", callback=work, tick=tick)
         queue.send_many(
             [*range(500), "flaky", *range(500, 8000)], retries=3
-        )  # first it learns how long a callback takes
+        )  # the consumer first measures how long a callback takes
         queue.start_consume()
-        wait_until(lambda: 2 in times, 30)
+        wait_until(lambda: 2 in times)
         assert queue.counts().ready > 500  # saturated still
         queue.stop_consume()
         return times[2] - times[1]

@@ -1,4 +1,4 @@
-"""Names and data: queues are kept apart whatever their names, any bytes come back, and no payload harms a worker."""
+"""Names and data: queues never mix, any bytes survive the round trip, and no payload harms a worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=repr)
-def test_a_hostile_name_makes_no_queue_and_a_hostile_id_no_message(open_queue, redis_client, name):
+def test_hostile_names_and_ids_are_refused(open_queue, redis_client, name):
     with pytest.raises(ConfigurationError):
         open_queue(name)
     queue = open_queue()
@@ -50,7 +50,7 @@ def test_a_hostile_name_makes_no_queue_and_a_hostile_id_no_message(open_queue, r
 NAMES = ["a", "A", "a.b", "a-b", "a_b", "ab", "a.pending", "a-pending", "pending", "messages", "queues", "0", "-", "."]
 
 
-def test_queues_whose_names_look_alike_are_kept_apart(open_queue, redis_client):
+def test_queues_with_similar_names_are_separate(open_queue, redis_client):
     queues = {name: open_queue(name) for name in NAMES}
     for name, queue in queues.items():
         queue.send_delay_msg(name, 60, id="m")
@@ -64,7 +64,7 @@ def test_queues_whose_names_look_alike_are_kept_apart(open_queue, redis_client):
     assert len(keys) == len(NAMES) - 1
 
 
-def test_ids_that_look_alike_are_kept_apart(open_queue):
+def test_similar_ids_are_separate(open_queue):
     queue = open_queue()
     ids = ["a", "A", "a:1", "a:2", "a:1:2", "a=", "a/b", "a@b", "a+b", "-", "=", "0", "00", "1", "a" * 128]
     for id in ids:
@@ -78,7 +78,7 @@ def test_ids_that_look_alike_are_kept_apart(open_queue):
         assert queue.get(id).state == "pending"
 
 
-def test_any_bytes_come_back_as_they_were(open_queue):
+def test_any_bytes_survive_the_round_trip(open_queue):
     choice = random.Random(7)
     payloads = [
         b"",
@@ -107,7 +107,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_payload_that_does_not_decode_is_dead_and_the_worker_lives(open_queue, bomb):
+def test_undecodable_payload_is_dead_and_the_worker_continues(open_queue, bomb):
     open_queue(codec="bytes").send_delay_msg(BOMBS[bomb], id="bomb", retries=3)
     seen = []
     queue = open_queue(payload_type=dict, callback=lambda message: seen.append(message.payload))

@@ -1,4 +1,4 @@
-"""Every failure that is to be provoked, and the tests that do it: none may go, and none be left out of the table."""
+"""Every failure that must be tested, and its tests: none may be removed, and none may be missing in the table."""
 
 from __future__ import annotations
 
@@ -13,166 +13,166 @@ TESTS = Path(__file__).parents[1]
 PROVOKED = {
     "send": {
         "producer killed at every command": """
-            crash/test_client.py::test_of_a_process_that_is_gone_there_stays_what_its_commands_had_done
-            crash/test_client.py::test_a_process_is_killed_at_a_command
-            crash/test_client.py::test_a_process_is_killed_at_every_command
+            crash/test_client.py::test_executed_commands_of_a_dead_process_stay
+            crash/test_client.py::test_killed_process_leaves_whole_commands
+            crash/test_client.py::test_process_killed_at_any_command_leaves_whole_commands
         """,
         "reply dropped 1 to 10 times: one message": """
-            failures/test_sending.py::test_a_send_whose_reply_is_lost_again_and_again_is_one_message
-            unit/test_executor_lost_replies.py::test_a_message_whose_answer_is_lost_is_stored_once_and_called_new
+            failures/test_sending.py::test_send_whose_reply_is_lost_repeatedly_is_one_message
+            unit/test_executor_lost_replies.py::test_send_whose_reply_is_lost_stores_once_and_reports_new
         """,
         "Redis down for longer than the deadline: raises at it, not sent or unknown": """
-            failures/test_sending.py::test_a_redis_that_is_down_for_longer_than_the_deadline_is_told_at_the_deadline
-            failures/test_sending.py::test_a_redis_that_falls_silent_makes_the_outcome_unknown_and_the_ids_are_told
-            unit/test_executor_deadline.py::test_what_was_never_sent_is_said_not_to_have_been_carried_out
-            unit/test_executor_deadline.py::test_what_was_sent_without_an_answer_is_said_to_be_unknown
+            failures/test_sending.py::test_send_raises_at_the_deadline_if_redis_is_down
+            failures/test_sending.py::test_silent_redis_raises_outcome_unknown_with_the_ids
+            unit/test_executor_deadline.py::test_call_that_was_never_sent_raises_unavailable_error
+            unit/test_executor_deadline.py::test_call_sent_without_a_reply_raises_outcome_unknown
         """,
         "delay inf, nan, negative, 10^18, bool; naive datetimes: typed error, nothing stored": """
-            failures/test_sending.py::test_a_delay_that_is_none_is_refused_and_nothing_stored
-            failures/test_sending.py::test_a_time_that_is_naive_or_none_is_refused_and_nothing_stored
-            unit/test_bad_input.py::test_a_wrong_argument_stores_nothing
+            failures/test_sending.py::test_invalid_delay_is_refused_and_nothing_is_stored
+            failures/test_sending.py::test_naive_or_invalid_time_is_refused_and_nothing_is_stored
+            unit/test_bad_input.py::test_invalid_argument_stores_nothing
         """,
         "payload over the limit: refused before a byte is sent": """
             failures/test_sending.py::test_a_payload_over_the_limit_is_refused_before_a_byte_is_sent
             unit/test_bad_input.py::test_a_payload_over_max_payload_is_refused_before_a_byte_is_sent
         """,
         "Redis full: QueueFullError, nothing half stored, resumes by itself": """
-            failures/test_sending.py::test_a_full_redis_refuses_whole_and_takes_sends_again_by_itself_when_there_is_room
-            lua/test_full.py::test_what_keeps_something_new_is_refused_as_a_whole
+            failures/test_sending.py::test_full_redis_refuses_sends_and_accepts_them_again_with_free_memory
+            lua/test_full.py::test_calls_that_store_something_new_are_refused_completely
         """,
         "disk full: typed error, nothing half stored, resumes by itself": """
-            failures/test_sending.py::test_a_full_disk_refuses_whole_and_all_goes_on_by_itself_when_there_is_room
+            failures/test_sending.py::test_full_disk_refuses_sends_and_work_continues_with_free_space
         """,
         "1 M messages due in one millisecond: bounded scripts, others are served": """
-            failures/test_backlog.py::test_ten_thousand_due_at_once_are_served_in_small_bites
-            failures/test_backlog.py::test_a_million_due_at_once_are_served_in_small_bites
-            lua/test_thousand.py::test_a_thousand_ids_in_one_call
+            failures/test_backlog.py::test_ten_thousand_messages_due_at_once_are_promoted_in_small_batches
+            failures/test_backlog.py::test_a_million_messages_due_at_once_are_promoted_in_small_batches
+            lua/test_thousand.py::test_call_handles_a_thousand_ids
         """,
     },
     "cancel": {
         "against promotion: exact answers, and what was cancelled never runs": """
-            failures/test_cancelling.py::test_two_thousand_cancels_are_answered_exactly
-            failures/test_cancelling.py::test_a_hundred_thousand_cancels_are_answered_exactly
-            behaviour/test_scenarios.py::test_what_is_cancelled_is_never_delivered_wherever_it_waited
+            failures/test_cancelling.py::test_two_thousand_cancels_return_exact_outcomes
+            failures/test_cancelling.py::test_a_hundred_thousand_cancels_return_exact_outcomes
+            behaviour/test_scenarios.py::test_cancelled_message_is_never_delivered_from_any_waiting_state
         """,
     },
     "lease": {
         "SIGSTOP past the lease, another takes it, SIGCONT: nack and extend answer 0": """
-            failures/test_leases.py::test_who_was_frozen_while_another_took_over_can_neither_extend_nor_nack_nor_release
+            failures/test_leases.py::test_frozen_worker_cannot_extend_nack_release_or_reject_after_redelivery
         """,
         "its ack is accepted only if nobody completed before": """
-            failures/test_leases.py::test_the_late_ack_of_who_was_frozen_counts_if_nobody_has_completed_before
-            failures/test_leases.py::test_the_late_ack_of_who_was_frozen_is_refused_if_another_has_completed
-            behaviour/test_faults.py::test_a_worker_frozen_beyond_its_lease_cannot_settle_what_another_has_done
+            failures/test_leases.py::test_late_ack_of_a_frozen_worker_counts_if_the_message_is_not_settled
+            failures/test_leases.py::test_late_ack_of_a_frozen_worker_is_refused_if_another_has_settled
+            behaviour/test_faults.py::test_worker_frozen_past_its_lease_cannot_settle_a_redelivered_message
         """,
         "callback longer than the lease, with heartbeat: one delivery": """
-            behaviour/test_leases.py::test_a_callback_of_three_leases_is_one_delivery
+            behaviour/test_leases.py::test_callback_longer_than_three_leases_is_one_delivery
         """,
         "100 prefetched, slow callback, lease 1 s: 0 duplicates": """
-            failures/test_leases.py::test_a_hundred_prefetched_messages_of_slow_work_are_each_delivered_once
-            behaviour/test_scenarios.py::test_four_hundred_messages_of_slow_work_behind_a_short_lease_are_each_done_once
+            failures/test_leases.py::test_prefetched_messages_of_slow_work_are_delivered_once
+            behaviour/test_scenarios.py::test_slow_work_with_a_short_lease_is_delivered_once
         """,
         "reply of ack or claim dropped: no lost slot, no charged attempt, no second delivery": """
-            failures/test_leases.py::test_lost_replies_to_claims_and_acks_cost_no_slot_no_attempt_and_no_second_delivery
-            unit/test_executor_lost_replies.py::test_a_claim_whose_answer_is_lost_orphans_nothing
-            unit/test_executor_lost_replies.py::test_an_ack_whose_answer_is_lost_is_true_nevertheless
+            failures/test_leases.py::test_lost_replies_to_claims_and_acks_lose_no_capacity_and_no_attempt
+            unit/test_executor_lost_replies.py::test_claim_whose_reply_is_lost_loses_no_message
+            unit/test_executor_lost_replies.py::test_ack_whose_reply_is_lost_returns_true
         """,
         "1,000 raising callbacks: throughput unchanged": """
-            behaviour/test_leases.py::test_a_thousand_raising_callbacks_do_not_harm_the_worker
+            behaviour/test_leases.py::test_worker_survives_a_thousand_failing_callbacks
         """,
         "saturated with new messages: a retry is delivered within two ticks": """
-            failures/test_leases.py::test_among_nothing_but_new_messages_a_retry_is_delivered_within_two_ticks
-            lua/test_claims.py::test_while_both_lists_hold_ids_a_quarter_of_what_is_claimed_are_retries
+            failures/test_leases.py::test_retry_is_delivered_within_two_ticks_among_new_messages
+            lua/test_claims.py::test_a_quarter_of_claimed_messages_are_retries
         """,
     },
     "worker": {
         "SIGKILL: redelivered within lease + 1 s": """
-            failures/test_workers.py::test_what_a_killed_worker_held_is_delivered_again_within_its_lease_and_a_second
+            failures/test_workers.py::test_messages_of_a_killed_worker_are_redelivered_when_leases_expire
         """,
         "SIGTERM, SIGINT: drained, rest released uncharged, exit 0": """
-            failures/test_workers.py::test_an_interrupted_worker_drains_and_releases_the_rest_uncharged
-            cli/test_worker.py::test_a_signal_drains
+            failures/test_workers.py::test_interrupted_worker_finishes_and_releases_the_rest
+            cli/test_worker.py::test_first_signal_lets_running_callbacks_finish
         """,
         "a second signal is faster": """
-            failures/test_workers.py::test_a_second_signal_is_faster
-            cli/test_worker.py::test_a_second_signal_cuts_off
+            failures/test_workers.py::test_second_signal_ends_the_worker_at_once
+            cli/test_worker.py::test_second_signal_interrupts_callbacks
         """,
         "callback raises SystemExit, KeyboardInterrupt, MemoryError, RecursionError, CancelledError": """
-        failures/test_workers.py::test_a_callback_that_raises_what_ends_programs_costs_one_attempt_each_and_the_worker_lives
-            behaviour/test_outcomes.py::test_whatever_a_callback_raises_costs_its_message_one_retry_and_nothing_else
+        failures/test_workers.py::test_worker_survives_exceptions_that_normally_end_programs
+            behaviour/test_outcomes.py::test_any_exception_uses_one_retry_and_does_not_harm_the_worker
             behaviour/test_outcomes.py::test_endless_recursion_is_one_failure
         """,
         "hangs: lease not extended beyond max_consume_duration": """
             behaviour/test_leases.py::test_a_hanging_callback_loses_its_message_after_max_consume_duration
         """,
         "kills its process n times: dead letter": """
-            behaviour/test_faults.py::test_a_message_that_kills_its_workers_lies_in_the_dead_letter_in_the_end
+            behaviour/test_faults.py::test_message_that_kills_its_workers_goes_to_the_dead_letter
         """,
         "fork after connect": """
             behaviour/test_faults.py::test_a_queue_works_on_both_sides_of_a_fork
-            behaviour/test_faults.py::test_a_child_of_a_consuming_process_consumes_for_itself
-            unit/test_executor_slots.py::test_a_fork_gets_a_name_of_its_own_and_does_not_go_on_with_its_parents_slots
+            behaviour/test_faults.py::test_forked_child_of_a_consuming_process_can_consume
+            unit/test_executor_slots.py::test_forked_process_gets_its_own_name_and_slots
         """,
         "stop before start, twice, from inside a callback; two starts": """
-            failures/test_workers.py::test_a_callback_that_stops_and_starts_its_own_queue_twice_hangs_nothing
-            behaviour/test_consuming.py::test_a_stop_where_nothing_runs_is_harmless
-            behaviour/test_consuming.py::test_a_stop_inside_a_callback_does_not_wait_for_it
-            behaviour/test_consuming.py::test_starting_twice_starts_once
-            behaviour/test_consuming.py::test_starting_from_many_threads_starts_once
+            failures/test_workers.py::test_callback_that_stops_and_starts_its_own_queue_does_not_hang
+            behaviour/test_consuming.py::test_stop_without_a_running_consumer_does_nothing
+            behaviour/test_consuming.py::test_stop_inside_a_callback_does_not_wait_for_that_callback
+            behaviour/test_consuming.py::test_second_start_does_not_start_a_second_consumer
+            behaviour/test_consuming.py::test_concurrent_starts_start_one_consumer
         """,
     },
     "server": {
         "SIGKILL, for each AOF policy": """
-            failures/test_server.py::test_a_killed_server_loses_no_send_that_returned
-            behaviour/test_faults.py::test_nothing_is_lost_when_the_server_is_killed_and_comes_back
+            failures/test_server.py::test_killed_server_loses_no_send_that_returned
+            behaviour/test_faults.py::test_no_message_is_lost_when_the_server_is_killed_and_restarted
         """,
         "power loss: AOF cut at the last synced byte": """
-            torture/test_shim.py::test_a_power_cut_takes_what_had_not_reached_the_disk_and_no_more
-            torture/test_shim.py::test_a_power_cut_takes_nothing_that_was_answered_where_every_write_is_synced
+            torture/test_shim.py::test_power_cut_loses_only_unsynced_writes
+            torture/test_shim.py::test_power_cut_loses_nothing_if_every_write_is_synced
         """,
         "power loss: AOF cut at every byte of a script's effects, all or nothing": """
-            crash/test_aof.py::test_a_script_is_kept_whole_or_not_at_all
-            crash/test_aof.py::test_the_same_at_every_byte
+            crash/test_aof.py::test_script_is_kept_completely_or_not_at_all
+            crash/test_aof.py::test_script_is_kept_completely_or_not_at_all_at_every_byte
         """,
         "disk full": """
-            failures/test_sending.py::test_a_full_disk_refuses_whole_and_all_goes_on_by_itself_when_there_is_room
-            torture/test_shim.py::test_a_full_disk_is_refused_and_accepted_again_when_it_has_room
+            failures/test_sending.py::test_full_disk_refuses_sends_and_work_continues_with_free_space
+            torture/test_shim.py::test_server_refuses_writes_while_the_disk_is_full
         """,
         "FLUSHALL or a deleted key while running": """
-            failures/test_server.py::test_a_worker_outlives_a_flush_and_what_is_sent_after_it_is_delivered
-            failures/test_server.py::test_a_worker_outlives_a_deleted_key_and_repair_brings_back_what_it_held
-            failures/test_repair.py::test_a_deleted_key_costs_no_message_that_has_its_payload
+            failures/test_server.py::test_worker_survives_a_flush_and_delivers_later_messages
+            failures/test_server.py::test_worker_survives_a_deleted_key_and_repair_restores_its_messages
+            failures/test_repair.py::test_deleted_key_loses_no_message_that_has_its_payload
         """,
         "SCRIPT FLUSH, NOSCRIPT, also in pipelines": """
-            failures/test_server.py::test_scripts_that_are_forgotten_all_the_time_are_loaded_again_in_pipelines_too
-            unit/test_executor_errors.py::test_forgotten_scripts_in_the_middle_of_a_round_trip_are_taught_again
+            failures/test_server.py::test_constantly_flushed_scripts_are_loaded_again
+            unit/test_executor_errors.py::test_scripts_missing_in_part_of_a_round_trip_are_loaded_again
         """,
         "BUSY": """
-        failures/test_server.py::test_a_server_that_is_busy_with_an_endless_script_is_waited_for_until_that_is_killed
-            unit/test_executor_errors.py::test_a_server_busy_with_a_script_is_waited_for
+        failures/test_server.py::test_send_waits_while_an_endless_script_blocks_the_server
+            unit/test_executor_errors.py::test_call_waits_while_the_server_is_busy_with_a_script
         """,
         "LOADING": """
-            failures/test_server.py::test_a_server_that_is_loading_is_waited_for
+            failures/test_server.py::test_send_waits_while_the_server_is_loading
         """,
         "WRONGTYPE in each key: refused before the first write": """
-            lua/test_wrong_types.py::test_a_key_of_another_type_is_refused_before_the_first_write
-            lua/test_wrong_types.py::test_replies_of_another_type_are_refused_before_the_first_write
-            behaviour/test_faults.py::test_a_key_of_another_type_is_reported_and_the_consumer_goes_on_when_it_is_mended
+            lua/test_wrong_types.py::test_key_of_wrong_type_is_refused_before_the_first_write
+            lua/test_wrong_types.py::test_replies_of_wrong_type_are_refused_before_the_first_write
+            behaviour/test_faults.py::test_key_of_wrong_type_is_logged_and_the_consumer_continues_once_it_is_fixed
         """,
         "maxmemory full: drains to 0, then accepts": """
-            failures/test_server.py::test_a_full_redis_drains_to_nothing_and_then_accepts
-            lua/test_full.py::test_everything_else_runs_through
+            failures/test_server.py::test_full_redis_is_drained_and_then_accepts_sends
+            lua/test_full.py::test_all_other_calls_are_executed
         """,
     },
     "time": {
         "client clock a day off: no effect": """
-            failures/test_time.py::test_a_process_whose_clock_is_a_day_off_sends_and_consumes_as_any_other
-            behaviour/test_days.py::test_a_wrong_clock_of_a_client_makes_no_difference
+            failures/test_time.py::test_process_with_a_wrong_clock_sends_and_consumes_normally
+            behaviour/test_days.py::test_wrong_client_clock_makes_no_difference
         """,
         "server clock an hour off: bounded": """
-        failures/test_time.py::test_a_server_clock_set_forward_makes_due_what_it_says_and_doubles_what_was_held_at_most
-            failures/test_time.py::test_a_server_clock_set_back_delays_no_more_than_that_and_tokens_rise
-            failures/test_time.py::test_steps_of_the_server_clock_lose_nothing_and_double_what_was_in_flight_at_most
+        failures/test_time.py::test_server_clock_set_forward_redelivers_only_messages_in_flight
+            failures/test_time.py::test_server_clock_set_back_delays_messages_by_that_time_and_tokens_rise
+            failures/test_time.py::test_server_clock_steps_lose_nothing_and_duplicate_only_messages_in_flight
         """,
         "local waits are monotonic": """
             failures/test_time.py::test_local_waits_are_monotonic
@@ -180,75 +180,75 @@ PROVOKED = {
     },
     "client": {
         "RESP2 and RESP3": """
-            failures/test_client.py::test_both_protocols_do_all_a_queue_can_do
-            unit/test_executor_clients.py::test_a_client_may_speak_either_protocol
+            failures/test_client.py::test_every_operation_works_with_both_protocols
+            unit/test_executor_clients.py::test_blocking_client_works_with_both_protocols
         """,
         "hiredis and without": """
-            failures/test_client.py::test_all_works_without_hiredis_too
+            failures/test_client.py::test_every_operation_works_without_hiredis
         """,
         "black-holed connection: recovers within its time-out + 1 s": """
-        failures/test_client.py::test_a_worker_whose_connections_are_swallowed_recovers_within_its_time_out_and_a_second
-            unit/test_executor_lost_replies.py::test_a_black_holed_connection_is_left_within_its_timeout_and_a_second
+        failures/test_client.py::test_worker_with_silent_connections_recovers_after_its_socket_timeout
+            unit/test_executor_lost_replies.py::test_silent_connection_is_replaced_after_its_timeout
         """,
         "connection pool shared with the application": """
             failures/test_client.py::test_a_pool_is_shared_with_the_application
-            failures/test_client.py::test_a_pool_that_is_used_up_by_the_application_is_waited_for
+            failures/test_client.py::test_queue_waits_for_a_pool_that_the_application_has_exhausted
         """,
     },
     "names and data": {
         "hostile queue names and ids: refused or kept apart": """
-            failures/test_names.py::test_a_hostile_name_makes_no_queue_and_a_hostile_id_no_message
-            failures/test_names.py::test_queues_whose_names_look_alike_are_kept_apart
-            failures/test_names.py::test_ids_that_look_alike_are_kept_apart
-            unit/test_keys.py::test_two_queues_share_a_key_only_if_they_are_the_same
+            failures/test_names.py::test_hostile_names_and_ids_are_refused
+            failures/test_names.py::test_queues_with_similar_names_are_separate
+            failures/test_names.py::test_similar_ids_are_separate
+            unit/test_keys.py::test_different_queues_share_no_key
             unit/test_keys.py::test_a_hostile_id_is_refused
         """,
         "any bytes round-trip": """
-            failures/test_names.py::test_any_bytes_come_back_as_they_were
-            unit/test_codec.py::test_any_bytes_come_back_as_they_were
+            failures/test_names.py::test_any_bytes_survive_the_round_trip
+            unit/test_codec.py::test_any_bytes_survive_the_round_trip
         """,
         "undecodable payload or JSON bomb: dead letter, worker lives": """
-            failures/test_names.py::test_a_payload_that_does_not_decode_is_dead_and_the_worker_lives
-            behaviour/test_payloads.py::test_what_cannot_be_decoded_goes_to_the_dead_letter_and_the_worker_lives
+            failures/test_names.py::test_undecodable_payload_is_dead_and_the_worker_continues
+            behaviour/test_payloads.py::test_undecodable_payload_goes_to_the_dead_letter_and_the_worker_continues
         """,
     },
     "repair": {
         "ids in the wrong places": """
-            failures/test_repair.py::test_an_id_in_pending_and_unack_is_not_delivered_twice
-            failures/test_repair.py::test_an_entry_of_ready_without_a_record_is_a_message_again
-            failures/test_repair.py::test_a_record_that_names_another_place_is_believed_only_if_it_is_there
-            failures/test_repair.py::test_whatever_is_planted_is_mended_and_every_payload_delivered
-            lua/test_cases.py::test_a_call_does_what_its_table_says
+            failures/test_repair.py::test_id_in_pending_and_unack_is_not_delivered_twice
+            failures/test_repair.py::test_entry_of_ready_without_a_record_is_delivered
+            failures/test_repair.py::test_message_with_a_record_of_another_state_is_delivered
+            failures/test_repair.py::test_random_damage_is_repaired_and_every_payload_delivered
+            lua/test_cases.py::test_call_does_what_its_table_says
         """,
         "payload without place": """
-            failures/test_repair.py::test_a_payload_without_a_place_is_delivered_now
-        failures/test_repair.py::test_a_message_that_was_taken_out_of_its_lease_comes_back_and_a_late_ack_still_counts
-            failures/test_repair.py::test_the_log_tells_what_was_given_a_new_time
+            failures/test_repair.py::test_payload_without_a_place_is_delivered_at_once
+        failures/test_repair.py::test_message_that_lost_its_lease_entry_can_still_be_acked_late
+            failures/test_repair.py::test_rescheduling_by_repair_is_logged
         """,
         "place without payload": """
-            failures/test_repair.py::test_a_place_without_payload_is_cleared_and_told
-            failures/test_repair.py::test_remains_of_no_message_are_deleted
-            failures/test_repair.py::test_a_delivery_of_no_message_is_deleted_by_a_light_look
+            failures/test_repair.py::test_place_without_payload_is_deleted_and_reported
+            failures/test_repair.py::test_fields_without_a_message_are_deleted
+            failures/test_repair.py::test_delivery_without_a_message_is_deleted_by_a_light_repair
             failures/test_repair.py::test_a_message_without_retries_gets_the_default
         """,
         "counters, wake-ups, the dead letter and unknown fields": """
-            failures/test_repair.py::test_counters_are_counted_anew
-            failures/test_repair.py::test_of_several_wake_ups_one_is_left
-            failures/test_repair.py::test_a_death_of_which_a_part_is_gone_is_put_in_step
-            failures/test_repair.py::test_an_unknown_field_is_told_and_kept
+            failures/test_repair.py::test_wrong_counters_are_recounted
+            failures/test_repair.py::test_only_one_wakeup_is_kept
+            failures/test_repair.py::test_partly_deleted_dead_message_is_repaired
+            failures/test_repair.py::test_unknown_field_is_reported_and_kept
         """,
         "what is healthy is left alone, also beside producers and consumers": """
-            failures/test_repair.py::test_a_healthy_queue_is_left_as_it_is
-            failures/test_repair.py::test_looking_makes_no_queue_known
-            failures/test_repair.py::test_what_is_no_truth_is_refused
-            failures/test_repair.py::test_repairing_beside_producers_and_consumers_loses_and_doubles_nothing
-            failures/test_repair.py::test_repairing_beside_producers_and_consumers_for_long
+            failures/test_repair.py::test_repair_does_not_change_a_healthy_queue
+            failures/test_repair.py::test_examine_does_not_register_a_queue
+            failures/test_repair.py::test_invalid_deep_option_is_refused
+            failures/test_repair.py::test_repair_under_load_loses_and_duplicates_nothing
+            failures/test_repair.py::test_long_repair_under_load_loses_and_duplicates_nothing
         """,
         "delayq doctor heals and reports": """
-            cli/test_doctor.py::test_tells_what_is_wrong_and_changes_nothing
-            cli/test_doctor.py::test_repairs
-            cluster/test_repair.py::test_what_has_lost_its_place_is_delivered
-            cli/test_doctor.py::test_a_light_look_says_when_a_deep_one_is_needed
+            cli/test_doctor.py::test_reports_problems_and_changes_nothing
+            cli/test_doctor.py::test_repair_fixes_findings
+            cluster/test_repair.py::test_message_without_a_place_is_repaired_and_delivered
+            cli/test_doctor.py::test_light_check_asks_for_a_deep_one
         """,
     },
 }
@@ -275,8 +275,8 @@ def functions_of(file: str) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("named", CLAUSES)
-def test_a_failure_is_provoked_by_tests_that_exist_and_one_of_them_is_run_every_time(named):
+@pytest.mark.table("named", CLAUSES)
+def test_every_failure_has_existing_tests_and_one_always_runs(named):
     always = []
     for test in named:
         file, _, name = test.partition("::")
@@ -286,7 +286,7 @@ def test_a_failure_is_provoked_by_tests_that_exist_and_one_of_them_is_run_every_
     assert always
 
 
-def test_no_test_of_failures_is_left_out():
+def test_every_test_of_failures_is_in_the_table():
     here = {
         f"failures/{file.name}::{name}"
         for file in Path(__file__).parent.glob("test_*.py")

@@ -1,4 +1,4 @@
-"""Time: no client's clock decides anything, the server's may jump, and local waits go by a clock that cannot."""
+"""Time: no client's clock matters, the server's may jump, and local waits use a monotonic clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from delayq import NewMessage
-from delayq.torture.shim import NoShimError, build
+from delayq.testing.torture.libc_shim import NoShimError, build
 from tests.failures.programs import one_face, program
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
@@ -22,7 +22,7 @@ DAY, HOUR = 86_400, 3_600_000
 
 @pytest.fixture
 def shim(tmp_path):
-    """What moves the server's clock."""
+    """The shim that moves the server's clock."""
     try:
         built = build(tmp_path)
     except NoShimError as error:
@@ -66,7 +66,7 @@ print(queue.stop_consume())
 
 @one_face
 @pytest.mark.parametrize("off", [DAY, -DAY])
-def test_a_process_whose_clock_is_a_day_off_sends_and_consumes_as_any_other(open_queue, url, off):
+def test_process_with_a_wrong_clock_sends_and_consumes_normally(open_queue, url, off):
     queue = open_queue()
     with program(ELSEWHEN, url, str(off)) as process:
         lines = [process.stdout.readline().strip() for _ in range(4)]
@@ -97,7 +97,7 @@ def test_local_waits_are_monotonic(open_queue, monkeypatch):
     assert 0.3 <= time.monotonic() - began < 10
 
 
-def test_a_server_clock_set_forward_makes_due_what_it_says_and_doubles_what_was_held_at_most(open_queue, shifted, shim):
+def test_server_clock_set_forward_redelivers_only_messages_in_flight(open_queue, shifted, shim):
     deliveries, early, gate = Counter(), [], threading.Event()
 
     def work(message):
@@ -113,8 +113,8 @@ def test_a_server_clock_set_forward_makes_due_what_it_says_and_doubles_what_was_
     wait_until(lambda: deliveries["held"] == 1)
 
     shim.shift(HOUR)
-    wait_until(lambda: len(deliveries) == 1 + 60)  # the hour that was skipped, and the one that is held
-    wait_until(lambda: deliveries["held"] == 2)  # its lease is over by the server's clock
+    wait_until(lambda: len(deliveries) == 1 + 60)  # the messages of the skipped hour, and the one in flight
+    wait_until(lambda: deliveries["held"] == 2)  # its lease expires by the server's clock
     gate.set()
     wait_until(lambda: queue.counts().living == 99 - 60)
     assert min(early) >= 0
@@ -125,7 +125,7 @@ def test_a_server_clock_set_forward_makes_due_what_it_says_and_doubles_what_was_
     wait_until(lambda: deliveries["later"] == 1)
 
 
-def test_a_server_clock_set_back_delays_no_more_than_that_and_tokens_rise(open_queue, shifted, shim):
+def test_server_clock_set_back_delays_messages_by_that_time_and_tokens_rise(open_queue, shifted, shim):
     tokens, deliveries = [], Counter()
 
     def work(message):
@@ -152,7 +152,7 @@ def test_a_server_clock_set_back_delays_no_more_than_that_and_tokens_rise(open_q
     assert tokens == sorted(set(tokens))
 
 
-def test_steps_of_the_server_clock_lose_nothing_and_double_what_was_in_flight_at_most(open_queue, shifted, shim):
+def test_server_clock_steps_lose_nothing_and_duplicate_only_messages_in_flight(open_queue, shifted, shim):
     deliveries = Counter()
 
     def work(message):
@@ -167,8 +167,8 @@ def test_steps_of_the_server_clock_lose_nothing_and_double_what_was_in_flight_at
         producer.send_many(range(100 * round_, 100 * round_ + 100))
         shim.shift(step)
         wait_until(lambda: queue.counts().ready < 50)
-    shim.shift(3 * HOUR)  # beyond all that was sent
-    wait_until(lambda: set(deliveries) == set(range(600)), 20)
+    shim.shift(3 * HOUR)  # later than every due time
+    wait_until(lambda: set(deliveries) == set(range(600)))
     wait_until(lambda: queue.counts().living == 0)
     assert deliveries.total() - 600 <= (len(steps) + 1) * (2 + 5)
     assert queue.stats().totals["acked"] == 600

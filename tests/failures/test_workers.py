@@ -1,4 +1,4 @@
-"""Worker: killed, frozen, told to stop, and told to do what makes no sense: nothing is lost and nothing hangs."""
+"""Workers: killed, frozen, stopped, or with nonsensical callbacks: nothing is lost and nothing hangs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print("left", flush=True)
 
 
 @one_face
-def test_what_a_killed_worker_held_is_delivered_again_within_its_lease_and_a_second(open_queue, url):
+def test_messages_of_a_killed_worker_are_redelivered_when_leases_expire(open_queue, url):
     def redelivery(number: int) -> float:
         times = []
         queue = open_queue(callback=lambda message: times.append((message.attempt, time.monotonic())), concurrency=5)
@@ -50,7 +50,7 @@ def test_what_a_killed_worker_held_is_delivered_again_within_its_lease_and_a_sec
 
 
 @one_face
-def test_an_interrupted_worker_drains_and_releases_the_rest_uncharged(open_queue, url):
+def test_interrupted_worker_finishes_and_releases_the_rest(open_queue, url):
     queue = open_queue()
     queue.send_many(range(4), retries=3)
     with program(WORKER, url, "0.3") as worker:
@@ -58,14 +58,14 @@ def test_an_interrupted_worker_drains_and_releases_the_rest_uncharged(open_queue
         wait_until(lambda: queue.counts().active == 4)
         worker.send_signal(signal.SIGINT)
         assert worker.stdout.read() == "ended\nleft\n"
-        assert worker.wait(10) == 0
+        assert worker.wait(30) == 0
     waiting = queue.list("ready").messages
     assert [(message.attempts, message.retries_left) for message in waiting] == [(0, 3)] * 3
     assert queue.stats().totals["acked"] == 1
 
 
 @one_face
-def test_a_second_signal_is_faster(open_queue, url):
+def test_second_signal_ends_the_worker_at_once(open_queue, url):
     queue = open_queue()
     queue.send_delay_msg("endless", retries=3, id="m")
     with program(WORKER, url, "60") as worker:
@@ -75,13 +75,13 @@ def test_a_second_signal_is_faster(open_queue, url):
             wait_until(lambda: worker.poll() is not None, 0.3)
         began = time.monotonic()
         worker.send_signal(signal.SIGINT)
-        assert worker.wait(10) == -signal.SIGINT
-        assert time.monotonic() - began < 5
+        assert worker.wait(30) == -signal.SIGINT
+        assert time.monotonic() - began < 10
     message = queue.get("m")
     assert (message.retries_left, message.error) == (2, "cut off by a stop")
 
 
-def test_a_callback_that_stops_and_starts_its_own_queue_twice_hangs_nothing(open_queue):
+def test_callback_that_stops_and_starts_its_own_queue_does_not_hang(open_queue):
     seen = []
 
     def work(message):
@@ -95,14 +95,14 @@ def test_a_callback_that_stops_and_starts_its_own_queue_twice_hangs_nothing(open
     queue.stop_consume()
     queue.send_delay_msg("hello")
     consuming = queue.start_consume()
-    assert consuming.wait(10)
+    assert consuming.wait(30)
     assert queue.stop_consume()
     assert queue.stop_consume()
     assert seen == ["hello"]
     assert queue.counts().living == 0
 
 
-def test_a_callback_that_raises_what_ends_programs_costs_one_attempt_each_and_the_worker_lives(open_queue):
+def test_worker_survives_exceptions_that_normally_end_programs(open_queue):
     raised = [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit(), RecursionError("too deep")]
     seen = []
 
@@ -114,7 +114,7 @@ def test_a_callback_that_raises_what_ends_programs_costs_one_attempt_each_and_th
     queue = open_queue(callback=work, nack_delay=0.05)
     queue.send_many(range(len(raised) + 5), retries=1)
     consuming = queue.start_consume()
-    wait_until(lambda: queue.counts().living == 0, 20)
+    wait_until(lambda: queue.counts().living == 0)
     assert consuming.running
     assert sorted(seen) == sorted([*range(len(raised) + 5), *range(len(raised))])
     totals = queue.stats().totals

@@ -136,16 +136,17 @@ def check(samples: list[Sample], most_blocks: float, most_bytes: float) -> None:
 @pytest.mark.parametrize(
     ("total", "most"),
     [
-        pytest.param(25_000, (0.2, 100), id="25_000", marks=pytest.mark.timeout(300)),
+        pytest.param(5_000, (0.2, 100), id="5_000", marks=pytest.mark.timeout(300)),
+        pytest.param(25_000, (0.2, 100), id="25_000", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
         pytest.param(1_000_000, (0.01, 10), id="1_000_000", marks=[pytest.mark.torture, pytest.mark.timeout(3600)]),
     ],
 )
-def test_a_worker_holds_no_more_the_longer_it_runs(face, start_redis, total, most):
+def test_worker_memory_does_not_grow(face, start_redis, total, most):
     check(run(face, start_redis().url, total), *most)
 
 
 @pytest.mark.timeout(300)
-def test_a_leak_would_show(start_redis):
+def test_planted_leak_is_detected(start_redis):
     kept = []
 
     def leak(number: int, attempt: int) -> object:
@@ -169,7 +170,7 @@ def assert_no_more(client: redis.Redis, before: tuple[int, int, int]) -> None:
         return all(now <= then + 1 for now, then in zip(held(client), before, strict=True))
 
     try:
-        wait_until(no_more, 10)
+        wait_until(no_more)
     except AssertionError:
         raise AssertionError(f"descriptors, threads, connections: {before} at first, {held(client)} now") from None
 
@@ -183,7 +184,7 @@ def alive() -> int:
 
 
 @pytest.mark.timeout(300)
-def test_queues_that_are_opened_and_closed_leave_nothing(face, start_redis):
+def test_opening_and_closing_queues_leaks_nothing(face, start_redis):
     url = start_redis().url
 
     def use(number: int) -> None:
@@ -197,14 +198,14 @@ def test_queues_that_are_opened_and_closed_leave_nothing(face, start_redis):
         for number in range(20):
             use(number)
         before, objects = held(client), alive()
-        for number in range(500):  # a thousand with the other face's
+        for number in range(200):
             use(number)
         assert_no_more(client, before)
         assert alive() <= objects
         assert len(client.keys("*:replies")) == 3
 
 
-def test_consumers_that_are_started_and_stopped_leave_nothing(face, start_redis):
+def test_starting_and_stopping_consumers_leaks_nothing(face, start_redis):
     url = start_redis().url
     with redis.Redis.from_url(url) as client:
         queue = face.open("leaks", url=url, tick="50ms", socket_timeout="500ms")

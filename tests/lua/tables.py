@@ -1,4 +1,4 @@
-"""The tables of all mutating scripts: those that execute once, which is all but `wake`."""
+"""The case tables of all scripts that execute once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,31 @@ from typing import Any
 import pytest
 
 import delayq
-from delayq.script import script
+from delayq.broker.scripts import script
 from tests.support.scripts import Case
 
-LUA = Path(delayq.__file__).parent / "lua"
+LUA = Path(delayq.__file__).parent / "broker" / "lua"
 SCRIPTS = sorted(path.stem for path in LUA.glob("*.lua"))
 MUTATING = [name for name in SCRIPTS if script(name).executes_once]
 TABLES: dict[str, list[Case]] = {name: import_module(f"tests.lua.cases.{name}").CASES for name in MUTATING}
 
 
 def parameters(*, refused: bool = True) -> list[Any]:
-    """Return every case of every table as a parameter; without those that are an error if `refused` is false."""
+    """Return every case of every table as a parameter, without those that raise if `refused` is false."""
     return [
         pytest.param(case, id=f"{name}: {case.name}")
         for name, cases in TABLES.items()
         for case in cases
-        if refused or not isinstance(case.answer, type)
+        if refused or not isinstance(case.reply, type)
     ]
+
+
+def every_case(*, refused: bool = True) -> pytest.MarkDecorator:
+    """Run a test for every case, as one test for each script."""
+    return pytest.mark.table("case", parameters(refused=refused), apart=lambda name: name.partition(":")[0])
+
+
+on_both = pytest.mark.parametrize(
+    "executor", ["redis", "embedded, sample", pytest.param("embedded", marks=pytest.mark.long)], indirect=True
+)
+"""Runs a table test with all rows on the real server and a sample on the embedded one; long runs use all rows."""

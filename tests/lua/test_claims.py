@@ -1,18 +1,18 @@
-"""Claims over many calls: fairness, tokens, long runs of stale entries, and claims whose answer was lost."""
+"""Claims over many calls: fairness, tokens, long runs of stale entries, and claims whose reply was lost."""
 
 from __future__ import annotations
 
 import pytest
 
-from delayq.answers import Claimed
-from delayq.calls import Calls
-from delayq.values import Failure, Receipt
+from delayq.broker.calls import Calls
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import Failure, Receipt
 from tests.lua.cases.ready_to_unack import claim, waiting
 from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant
 
 
-def ids(claimed: Claimed) -> str:
-    return "".join(one.id for one in claimed.deliveries)
+def ids(claimed: ClaimReply) -> str:
+    return "".join(one.id for one in claimed.messages)
 
 
 def many(ready: int, retry: int) -> World:
@@ -27,11 +27,11 @@ def many(ready: int, retry: int) -> World:
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 3, 4, 5, 7, 30])
-def test_while_both_lists_hold_ids_a_quarter_of_what_is_claimed_are_retries(executor, wanted):
+def test_a_quarter_of_claimed_messages_are_retries(executor, wanted):
     plant(executor, many(60, 20))
     seen: list[str] = []
     for _ in range(60 // wanted):
-        seen += [one.id for one in executor.call(claim(wanted)).deliveries]
+        seen += [one.id for one in executor.call(claim(wanted)).messages]
         retries = [id for id in seen if id.startswith("r")]
         assert len(retries) == len(seen) // 4
     assert len(seen) == 60 // wanted * wanted
@@ -39,19 +39,19 @@ def test_while_both_lists_hold_ids_a_quarter_of_what_is_claimed_are_retries(exec
     assert [id for id in seen if id.startswith("a")] == [f"a{n}" for n in range(len(seen) - len(retries))]
 
 
-def test_a_retry_gets_its_turn_behind_stale_entries(executor):
+def test_retry_is_claimed_behind_stale_entries(executor):
     world = waiting("a", "u", meta={"delivered": 3, "stale_retry": 2})
     plant(executor, world.but(retry=["x", "y", "u"]))
     assert ids(executor.call(claim(1))) == "u"
     assert observe(executor).meta == {"token": "T+0", "delivered": 4}
 
 
-def test_tokens_rise_over_claims_a_clock_that_goes_back_and_a_purge(executor):
+def test_tokens_rise_despite_a_purge_and_a_clock_set_back(executor):
     drawn: list[int] = []
     for offset in (0, 0, -60_000, 1, -60_000, 2):
         plant(executor, waiting("ab"))
-        call = at(offset).ready_to_unack(2, lease=1000, holder="w")
-        drawn += [one.token for one in executor.call(call).deliveries]
+        call = at(offset).ready_to_unack(2, lease=1000, consumer_id="w")
+        drawn += [one.token for one in executor.call(call).messages]
         executor.call(calls.purge())
     assert len(drawn) == 12
     assert drawn == sorted(set(drawn))
@@ -59,7 +59,7 @@ def test_tokens_rise_over_claims_a_clock_that_goes_back_and_a_purge(executor):
     assert drawn[6:8] == [T + 1000, T + 1001]
 
 
-def test_a_claim_gives_up_after_a_thousand_stale_entries_and_says_that_there_is_more(executor):
+def test_claim_stops_after_a_thousand_stale_entries_and_reports_more(executor):
     world = waiting("a")
     plant(executor, world.but(ready=[f"x{n}" for n in range(1500)] + ["a"], meta={"stale_ready": 1500}))
     first = executor.call(claim(1))
@@ -71,44 +71,44 @@ def test_a_claim_gives_up_after_a_thousand_stale_entries_and_says_that_there_is_
     assert observe(executor).meta == {"token": "T+0", "delivered": 1}
 
 
-def test_a_claim_run_again_returns_what_is_still_held_and_renews_only_that(executor):
+def test_repeated_claim_returns_and_renews_only_messages_still_leased(executor):
     plant(executor, waiting("abcdefgh") + World(pending={"z": 0}, headers={"h": "hh"}))
     call = claim(8)
-    first = deliver(executor, call).deliveries
+    first = deliver(executor, call).messages
     receipts = {one.id: Receipt(one.id, one.token) for one in first}
     executor.call(calls.ack([receipts["a"]]))
     executor.call(calls.nack([Failure(*receipts["b"], 90_000, "boom")]))
     executor.call(calls.release([receipts["c"]]))
     executor.call(calls.extend([receipts["d"]], lease=99_000))
     executor.call(calls.release([receipts["e"]]))
-    second = executor.call(at(5).ready_to_unack(1, lease=70_000, holder="other")).deliveries
+    second = executor.call(at(5).ready_to_unack(1, lease=70_000, consumer_id="other")).messages
     executor.client.zadd(KEYS.unack, {"f": NOW - 1})
     executor.call(calls.unack_to_retry())
     assert [one.id for one in second] == ["e"]  # the last one released is the first of ready
     before = observe(executor)
 
-    again = deliver(executor, at(10).ready_to_unack(8, lease=30_000, holder="me"))
-    assert again.deliveries == [one for one in first if one.id in "dgh"]
+    again = deliver(executor, at(10).ready_to_unack(8, lease=30_000, consumer_id="me"))
+    assert again.messages == [one for one in first if one.id in "dgh"]
     assert (again.now, again.deadline, again.left) == (NOW + 10, NOW + 30_010, 2)
     assert observe(executor) == before.but(unack=before.unack | dict.fromkeys("dgh", 30_010))
 
 
-def test_a_claim_run_again_after_a_purge_brings_nothing_of_a_new_life(executor):
+def test_repeated_claim_after_a_purge_returns_no_message_sent_later(executor):
     plant(executor, waiting("a"))
     assert ids(deliver(executor, claim(1))) == "a"
     executor.call(calls.purge())
     plant(executor, waiting("a"))
     assert ids(executor.call(claim(1))) == "a"
     before = observe(executor)
-    assert deliver(executor, claim(1)).deliveries == []
+    assert deliver(executor, claim(1)).messages == []
     assert observe(executor) == before
 
 
-def test_an_empty_claim_run_again_stays_empty(executor):
-    assert deliver(executor, claim(1)).deliveries == []
+def test_repeated_empty_claim_stays_empty(executor):
+    assert deliver(executor, claim(1)).messages == []
     plant(executor, waiting("a"))
     again = deliver(executor, claim(1))
-    assert (again.deliveries, again.left) == ([], 1)
+    assert (again.messages, again.left) == ([], 1)
     assert observe(executor) == waiting("a")
 
 
@@ -118,12 +118,12 @@ def test_claims_of_several_slots_share_the_list(executor):
     assert brought == ["a", "b", "c", "a", "b"]
 
 
-def test_without_an_override_the_servers_clock_gives_lease_and_token(executor):
+def test_server_clock_gives_lease_and_token_without_an_override(executor):
     plant(executor, waiting("a"))
     before = microseconds(executor)
-    claimed = executor.call(Calls(KEYS).ready_to_unack(1, lease=1000, holder="me"))
+    claimed = executor.call(Calls(KEYS).ready_to_unack(1, lease=1000, consumer_id="me"))
     after = microseconds(executor)
-    assert before <= claimed.deliveries[0].token <= after
+    assert before <= claimed.messages[0].token <= after
     assert before // 1000 <= claimed.now <= after // 1000
     assert claimed.deadline == claimed.now + 1000
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.answers import Collected
-from delayq.values import Call
+from delayq.broker.replies import CollectReply
+from delayq.broker.requests import ScriptCall
 from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, observe_replies, plant
 
 
-def collect(*, limit: int = 1000, slot_ttl: int = 1000) -> Call[Collected]:
+def collect(*, limit: int = 1000, slot_ttl: int = 1000) -> ScriptCall[CollectReply]:
     return calls.collect_garbage(limit=limit, dead_max=1000, dead_ttl=1000, slot_ttl=slot_ttl)
 
 
-def test_no_more_than_the_limit_are_collected_and_each_once(executor):
+def test_collection_respects_its_limit_and_collects_each_once(executor):
     plant(
         executor,
         World(
@@ -23,15 +23,15 @@ def test_no_more_than_the_limit_are_collected_and_each_once(executor):
             deliveries=dict.fromkeys("abcde", "garbage -5 1 T-9 T-9 w"),
         ),
     )
-    answers = [executor.call(collect(limit=2)) for _ in range(4)]
-    assert answers == [(2, 0, 3), (2, 0, 1), (1, 0, 0), (0, 0, 0)]
+    replies = [executor.call(collect(limit=2)) for _ in range(4)]
+    assert replies == [(2, 0, 3), (2, 0, 1), (1, 0, 0), (0, 0, 0)]
     after = observe(executor)
     assert after.dead.keys() == {f"{id}:T-9" for id in "abcde"}
     assert {entry[0]: dead.payload for entry, dead in after.dead_messages.items()} == {id: id.upper() for id in "abcde"}
     assert after.but(dead={}, dead_messages={}, dead_ids={}) == World(meta={"dead": 5})
 
 
-def test_slots_silent_for_longer_than_their_time_are_forgotten(executor):
+def test_slots_unused_for_longer_than_their_ttl_are_removed(executor):
     executor.client.hset(
         KEYS.replies,
         mapping={
@@ -53,7 +53,7 @@ def test_slots_silent_for_longer_than_their_time_are_forgotten(executor):
 
 
 @pytest.mark.parametrize("slots", [300, 3000])
-def test_many_slots_are_looked_at_in_turns(executor, slots):
+def test_many_slots_are_scanned_over_several_calls(executor, slots):
     executor.client.hset(
         KEYS.replies,
         mapping={f"slot-{n}": f"1 {NOW - 2000 * (n % 2)} 1" for n in range(slots)},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.config import read_settings
+from delayq.broker.transport.executor import open_executor
 from delayq.errors import ServerError
-from delayq.executor import open_executor
+from delayq.options import read_settings
 from tests.support.scripts import KEYS, World, calls, observe, plant, without_gaps
 
 
@@ -15,12 +15,12 @@ def configure(executor, events=None, window=None, most=100):
     return observe(executor)
 
 
-def test_nothing_is_switched_on_by_itself(executor):
+def test_log_and_window_are_off_by_default(executor):
     assert configure(executor) == World()
 
 
 @without_gaps
-def test_each_is_switched_on_and_off_alone(executor):
+def test_log_and_window_are_switched_separately(executor):
     assert configure(executor, events=2000) == World(meta={"events": "0-* 2000"})
     assert configure(executor, window=500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})
     assert configure(executor, events=3000) == World(meta={"events": "0-* 3000", "dedupe": "500 100"})
@@ -36,31 +36,31 @@ def test_both_are_switched_in_one_call(executor):
 
 
 @without_gaps
-def test_it_can_be_run_again(executor):
+def test_configure_can_be_repeated(executor):
     for _ in range(3):
         assert configure(executor, 2000, 500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})
 
 
-def test_it_answers_1(executor):
+def test_configure_returns_1(executor):
     call = calls.configure(events=2000, dedupe_window=500, dedupe_max=100)
     assert executor.client.eval(call.script.text, len(call.keys), *call.keys, *call.args) == 1
 
 
 @without_gaps
-def test_the_rest_of_meta_stays(executor):
+def test_configure_keeps_other_fields_of_meta(executor):
     plant(executor, World(meta={"token": "T-3", "sent": 8}))
     assert configure(executor, 2000, 500).meta == {"token": "T-3", "sent": 8, "events": "0-* 2000", "dedupe": "500 100"}
     assert configure(executor, 0, 0).meta == {"token": "T-3", "sent": 8}
 
 
-def test_a_window_of_none_forgets_the_settled_and_another_keeps_them(executor):
+def test_window_of_zero_forgets_settled_ids_and_another_keeps_them(executor):
     settled = World(meta={"dedupe": "500 100"}, done={"a": -5, "b": -9})
     plant(executor, settled)
     assert configure(executor, events=None, window=50) == settled.but(meta={"dedupe": "50 100"})
     assert configure(executor, window=0) == World()
 
 
-def test_switching_the_log_off_leaves_what_it_holds(executor):
+def test_switching_the_log_off_keeps_its_entries(executor):
     written = World(meta={"events": "0-* 2000"}, events=["acked 0; ids a; tokens T-7"])
     plant(executor, written)
     assert configure(executor, events=0) == written.but(meta={})
@@ -71,7 +71,7 @@ def test_switching_the_log_off_leaves_what_it_holds(executor):
 
 
 @pytest.mark.parametrize(("ids", "numbering"), [(["0-1", "0-2"], "0-* 2000"), (["1700000000000-0"], "* 2000")])
-def test_a_log_goes_on_as_it_began(executor, ids, numbering):
+def test_log_keeps_its_numbering(executor, ids, numbering):
     for id in ids:
         executor.client.xadd(KEYS.events, {"kind": "acked"}, id=id)
     executor.call(calls.configure(events=2000, dedupe_window=None, dedupe_max=1))
@@ -83,7 +83,7 @@ def test_a_log_goes_on_as_it_began(executor, ids, numbering):
     assert executor.client.xlen(KEYS.events) == 0
 
 
-# When it goes wrong
+# Errors
 
 
 @pytest.mark.faults
@@ -97,7 +97,7 @@ def test_a_log_goes_on_as_it_began(executor, ids, numbering):
         ("done", (0, 500)),
     ],
 )
-def test_a_key_of_another_type_is_refused_before_the_first_write(executor, part, switched):
+def test_key_of_wrong_type_is_refused_before_the_first_write(executor, part, switched):
     before = World(meta={"sent": 8, "events": "0-* 1000"})
     plant(executor, before)
     executor.client.set(getattr(KEYS, part), "a text")
@@ -109,14 +109,14 @@ def test_a_key_of_another_type_is_refused_before_the_first_write(executor, part,
 
 
 @pytest.mark.faults
-def test_meta_of_another_type_is_refused(executor):
+def test_meta_of_wrong_type_is_refused(executor):
     executor.client.set(KEYS.meta, "a text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
         executor.call(calls.configure(events=0, dedupe_window=0, dedupe_max=7))
 
 
 @pytest.mark.faults
-def test_what_a_foreign_key_makes_unusable_can_be_switched_off(executor):
+def test_log_and_window_with_keys_of_wrong_type_can_be_switched_off(executor):
     plant(executor, World(meta={"events": "0-* 1000", "dedupe": "500 100"}))
     executor.client.set(KEYS.events, "a text")
     executor.client.set(KEYS.done, "a text")
@@ -126,7 +126,7 @@ def test_what_a_foreign_key_makes_unusable_can_be_switched_off(executor):
 
 
 @pytest.mark.faults
-def test_what_a_foreign_key_makes_unusable_is_nothing_to_a_call_that_leaves_it_as_it_is(executor):
+def test_key_of_wrong_type_is_ignored_if_its_feature_is_not_switched(executor):
     executor.client.set(KEYS.events, "a text")
     assert executor.call(calls.configure(events=None, dedupe_window=500, dedupe_max=7)) is True
     executor.client.set(KEYS.done, "a text")
@@ -136,7 +136,7 @@ def test_what_a_foreign_key_makes_unusable_is_nothing_to_a_call_that_leaves_it_a
 
 @without_gaps
 @pytest.mark.faults
-def test_a_full_redis_can_be_configured_so_that_its_workers_can_start(start_redis):
+def test_full_redis_can_be_configured(start_redis):
     executor = open_executor({"url": start_redis().url}, read_settings({"deadline": 0.001}))
     plant(executor, World(pending={"a": 5}))
     executor.client.script_load(calls.configure(events=0, dedupe_window=0, dedupe_max=7).script.text)

@@ -1,4 +1,4 @@
-"""Header and body of every script say the same, and both agree with the Python that calls them."""
+"""The header and the body of every script agree with each other and with the Python that calls them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import fields
 
 import pytest
 
-from delayq.calls import Calls
-from delayq.keys import Keys
-from delayq.script import script as load
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.scripts import script as load
 from delayq.states import TRANSITIONS
 from tests.lua.tables import LUA, MUTATING, SCRIPTS
 
@@ -32,11 +32,11 @@ READING = {
     "SCARD",
     "SISMEMBER",
 } | {"ZSCAN", "HSCAN", "HSTRLEN", "SSCAN", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZRANK", "ZSCORE"}
-BOUND_AS = {"now": "override", "retries": "budget", "refusals": "texts"}
-"""Arguments that go by another name in a body, where that of the header is taken by a key or by what is made of it."""
+BOUND_AS = {"now": "override", "retries": "retry_count", "refusals": "texts"}
+"""Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
 REPEATABLE = {"wake": "pushes nothing while a wake-up waits.", "configure": "does the same again."}
-"""Scripts that write without a slot, and what they do when they are run again."""
+"""Scripts that write without a slot, and what they do when repeated."""
 
 
 def source(name: str) -> str:
@@ -105,24 +105,24 @@ SIGNATURES = {
 FRAGMENTS = {path.stem: functions(path.stem) for path in (LUA / "lib").glob("*.lua")}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_the_header_tells_everything_in_order(name):
-    told = header(name)
-    assert re.fullmatch(r"[A-Z][^.]*\.( .*\.)?", told["purpose"])
-    labels = [label for label in told if label != "purpose"]
+@pytest.mark.table("name", SCRIPTS)
+def test_header_has_all_sections_in_order(name):
+    sections = header(name)
+    assert re.fullmatch(r"[A-Z][^.]*\.( .*\.)?", sections["purpose"])
+    labels = [label for label in sections if label != "purpose"]
     assert labels == [label for label in LABELS if label in labels]
     assert {*LABELS[:4]} <= set(labels)
-    assert all(told.values())
+    assert all(sections.values())
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_keys_are_parts_of_a_queue_with_their_types_in_the_order_of_the_body(name):
+@pytest.mark.table("name", SCRIPTS)
+def test_declared_keys_match_parts_types_and_order_of_the_body(name):
     declared = declared_keys(name)
     assert [part for part, _ in declared] == list(load(name).parts)
     assert [(part, TYPES[part]) for part, _ in declared] == declared
     assert len({part for part, _ in declared}) == len(declared)
     names = bound(name, "KEYS")
-    if name == "purge":  # which deletes most of its keys without a word about them
+    if name == "purge":  # which deletes most of its keys without naming them
         assert "unpack(KEYS, 1, 11)" in body(name)
         assert [names[12], names[13], names[14]] == [part for part, _ in declared[11:]]
         assert declared[6][0] == "messages"
@@ -134,7 +134,7 @@ def test_keys_are_parts_of_a_queue_with_their_types_in_the_order_of_the_body(nam
         assert body(name).count("KEYS") == 1
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.table("name", SCRIPTS)
 def test_arguments_are_bound_in_the_order_of_the_header(name):
     declared, more = declared_arguments(name)
     names = bound(name, "ARGV")
@@ -145,8 +145,8 @@ def test_arguments_are_bound_in_the_order_of_the_header(name):
         assert set(re.findall(r".{6}ARGV.{4}", body(name))) == {"clock(ARGV[1])"}
         return
     assert sorted(names) == list(range(1, len(declared) + 1))
-    for place, told in enumerate(declared, 1):
-        assert names[place] in {told, BOUND_AS.get(told)}
+    for place, argument in enumerate(declared, 1):
+        assert names[place] in {argument, BOUND_AS.get(argument)}
     if name in MUTATING:
         assert declared[:3] == ["slot", "sequence", "now"]
         assert re.search(r"^local past = answered\(replies, slot, sequence\)$", body(name), re.MULTILINE)
@@ -156,8 +156,8 @@ def test_arguments_are_bound_in_the_order_of_the_header(name):
         assert starts == {str(len(declared) + 1)}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_uses_exactly_the_fragments_it_names(name):
+@pytest.mark.table("name", SCRIPTS)
+def test_script_uses_exactly_the_fragments_it_declares(name):
     own = set(re.findall(r"local function (\w+)", body(name)))
     called = set(re.findall(r"(?<![.\w])(\w+)\(", body(name))) - own
     used = {fragment for fragment, offered in FRAGMENTS.items() if offered & called}
@@ -165,33 +165,33 @@ def test_a_script_uses_exactly_the_fragments_it_names(name):
     assert sorted(named) == sorted(used)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_what_a_rerun_does_is_told(name):
-    told = header(name)["Re-run"]
+@pytest.mark.table("name", SCRIPTS)
+def test_header_documents_repeated_calls(name):
+    rerun = header(name)["Re-run"]
     if name in REPEATABLE:
-        assert told == REPEATABLE[name]
+        assert rerun == REPEATABLE[name]
     elif name not in MUTATING:
-        assert told == "reads only."
+        assert rerun == "reads only."
         assert set(re.findall(r"redis\.call\('(\w+)'", body(name))) <= READING
     elif name == "ready_to_unack":
-        assert told == "returns what is still leased under the remembered tokens, with its lease renewed."
+        assert rerun == "returns what is still leased under the remembered tokens, with its lease renewed."
     else:
         again = name in ("pending_to_ready", "unack_to_retry")
-        looks = "; a call that moved nothing has nothing to remember and looks again" if again else ""
+        looks = "; a call that moved nothing is not remembered and runs again" if again else ""
         looks += (
-            "; a call that only looks has nothing to remember and looks again"
-            if "mend" in bound(name, "ARGV").values()
+            "; a call that only inspects is not remembered and runs again"
+            if "fix" in bound(name, "ARGV").values()
             else ""
         )
-        looks += "; an epoch that was ended before is not counted again" if name == "end_run" else ""
-        assert told == f"answers what it answered{looks}."
+        looks += "; an epoch that ended before is not counted again" if name == "end_run" else ""
+        assert rerun == f"returns the same reply{looks}."
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.table("name", SCRIPTS)
 def test_commands_touch_only_declared_keys(name):
     text = body(name)
     keys = {part for part, _ in declared_keys(name)}
-    # A loop over keys, a table of keys and a parameter that is given keys count as what they stand for.
+    # Loop variables, tables and parameters that hold keys count as these keys.
     for variable, values in re.findall(r"for _, (\w+) in ipairs\(\{([^}]*)\}\)", text):
         assert set(values.split(", ")) <= keys
         keys.add(variable)
@@ -209,8 +209,8 @@ def test_commands_touch_only_declared_keys(name):
     assert unpacked <= ({"unpack(KEYS, 1, 11)"} if name == "purge" else set())
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_fragments_are_given_the_keys_they_ask_for(name):
+@pytest.mark.table("name", SCRIPTS)
+def test_fragments_are_called_with_the_keys_they_declare(name):
     declared = [part for part, _ in declared_keys(name)]
     text = re.sub(r"KEYS\[(\d+)\]", lambda place: declared[int(place[1]) - 1], body(name))
     for function, asked in SIGNATURES.items():
@@ -222,8 +222,8 @@ def test_fragments_are_given_the_keys_they_ask_for(name):
                 assert parameter == argument or parameter not in PARTS, f"{function}({given})"
 
 
-@pytest.mark.parametrize("name", sorted(FRAGMENTS))
-def test_fragments_touch_only_what_they_are_given(name):
+@pytest.mark.table("name", sorted(FRAGMENTS))
+def test_fragments_touch_only_their_parameters(name):
     text = (LUA / "lib" / f"{name}.lua").read_text()
     parameters = {
         parameter for given in re.findall(r"local function \w+\(([^)]*)\)", text) for parameter in given.split(", ")
@@ -233,8 +233,8 @@ def test_fragments_touch_only_what_they_are_given(name):
     assert "ARGV" not in text
 
 
-@pytest.mark.parametrize("path", sorted(LUA.rglob("*.lua")), ids=lambda path: path.stem)
-def test_no_key_is_built_and_no_script_is_long(path):
+@pytest.mark.table("path", sorted(LUA.rglob("*.lua")), ids=lambda path: path.stem)
+def test_scripts_build_no_keys_and_are_short(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 100
     assert path.stem == "configure" or "redis.pcall" not in text  # which asks whether the server numbers entries
@@ -244,15 +244,15 @@ def test_no_key_is_built_and_no_script_is_long(path):
         assert not re.search(rf"(?<![.\w]){part}\s*\.\.|\.\.\s*{part}(?![\w.])", code)
 
 
-def test_fragments_are_all_in_use():
+def test_every_fragment_is_used():
     assert {name for script in SCRIPTS for name in header(script).get("Uses", "").split(", ")} - {""} == set(FRAGMENTS)
 
 
-def test_every_transition_is_a_script():
+def test_every_transition_has_a_script():
     assert {transition.script for transition in TRANSITIONS} <= set(MUTATING)
 
 
-def test_every_call_is_the_script_of_its_name():
-    text = inspect.getsource(Calls)
+def test_every_call_runs_the_script_of_its_name():
+    text = "".join(inspect.getsource(kind) for kind in Calls.__mro__ if kind is not object)
     called = re.findall(r'^    def (\w+)\((?:(?!    def ).)*?self\._call\(\s*"(\w+)"', text, re.MULTILINE | re.DOTALL)
     assert sorted(called) == [(name, name) for name in SCRIPTS]

@@ -1,4 +1,4 @@
-"""When Redis is full nothing is added, and everything that makes room or moves messages along goes on."""
+"""A full Redis refuses new messages; calls that free memory or move messages still work."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from delayq.config import read_settings
+from delayq.broker.transport.executor import Executor, open_executor
 from delayq.errors import QueueFullError
-from delayq.executor import Executor, open_executor
+from delayq.options import read_settings
 from tests.lua.tables import TABLES
 from tests.support.scripts import Case, deliver, observe, observe_replies, plant
 
@@ -31,7 +31,7 @@ def executor(start_redis):
 
 
 def adds(case: Case) -> bool:
-    """Tell whether a call is to keep something new: a message, or the definition of a schedule."""
+    """Return whether a call stores something new: a message or the definition of a schedule."""
     name, before, after = case.call.script.name, case.before, case.after
     if name == "schedule_put":
         return before.schedule_specs != after.schedule_specs
@@ -39,7 +39,7 @@ def adds(case: Case) -> bool:
 
 
 @pytest.mark.parametrize("script", ["send", "fire", "schedule_put"])
-def test_what_keeps_something_new_is_refused_as_a_whole(executor, script):
+def test_calls_that_store_something_new_are_refused_completely(executor, script):
     executor.client.script_load(TABLES[script][0].call.script.text)
     for case in filter(adds, TABLES[script]):
         executor.client.flushdb()
@@ -51,26 +51,26 @@ def test_what_keeps_something_new_is_refused_as_a_whole(executor, script):
 
 
 @pytest.mark.parametrize("script", sorted(TABLES.keys() - {"send"}))
-def test_everything_else_runs_through(executor, script):
+def test_all_other_calls_are_executed(executor, script):
     for case in (case for case in TABLES[script] if not adds(case)):
         executor.client.flushdb()
         plant(executor, case.before)
         with full(executor):
-            answer = executor.call(case.call)
-        assert (case.name, answer) == (case.name, case.answer)
+            reply = executor.call(case.call)
+        assert (case.name, reply) == (case.name, case.reply)
         assert (case.name, observe(executor)) == (case.name, case.after)
 
 
 @pytest.mark.parametrize("script", sorted(TABLES))
-def test_a_call_is_answered_again(executor, script):
+def test_repeated_call_gets_its_reply_again(executor, script):
     def answered_twice(case: Case):
         plant(executor, case.before)
-        answer = deliver(executor, case.call)
+        reply = deliver(executor, case.call)
         with full(executor):
-            return answer, deliver(executor, case.call)
+            return reply, deliver(executor, case.call)
 
     for case in TABLES[script]:
-        if not isinstance(case.answer, type):
+        if not isinstance(case.reply, type):
             executor.client.flushdb()
-            assert (case.name, *answered_twice(case)) == (case.name, case.answer, case.answer)
+            assert (case.name, *answered_twice(case)) == (case.name, case.reply, case.reply)
             assert (case.name, observe(executor)) == (case.name, case.after)

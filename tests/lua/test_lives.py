@@ -1,24 +1,24 @@
-"""Messages over several scripts: what a receipt is worth later; old entries make nothing early and nothing double."""
+"""Messages over several scripts: old receipts and stale entries cause no early or duplicate delivery."""
 
 from __future__ import annotations
 
 import pytest
 
-from delayq.answers import Delivery
-from delayq.executor import Executor
-from delayq.values import Call, Failure, Outgoing, Receipt, Rejection
+from delayq.broker.replies import ClaimedMessage
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScriptCall
+from delayq.broker.transport.executor import Executor
 from tests.support.scripts import NOW, World, at, calls, observe
 
 
-def send(due: int | str = 0, *, replace: bool = False) -> Call[str]:
+def send(due: int | str = 0, *, replace: bool = False) -> ScriptCall[str]:
     return calls.send([Outgoing("a", due, 3, b"A", b"")], replace=replace, max_length=None)
 
 
-def next_delivery(executor: Executor, offset: int = 0) -> Delivery | None:
+def next_delivery(executor: Executor, offset: int = 0) -> ClaimedMessage | None:
     """Promote and expire what is due at an offset from `NOW`, and claim one message."""
     executor.call(at(offset).pending_to_ready())
     executor.call(at(offset).unack_to_retry())
-    brought = executor.call(at(offset).ready_to_unack(1, lease=1000, holder="w")).deliveries
+    brought = executor.call(at(offset).ready_to_unack(1, lease=1000, consumer_id="w")).messages
     return brought[0] if brought else None
 
 
@@ -30,7 +30,7 @@ def receipt_of_a(executor: Executor, offset: int = 0) -> Receipt:
 
 
 def every_touch(executor: Executor, receipt: Receipt) -> str:
-    """Return what everything answers that can be done with a receipt."""
+    """Return the replies of all calls that take a receipt."""
     return "".join(
         executor.call(call)
         for call in (
@@ -82,7 +82,7 @@ NEW_LIFE = [replaced, redriven, collected_and_redriven, purged, cancelled, acked
 
 
 @pytest.mark.parametrize("end", NEW_LIFE)
-def test_a_receipt_of_an_earlier_life_touches_nothing_of_a_later_one(executor, end):
+def test_receipt_does_not_apply_to_a_later_message_with_the_same_id(executor, end):
     executor.call(send())
     old = receipt_of_a(executor)
     end(executor, old)
@@ -101,7 +101,7 @@ def test_a_receipt_of_an_earlier_life_touches_nothing_of_a_later_one(executor, e
 
 
 @pytest.mark.parametrize("end", NEW_LIFE)
-def test_a_new_life_is_delivered_once_whatever_was_left_of_the_earlier_one(executor, end):
+def test_message_sent_again_is_delivered_once_despite_old_entries(executor, end):
     executor.call(send())
     end(executor, receipt_of_a(executor))
     delivery = next_delivery(executor)
@@ -113,7 +113,7 @@ def test_a_new_life_is_delivered_once_whatever_was_left_of_the_earlier_one(execu
     } == {}
 
 
-def test_a_late_ack_is_won_by_the_first_to_come_and_whoever_holds_the_message_is_too_late(executor):
+def test_first_late_ack_wins_over_the_current_consumer(executor):
     executor.call(send())
     first = receipt_of_a(executor)
     second = receipt_of_a(executor, 1000)
@@ -124,7 +124,7 @@ def test_a_late_ack_is_won_by_the_first_to_come_and_whoever_holds_the_message_is
     assert observe(executor).but(meta={}) == World(wake=1)
 
 
-def test_a_late_ack_ends_a_message_that_waits_again(executor):
+def test_late_ack_settles_a_message_that_waits_again(executor):
     executor.call(send())
     first = receipt_of_a(executor)
     executor.call(at(1000).unack_to_retry())
@@ -133,7 +133,7 @@ def test_a_late_ack_ends_a_message_that_waits_again(executor):
     assert observe(executor).but(meta={}) == World(wake=1)
 
 
-def test_a_reschedule_goes_on_with_the_same_life(executor):
+def test_reschedule_keeps_attempts_retries_and_receipts(executor):
     executor.call(send())
     receipt = receipt_of_a(executor)
     executor.call(calls.nack([Failure(*receipt, 10, "boom")]))
@@ -147,7 +147,7 @@ def test_a_reschedule_goes_on_with_the_same_life(executor):
 
 @pytest.mark.parametrize("place", ["ready", "retry"])
 @pytest.mark.parametrize("means", ["reschedule", "cancel and send", "replace"])
-def test_an_old_entry_makes_nothing_early_and_nothing_double(executor, place, means):
+def test_stale_entry_causes_no_early_or_duplicate_delivery(executor, place, means):
     executor.call(send())
     executor.call(calls.pending_to_ready())
     if place == "retry":
@@ -161,13 +161,13 @@ def test_an_old_entry_makes_nothing_early_and_nothing_double(executor, place, me
         else:
             executor.call(calls.cancel(["a"]))
             executor.call(send(due))
-    assert executor.call(calls.ready_to_unack(9, lease=1, holder="w")).deliveries == []
+    assert executor.call(calls.ready_to_unack(9, lease=1, consumer_id="w")).messages == []
     assert next_delivery(executor, 999) is None
     assert next_delivery(executor, 1000) is not None
     assert next_delivery(executor, 1000) is None
 
 
-def test_released_and_rescheduled_again_and_again_a_message_keeps_its_retries(executor):
+def test_releases_and_reschedules_use_no_retries(executor):
     executor.call(send())
     for _ in range(10):
         executor.call(calls.release([receipt_of_a(executor)]))
@@ -177,13 +177,13 @@ def test_released_and_rescheduled_again_and_again_a_message_keeps_its_retries(ex
     assert (delivery.attempt, delivery.retries_left) == (1, 3)
 
 
-def test_a_message_is_delivered_once_more_often_than_it_has_retries(executor):
+def test_message_is_delivered_once_more_than_its_retries(executor):
     executor.call(send())
     attempts = []
     for turn in range(10):
         if delivery := next_delivery(executor, 2000 * turn):
             attempts.append((delivery.attempt, delivery.retries_left))
-            if turn % 2:  # the others let their lease run out
+            if turn % 2:  # the other leases expire
                 executor.call(at(2000 * turn).nack([Failure("a", delivery.token, 0, "boom")]))
     assert attempts == [(1, 3), (2, 2), (3, 1), (4, 0)]
     assert observe(executor).garbage == {"a"}

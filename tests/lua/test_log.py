@@ -1,15 +1,15 @@
-"""The event log: what its entries hold, how they are numbered and trimmed, and that it is nothing to those without."""
+"""The event log: contents, numbers and trimming of its entries; it is off by default."""
 
 from __future__ import annotations
 
 import pytest
 
-from delayq.answers import Delivery, id_of, offset_of
-from delayq.events import Columns, expand
-from delayq.keys import Keys
-from delayq.values import Failure, Outgoing, Receipt, Rejection
+from delayq.broker.keys import Keys
+from delayq.broker.replies import ClaimedMessage, id_of, offset_of
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
+from delayq.queue.event_log import EventColumns, expand
 from tests.lua.cases.states import LEASED, PENDING
-from tests.lua.tables import parameters
+from tests.lua.tables import every_case, on_both
 from tests.support.scripts import KEYS, LOG, NOW, Case, T, World, at, calls, deliver, observe, plant, without_gaps
 
 
@@ -21,23 +21,24 @@ def kinds(executor):
     return [entry.kind for entry in entries(executor)]
 
 
-@pytest.mark.parametrize("case", parameters())
-def test_the_log_changes_nothing_else_and_tells_nothing_of_a_call_that_changes_nothing(executor, case: Case):
-    log, told = World(meta=LOG), len(case.before.events)
+@on_both
+@every_case()
+def test_log_changes_no_other_data_and_skips_calls_without_effect(executor, case: Case):
+    log, number = World(meta=LOG), len(case.before.events)
     plant(executor, case.before + log)
-    if isinstance(case.answer, type):
-        with pytest.raises(case.answer):
+    if isinstance(case.reply, type):
+        with pytest.raises(case.reply):
             executor.call(case.call)
     else:
-        assert executor.call(case.call) == case.answer
+        assert executor.call(case.call) == case.reply
     after = observe(executor)
     assert after.but(events=[]) == case.after.but(events=[]) + log
     if case.before == case.after:
-        assert len(after.events) == told
+        assert len(after.events) == number
 
 
-@pytest.mark.parametrize("case", parameters(refused=False))
-def test_without_the_log_and_the_window_there_is_neither(real_executor, case: Case):
+@every_case(refused=False)
+def test_calls_create_no_log_or_window_that_is_off(real_executor, case: Case):
     plant(
         real_executor, case.before.but(meta={name: held for name, held in case.before.meta.items() if name != "events"})
     )
@@ -68,7 +69,7 @@ TEXTS = [
 
 
 def held(ids, **meta):
-    """Return messages under a lease each."""
+    """Return leased messages."""
     return World(
         unack=dict.fromkeys(ids, 500),
         retries=dict.fromkeys(ids, 3),
@@ -79,7 +80,7 @@ def held(ids, **meta):
 
 
 @pytest.mark.parametrize(("text", "kept"), TEXTS, ids=lambda text: repr(text[:12]) if text else "none")
-def test_of_a_text_the_first_line_is_kept_as_far_as_it_can_be_read(executor, text, kept):
+def test_log_keeps_the_readable_first_line_of_a_text(executor, text, kept):
     plant(executor, held("ab"))
     executor.call(calls.nack([Failure("a", T - 9, 10, text)]))
     executor.call(calls.reject([Rejection("b", T - 9, text, text)]))
@@ -98,26 +99,26 @@ def test_texts_of_one_call_stay_with_their_messages(executor):
     ]
 
 
-def test_an_error_kept_from_before_is_told_of_a_death(executor):
+def test_dead_event_has_the_stored_error(executor):
     plant(executor, (held("a") + World(errors={"a": "first\nsecond"})))
     executor.call(calls.reject([Rejection("a", T - 9, "no", "")]))
     (event,) = expand(entries(executor)[0])
     assert (event.reason, event.error) == ("no", "first")
 
 
-def test_a_claim_bears_that_retries_are_missing(executor):
+def test_claim_accepts_messages_without_retries(executor):
     plant(
         executor,
         World(ready=["a", "b"], retries={"b": 2}, messages={"a": "A", "b": "B"}, meta=LOG).but(
             deliveries={"a": "ready -5 0 0 0 -", "b": "ready -5 0 0 0 -"}
         ),
     )
-    claimed = executor.call(calls.ready_to_unack(5, lease=100, holder="w"))
-    assert claimed.deliveries == [
-        Delivery("a", T, b"A", 0, NOW - 5, 1, b""),
-        Delivery("b", T + 1, b"B", 2, NOW - 5, 1, b""),
+    claimed = executor.call(calls.ready_to_unack(5, lease=100, consumer_id="w"))
+    assert claimed.messages == [
+        ClaimedMessage("a", T, b"A", 0, NOW - 5, 1, b""),
+        ClaimedMessage("b", T + 1, b"B", 2, NOW - 5, 1, b""),
     ]
-    assert list(Columns.of(entries(executor)[0]).retries) == [None, 2]
+    assert list(EventColumns.of(entries(executor)[0]).retries) == [None, 2]
 
 
 # Numbers
@@ -138,43 +139,43 @@ def test_entries_are_numbered_without_gaps_from_one(executor):
     assert executor.client.xrange(KEYS.events)[3][0] == b"0-4"
 
 
-def test_where_the_server_cannot_do_that_offsets_still_rise(executor):
+def test_offsets_rise_on_servers_without_automatic_numbers(executor):
     plant(executor, World(meta={"events": "* 100000"}))
     send_each(executor, *"abc")
-    told = entries(executor)
-    offsets = [entry.offset for entry in told]
+    logged = entries(executor)
+    offsets = [entry.offset for entry in logged]
     assert offsets == sorted(set(offsets))
     assert all(10**15 < offset < 2**63 for offset in offsets)
-    assert [entry.columns["ids"] for entry in told] == [b"a", b"b", b"c"]
+    assert [entry.columns["ids"] for entry in logged] == [b"a", b"b", b"c"]
     for n, offset in enumerate(offsets):
-        assert executor.call(calls.events(offset + 1, limit=9)) == told[n + 1 :]
-        assert executor.call(calls.events(offset, offset, limit=9)) == [told[n]]
-        assert executor.call(calls.await_events(offset, limit=9, timeout=0.01)) == told[n + 1 :]
-    assert executor.call(calls.last_event()) == told[-1:]
+        assert executor.call(calls.events(offset + 1, limit=9)) == logged[n + 1 :]
+        assert executor.call(calls.events(offset, offset, limit=9)) == [logged[n]]
+        assert executor.call(calls.await_events(offset, limit=9, timeout=0.01)) == logged[n + 1 :]
+    assert executor.call(calls.last_event()) == logged[-1:]
     assert executor.call(calls.trim_events(offsets[1])) == 1
-    assert entries(executor) == told[1:]
+    assert entries(executor) == logged[1:]
 
 
 @without_gaps
-def test_dense_offsets_can_be_read_from_anywhere_as_well(executor):
+def test_log_can_be_read_from_any_offset(executor):
     plant(executor, World(meta=LOG))
     send_each(executor, *"abc")
-    told = entries(executor)
-    assert [entry.offset for entry in told] == [1, 2, 3]
+    logged = entries(executor)
+    assert [entry.offset for entry in logged] == [1, 2, 3]
     for after in range(4):
-        assert executor.call(calls.events(after + 1, limit=9)) == told[after:]
-        assert executor.call(calls.await_events(after, limit=9, timeout=0.01)) == told[after:]
-    assert executor.call(calls.events(1, 2, limit=9)) == told[:2]
-    assert executor.call(calls.events(1, limit=2)) == told[:2]
-    assert executor.call(calls.last_event()) == told[2:]
+        assert executor.call(calls.events(after + 1, limit=9)) == logged[after:]
+        assert executor.call(calls.await_events(after, limit=9, timeout=0.01)) == logged[after:]
+    assert executor.call(calls.events(1, 2, limit=9)) == logged[:2]
+    assert executor.call(calls.events(1, limit=2)) == logged[:2]
+    assert executor.call(calls.last_event()) == logged[2:]
     assert executor.call(calls.trim_events(3)) == 2
-    assert entries(executor) == told[2:]
+    assert entries(executor) == logged[2:]
 
 
 @pytest.mark.parametrize(
     ("id", "offset"), [(b"0-1", 1), (b"0-999999999", 999_999_999), (b"1700000000000-7", 1_700_000_000_000_000_007)]
 )
-def test_an_offset_stands_for_an_id(id, offset):
+def test_offset_and_stream_id_are_converted_both_ways(id, offset):
     assert (offset_of(id), id_of(offset)) == (offset, id.decode())
 
 
@@ -182,10 +183,11 @@ def test_an_offset_stands_for_an_id(id, offset):
 
 
 @without_gaps
-def test_the_log_is_trimmed_to_about_its_length(executor):
+@pytest.mark.parametrize("executor", ["redis", pytest.param("embedded", marks=pytest.mark.long)], indirect=True)
+def test_log_is_trimmed_to_about_its_length(executor):
     plant(executor, World(meta={"events": "0-* 1000"}))
     for n in range(2500):
-        executor.call(at(n).cancel(["x"]))  # changes nothing, and is not told
+        executor.call(at(n).cancel(["x"]))  # changes nothing and is not logged
         executor.call(at(n).send([Outgoing(f"m{n}", 50, 3, b"m", b"")], replace=False, max_length=None))
     kept = executor.call(calls.events(1, limit=5000))
     assert 1000 <= len(kept) <= 1100
@@ -193,7 +195,7 @@ def test_the_log_is_trimmed_to_about_its_length(executor):
     assert kept[0].offset == 2501 - len(kept)
 
 
-def test_queues_have_a_log_each(executor):
+def test_each_queue_has_its_own_log(executor):
     plant(executor, World(meta=LOG))
     other = calls.__class__(Keys.of("delayq", "other"), clock=calls.clock)
     executor.call(other.send([Outgoing("a", 50, 3, b"m", b"")], replace=False, max_length=None))
@@ -204,7 +206,7 @@ def test_queues_have_a_log_each(executor):
 
 
 @without_gaps
-def test_a_log_that_is_switched_off_is_kept_and_goes_on_later(executor):
+def test_log_that_is_switched_off_is_kept_and_continues_later(executor):
     on = calls.configure(events=1000, dedupe_window=None, dedupe_max=1)
     off = calls.configure(events=0, dedupe_window=None, dedupe_max=1)
     executor.call(on)
@@ -218,12 +220,12 @@ def test_a_log_that_is_switched_off_is_kept_and_goes_on_later(executor):
     assert kinds(executor) == ["sent", "cancelled"]
 
 
-# When it goes wrong
+# Errors
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("part", ["events", "done"])
-def test_a_foreign_key_in_the_place_of_one_that_is_off_is_nobodys_business(executor, part):
+def test_key_of_wrong_type_is_ignored_while_its_feature_is_off(executor, part):
     plant(executor, LEASED + PENDING.but(pending={"p": 5}, messages={"p": "P"}))
     executor.client.set(getattr(KEYS, part), "a text")
     assert deliver(executor, calls.release([Receipt("p", T - 7)])) == "0"

@@ -1,4 +1,4 @@
-"""Scripts that mend can also only look: they find the same, write nothing at all, and look again when run again."""
+"""Repair scripts can also only inspect: they find the same, write nothing, and inspect again when repeated."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Any
 
 import pytest
 
-from delayq.repair import DEAD, DEEP
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
+from delayq.queue.repair import DEAD, DEEP
 from tests.lua.cases.states import CROWD, LEASED, READY
 from tests.lua.cases.states import DEAD as DIED
 from tests.lua.tables import TABLES
 from tests.support.scripts import KEYS, NOW, Case, World, calls, deliver, observe, observe_replies, plant
 
-MENDING = ["repair", "repair_dead", "recount"]
+REPAIR_SCRIPTS = ["repair", "repair_dead", "recount"]
 
 
-def looking(call: Call[Any]) -> Call[Any]:
-    """Return the call that only looks where the other mends."""
+def inspecting(call: ScriptCall[Any]) -> ScriptCall[Any]:
+    """Return the call that only inspects instead of repairing."""
     assert call.args[1] == 1
     return replace(call, args=[call.args[0], 0, *call.args[2:]])
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=f"{name}: {case.name}") for name in MENDING for case in TABLES[name]]
+@pytest.mark.table(
+    "case", [pytest.param(case, id=f"{name}: {case.name}") for name in REPAIR_SCRIPTS for case in TABLES[name]]
 )
-def test_a_look_finds_what_would_be_mended_and_writes_nothing(real_executor, case: Case):
+def test_inspection_finds_the_same_as_repair_and_writes_nothing(real_executor, case: Case):
     plant(real_executor, case.before)
-    assert deliver(real_executor, looking(case.call)) == case.answer
+    assert deliver(real_executor, inspecting(case.call)) == case.reply
     assert observe(real_executor) == case.before
     assert not observe_replies(real_executor)
-    assert deliver(real_executor, looking(case.call)) == case.answer
+    assert deliver(real_executor, inspecting(case.call)) == case.reply
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "case",
     [
         pytest.param(case, id=f"{name}: {case.name}")
-        for name in MENDING
+        for name in REPAIR_SCRIPTS
         for case in TABLES[name]
         if case.before == case.after
     ],
 )
-def test_where_all_is_well_not_even_a_counter_of_none_appears(real_executor, case: Case):
+def test_repair_of_a_healthy_queue_does_not_change_meta(real_executor, case: Case):
     plant(real_executor, case.before)
     before = real_executor.client.hgetall(KEYS.meta)
     deliver(real_executor, case.call)
@@ -51,11 +51,11 @@ def test_where_all_is_well_not_even_a_counter_of_none_appears(real_executor, cas
 
 
 @pytest.mark.parametrize("limit", [0, 5], ids=["beyond what is counted", "counted"])
-def test_a_counter_that_is_no_number_is_set_right(executor, limit):
+def test_counter_that_is_not_a_number_is_repaired(executor, limit):
     plant(executor, World(ready=["x"], unack={"y": 5}, messages={"y": "Y"}))
     executor.client.hset(KEYS.meta, mapping={"stale_ready": "many", "stale_retry": "few", "backoffs": ""})
     stale = min(limit, 1)
-    assert deliver(executor, calls.recount(mend=True, limit=limit)) == (-1 - stale, -1, -1, 0)
+    assert deliver(executor, calls.recount(fix=True, limit=limit)) == (-1 - stale, -1, -1, 0)
     assert executor.client.hgetall(KEYS.meta) == {
         b"stale_ready": b"%d" % stale,
         b"stale_retry": b"0",
@@ -63,10 +63,8 @@ def test_a_counter_that_is_no_number_is_set_right(executor, limit):
     }
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in TABLES["repair"] if case.before != case.after], ids=lambda case: case.name
-)
-def test_what_was_mended_is_well(real_executor, case: Case):
+@pytest.mark.table("case", [case for case in TABLES["repair"] if case.before != case.after], ids=lambda case: case.name)
+def test_second_repair_finds_nothing(real_executor, case: Case):
     plant(real_executor, case.before)
     deliver(real_executor, case.call)
     again = deliver(real_executor, case.call, sequence=2)
@@ -98,11 +96,11 @@ def walk(executor, part: str, limit: int) -> list[str]:
         found += [id.decode() for id in ids]
         if cursor == "0":
             return found
-    raise AssertionError("a walk without end")
+    raise AssertionError("the walk does not end")
 
 
 @pytest.mark.parametrize("part", [*DEEP, *DEAD])
-def test_a_walk_tells_the_ids_of_a_structure(executor, part):
+def test_walk_returns_all_ids_of_a_structure(executor, part):
     plant(executor, EVERYWHERE + CROWD + LEASED)
     world = observe(executor)
     expected = [*getattr(world, part)]
@@ -121,7 +119,7 @@ def test_a_walk_tells_the_ids_of_a_structure(executor, part):
     assert observe(executor) == world
 
 
-def test_a_walk_over_a_list_meets_all_that_stay_though_its_head_is_taken(executor):
+def test_walk_over_a_list_finds_all_remaining_ids_while_its_head_changes(executor):
     plant(executor, World(ready=[f"m{number}" for number in range(10)]))
     cursor, first = executor.call(calls.walk("ready", cursor="0", limit=4))
     assert first == [b"m6", b"m7", b"m8", b"m9"]
@@ -132,7 +130,7 @@ def test_a_walk_over_a_list_meets_all_that_stay_though_its_head_is_taken(executo
     assert executor.call(calls.walk("ready", cursor=cursor, limit=4)) == ("0", [])
 
 
-def test_a_walk_over_thousands_misses_none(executor):
+def test_walk_over_thousands_of_ids_misses_none(executor):
     ids = {f"m{number}": 5 for number in range(3000)}
     plant(executor, World(unack=ids, messages=dict.fromkeys(ids, "m"), ready=[*ids]))
     for part in ("unack", "messages", "ready"):
@@ -144,17 +142,17 @@ def test_an_empty_structure_has_no_ids(executor):
     assert walk(executor, "retry", 5) == walk(executor, "dead", 5) == walk(executor, "garbage", 5) == []
 
 
-def test_what_is_no_entry_of_the_dead_letter_is_taken_out_of_it_unless_it_has_a_message(executor):
+def test_invalid_dead_letter_entry_is_removed_unless_it_has_a_message(executor):
     plant(executor, CROWD)
     executor.client.zadd(KEYS.dead, {"stray": 1, "odd": 2})
     executor.client.hset(KEYS.dead_messages, "odd", "x")
-    assert deliver(executor, calls.repair_dead([b"stray", b"odd", b"none"], mend=True)) == "100"
+    assert deliver(executor, calls.repair_dead([b"stray", b"odd", b"none"], fix=True)) == "100"
     assert executor.client.zrange(KEYS.dead, 0, -1)[0] == b"odd"
     assert executor.client.hget(KEYS.dead_messages, "odd") == b"x"
 
 
-def test_a_message_of_the_dead_letter_that_cannot_be_read_gets_an_entry_as_of_now(executor):
+def test_unreadable_dead_message_gets_an_entry_with_the_current_time(executor):
     executor.client.hset(KEYS.dead_messages, "a:5", "no line of counts")
-    assert deliver(executor, calls.repair_dead([b"a:5"], mend=True)) == "2"
+    assert deliver(executor, calls.repair_dead([b"a:5"], fix=True)) == "2"
     assert executor.client.zrange(KEYS.dead, 0, -1, withscores=True) == [(b"a:5", NOW)]
     assert executor.client.hgetall(KEYS.dead_ids) == {b"a": b"5"}

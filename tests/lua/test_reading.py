@@ -1,4 +1,4 @@
-"""`get`, `page` and `counts`: what is read of messages in every state, beside others, on both kinds of Redis."""
+"""`get`, `page` and `counts`: reading messages in every state, among others, on both kinds of Redis."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayq.answers import Counted, Found, Row
+from delayq.broker.replies import CountsReply, GetReply, MessageRow
 from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
 from tests.support.scripts import NOW, Dead, T, World, at, calls, observe, plant
 
 MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
-NOTHING = Found(b"", "", "", "", "", b"", "", "", b"")
+NOTHING = GetReply(b"", "", "", "", "", b"", "", "", b"")
 STORED = NOTHING._replace(payload=b"A", headers=b"ha", retries_left="2")
 DELIVERED = STORED._replace(error="oops")
 DIED = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopshaA".encode()
@@ -33,13 +33,13 @@ FOUND = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_all_that_is_known_of_an_id_is_read(executor, state):
+def test_get_returns_all_data_of_an_id(executor, state):
     plant(executor, STATES[state] + CROWD)
     assert executor.call(calls.get("a")) == FOUND[state]
     assert observe(executor) == STATES[state] + CROWD
 
 
-def test_of_several_deaths_the_last_is_read(executor):
+def test_get_returns_the_latest_of_several_dead_letter_entries(executor):
     again = Dead(1, 1, -50, -10, "spent", "", "", "B")
     plant(executor, DEAD.but(dead_messages=DEAD.dead_messages | {"a:T-3": again}, dead_ids={"a": "T-7 T-3"}))
     assert executor.call(calls.get("a")) == NOTHING._replace(
@@ -47,17 +47,17 @@ def test_of_several_deaths_the_last_is_read(executor):
     )
 
 
-def test_of_an_id_that_lives_after_a_death_the_life_is_read_and_the_name_of_the_death(executor):
+def test_get_returns_a_message_sent_again_with_its_dead_letter_entry(executor):
     plant(executor, STATES["ready"] + DEAD)
     assert executor.call(calls.get("a")) == FOUND["ready"]._replace(entry=f"a:{T - 7}")
 
 
-def test_an_entry_whose_message_is_lost_is_still_named(executor):
+def test_get_returns_a_dead_letter_entry_without_its_message(executor):
     plant(executor, DEAD.but(dead_messages={}))
     assert executor.call(calls.get("a")) == NOTHING._replace(entry=f"a:{T - 7}")
 
 
-def test_an_empty_payload_makes_a_message_and_leftovers_make_none(executor):
+def test_empty_payload_is_a_message_and_leftover_fields_are_not(executor):
     plant(executor, World(messages={"a": ""}))
     assert executor.call(calls.get("a")) == NOTHING
     executor.client.flushdb()
@@ -80,13 +80,13 @@ def pages(executor, state, limit) -> Iterator[list[str]]:
         cursor, score = page.cursor, page.score
         if not cursor:
             return
-    raise AssertionError("the pages do not come to an end")
+    raise AssertionError("the pages do not end")
 
 
-def row_of(state: str, found: Found) -> Row:
+def row_of(state: str, found: GetReply) -> MessageRow:
     times = {"pending": found.pending, "active": found.unack, "backoff": found.unack}
     headers, record = found.headers, found.record
-    return Row("a", times.get(state, ""), found.payload, 1, found.retries_left, record, headers, found.error)
+    return MessageRow("a", times.get(state, ""), found.payload, 1, found.retries_left, record, headers, found.error)
 
 
 PLACED = {
@@ -102,7 +102,7 @@ LISTS = {"ready": "ready", "retry": "retry"}
 
 @pytest.mark.parametrize("state", PLACED)
 @pytest.mark.parametrize("kept", [one for one in STATES if one not in {"dead", "gone"}])
-def test_a_listing_has_the_messages_of_its_state_and_no_other(executor, state, kept):
+def test_listing_has_only_messages_of_its_state(executor, state, kept):
     plant(executor, STATES[kept])
     expected = [row_of(state, FOUND[kept])] if kept in PLACED[state] else []
     assert listed(executor, state).rows == expected
@@ -111,35 +111,37 @@ def test_a_listing_has_the_messages_of_its_state_and_no_other(executor, state, k
 
 @pytest.mark.parametrize("state", LISTS)
 @pytest.mark.parametrize("kept", ["pending", "rescheduled", "leased", "backoff", "garbage", "gone"])
-def test_an_old_entry_of_a_list_is_not_listed(executor, state, kept):
+def test_stale_entry_of_a_list_is_not_listed(executor, state, kept):
     plant(executor, STATES[kept].but(**{LISTS[state]: ["a"]}) if kept != "gone" else World(**{LISTS[state]: ["a"]}))
     assert listed(executor, state).rows == []
 
 
-def test_what_is_missing_is_listed_as_nothing(executor):
+def test_missing_fields_are_listed_as_empty(executor):
     plant(executor, World(pending={"a": 0}, garbage={"b"}))
-    assert listed(executor, "pending").rows == [Row("a", str(NOW), b"", 0, "", "", b"", "")]
-    assert listed(executor, "garbage").rows == [Row("b", "", b"", 0, "", "", b"", "")]
+    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW), b"", 0, "", "", b"", "")]
+    assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "", "", b"", "")]
 
 
-def test_the_dead_are_listed_with_all_but_the_rest_of_the_payload(executor):
+def test_dead_messages_are_listed_with_truncated_payloads(executor):
     dead = Dead(2, 1, -500, -100, "no such user", "oops", "ha", "a long payload")
     plant(executor, DEAD.but(dead_messages={"a:T-7": dead}))
     head = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopsha".encode()
-    died = Row(f"a:{T - 7}", str(NOW - 100), head + b"a long", len(head) + 14, "", "", b"", "")
+    died = MessageRow(f"a:{T - 7}", str(NOW - 100), head + b"a long", len(head) + 14, "", "", b"", "")
     assert listed(executor, "dead", preview=6).rows == [died]
     assert listed(executor, "dead").rows == [died._replace(payload=head + b"a long payload")]
     assert listed(executor, "dead", preview=0).rows == [died._replace(payload=head)]
 
 
-def test_an_entry_of_the_dead_whose_message_is_lost_or_strange_is_listed_with_what_there_is(executor):
+def test_dead_letter_entry_with_missing_or_invalid_message_is_listed(executor):
     plant(executor, DEAD.but(dead_messages={}))
-    assert listed(executor, "dead").rows == [Row(f"a:{T - 7}", str(NOW - 100), b"", 0, "", "", b"", "")]
+    assert listed(executor, "dead").rows == [MessageRow(f"a:{T - 7}", str(NOW - 100), b"", 0, "", "", b"", "")]
     executor.client.hset(calls.keys.dead_messages, f"a:{T - 7}", "no such line")
-    assert listed(executor, "dead", preview=4).rows == [Row(f"a:{T - 7}", str(NOW - 100), b"no s", 12, "", "", b"", "")]
+    assert listed(executor, "dead", preview=4).rows == [
+        MessageRow(f"a:{T - 7}", str(NOW - 100), b"no s", 12, "", "", b"", "")
+    ]
 
 
-def test_payloads_are_cut_to_the_preview(executor):
+def test_payloads_are_truncated_to_the_preview(executor):
     plant(executor, World(pending={"a": 0}, messages={"a": "123456"}))
     for preview in (0, 1, 5, 6, 7):
         (row,) = listed(executor, "pending", preview=preview).rows
@@ -163,7 +165,7 @@ IN_ORDER = {
 
 @pytest.mark.parametrize("state", IN_ORDER)
 @pytest.mark.parametrize("limit", [1, 2, 3, 6, 7, 8])
-def test_pages_follow_one_another_without_a_gap_or_a_repetition(executor, state, limit):
+def test_pages_have_no_gaps_or_repetitions(executor, state, limit):
     plant(executor, IN_ORDER[state])
     found = list(pages(executor, state, limit))
     ids = [f"{id}:{T - 7}" if state == "dead" else id for id in MANY]
@@ -171,19 +173,19 @@ def test_pages_follow_one_another_without_a_gap_or_a_repetition(executor, state,
     assert found == (cut if len(cut[-1]) < limit else [*cut, []])
 
 
-def test_a_page_goes_on_behind_the_score_of_a_member_that_has_gone_and_repeats_rather_than_leaves_out(executor):
+def test_page_continues_after_the_score_of_a_removed_member(executor):
     plant(executor, IN_ORDER["pending"])  # m0 0, m1 0, m2 1, m3 1, m4 2, m5 2, m6 3
     page = listed(executor, "pending", limit=3)
     assert (page.cursor, page.score) == ("m2", str(NOW + 1))
     executor.client.zrem(calls.keys.pending, "m2")
     rest = listed(executor, "pending", cursor="m2", score=page.score)
     assert [row.id for row in rest.rows] == ["m3", "m4", "m5", "m6"]
-    executor.client.zadd(calls.keys.pending, {"m2": NOW + 9})  # to be met again where it stands now
+    executor.client.zadd(calls.keys.pending, {"m2": NOW + 9})  # found again at its new place
     rest = listed(executor, "pending", cursor="m2", score=page.score)
     assert [row.id for row in rest.rows] == ["m3", "m4", "m5", "m6", "m2"]
 
 
-def test_every_spent_message_is_listed_over_pages(executor):
+def test_every_spent_message_is_listed_on_some_page(executor):
     many = [f"g{n}" for n in range(700)]
     plant(executor, World(garbage=set(many)))
     found = list(pages(executor, "garbage", 50))
@@ -193,13 +195,13 @@ def test_every_spent_message_is_listed_over_pages(executor):
 
 # Counts
 
-EMPTY = Counted(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, {})
+EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, {})
 COUNTED = [
     ("nothing", World(), EMPTY),
     (
         "one of each",
         CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
-        Counted(
+        CountsReply(
             *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5),
             {"backoffs": "1", "token": str(T - 3)},
         ),
@@ -217,7 +219,7 @@ COUNTED = [
             deliveries={"d": "leased 1 0 0 0 -", "e": "ready -7 0 0 0 -", "f": "ready -9 0 0 0 -"},
             meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
         ),
-        Counted(
+        CountsReply(
             *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15),
             {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
         ),
@@ -243,11 +245,11 @@ COUNTED = [
 
 
 @pytest.mark.parametrize(("world", "counted"), [pytest.param(*rest, id=name) for name, *rest in COUNTED])
-def test_messages_are_counted_by_their_states(executor, world, counted):
+def test_messages_are_counted_by_state(executor, world, counted):
     plant(executor, world)
     assert executor.call(calls.counts()) == counted
     assert observe(executor) == world
 
 
-def test_counts_are_of_the_time_that_is_given_or_of_the_server(executor):
+def test_counts_use_the_given_time(executor):
     assert executor.call(at(5).counts()).now == NOW + 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.broker.replies import StoredSchedule
 from delayq.errors import ServerError
-from delayq.schedules.standing import Standing
 from tests.support.scripts import KEYS, NOW, T, World, calls, observe, plant
 
 THREE = World(
@@ -13,20 +13,20 @@ THREE = World(
     schedule_specs={"late": "{}\nL", "soon": "{}\nS", "far": "{}\nF", "asleep": "{}\n\x00\xff"},
     schedule_states={"late": "T-9 3 -60000 0", "soon": "T-8 0 - 0", "far": "T-7 1 -5 0", "asleep": "T-6 2 -7 1"},
 )
-LATE = Standing("late", NOW - 500, b"{}\nL", str(T - 9), 3, NOW - 60_000, False)
-SOON = Standing("soon", NOW + 40, b"{}\nS", str(T - 8), 0, 0, False)
-FAR = Standing("far", NOW + 60_000, b"{}\nF", str(T - 7), 1, NOW - 5, False)
-ASLEEP = Standing("asleep", None, b"{}\n\x00\xff", str(T - 6), 2, NOW - 7, True)
+LATE = StoredSchedule("late", NOW - 500, b"{}\nL", str(T - 9), 3, NOW - 60_000, False)
+SOON = StoredSchedule("soon", NOW + 40, b"{}\nS", str(T - 8), 0, 0, False)
+FAR = StoredSchedule("far", NOW + 60_000, b"{}\nF", str(T - 7), 1, NOW - 5, False)
+ASLEEP = StoredSchedule("asleep", None, b"{}\n\x00\xff", str(T - 6), 2, NOW - 7, True)
 
 
-def due(executor, ahead=0, offset=0, limit=100, room=1000):
-    found = executor.call(calls.schedules_due(ahead=ahead, offset=offset, limit=limit, room=room))
+def due(executor, ahead=0, offset=0, limit=100, byte_limit=1000):
+    found = executor.call(calls.schedules_due(ahead=ahead, offset=offset, limit=limit, byte_limit=byte_limit))
     assert found.now == NOW
     assert observe(executor) == THREE
     return found.schedules, found.complete
 
 
-def test_those_that_are_due_come_earliest_first_with_what_comes_soon(executor):
+def test_due_and_upcoming_schedules_are_read_earliest_first(executor):
     plant(executor, THREE)
     assert due(executor) == ([LATE], True)
     assert due(executor, ahead=39) == ([LATE], True)
@@ -34,7 +34,7 @@ def test_those_that_are_due_come_earliest_first_with_what_comes_soon(executor):
     assert due(executor, ahead=60_000) == ([LATE, SOON, FAR], True)
 
 
-def test_a_limit_and_those_to_leave_out_are_heeded(executor):
+def test_reading_due_schedules_respects_limit_and_offset(executor):
     plant(executor, THREE)
     assert due(executor, ahead=60_000, limit=2) == ([LATE, SOON], False)
     assert due(executor, ahead=60_000, limit=3) == ([LATE, SOON, FAR], False)
@@ -43,27 +43,27 @@ def test_a_limit_and_those_to_leave_out_are_heeded(executor):
     assert due(executor, ahead=60_000, limit=2, offset=3) == ([], True)
 
 
-def test_as_many_are_read_as_fit_into_the_room_and_one_at_least(executor):
+def test_reading_due_schedules_respects_the_byte_limit(executor):
     plant(executor, THREE)
-    assert due(executor, ahead=60_000, room=12) == ([LATE, SOON, FAR], True)
-    assert due(executor, ahead=60_000, room=11) == ([LATE, SOON], False)
-    assert due(executor, ahead=60_000, room=8) == ([LATE, SOON], False)
-    assert due(executor, ahead=60_000, room=7) == ([LATE], False)
-    assert due(executor, ahead=60_000, room=1) == ([LATE], False)
+    assert due(executor, ahead=60_000, byte_limit=12) == ([LATE, SOON, FAR], True)
+    assert due(executor, ahead=60_000, byte_limit=11) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, byte_limit=8) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, byte_limit=7) == ([LATE], False)
+    assert due(executor, ahead=60_000, byte_limit=1) == ([LATE], False)
 
 
-def test_what_is_left_of_one_that_was_deleted_by_hand_is_read_all_the_same(executor):
+def test_partly_deleted_schedule_is_read(executor):
     world = World(schedules={"a": -5, "b": -4}, schedule_specs={"a": "{}"}, schedule_states={"b": "T-9 1 -5 0"})
     plant(executor, world)
-    found = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, room=9)).schedules
+    found = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=9)).schedules
     assert found == [
-        Standing("a", NOW - 5, b"{}", "0", 0, 0, False),
-        Standing("b", NOW - 4, b"", str(T - 9), 1, NOW - 5, False),
+        StoredSchedule("a", NOW - 5, b"{}", "0", 0, 0, False),
+        StoredSchedule("b", NOW - 4, b"", str(T - 9), 1, NOW - 5, False),
     ]
     assert executor.call(calls.schedules_page(limit=9)).schedules == [found[0]]
 
 
-def test_those_named_are_read_as_they_stand(executor):
+def test_schedules_are_read_by_name(executor):
     plant(executor, THREE)
     page = executor.call(calls.schedules_page(["far", "none", "asleep"], limit=9))
     assert page == (NOW, "0", [FAR, ASLEEP])
@@ -74,7 +74,7 @@ def test_those_named_are_read_as_they_stand(executor):
     assert observe(executor) == THREE
 
 
-def test_all_are_read_page_by_page(executor):
+def test_all_schedules_are_read_in_pages(executor):
     names = {f"s{n}": n for n in range(1500)}
     states = dict.fromkeys(names, "T-9 0 - 0")
     plant(executor, World(schedules=names, schedule_specs=dict.fromkeys(names, "{}"), schedule_states=states))
@@ -89,11 +89,11 @@ def test_all_are_read_page_by_page(executor):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("part", ["schedules", "schedule_specs", "schedule_states"])
-def test_a_key_of_another_type_is_refused(real_executor, part):
+def test_key_of_wrong_type_is_refused(real_executor, part):
     plant(real_executor, THREE)
     real_executor.client.set(getattr(KEYS, part), "a text")
     for call in (
-        calls.schedules_due(ahead=0, offset=0, limit=9, room=99),
+        calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=99),
         calls.schedules_page(["far"], limit=9),
         calls.schedules_page(limit=9),
     ):

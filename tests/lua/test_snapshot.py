@@ -1,8 +1,8 @@
-"""The page of living messages that a snapshot is made of, on both kinds of Redis."""
+"""`snapshot`: pages of messages for a snapshot, on both kinds of Redis."""
 
 import pytest
 
-from delayq.answers import Living
+from delayq.broker.replies import SnapshotReply
 from tests.support.scripts import KEYS, NOW, World, at, calls, plant
 
 WORLD = World(
@@ -38,9 +38,9 @@ def ids(page):
     return [id.decode() for id in page.ids]
 
 
-def test_the_pending_come_in_the_order_of_their_due_times_with_all_that_is_known(read):
+def test_pending_messages_are_ordered_by_due_time_with_all_columns(read):
     page = read("")
-    assert page == Living(
+    assert page == SnapshotReply(
         now=NOW,
         cursor=b"",
         score=b"",
@@ -56,7 +56,7 @@ def test_the_pending_come_in_the_order_of_their_due_times_with_all_that_is_known
     assert page.records[3].startswith(b"pending ")
 
 
-def test_what_has_been_promoted_is_found_by_its_record(read):
+def test_promoted_messages_are_found_by_their_records(read):
     page = read(EVERY)
     found = dict(zip(ids(page), zip(page.times, page.records, page.errors, page.sizes, strict=True), strict=True))
     assert {id: (time, record.split()[0], error) for id, (time, record, error, _) in found.items()} == {
@@ -67,9 +67,9 @@ def test_what_has_been_promoted_is_found_by_its_record(read):
     assert page.cursor == b""
 
 
-def test_what_none_of_them_has_is_an_empty_column_and_an_empty_payload_is_one(executor):
+def test_missing_column_is_empty_and_empty_payload_is_kept(executor):
     plant(executor, World(pending={"a": 5, "b": 6}, messages={"a": "", "b": "bb"}))
-    page = executor.call(calls.snapshot("", limit=9, cursor="", room=100))
+    page = executor.call(calls.snapshot("", limit=9, cursor="", byte_limit=100))
     assert (page.ids, page.sizes, page.payloads) == ([b"a", b"b"], [0, 2], [b"", b"bb"])
     assert (page.retries, page.records, page.headers, page.errors) == ([], [], [], [])
 
@@ -82,21 +82,21 @@ def test_records_of_other_states_are_left_out(read, states, found):
 
 
 @pytest.mark.parametrize(("low", "high", "found"), [(-5, -5, "r"), (-4, -3, "lw"), (-3, 9, "l"), (0, 9, "")])
-def test_records_out_of_the_due_times_are_left_out(read, low, high, found):
+def test_records_outside_the_due_times_are_left_out(read, low, high, found):
     assert sorted(ids(read(EVERY, low=NOW + low, high=NOW + high))) == sorted(found)
 
 
-def test_a_record_that_cannot_be_read_is_left_out(executor, read):
+def test_unreadable_record_is_left_out(executor, read):
     executor.client.hset(KEYS.deliveries, "a", "garbled")
     assert sorted(ids(read(EVERY))) == ["l", "r", "w"]
 
 
-def test_an_id_may_read_like_a_due_time(executor):
+def test_id_can_look_like_a_due_time(executor):
     plant(executor, World(pending={"a": 5, str(NOW + 5): 6}, messages={"a": "A", str(NOW + 5): "B"}))
     assert ids(executor.call(calls.snapshot("", limit=9, cursor=""))) == ["a", str(NOW + 5)]
 
 
-def test_pages_go_on_behind_the_last_id(read):
+def test_pages_continue_after_the_last_id(read):
     pages, cursor, score = [], "", ""
     while not pages or (cursor and len(pages) < 9):
         page = read("", limit=2, cursor=cursor, score=score)
@@ -105,27 +105,27 @@ def test_pages_go_on_behind_the_last_id(read):
     assert pages == [["a", "b"], ["c", "d"], []]
 
 
-def test_a_page_behind_an_id_that_is_gone_begins_with_its_due_time(read):
+def test_page_after_a_removed_id_starts_with_its_due_time(read):
     assert ids(read("", cursor="bb", score=NOW + 1000)) == ["a", "b", "c", "d"]
     assert ids(read("", cursor="b", score=NOW + 2000)) == ["d"]
     assert ids(read("", cursor="", score=NOW + 1001)) == ["d"]
 
 
-def test_payloads_are_read_as_far_as_there_is_room(read):
-    page = read("", room=1)
+def test_payloads_are_read_up_to_the_byte_limit(read):
+    page = read("", byte_limit=1)
     assert (ids(page), page.payloads, page.cursor, page.score) == (["a"], [b"aaaa"], b"a", b"%d" % (NOW + 1000))
-    assert read("", room=3).payloads == [b"aaaa"]  # a page has one at least
-    page = read("", room=8)
+    assert read("", byte_limit=3).payloads == [b"aaaa"]  # a page has at least one
+    page = read("", byte_limit=8)
     assert page.payloads == [b"aaaa", b"bbbb", b"cccc"]
-    assert read("", room=100).payloads == [b"aaaa", b"bbbb", b"cccc", b"dddd"]
-    assert sorted(read(EVERY, room=1).payloads) == [b"llll", b"rrrr", b"wwww"]  # a scan cannot stop in the middle
+    assert read("", byte_limit=100).payloads == [b"aaaa", b"bbbb", b"cccc", b"dddd"]
+    assert sorted(read(EVERY, byte_limit=1).payloads) == [b"llll", b"rrrr", b"wwww"]  # a scan cannot stop in the middle
 
 
-def test_the_time_is_that_of_the_server_unless_another_is_given(executor):
+def test_snapshot_uses_the_given_time(executor):
     assert executor.call(at(5).snapshot("", limit=1, cursor="")).now == NOW + 5
 
 
-def test_a_thousand_records_and_more_are_no_trouble(executor):
+def test_thousands_of_records_are_read(executor):
     many = [f"m{n}" for n in range(2500)]
     plant(
         executor,

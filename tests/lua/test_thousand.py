@@ -1,4 +1,4 @@
-"""A thousand ids, the most one call may carry, are no trouble for any script."""
+"""Every script handles a thousand ids, the maximum of one call."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
-from delayq.ids import new_id
-from delayq.script import MOST_IDS
-from delayq.values import Failure, Firing, Outgoing, Placing, Receipt, Rejection
-from tests.lua.tables import MUTATING
+from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScheduleFire, SchedulePut
+from delayq.broker.scripts import MAX_IDS
+from delayq.queue.producer import new_id
+from tests.lua.tables import MUTATING, on_both
 from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls, deliver, observe, plant
 
-IDS = sorted(new_id() for _ in range(MOST_IDS))
+IDS = sorted(new_id() for _ in range(MAX_IDS))
 ENTRIES = [f"{id}:{T - 7}" for id in IDS]
 RECEIPTS = [Receipt(id, T - 7) for id in IDS]
 
@@ -33,7 +33,7 @@ def delivered(state: str, **places: Any) -> World:
 PENDING = sent(pending=each(-5))
 READY = delivered("ready", ready=IDS)
 LEASED = delivered("leased", unack=each(-5))
-BACKOFF = delivered("backoff", unack=each(-5), meta={"backoffs": MOST_IDS})
+BACKOFF = delivered("backoff", unack=each(-5), meta={"backoffs": MAX_IDS})
 RETRY = delivered("retry", retry=IDS)
 GARBAGE = delivered("garbage", garbage=set(IDS), retries=each(0))
 
@@ -46,19 +46,19 @@ def dead(died: int, reason: str, retries: int, error: str = "e") -> World:
     )
 
 
-def claimed(retrying: bool) -> tuple[Claimed, World]:
-    deliveries = [Delivery(id, T + n, b"m", 2, NOW - 5, 2, b"h") for n, id in enumerate(IDS)]
+def claimed(retrying: bool) -> tuple[ClaimReply, World]:
+    deliveries = [ClaimedMessage(id, T + n, b"m", 2, NOW - 5, 2, b"h") for n, id in enumerate(IDS)]
     after = delivered(
         "leased",
         unack=each(100),
         deliveries={id: f"leased -5 2 T-7 T+{n} me" for n, id in enumerate(IDS)},
-        meta={"token": f"T+{MOST_IDS - 1}", "delivered": MOST_IDS},
+        meta={"token": f"T+{MAX_IDS - 1}", "delivered": MAX_IDS},
     )
-    return Claimed(NOW, NOW + 100, 0, deliveries), after
+    return ClaimReply(NOW, NOW + 100, 0, deliveries), after
 
 
-def digits(digit: int) -> str:
-    return str(digit) * MOST_IDS
+def statuses(status: int) -> str:
+    return str(status) * MAX_IDS
 
 
 OUT = [Outgoing(id, 50, 2, b"m", b"h") for id in IDS]
@@ -67,149 +67,150 @@ REJECTIONS = [Rejection(*receipt, "no", "") for receipt in RECEIPTS]
 NEW = sent(pending=each(50))
 AGAIN = delivered("pending", pending=each(50), deliveries=each("pending 50 1 T-7 T-7 w"))
 FAILED = delivered("backoff", unack=each(50), retries=each(1), errors=each("boom"))
-EXPIRED = {"errors": each("lease expired"), "meta": {"expired": MOST_IDS}}
-CLAIM = calls.ready_to_unack(MOST_IDS, lease=100, holder="me")
-COLLECT = calls.collect_garbage(limit=MOST_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50)
-COLLECT_NAMED = calls.collect_garbage(limit=MOST_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50, ids=IDS)
-TRIM = calls.collect_garbage(limit=MOST_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
-PLACINGS = [Placing(id, "0", NOW + 50, 0, b"{}") for id in IDS]
-FIRINGS = [Firing(id, str(T), NOW + 50, NOW - 5, 2, b"m", b"h", f"{id} {NOW - 5}") for id in IDS]
+EXPIRED = {"errors": each("lease expired"), "meta": {"expired": MAX_IDS}}
+CLAIM = calls.ready_to_unack(MAX_IDS, lease=100, consumer_id="me")
+COLLECT = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50)
+COLLECT_NAMED = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50, ids=IDS)
+TRIM = calls.collect_garbage(limit=MAX_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
+PLACINGS = [SchedulePut(id, "0", NOW + 50, 0, b"{}") for id in IDS]
+FIRINGS = [ScheduleFire(id, str(T), NOW + 50, NOW - 5, 2, b"m", b"h", f"{id} {NOW - 5}") for id in IDS]
 OCCURRENCES = " ".join(f"{id} {NOW - 5}" for id in IDS)
 SCHEDULED = World(schedules=each(50), schedule_specs=each("{}"), schedule_states=each("T+0 0 - 0"))
-SENT = {"meta": {"sent": MOST_IDS}, "wake": 1}
-BURIED = {"meta": {"dead": MOST_IDS}}
+SENT = {"meta": {"sent": MAX_IDS}, "wake": 1}
+BURIED = {"meta": {"dead": MAX_IDS}}
 
 CASES = [
-    Case("new", World(), calls.send(OUT, replace=False, max_length=MOST_IDS), digits(1), NEW.but(**SENT)),
-    Case("replaced", BACKOFF, calls.send(OUT, replace=True, max_length=None), digits(2), NEW.but(wake=1)),
+    Case("new", World(), calls.send(OUT, replace=False, max_length=MAX_IDS), statuses(1), NEW.but(**SENT)),
+    Case("replaced", BACKOFF, calls.send(OUT, replace=True, max_length=None), statuses(2), NEW.but(wake=1)),
     Case(
         "fresh",
         PENDING,
         calls.pending_to_ready(),
-        Promoted(MOST_IDS, -1, -1, MOST_IDS, 0, NOW),
+        PromoteReply(MAX_IDS, -1, -1, MAX_IDS, 0, NOW),
         sent(ready=IDS, deliveries=each("ready -5 0 0 0 -")),
     ),
     Case("from ready", READY, CLAIM, *claimed(False)),
     Case("from retry", RETRY, CLAIM, *claimed(True)),
-    Case("leases", LEASED, calls.unack_to_retry(), Expired(MOST_IDS, 0, -1), RETRY.but(retries=each(1), **EXPIRED)),
+    Case("leases", LEASED, calls.unack_to_retry(), ExpireReply(MAX_IDS, 0, -1), RETRY.but(retries=each(1), **EXPIRED)),
     Case(
         "last leases",
         LEASED.but(retries=each(0)),
         calls.unack_to_retry(),
-        Expired(0, MOST_IDS, -1),
+        ExpireReply(0, MAX_IDS, -1),
         GARBAGE.but(**EXPIRED),
     ),
-    Case("delays", BACKOFF, calls.unack_to_retry(), Expired(MOST_IDS, 0, -1), RETRY),
-    Case("leased", LEASED, calls.ack(RECEIPTS), digits(1), World(meta={"acked": MOST_IDS})),
+    Case("delays", BACKOFF, calls.unack_to_retry(), ExpireReply(MAX_IDS, 0, -1), RETRY),
+    Case("leased", LEASED, calls.ack(RECEIPTS), statuses(1), World(meta={"acked": MAX_IDS})),
     Case(
         "failed",
         LEASED,
         calls.nack(FAILURES),
-        digits(1),
-        FAILED.but(meta={"backoffs": MOST_IDS, "nacked": MOST_IDS}, wake=1),
+        statuses(1),
+        FAILED.but(meta={"backoffs": MAX_IDS, "nacked": MAX_IDS}, wake=1),
     ),
     Case(
         "spent",
         LEASED.but(retries=each(0)),
         calls.nack(FAILURES),
-        digits(2),
-        GARBAGE.but(errors=each("boom"), meta={"nacked": MOST_IDS}),
+        statuses(2),
+        GARBAGE.but(errors=each("boom"), meta={"nacked": MAX_IDS}),
     ),
     Case(
         "released",
         LEASED,
         calls.release(RECEIPTS),
-        digits(1),
-        READY.but(deliveries=each("ready -5 0 T-7 T-7 w"), meta={"released": MOST_IDS}, wake=1),
+        statuses(1),
+        READY.but(deliveries=each("ready -5 0 T-7 T-7 w"), meta={"released": MAX_IDS}, wake=1),
     ),
-    Case("extended", LEASED, calls.extend(RECEIPTS, lease=100), digits(1), LEASED.but(unack=each(100))),
-    Case("rejected", LEASED, calls.reject(REJECTIONS), digits(1), dead(0, "no", 2).but(**BURIED)),
-    Case("cancelled", BACKOFF, calls.cancel(IDS), digits(1), World(meta={"cancelled": MOST_IDS})),
+    Case("extended", LEASED, calls.extend(RECEIPTS, lease=100), statuses(1), LEASED.but(unack=each(100))),
+    Case("rejected", LEASED, calls.reject(REJECTIONS), statuses(1), dead(0, "no", 2).but(**BURIED)),
+    Case("cancelled", BACKOFF, calls.cancel(IDS), statuses(1), World(meta={"cancelled": MAX_IDS})),
     Case(
         "rescheduled",
         BACKOFF,
         calls.reschedule([(id, 50) for id in IDS]),
-        digits(1),
-        AGAIN.but(meta={"rescheduled": MOST_IDS}, wake=1),
+        statuses(1),
+        AGAIN.but(meta={"rescheduled": MAX_IDS}, wake=1),
     ),
-    Case("collected", GARBAGE, COLLECT, Collected(MOST_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
-    Case("named", GARBAGE, COLLECT_NAMED, Collected(MOST_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
+    Case("collected", GARBAGE, COLLECT, CollectReply(MAX_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
+    Case("named", GARBAGE, COLLECT_NAMED, CollectReply(MAX_IDS, 0, 0), dead(0, "retries spent", 0).but(**BURIED)),
     Case(
         "trimmed at once",
         GARBAGE,
         TRIM,
-        Collected(MOST_IDS, MOST_IDS, 0),
-        World(meta={"dead": MOST_IDS, "trimmed": MOST_IDS}),
+        CollectReply(MAX_IDS, MAX_IDS, 0),
+        World(meta={"dead": MAX_IDS, "trimmed": MAX_IDS}),
     ),
     Case(
         "redriven",
         dead(-5, "no", 2),
         calls.redrive(ENTRIES, retries=None),
-        digits(1),
-        sent(pending=each(0), meta={"redriven": MOST_IDS}, wake=1),
+        statuses(1),
+        sent(pending=each(0), meta={"redriven": MAX_IDS}, wake=1),
     ),
     Case(
         "purged dead",
         dead(-5, "no", 2),
         calls.dead_purge(ENTRIES),
-        digits(1),
-        World(meta={"purged": MOST_IDS}),
+        statuses(1),
+        World(meta={"purged": MAX_IDS}),
     ),
     Case(
         "mended",
         PENDING.but(pending={}),
-        calls.repair([id.encode() for id in IDS], mend=True, look=True, retries=3),
-        digits(2),
-        sent(pending=each(0), meta={"repaired": MOST_IDS}),
+        calls.repair([id.encode() for id in IDS], fix=True, search=True, retries=3),
+        statuses(2),
+        sent(pending=each(0), meta={"repaired": MAX_IDS}),
     ),
     Case(
         "in step",
         dead(-5, "no", 2).but(dead={}, dead_ids={}),
-        calls.repair_dead([entry.encode() for entry in ENTRIES], mend=True),
-        digits(2),
-        dead(-5, "no", 2).but(meta={"repaired": MOST_IDS}),
+        calls.repair_dead([entry.encode() for entry in ENTRIES], fix=True),
+        statuses(2),
+        dead(-5, "no", 2).but(meta={"repaired": MAX_IDS}),
     ),
     Case(
         "recounted",
         BACKOFF.but(ready=IDS, meta={}),
-        calls.recount(mend=True),
-        (-MOST_IDS, 0, -MOST_IDS, 0),
-        BACKOFF.but(ready=IDS, meta={"stale_ready": MOST_IDS, "backoffs": MOST_IDS}),
+        calls.recount(fix=True),
+        (-MAX_IDS, 0, -MAX_IDS, 0),
+        BACKOFF.but(ready=IDS, meta={"stale_ready": MAX_IDS, "backoffs": MAX_IDS}),
     ),
-    Case("purged", BACKOFF, calls.purge(), MOST_IDS, World(meta={"purged": MOST_IDS})),
-    Case("put", World(), calls.schedule_put(PLACINGS), digits(1), SCHEDULED.but(wake=1)),
-    Case("removed", SCHEDULED, calls.schedule_remove(IDS), digits(1), World()),
+    Case("purged", BACKOFF, calls.purge(), MAX_IDS, World(meta={"purged": MAX_IDS})),
+    Case("put", World(), calls.schedule_put(PLACINGS), statuses(1), SCHEDULED.but(wake=1)),
+    Case("removed", SCHEDULED, calls.schedule_remove(IDS), statuses(1), World()),
     Case(
         "fired",
         SCHEDULED.but(schedules=each(-5)),
         calls.fire(FIRINGS),
-        digits(1),
+        statuses(1),
         SCHEDULED.but(schedule_states=each("T+1 1 -5 0")) + sent(pending=each(-5), **SENT),
     ),
     Case(
         "a thousand of one",
         World(schedules={"s": -5}, schedule_states={"s": "T+0 0 - 0"}),
-        calls.fire([Firing("s", str(T), NOW + 50, NOW - 5, 2, b"m", b"h", OCCURRENCES)]),
+        calls.fire([ScheduleFire("s", str(T), NOW + 50, NOW - 5, 2, b"m", b"h", OCCURRENCES)]),
         "1",
-        World(schedules={"s": 50}, schedule_states={"s": f"T+1 {MOST_IDS} -5 0"}) + sent(pending=each(-5), **SENT),
+        World(schedules={"s": 50}, schedule_states={"s": f"T+1 {MAX_IDS} -5 0"}) + sent(pending=each(-5), **SENT),
     ),
 ]
 
 
-def test_no_script_is_left_out():
+def test_every_script_has_a_case():
     assert {case.call.script.name for case in CASES} == set(MUTATING) - {"end_run", "keep_plan"}  # which name no ids
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
-def test_a_thousand_ids_in_one_call(executor, case: Case):
+@on_both
+@pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
+def test_call_handles_a_thousand_ids(executor, case: Case):
     plant(executor, case.before)
-    assert deliver(executor, case.call) == case.answer
+    assert deliver(executor, case.call) == case.reply
     assert observe(executor) == case.after
-    assert deliver(executor, case.call) == case.answer
+    assert deliver(executor, case.call) == case.reply
     assert observe(executor) == case.after
 
 
-TOLD = {
+LOGGED = {
     "new": "sent",
     "put": "",
     "removed": "",
@@ -234,19 +235,20 @@ TOLD = {
     "in step": "",
     "recounted": "",
 }
-"""What the log tells of a case, where that is not its name."""
+"""Events that the log has for a case, where they differ from its name."""
 REMEMBERED = {"leased", "rejected", "cancelled", "collected", "named", "trimmed at once"}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
-def test_a_thousand_ids_are_logged_and_remembered_in_one_call(executor, case: Case):
+@on_both
+@pytest.mark.table("case", CASES, ids=lambda case: f"{case.call.script.name}: {case.name}")
+def test_call_logs_and_remembers_a_thousand_ids(executor, case: Case):
     switched_on = World(meta=LOG | {"dedupe": "1000 5000"})
     plant(executor, case.before + switched_on)
-    assert deliver(executor, case.call) == case.answer
+    assert deliver(executor, case.call) == case.reply
     after = observe(executor)
     assert after.but(events=[], done={}) == case.after + switched_on
     assert after.done == (each(0) if case.name in REMEMBERED else {})
-    kinds = TOLD.get(case.name, case.name).split()
+    kinds = LOGGED.get(case.name, case.name).split()
     entries = [text.split("; ") for text in after.events]
     assert [head for head, *_ in entries] == [f"{kind} 0" for kind in kinds]
     for _, *columns in entries:
@@ -255,7 +257,7 @@ def test_a_thousand_ids_are_logged_and_remembered_in_one_call(executor, case: Ca
             assert cells == {"count": ["1000"]}
         else:
             assert sorted(cells.pop("ids")) == IDS
-            assert {len(column) for name, column in cells.items() if name != "holder"} <= {MOST_IDS}
+            assert {len(column) for name, column in cells.items() if name != "holder"} <= {MAX_IDS}
 
 
 def _cells(name: str, text: str) -> list[str]:

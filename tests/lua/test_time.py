@@ -1,18 +1,18 @@
-"""By the server's own clock nothing comes early, not by a fraction of a millisecond; what is to come at once does."""
+"""By the server's own clock nothing is early, not even by a fraction of a millisecond."""
 
 from __future__ import annotations
 
 import pytest
 
-from delayq.calls import Calls
-from delayq.values import Failure, Outgoing, Rejection
+from delayq.broker.calls import Calls
+from delayq.broker.requests import Failure, Outgoing, Rejection
 from tests.lua.tables import TABLES
 from tests.support.scripts import KEYS, LOG, World, plant
 from tests.support.waiting import wait_until
 
 clocked = Calls(KEYS)
 ROUNDED_UP = {"send", "nack", "reschedule"}
-"""Their time is that of what is to come, which is never to be early."""
+"""Their times are in the future and must never be early."""
 ROUNDS = 30
 
 
@@ -32,8 +32,8 @@ def hold(executor) -> int:
     executor.client.hset(KEYS.deliveries, "a", "ready 0 0 0 0 -")
     executor.client.hset(KEYS.messages, "a", "A")
     executor.client.hset(KEYS.retries, "a", 5)
-    claimed = executor.call(clocked.ready_to_unack(1, lease=60_000, holder="w"))
-    return int(claimed.deliveries[0].token)
+    claimed = executor.call(clocked.ready_to_unack(1, lease=60_000, consumer_id="w"))
+    return int(claimed.messages[0].token)
 
 
 def test_a_delay_is_rounded_up(real_executor):
@@ -53,7 +53,7 @@ def test_a_delay_is_rounded_up(real_executor):
         assert before + 5000 <= due(client, KEYS.unack) < microseconds(client) + 6000
 
 
-def test_what_is_to_come_at_once_is_due_at_once(real_executor):
+def test_message_without_a_delay_is_due_at_once(real_executor):
     client = real_executor.client
 
     def promote(since: int) -> None:
@@ -77,7 +77,7 @@ def test_what_is_to_come_at_once_is_due_at_once(real_executor):
         promote(before)
 
 
-def test_a_promotion_takes_nothing_early(real_executor):
+def test_message_is_not_promoted_early(real_executor):
     client = real_executor.client
     for _ in range(ROUNDS):
         time = microseconds(client) // 1000 + 2
@@ -86,7 +86,7 @@ def test_a_promotion_takes_nothing_early(real_executor):
         assert microseconds(client) >= time * 1000
 
 
-def test_a_lease_is_never_cut_short(real_executor):
+def test_lease_does_not_expire_early(real_executor):
     client = real_executor.client
     for _ in range(ROUNDS):
         hold(real_executor)
@@ -97,38 +97,38 @@ def test_a_lease_is_never_cut_short(real_executor):
 
 
 CHANGING = {
-    name: next(case for case in cases if case.before != case.after and not isinstance(case.answer, type))
+    name: next(case for case in cases if case.before != case.after and not isinstance(case.reply, type))
     for name, cases in TABLES.items()
 }
 
 
-def carried_out_and_timed(client, call, *slot):
-    """Have a call carried out by the server's clock; returns the answer, and the time (µs) at once afterwards."""
+def run_and_timed(client, call, *slot):
+    """Run a call by the server's clock; return its reply and the time (µs) right after it."""
     client.script_load(call.script.text)
     with client.pipeline() as pipe:
         pipe.evalsha(call.script.sha, len(call.keys), *call.keys, *slot, "", *call.args[1:])
         pipe.time()
-        answer, (seconds, rest) = pipe.execute()
-    return answer, int(seconds) * 1_000_000 + int(rest)
+        reply, (seconds, rest) = pipe.execute()
+    return reply, int(seconds) * 1_000_000 + int(rest)
 
 
 @pytest.mark.parametrize("script", sorted(CHANGING.keys() - ROUNDED_UP))
-def test_what_is_noted_is_of_a_time_that_has_come(real_executor, script):
+def test_remembered_time_of_a_call_is_not_in_the_future(real_executor, script):
     client, case = real_executor.client, CHANGING[script]
     for _ in range(ROUNDS):
         client.flushdb()
         plant(real_executor, case.before)
-        _, after = carried_out_and_timed(client, case.call, "a-slot", 1)
+        _, after = run_and_timed(client, case.call, "a-slot", 1)
         assert int(client.hget(KEYS.replies, "a-slot").split(b" ")[1]) * 1000 <= after
 
 
 @pytest.mark.parametrize("script", sorted(ROUNDED_UP))
-def test_what_is_logged_is_of_a_time_that_has_come(real_executor, script):
+def test_logged_time_of_a_call_is_not_in_the_future(real_executor, script):
     client, case = real_executor.client, CHANGING[script]
     for _ in range(ROUNDS):
         client.flushdb()
         plant(real_executor, case.before + World(meta=LOG))
-        _, after = carried_out_and_timed(client, case.call, "a-slot", 1)
+        _, after = run_and_timed(client, case.call, "a-slot", 1)
         ((_, entry),) = client.xrange(KEYS.events)
         assert int(entry[b"at"]) * 1000 <= after
 
@@ -138,12 +138,12 @@ def test_what_is_logged_is_of_a_time_that_has_come(real_executor, script):
     [
         clocked.counts(),
         clocked.snapshot("", limit=1, cursor=""),
-        clocked.schedules_due(ahead=0, offset=0, limit=1, room=1),
+        clocked.schedules_due(ahead=0, offset=0, limit=1, byte_limit=1),
         clocked.schedules_page(limit=1),
     ],
     ids=lambda call: call.script.name,
 )
-def test_what_is_read_is_of_a_time_that_has_come(real_executor, call):
+def test_returned_time_of_a_call_is_not_in_the_future(real_executor, call):
     for _ in range(ROUNDS):
-        answer, after = carried_out_and_timed(real_executor.client, call)
-        assert answer[0] * 1000 <= after
+        reply, after = run_and_timed(real_executor.client, call)
+        assert reply[0] * 1000 <= after

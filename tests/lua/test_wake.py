@@ -1,4 +1,4 @@
-"""`wake`: one wake-up waits at most, however often it is asked for."""
+"""`wake`: at most one wake-up waits, however often it is called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from delayq.errors import ServerError
 from tests.support.scripts import KEYS, World, calls, observe
 
 
-def test_a_wake_up_waits_once_and_is_taken_once(executor):
+def test_wakeup_waits_once_and_is_received_once(executor):
     for _ in range(3):
         assert executor.call(calls.wake()) is True
         assert observe(executor) == World(wake=1)
@@ -17,11 +17,11 @@ def test_a_wake_up_waits_once_and_is_taken_once(executor):
     assert executor.call(calls.await_wake(0.002)) is False
 
 
-def test_it_answers_1(executor):
+def test_wake_returns_1(executor):
     assert executor.client.eval(calls.wake().script.text, 1, KEYS.wake) == 1
 
 
-def test_a_key_of_another_type_is_refused(executor):
+def test_key_of_wrong_type_is_refused(executor):
     executor.client.set(KEYS.wake, "a text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
         executor.call(calls.wake())

@@ -1,4 +1,4 @@
-"""Queues of the Go library, made by the transliteration of it, with messages in every place."""
+"""Queues of the Go library, made by its Python port, with messages in every structure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import redis
 
 from delayq import DelayQueue
 from tests.ancestor.ancestor import Ancestor
-from tests.cli.conftest import cli, elsewhere  # noqa: F401 - fixtures of the tests here
+from tests.cli.conftest import cli, empty_folder  # noqa: F401 - fixtures of the tests here
 
 LEASE = 5
 AGO = 1000
-"""Seconds that lie between what workers did, and now."""
+"""Seconds between the actions of workers and now."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a message is to be in delayq; `due` in seconds since 1970, None for at once."""
+class Message:
+    """A message as it must arrive in delayq; `due` in seconds since 1970, None for at once."""
 
     payload: bytes
     retries: int
@@ -36,8 +36,8 @@ class Go:
     client: redis.Redis
     base: str
     now: float = field(default_factory=lambda: float(int(time.time())))
-    told: dict[str, Told] = field(default_factory=dict)
-    """What is to arrive."""
+    expected: dict[str, Message] = field(default_factory=dict)
+    """The messages that must arrive."""
 
     def __post_init__(self) -> None:
         self.worker = Ancestor(
@@ -52,43 +52,43 @@ class Go:
 
     def pending(self, payload: bytes, delay: float = 3600, retries: int = 3, id: str = "") -> str:
         id = self.send(payload, delay, retries, id)
-        self.told[id] = Told(payload, retries, self.now + delay)
+        self.expected[id] = Message(payload, retries, self.now + delay)
         return id
 
     def ready(self, payload: bytes, retries: int = 3, id: str = "") -> str:
         id = self.send(payload, 0, retries, id)
         self.worker.pending_to_ready()
-        self.told[id] = Told(payload, retries)
+        self.expected[id] = Message(payload, retries)
         return id
 
     def leased(self, payload: bytes, retries: int = 3, ago: float = AGO, id: str = "") -> str:
-        """A worker took it so many seconds ago, and was not heard of since."""
+        """Send a message that a worker leased `ago` seconds ago and never settled."""
         self.now -= ago
         id = self.send(payload, 0, retries, id)
         self.worker.pending_to_ready()
         assert self.worker.ready_to_unack() == id
-        self.told[id] = Told(payload, retries, self.now + LEASE)
+        self.expected[id] = Message(payload, retries, self.now + LEASE)
         self.now += ago
         return id
 
     def failed(self, payload: bytes, retries: int = 3) -> str:
-        """It has failed once, and is to be retried, or is garbage."""
+        """Send a message that failed once: it is in retry, or in garbage if `retries` is 0."""
         id = self.leased(payload, retries)
         self.worker.nack(id)
         self.worker.unack_to_retry()
-        del self.told[id]
+        del self.expected[id]
         if retries:
-            self.told[id] = Told(payload, retries - 1)
+            self.expected[id] = Message(payload, retries - 1)
         return id
 
     def expire(self, id: str) -> str:
-        """Its payload has outlived its time."""
+        """Delete the payload of a message, as its expiry does."""
         assert self.client.delete(self.worker.payloads + id)
-        self.told.pop(id, None)
+        self.expected.pop(id, None)
         return id
 
     def ids(self) -> dict[str, list[str]]:
-        """What stands in each place that holds anything."""
+        """Return the ids in each structure that is not empty."""
         client = self.client
         found: dict[str, Any] = {
             "pending": client.zrange(self.key("pending"), 0, -1),
@@ -100,13 +100,13 @@ class Go:
         return {place: sorted(id.decode() for id in ids) for place, ids in found.items() if ids}
 
     def fill(self) -> dict[str, list[str]]:
-        """Put messages into every place; returns what is to be left there."""
-        # What is to be found as it stands comes last: a worker at work on one message moves others, too.
+        """Put messages into every structure; return the ids that must stay there."""
+        # Messages that must not move come last: a worker that processes one message moves others, too.
         self.failed(b"to be retried", retries=2)
         self.failed(b"to be retried for the last time", retries=1)
         garbage = [self.failed(b"failed for good", retries=0)]
-        self.leased(b"of a worker that is no more", retries=2)
-        self.leased(b"of a worker that is no more, its retries spent", retries=0)
+        self.leased(b"of a worker that died", retries=2)
+        self.leased(b"of a worker that died, its retries spent", retries=0)
         lost = [self.expire(self.ready(b"expired"))]
         self.ready(b"\xff\x00 any bytes", retries=7)
         self.ready(b"")
@@ -115,18 +115,18 @@ class Go:
         return {"pending": [self.expire(self.pending(b"lost"))], "ready": lost, "garbage": garbage}
 
 
-def told(queue: DelayQueue[Any], go: Go) -> dict[str, Told]:
-    """What has become of the messages in delayq, to be compared with `go.told`."""
-    found = {id: queue.get(id) for id in go.told}
+def arrived(queue: DelayQueue[Any], go: Go) -> dict[str, Message]:
+    """Return the messages that arrived in delayq, to be compared with `go.expected`."""
+    found = {id: queue.get(id) for id in go.expected}
     return {
-        id: Told(one.payload, one.retries_left, None if go.told[id].due is None else one.due.timestamp())
+        id: Message(one.payload, one.retries_left, None if go.expected[id].due is None else one.due.timestamp())
         for id, one in found.items()
         if one
     }
 
 
-def dumped(client: redis.Redis) -> dict[bytes, Any]:
-    """All that a server holds."""
+def dump_all(client: redis.Redis) -> dict[bytes, Any]:
+    """Return all keys of a server with their values."""
     return {key: client.dump(key) for key in client.scan_iter()}
 
 

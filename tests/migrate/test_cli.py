@@ -1,4 +1,4 @@
-"""`delayq migrate`: what it prints, asks and answers."""
+"""`delayq migrate`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import sys
 
 import pytest
 
-from delayq.migrate import Why
-from tests.migrate.conftest import dumped, told
+from delayq.migrate.result import Why
+from tests.migrate.conftest import arrived, dump_all
+from tests.support.processes import Process
 
 
-def test_it_tells_what_it_moved_and_what_it_left(cli, go, queue):
+def test_prints_what_was_moved_and_left(cli, go, queue):
     left = go.fill()
     ended = cli("migrate", "example")
     assert (ended.code, ended.err) == (0, "")
     table, rest = ended.out.splitlines()[:6], ended.out.splitlines()[6:]
     assert [line.split() for line in table] == [
-        ["place", "found", "moved", "left"],
+        ["structure", "found", "moved", "left"],
         ["pending", "3", "2", "1"],
         ["ready", "3", "2", "1"],
         ["retry", "2", "2", "0"],
@@ -32,7 +33,7 @@ def test_it_tells_what_it_moved_and_what_it_left(cli, go, queue):
         f"garbage  {left['garbage'][0]}  failed for good",
         "moved 8 messages of example to example; left 3: 2 no payload, 1 failed for good",
     ]
-    assert told(queue, go) == go.told
+    assert arrived(queue, go) == go.expected
 
 
 def test_in_json(cli, go, queue):
@@ -63,15 +64,15 @@ def test_in_json(cli, go, queue):
 
 def test_a_dry_run_changes_nothing(cli, go, redis_client):
     go.fill()
-    before = dumped(redis_client)
+    before = dump_all(redis_client)
     ended = cli("migrate", "example", "--dry-run")
     assert ended.code == 0
     assert ended.out.splitlines()[-1].startswith("would move 8 messages of example to example; left 3")
-    assert dumped(redis_client) == before
+    assert dump_all(redis_client) == before
     assert cli("migrate", "example", "--dry-run", "--json").json["dry_run"] is True
 
 
-def test_the_prefix_and_the_place_of_the_go_queue(cli, go, queue, start_redis):
+def test_from_prefix_and_from_url(cli, go, queue, start_redis):
     go.base = "mine:example"
     go.__post_init__()
     go.pending(b"m")
@@ -84,7 +85,7 @@ def test_the_prefix_and_the_place_of_the_go_queue(cli, go, queue, start_redis):
         assert client.hlen("delayq:{example}:messages") == 1
 
 
-def test_what_is_left_and_would_still_be_delivered(cli, go, redis_client):
+def test_exit_code_1_if_go_would_still_deliver_a_message(cli, go, redis_client):
     go.pending(b"m")
     redis_client.zadd(go.key("pending"), {"bad \x1b[31mid": go.now})
     ended = cli("migrate", "example")
@@ -99,10 +100,10 @@ def test_leases(cli, go, queue):
     go.leased(b"in work", ago=0)
     ended = cli("migrate", "example")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.line.startswith("Go workers hold 1 of the messages of example")
+    assert ended.line.startswith("Go workers have leased 1 of the messages of example")
     assert cli("migrate", "example", "--dry-run").code == 1
     assert cli("migrate", "example", "--take-leased").code == 0
-    assert told(queue, go) == go.told
+    assert arrived(queue, go) == go.expected
 
 
 def test_garbage(cli, go):
@@ -111,7 +112,7 @@ def test_garbage(cli, go):
     assert go.ids() == {}
 
 
-def test_there_is_no_such_queue(cli, redis_client):
+def test_unknown_go_queue_is_not_found(cli, redis_client):
     ended = cli("migrate", "example")
     assert (ended.code, ended.out) == (3, "")
     assert ended.line == "no queue of the Go library named 'example'"
@@ -128,17 +129,17 @@ def test_wrong_usage(cli, redis_client, arguments):
     assert redis_client.keys() == []
 
 
-def test_a_name_that_delayq_does_not_take_goes_to_another(cli, go, queue):
+def test_name_invalid_in_delayq_needs_to(cli, go, queue):
     go.base = "dp:延迟 queue"
     go.__post_init__()
     go.pending(b"m")
-    assert "give another one with --to" in cli("migrate", "延迟 queue").line
+    assert "give a valid name with --to" in cli("migrate", "延迟 queue").line
     assert cli("migrate", "延迟 queue", "--to", "example").code == 0
-    assert told(queue, go) == go.told
+    assert arrived(queue, go) == go.expected
 
 
 @pytest.mark.parametrize("which", ["--url", "--from-url"])
-def test_a_redis_that_is_not_there(cli, go, tmp_path, which):
+def test_unreachable_redis(cli, go, tmp_path, which):
     go.pending(b"m")
     nowhere = f"unix://{tmp_path}/none"
     before = [which, nowhere] if which == "--url" else []
@@ -149,12 +150,12 @@ def test_a_redis_that_is_not_there(cli, go, tmp_path, which):
     assert len(go.ids()["pending"]) == 1
 
 
-def test_on_a_terminal_a_bar_is_shown(go, redis_url, tmp_path):
+def test_shows_a_progress_bar_on_a_terminal(go, redis_url, tmp_path):
     for n in range(3):
         go.pending(b"m%d" % n)
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "delayq", "--url", redis_url, "migrate", "example"]
-    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path)
+    process = Process(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, cwd=tmp_path)
     os.close(theirs)
     shown = b""
     try:

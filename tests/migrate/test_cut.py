@@ -1,4 +1,4 @@
-"""A migration is cut off at each of its commands, on either side: begun again, it has lost and doubled nothing."""
+"""A migration, interrupted before or after each command and repeated, loses and duplicates nothing."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from delayq import DelayQueue
 from delayq.migrate import Migration, migrate
 from tests.crash.cuts import Cut, Cutter, GoneError, cut_client, gone
-from tests.migrate.conftest import Go, dumped, told
+from tests.migrate.conftest import Go, arrived, dump_all
 
 pytestmark = pytest.mark.timeout(300)
 
-LEAST = 50
-"""Commands that are cut off at, at least."""
+MIN_CUTS = 50
+"""The least number of commands at which a migration is interrupted."""
 
 
-class Course:
-    """A Go queue that is moved over a connection which is cut at one place."""
+class MigrationCase:
+    """A Go queue that is moved over a connection which is cut at one command."""
 
     def __init__(self, url: str, go: Go, cutter: Cutter) -> None:
         self.url, self.go, self.cutter = url, go, cutter
@@ -34,59 +34,59 @@ class Course:
 
 @pytest.fixture
 def left(go) -> dict[str, list[str]]:
-    """What is left when all is over."""
+    """The ids that stay in the Go queue."""
     return go.fill()
 
 
 @pytest.fixture
-def courses(redis_url, go, left) -> Callable[..., Iterator[Course]]:
-    """Yields a course for each command and each side of it."""
-    began = dumped(go.client)
+def cases(redis_url, go, left) -> Callable[..., Iterator[MigrationCase]]:
+    """Yields a case for each command, cut before and after it."""
+    began = dump_all(go.client)
 
-    def begin() -> Course:
+    def begin() -> MigrationCase:
         with go.client.pipeline(transaction=False) as pipe:
             pipe.flushall()
             for key, value in began.items():
                 pipe.restore(key, 0, value)
             pipe.execute()
-        return Course(redis_url, go, Cutter())
+        return MigrationCase(redis_url, go, Cutter())
 
-    def make(*cuts: Cut, **options: Any) -> Iterator[Course]:
-        begin().move()  # so that the server knows the scripts
+    def make(*cuts: Cut, **options: Any) -> Iterator[MigrationCase]:
+        begin().move()  # loads the scripts
         whole = begin()
         whole.cutter.arm(0, Cut.BEFORE)
         whole.move()
-        assert whole.cutter.count > LEAST
+        assert whole.cutter.count > MIN_CUTS
         for at in range(1, whole.cutter.count + 1):
             for cut in cuts:
-                course = begin()
-                course.cutter.arm(at, cut, **options)
-                yield course
+                case = begin()
+                case.cutter.arm(at, cut, **options)
+                yield case
 
     return make
 
 
-def test_one_that_loses_its_connection_goes_on_and_has_its_result_once(courses, left):
-    for course in courses(Cut.AFTER):
-        assert course.move().complete
-        with course.queue() as queue:
-            assert told(queue, course.go) == course.go.told
-            assert queue.stats().totals["sent"] == len(course.go.told)
-        assert course.go.ids() == left
+def test_lost_connection_changes_no_result(cases, left):
+    for case in cases(Cut.AFTER):
+        assert case.move().complete
+        with case.queue() as queue:
+            assert arrived(queue, case.go) == case.go.expected
+            assert queue.stats().totals["sent"] == len(case.go.expected)
+        assert case.go.ids() == left
 
 
-def test_one_that_is_gone_is_begun_again_be_some_of_what_it_sent_consumed_or_not(courses, left):
-    for course in courses(*Cut, ends=gone):
+def test_killed_migration_can_be_repeated_after_consuming(cases, left):
+    for case in cases(*Cut, ends=gone):
         with pytest.raises(GoneError):
-            course.move()
-        with course.queue() as queue:
-            standing = {id for ids in course.go.ids().values() for id in ids}
-            assert standing | told(queue, course.go).keys() >= course.go.told.keys()
+            case.move()
+        with case.queue() as queue:
+            in_go = {id for ids in case.go.ids().values() for id in ids}
+            assert in_go | arrived(queue, case.go).keys() >= case.go.expected.keys()
             with queue.lease(n=3) as messages:
                 consumed = {message.id for message in messages}
-            assert migrate("example", "example", url=course.url).complete
-            arrived = told(queue, course.go)
-            assert arrived == {id: one for id, one in course.go.told.items() if id not in consumed}
-            assert queue.counts().living == len(arrived)
-            assert queue.stats().totals["sent"] == len(course.go.told)
-        assert course.go.ids() == left
+            assert migrate("example", "example", url=case.url).complete
+            moved = arrived(queue, case.go)
+            assert moved == {id: one for id, one in case.go.expected.items() if id not in consumed}
+            assert queue.counts().living == len(moved)
+            assert queue.stats().totals["sent"] == len(case.go.expected)
+        assert case.go.ids() == left

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import hypothesis.strategies as st
 
-from delayq.script import MOST_IDS
+from delayq.broker.scripts import MAX_IDS
 
 # They hold what also stands between the parts of stored texts.
 IDS = ("a", "b", "b:1", "c:2:3", "d", "e")
@@ -40,7 +40,7 @@ windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
 runs = st.sampled_from(("", "", "nightly", "r:1"))
 consumers = st.sampled_from(CONSUMERS)
 leases = st.sampled_from((5, 20, 100, 1000))
-limits = st.sampled_from((1, 1, 2, MOST_IDS))
+limits = st.sampled_from((1, 1, 2, MAX_IDS))
 errors = st.sampled_from(("", "boom", "ähem\nbang"))
 reruns = st.sampled_from((0, 0, 1, 2))
 # Receipts that a consumer holds, that were used or forgotten, whose lease is over, or whose message has died since and

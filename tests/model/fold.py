@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delayq.events import MessageEvent
+from delayq.queue.event_log import MessageEvent
 
-LONGEST = 200
+MAX_ERROR = 200
 """Bytes of a text that the log keeps."""
 _IDLE = ("pending", "ready", "backoff", "retry")
 
@@ -37,7 +37,7 @@ class Death(NamedTuple):
 
 def first_line(text: str) -> str:
     """Return what the log keeps of a text."""
-    return text.partition("\n")[0].encode()[:LONGEST].decode("utf-8", "replace")
+    return text.partition("\n")[0].encode()[:MAX_ERROR].decode("utf-8", "replace")
 
 
 class Fold:

@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize, precondition
 
-from delayq.answers import Claimed
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, ScriptCall
+from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
-from delayq.script import MOST_IDS
-from delayq.values import Call, Command, Failure, Outgoing, Receipt, Rejection
 from tests.model.draws import (
     DAY,
     consumers,
@@ -87,13 +87,13 @@ class QueueMachine(Player):
             self._reach("settled before the window", "send", (True, "1") in zip(known, expected, strict=True))
             self._play(call, expected, situations, reruns)
 
-    def _refused(self, call: Call[str]) -> None:
+    def _refused(self, call: ScriptCall[str]) -> None:
         self.reached["send: full"] += 1
         try:
-            answer = self.executor.call(call)
+            reply = self.executor.call(call)
         except QueueFullError:
             return
-        raise AssertionError(f"not refused, but {answer}")
+        raise AssertionError(f"not refused, but {reply}")
 
     @rule(which=several, reruns=reruns)
     def cancel(self, which, reruns):
@@ -124,12 +124,12 @@ class QueueMachine(Player):
         self.claims[consumer] = [Receipt(one.id, one.token) for one in deliveries]
         self.claimed_at[consumer] = self.now
         for _ in range(1 + reruns):
-            answer = self._claim(consumer, self.sequences[consumer], wanted, lease)
-            assert answer._replace(left=0) == Claimed(self.now, self.now + lease, 0, deliveries)
-        self.expects_wake |= answer.left > 0
-        tokens = [highest, *(one.token for one in answer.deliveries)]
+            reply = self._claim(consumer, self.sequences[consumer], wanted, lease)
+            assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, deliveries)
+        self.expects_wake |= reply.left > 0
+        tokens = [highest, *(one.token for one in reply.messages)]
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
-        assert all(one.due <= self.latest for one in answer.deliveries)
+        assert all(one.due <= self.latest for one in reply.messages)
         if not is_lost:
             self.held += self.claims[consumer]
 
@@ -139,7 +139,7 @@ class QueueMachine(Player):
         self._reach("reply lost", "claim", is_lost and ids)
         self._reach("retry before ready", "claim", ids and offered["ready"] and ids[0] in offered["retry"])
         self._reach("ready before retry", "claim", ids and offered["retry"] and ids[0] in offered["ready"])
-        self._reach("stale entry skipped", "claim", len(entries) - answer.left > len(ids))
+        self._reach("stale entry skipped", "claim", len(entries) - reply.left > len(ids))
         self._reach("an id listed twice", "claim", any(entries.count(id) > 1 for id in ids))
         self._reach("delivered again", "claim", any(one.attempt > 1 for one in deliveries))
         self._reach("promoted before the clock was set back", "claim", any(one.due > self.now for one in deliveries))
@@ -150,8 +150,8 @@ class QueueMachine(Player):
         """What a consumer does all the time; when nothing waits, it sleeps until something does."""
         if not self.scan.ready and not self.scan.retry:
             self.wait_for_the_next(offset=0)
-        self.promote(limit=MOST_IDS, reruns=0)
-        self.expire(limit=MOST_IDS, reruns=0)
+        self.promote(limit=MAX_IDS, reruns=0)
+        self.expire(limit=MAX_IDS, reruns=0)
         self.agrees()
         self.claim(consumer=consumer, wanted=wanted, lease=lease, is_lost=False, reruns=0)
 
@@ -163,8 +163,8 @@ class QueueMachine(Player):
             return
         remembered = self.claims[consumer]
         deliveries = self.model.replay(self.now, remembered, lease)
-        answer = self._claim(consumer, self.sequences[consumer], wanted, lease)
-        assert answer._replace(left=0) == Claimed(self.now, self.now + lease, 0, deliveries)
+        reply = self._claim(consumer, self.sequences[consumer], wanted, lease)
+        assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, deliveries)
         receipts = [Receipt(one.id, one.token) for one in deliveries]
         self.held += [receipt for receipt in receipts if receipt not in self.held]
         self._reach("all still held", "replay", receipts and receipts == remembered)
@@ -177,16 +177,16 @@ class QueueMachine(Player):
         """The last but one claim of a consumer arrives late."""
         if consumer not in self.claims:
             return
-        answer = self._claim(consumer, self.sequences[consumer] - 1, wanted, lease)
-        assert answer._replace(left=0) == Claimed(self.now, self.now + lease, 0, [])
+        reply = self._claim(consumer, self.sequences[consumer] - 1, wanted, lease)
+        assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, [])
         self._reach("overtaken", "replay", 1)
 
-    def _claim(self, consumer: str, sequence: int, wanted: int, lease: int) -> Claimed:
-        call = self.calls.ready_to_unack(wanted, lease=lease, holder=consumer)
+    def _claim(self, consumer: str, sequence: int, wanted: int, lease: int) -> ClaimReply:
+        call = self.calls.ready_to_unack(wanted, lease=lease, consumer_id=consumer)
         self.is_seen = False
-        answer = deliver(self.executor, call, slot=f"claims of {consumer}", sequence=sequence)
-        note(f"    ready_to_unack{tuple(call.args)}, call {sequence} → {answer!r}")
-        return answer
+        reply = deliver(self.executor, call, slot=f"claims of {consumer}", sequence=sequence)
+        note(f"    ready_to_unack{tuple(call.args)}, call {sequence} → {reply!r}")
+        return reply
 
     @has_receipts
     @rule(picks=several_picks, discarded=st.booleans(), reruns=reruns)
@@ -286,7 +286,7 @@ class QueueMachine(Player):
     @rule()
     def wake(self):
         """An idle consumer takes the wake-up."""
-        assert self.executor.call(Command(("LPOP", self.calls.keys.wake), bool))
+        assert self.executor.call(RedisCommand(("LPOP", self.calls.keys.wake), bool))
         self.is_seen = False
 
     # Time.

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delayq.answers import Collected, Delivery, Expired, Promoted
-from delayq.values import Failure, Outgoing, Receipt, Rejection
+from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
 
 
 class FullError(Exception):
@@ -95,24 +95,24 @@ class Model:
         self, now: int, messages: Sequence[Outgoing], *, replace: bool, max_length: int | None, run: str = ""
     ) -> str:
         fates: dict[str, str] = {}
-        answers = ""
+        replies = ""
         for new in messages:
             again = new.id in fates
             fate = fates.setdefault(new.id, self._fate(now, new.id, replace=replace))
-            answers += "0" if again and fate != "5" else fate
-        fresh = answers.count("1")
+            replies += "0" if again and fate != "5" else fate
+        fresh = replies.count("1")
         if fresh and max_length and len(self.messages) + fresh > max_length:
             raise FullError
-        for new, answer in zip(messages, answers, strict=True):
-            if answer == "2":
+        for new, reply in zip(messages, replies, strict=True):
+            if reply == "2":
                 self._remove(new.id)
-            if answer in "12":
+            if reply in "12":
                 self._begin_life(new.id, _when(now, new.due), new.retries, new.payload, new.headers)
         self.totals["sent"] += fresh
         if run:
-            self.runs.setdefault(run, Counter()).update(answers)
+            self.runs.setdefault(run, Counter()).update(replies)
             self.begun.setdefault(run, now)
-        return answers
+        return replies
 
     def _fate(self, now: int, id: str, *, replace: bool) -> str:
         if id not in self.messages:
@@ -123,26 +123,26 @@ class Model:
         return "0" if not replace else "3" if state == "leased" else "2"
 
     def cancel(self, now: int, ids: Iterable[str]) -> str:
-        answers, cancelled = "", []
+        replies, cancelled = "", []
         for id in ids:
-            answers += self._whether_idle(id)
-            if answers[-1] == "1":
+            replies += self._whether_idle(id)
+            if replies[-1] == "1":
                 self._remove(id)
                 cancelled.append(id)
         self.totals["cancelled"] += len(cancelled)
         self._settle(now, cancelled)
-        return answers
+        return replies
 
     def reschedule(self, now: int, times: Iterable[tuple[str, str | int]]) -> str:
-        answers, moved = "", set()
+        replies, moved = "", set()
         for id, due in times:
-            answers += self._whether_idle(id) if id not in moved else self._whether_dead(id)
-            if answers[-1] == "1":
+            replies += self._whether_idle(id) if id not in moved else self._whether_dead(id)
+            if replies[-1] == "1":
                 moved.add(id)
                 self._leave_list(id)
                 self.messages[id].state, self.messages[id].due = "pending", _when(now, due)
         self.totals["rescheduled"] += len(moved)
-        return answers
+        return replies
 
     def _whether_idle(self, id: str) -> str:
         if id not in self.messages:
@@ -154,18 +154,18 @@ class Model:
 
     # Consumers.
 
-    def pending_to_ready(self, now: int, limit: int) -> Promoted:
+    def pending_to_ready(self, now: int, limit: int) -> PromoteReply:
         pending = sorted((self.messages[id].due, id) for id in self.ids("pending"))
         due = [id for at, id in pending if at <= now][:limit]
         for id in due:
             self.messages[id].state, self.messages[id].promoted = "ready", True
         self.ready += due
         waiting, garbage = len(self.ready) + len(self.retry), len(self.ids("garbage"))
-        return Promoted(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
+        return PromoteReply(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
 
     def ready_to_unack(
         self, now: int, wanted: int, lease: int, holder: str, *, ready: Sequence[str], retry: Sequence[str]
-    ) -> list[Delivery]:
+    ) -> list[ClaimedMessage]:
         """Claim; `ready` and `retry` are the living ids of the lists in the order in which these offer them."""
         assert (sorted(ready), sorted(retry)) == (sorted(self.ready), sorted(self.retry))
         delivered = self.totals["delivered"]
@@ -182,14 +182,14 @@ class Model:
         self.totals["delivered"] += len(chosen)
         return [_delivery(self.messages[id]) for id in chosen]
 
-    def replay(self, now: int, receipts: Iterable[Receipt], lease: int) -> list[Delivery]:
+    def replay(self, now: int, receipts: Iterable[Receipt], lease: int) -> list[ClaimedMessage]:
         """Answer a claim again: what is still held, under new leases."""
         still = [message for receipt in receipts if (message := self.held(receipt))]
         for message in still:
             message.until = now + lease
         return [_delivery(message) for message in still]
 
-    def unack_to_retry(self, now: int, limit: int) -> Expired:
+    def unack_to_retry(self, now: int, limit: int) -> ExpireReply:
         late = [message for message in self.in_unack() if message.until <= now][:limit]
         for message in late:
             if message.state == "backoff":
@@ -200,31 +200,31 @@ class Model:
                 self._charge(message, "retry")
         again = [message.id for message in late if message.state == "retry"]
         self.retry += again
-        return Expired(len(again), len(late) - len(again), self.next_deadline())
+        return ExpireReply(len(again), len(late) - len(again), self.next_deadline())
 
     def ack(self, now: int, receipts: Iterable[Receipt], *, discarded: bool) -> str:
-        answers, settled = "", []
+        replies, settled = "", []
         for receipt in receipts:
             message = self.messages.get(receipt.id)
             lives = message and message.life == self.lives[receipt] and message.state != "garbage"
-            answers += "1" if lives else "0"
+            replies += "1" if lives else "0"
             if lives:
                 self._remove(receipt.id)
                 settled.append(receipt.id)
         self.totals["discarded" if discarded else "acked"] += len(settled)
         self._settle(now, settled)
-        return answers
+        return replies
 
     def nack(self, now: int, failures: Iterable[Failure]) -> str:
-        answers = ""
+        replies = ""
         for failure in failures:
             message = self.held(failure)
             if message:
                 message.error, message.until = failure.error or message.error, now + failure.delay
                 self._charge(message, "backoff")
                 self.totals["nacked"] += 1
-            answers += ("1" if message.state == "backoff" else "2") if message else "0"
-        return answers
+            replies += ("1" if message.state == "backoff" else "2") if message else "0"
+        return replies
 
     def extend(self, now: int, receipts: Iterable[Receipt], *, lease: int) -> str:
         held = [self.held(receipt) for receipt in receipts]
@@ -233,34 +233,34 @@ class Model:
         return "".join("1" if message else "0" for message in held)
 
     def release(self, receipts: Iterable[Receipt]) -> str:
-        answers, released = "", []
+        replies, released = "", []
         for receipt in receipts:
             message = self.held(receipt)
-            answers += "1" if message else "0"
+            replies += "1" if message else "0"
             if message:
                 message.state = "ready"
                 message.attempts -= 1
                 released.append(message.id)
         self.ready[:0] = released
         self.totals["released"] += len(released)
-        return answers
+        return replies
 
     def reject(self, now: int, rejections: Iterable[Rejection]) -> str:
-        answers, dead = "", []
+        replies, dead = "", []
         for rejection in rejections:
             message = self.held(rejection)
-            answers += "1" if message else "0"
+            replies += "1" if message else "0"
             if message:
                 self._die(now, message, rejection.reason, rejection.error or message.error)
                 dead.append(message.id)
         self._settle(now, dead)
-        return answers
+        return replies
 
     # The keeper.
 
     def collect_garbage(
         self, now: int, *, limit: int, dead_max: int, dead_ttl: int, ids: Sequence[str] = ()
-    ) -> Collected:
+    ) -> CollectReply:
         spent = [id for id in self.ids("garbage") if not ids or id in ids]
         for id in spent:
             self._die(now, self.messages[id], "retries spent", self.messages[id].error)
@@ -272,22 +272,22 @@ class Model:
         for _, entry in trimmed:
             del self.dead[entry]
         self.totals["trimmed"] += len(trimmed)
-        return Collected(len(spent), len(trimmed), len(self.ids("garbage")))
+        return CollectReply(len(spent), len(trimmed), len(self.ids("garbage")))
 
     def redrive(self, now: int, entries: Iterable[str], *, retries: int | None) -> str:
-        answers = ""
+        replies = ""
         for entry in entries:
-            answers += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
-            if answers[-1] == "1":
+            replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
+            if replies[-1] == "1":
                 old = self.dead.pop(entry).message
                 self._begin_life(old.id, now, old.retries if retries is None else retries, old.payload, old.headers)
-        self.totals["redriven"] += answers.count("1")
-        return answers
+        self.totals["redriven"] += replies.count("1")
+        return replies
 
     def dead_purge(self, entries: Iterable[str]) -> str:
-        answers = "".join("1" if self.dead.pop(entry, None) else "0" for entry in entries)
-        self.totals["purged"] += answers.count("1")
-        return answers
+        replies = "".join("1" if self.dead.pop(entry, None) else "0" for entry in entries)
+        self.totals["purged"] += replies.count("1")
+        return replies
 
     def purge(self) -> int:
         purged = len(self.messages)
@@ -336,8 +336,8 @@ class Model:
             self.retry.remove(id)
 
 
-def _delivery(m: Message) -> Delivery:
-    return Delivery(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers)
+def _delivery(m: Message) -> ClaimedMessage:
+    return ClaimedMessage(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers)
 
 
 def _when(now: int, due: str | int) -> int:

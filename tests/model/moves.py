@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from delayq.answers import Claimed
-from delayq.calls import Calls
-from delayq.keys import Keys
-from delayq.script import MOST_IDS
-from delayq.values import Call, Failure, Outgoing, Receipt, Rejection
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScriptCall
+from delayq.broker.scripts import MAX_IDS
 from tests.model.model import Model
 from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
 
@@ -91,7 +91,7 @@ def _shifts(state: State, rules: Rules) -> list[int]:
 class Play(NamedTuple):
     """A call as it is made in one world, and where its answer is remembered."""
 
-    call: Call[Any]
+    call: ScriptCall[Any]
     slot: str
     sequence: int
     packed: list[Any]
@@ -139,7 +139,7 @@ _CALLS: dict[str, Any] = {
     "expire": lambda: CALLS.unack_to_retry(),
     "collect": lambda: CALLS.collect_garbage(**_COLLECTING, slot_ttl=10**9),
     "purge": lambda: CALLS.purge(),
-    "claim": lambda _, wanted: CALLS.ready_to_unack(wanted, lease=LEASE, holder="w"),
+    "claim": lambda _, wanted: CALLS.ready_to_unack(wanted, lease=LEASE, consumer_id="w"),
     "ack": lambda *receipt: CALLS.ack([Receipt(*receipt)]),
     "nack": lambda id, token, delay: CALLS.nack([Failure(id, token, delay, "")]),
     "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
@@ -154,8 +154,8 @@ _MODEL: dict[str, Any] = {
     "send": lambda model, id, due, replace: model.send(NOW, [_outgoing(id, due)], replace=replace, max_length=None),
     "cancel": lambda model, id: model.cancel(NOW, [id]),
     "reschedule": lambda model, id, due: model.reschedule(NOW, [(id, due)]),
-    "promote": lambda model: model.pending_to_ready(NOW, MOST_IDS),
-    "expire": lambda model: model.unack_to_retry(NOW, MOST_IDS),
+    "promote": lambda model: model.pending_to_ready(NOW, MAX_IDS),
+    "expire": lambda model: model.unack_to_retry(NOW, MAX_IDS),
     "collect": lambda model: model.collect_garbage(NOW, **_COLLECTING),
     "purge": lambda model: model.purge(),
     "ack": lambda model, *receipt: model.ack(NOW, [Receipt(*receipt)], discarded=False),
@@ -184,7 +184,7 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
     elif kind == "replay":
         deliveries = model.replay(NOW, memory.claims[client] or [], LEASE)
     memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
-    return Claimed(NOW, NOW + LEASE, 0, deliveries)
+    return ClaimReply(NOW, NOW + LEASE, 0, deliveries)
 
 
 def quiet(state: State, move: Move, model: Model, rules: Rules) -> State:
@@ -205,9 +205,9 @@ def heard(state: State, move: Move, model: Model, rules: Rules, *, memory: Memor
     )
 
 
-def unheard(state: State, move: Move, model: Model, rules: Rules, *, lists: tuple[str, str], answer: str) -> State:
+def unheard(state: State, move: Move, model: Model, rules: Rules, *, lists: tuple[str, str], reply: str) -> State:
     """Return the world after a call whose reply was lost: the client knows nothing of what it answered."""
-    return following(state._replace(lost=(move, answer)), model, rules, memory=memory_of(state), lists=lists)
+    return following(state._replace(lost=(move, reply)), model, rules, memory=memory_of(state), lists=lists)
 
 
 def following(

@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import note, stateful
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from delayq.calls import Calls
-from delayq.executor import Executor
-from delayq.keys import Keys
-from delayq.values import Call, Receipt
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.requests import Receipt, ScriptCall
+from delayq.broker.transport.executor import Executor
 from tests.model import draws
 from tests.model.fold import Fold
 from tests.model.model import Model
@@ -94,27 +94,27 @@ class Player(RuleBasedStateMachine):
 
     # How a call is made, and what it met.
 
-    def _play(self, call: Call[Any], expected: Any, situations: Sequence[str] = (), reruns: int = 0) -> None:
+    def _play(self, call: ScriptCall[Any], expected: Any, situations: Sequence[str] = (), reruns: int = 0) -> None:
         """Make a call, perhaps again as after a lost reply, and compare its answer."""
         name = call.script.name
         if not reruns:
-            answers = [self.executor.call(call)]
+            replies = [self.executor.call(call)]
         else:
             self.sequences[name] += 1
             # The server's clock goes on meanwhile; only a call that moved nothing looks at it again.
             later = self.now if name in {"pending_to_ready", "unack_to_retry"} else self.now + 7
             times = [self.now] + [later] * reruns
             tries = [replace(call, args=[now, *call.args[1:]]) for now in times]
-            answers = [deliver(self.executor, one, slot=name, sequence=self.sequences[name]) for one in tries]
+            replies = [deliver(self.executor, one, slot=name, sequence=self.sequences[name]) for one in tries]
             self.reached[f"{name}: run again"] += 1
-        note(f"    {name}{tuple(call.args)} → {answers[0]!r}")
-        assert answers == [expected] * len(answers)
-        for situation, answer in zip(situations, expected if situations else "", strict=True):
-            self.reached[f"{name}: {situation} → {answer}"] += 1
+        note(f"    {name}{tuple(call.args)} → {replies[0]!r}")
+        assert replies == [expected] * len(replies)
+        for situation, reply in zip(situations, expected if situations else "", strict=True):
+            self.reached[f"{name}: {situation} → {reply}"] += 1
         self._expect_wake(name, expected)
         self.is_seen = False
 
-    def _expect_wake(self, name: str, answer: Any) -> None:
+    def _expect_wake(self, name: str, reply: Any) -> None:
         """A call that makes something due sooner than anything before wakes a consumer."""
         counts, model = self.scan.counts, self.model
         if name in {"send", "reschedule", "redrive"}:
@@ -122,7 +122,7 @@ class Player(RuleBasedStateMachine):
         elif name == "nack":
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
         elif name == "release":
-            self.expects_wake |= "1" in answer
+            self.expects_wake |= "1" in reply
 
     def _reach(self, what: str, name: str, happened: Any) -> None:
         if happened:

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.stateful import run_state_machine_as_test
 
-from delayq.config import QueueOptions, read_settings
-from delayq.executor import Executor, open_executor
+from delayq.broker.transport.executor import Executor, open_executor
+from delayq.options import QueueOptions, read_settings
 from tests.model.traps import TrapMachine
 
 STEPS_PER_EXAMPLE = 100

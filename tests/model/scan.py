@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.answers import Counted, Entry
-from delayq.calls import Calls
-from delayq.events import expand
-from delayq.executor import Executor
-from delayq.torture.scan import read_hash, read_texts, read_zset
-from delayq.values import Command
+from delayq.broker.calls import Calls
+from delayq.broker.replies import CountsReply, EventEntry
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import Executor
+from delayq.queue.event_log import expand
+from delayq.testing.torture.final_scan import read_hash, read_texts, read_zset
 from tests.model.fold import Death, Fold, Life, first_line
 from tests.model.model import Dead, Message, Model
 
@@ -25,7 +25,7 @@ _MARKS = ("token", "stale_ready", "stale_retry", "backoffs")
 class Scan:
     """All that Redis holds of one queue, and the counts it gives."""
 
-    counts: Counted
+    counts: CountsReply
     messages: dict[str, bytes]
     retries: dict[str, bytes]
     deliveries: dict[str, bytes]
@@ -43,7 +43,7 @@ class Scan:
     retry: list[str]
     wake: list[str]
     garbage: set[str]
-    events: list[Entry]
+    events: list[EventEntry]
     """What has been logged since the last scan."""
 
     def offered(self, state: str) -> list[str]:
@@ -61,10 +61,10 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     """Return what is asked for a scan, in the order of its fields."""
     keys = calls.keys
     requests: list[Any] = [calls.counts()]
-    requests += [Command(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
-    requests += [Command(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
-    requests += [Command(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
-    requests += [Command(("SMEMBERS", keys.garbage), lambda answer: set(read_texts(answer)))]
+    requests += [RedisCommand(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
+    requests += [RedisCommand(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
+    requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
+    requests += [RedisCommand(("SMEMBERS", keys.garbage), lambda reply: set(read_texts(reply)))]
     requests += [calls.events(after + 1, limit=1000)]
     return requests
 
@@ -106,7 +106,7 @@ def _lists_keep_their_order(entries: list[str], living: list[str]) -> None:
 
 def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     counts, offered = scan.counts, scan.offered("ready")
-    assert counts._replace(meta={}) == Counted(
+    assert counts._replace(meta={}) == CountsReply(
         now=now,
         next_due=model.next_due(),
         oldest_ready=model.messages[offered[0]].due if offered else -1,
@@ -163,5 +163,5 @@ def tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
 
 
 def _record_of_run(model: Model, run: str) -> bytes:
-    counts = " ".join(str(model.runs[run][digit]) for digit in "10235")
+    counts = " ".join(str(model.runs[run][status]) for status in "10235")
     return f"writing {model.begun[run]} 0 -1 {counts} 0".encode()

@@ -1,4 +1,4 @@
-"""The state machine bites: scripts with one mistake each are found out within a few thousand steps."""
+"""The state machine finds mistakes: each script with one planted mistake fails within a few thousand steps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from delayq import script
 from delayq.errors import ServerError
 from tests.model.running import connected, run
-from tests.support.lua_files import in_place
+from tests.support.lua_files import in_place, source_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,7 +39,7 @@ MUTANTS = [
         *("a stale entry is not counted", "lib/leave.lua"),
         *("redis.call('HINCRBY', meta, 'stale_retry', #leaving.retry)", "local _"),
     ),
-    Mutant("a re-run executes again", "lib/once.lua", "if sequence == number then return answer end", ""),
+    Mutant("a re-run executes again", "lib/once.lua", "if sequence == number then return reply end", ""),
     Mutant("a redrive onto a living id", "redrive.lua", "redis.call('HEXISTS', messages, id) == 1", "false"),
     Mutant("a release is not logged", "release.lua", "logged, 'released'", "false, 'released'"),
     Mutant("what was not cancelled is logged too", "cancel.lua", "'ids', cancelled)", "'ids', {unpack(ARGV, 4)})"),
@@ -55,8 +54,8 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mistake_is_found(mutant, redis_url):
-    source = script._read(mutant.file)
+def test_mutant_is_detected(mutant, redis_url):
+    source = source_of(mutant.file)
     assert source.count(mutant.text) == 1, "the script has changed: change this mutant with it"
     with (
         in_place(mutant.file, source.replace(mutant.text, mutant.instead)),

@@ -1,4 +1,4 @@
-"""Every world that can be reached in a few moves is in order, and a weakened script is found by a shortest path."""
+"""Every world reachable in a few moves is valid, and a weakened script is found by a shortest path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from delayq.script import script
+from delayq.broker.scripts import script
 from tests.model import laws
 from tests.model.moves import Rules
 from tests.model.running import connected, unmeasured
@@ -38,7 +38,7 @@ def walk(executor, rules: Rules, least: int) -> Account:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_every_world_that_can_be_reached_is_in_order(executor, name):
+def test_every_reachable_world_is_valid(executor, name):
     account = walk(executor, RULES[name], least=3_000)
     assert account.states >= 3_000
     assert account.complete >= 4
@@ -47,7 +47,7 @@ def test_every_world_that_can_be_reached_is_in_order(executor, name):
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", RULES)
-def test_a_million_worlds_are_in_order(executor, name):
+def test_a_million_worlds_are_valid(executor, name):
     account = walk(executor, RULES[name], least=210_000)
     print(f"{name}: {account.states} worlds, {account.calls} calls, complete to {account.complete} moves")
     assert account.states >= 210_000
@@ -87,7 +87,7 @@ WEAKENED = [
 
 
 @pytest.mark.parametrize("weakened", WEAKENED, ids=lambda weakened: weakened.name)
-def test_a_weakened_script_is_found_by_a_shortest_path(executor, weakened):
+def test_weakened_script_is_found_by_a_shortest_path(executor, weakened):
     text = script(weakened.script).text.decode()
     assert text.count(weakened.text) == 1, "the script has changed: change this with it"
     texts = {weakened.script: text.replace(weakened.text, weakened.instead)}
@@ -100,13 +100,13 @@ def test_a_weakened_script_is_found_by_a_shortest_path(executor, weakened):
 NACK_ENDS = "causes[#causes + 1], causes[#causes + 2] = id, ARGV[at + 3] end\n"
 ANCESTORS = """
   elseif {question} then
-    answers[n] = '1'
+    statuses[n] = '1'
     redis.call('ZADD', unack, now + ARGV[at + 2], id)
 """
 
 
 @pytest.mark.parametrize("question", ["redis.call('ZRANK', unack, id) ~= nil", "true"], ids=["zrank", "unasked"])
-def test_the_ancestors_nack_brings_a_finished_message_back(executor, question):
+def test_nack_of_the_ancestor_revives_a_finished_message(executor, question):
     """It asks whether the reply is nil, which it never is, or does not ask: what is missing is false."""
     text = script("nack").text.decode()
     assert text.count(NACK_ENDS) == 1, "the script has changed: change this with it"
@@ -131,7 +131,7 @@ UNLAWFUL = [
 
 
 @pytest.mark.parametrize(("script_name", "was", "is_now", "what"), UNLAWFUL)
-def test_no_move_breaks_a_law(script_name, was, is_now, what):
+def test_law_violation_is_detected(script_name, was, is_now, what):
     known = (Client((Known("a", 3, is_current=False),), None),)
     worlds = [fresh(1)._replace(lives={"a": life} if life else {}, last=3, clients=known) for life in (was, is_now)]
     before, after = (model_of(world, window=False) for world in worlds)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import hypothesis.strategies as st
 
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
+from delayq.broker.scripts import MAX_IDS
 from delayq.errors import OutcomeUnknown
-from delayq.script import MOST_IDS
-from delayq.values import Failure, Outgoing, Receipt, Rejection
 from tests.model import draws
 from tests.model.machine import QueueMachine
 from tests.model.player import rule
@@ -65,7 +65,7 @@ class TrapMachine(QueueMachine):
             return False
         self._go_to(self.model.messages[id].due)
         if at:
-            self._then(self.promote, limit=MOST_IDS, reruns=0)
+            self._then(self.promote, limit=MAX_IDS, reruns=0)
         self._then(self.cancel, which=[id], reruns=0)
         self._claim_next()
         return id not in self.model.messages
@@ -76,7 +76,7 @@ class TrapMachine(QueueMachine):
         if not waiting:
             receipt = self._receipt()
             if receipt and self._touch("nack" if touch == "ack" else "release", receipt) == "1":
-                self._then(self.expire, limit=MOST_IDS, reruns=0)
+                self._then(self.expire, limit=MAX_IDS, reruns=0)
             waiting = self.model.ids("ready") + self.model.ids("retry")
         if not waiting:
             return False
@@ -141,11 +141,11 @@ class TrapMachine(QueueMachine):
         self.is_seen = False
         self.agrees()
         try:
-            answer = deliver(self.executor, late, slot="overtaken", sequence=sequence - 1)
+            reply = deliver(self.executor, late, slot="overtaken", sequence=sequence - 1)
         except OutcomeUnknown:
             self.is_seen = False
         else:
-            raise AssertionError(f"carried out, though overtaken: {answer}")
+            raise AssertionError(f"carried out, though overtaken: {reply}")
         self.agrees()
         self._forget(receipt)
         return True
@@ -217,8 +217,8 @@ class TrapMachine(QueueMachine):
         return next((id for id in draws.IDS if id not in self.model.messages), None)
 
     def _claim_next(self, by: str = "one") -> None:
-        self._then(self.promote, limit=MOST_IDS, reruns=0)
-        self._then(self.expire, limit=MOST_IDS, reruns=0)
+        self._then(self.promote, limit=MAX_IDS, reruns=0)
+        self._then(self.expire, limit=MAX_IDS, reruns=0)
         self._then(self.claim, consumer=by, wanted=4, lease=LEASE, is_lost=False, reruns=0)
 
     def _claimed(self, id: str) -> Receipt | None:
@@ -234,7 +234,7 @@ class TrapMachine(QueueMachine):
     def _let_go(self, receipt: Receipt) -> None:
         """Let the lease run out."""
         self._go_to(max(self.now, self.model.messages[receipt.id].until))
-        self._then(self.expire, limit=MOST_IDS, reruns=0)
+        self._then(self.expire, limit=MAX_IDS, reruns=0)
 
     def _claimer(self, receipt: Receipt) -> str | None:
         return next((consumer for consumer, claim in self.claims.items() if receipt in claim), None)
@@ -247,20 +247,20 @@ class TrapMachine(QueueMachine):
         out = [Outgoing(id, delay, 1 + self.sent % 2, b"%d" % self.sent, b"")]
         situation = self._place(id)
         is_known = id in self.model.done
-        answer = self.model.send(self.now, out, replace=replace, max_length=None)
-        self._reach("settled before the window", "send", is_known and answer == "1")
-        self._play(self.calls.send(out, replace=replace, max_length=None), answer, [situation])
+        reply = self.model.send(self.now, out, replace=replace, max_length=None)
+        self._reach("settled before the window", "send", is_known and reply == "1")
+        self._play(self.calls.send(out, replace=replace, max_length=None), reply, [situation])
         self.agrees()
-        return answer
+        return reply
 
     def _touch(self, touch: str, receipt: Receipt) -> str:
         situation = self._standing(receipt)
         call, expected = self._call(touch, receipt)
-        answer = expected()
-        self._play(call, answer, [situation])
+        reply = expected()
+        self._play(call, reply, [situation])
         self.agrees()
         self._forget(receipt)
-        return answer
+        return reply
 
     def _forget(self, receipt: Receipt) -> None:
         """What is no longer held is an old receipt."""

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.answers import Claimed
-from delayq.executor import Executor
-from delayq.script import script
+from delayq.broker.replies import ClaimReply
+from delayq.broker.scripts import script
+from delayq.broker.transport.executor import Executor
 from tests.model import laws
 from tests.model.model import Model
 from tests.model.moves import (
@@ -131,10 +131,10 @@ class Walk:
             coming: tuple[Any, Any] | None = None
             for batch in _batches(level):
                 tried = [self._prepare(packed) for packed in batch]
-                answers = thread.submit(self._make, [world for one in tried for world in one.worlds])
+                replies = thread.submit(self._make, [world for one in tried for world in one.worlds])
                 if coming:
                     yield from self._judge(*coming)
-                coming = tried, answers
+                coming = tried, replies
             if coming:
                 yield from self._judge(*coming)
 
@@ -146,7 +146,7 @@ class Walk:
         return _Tried(self._seen[_digest(packed)], state, plays, [[*planted, calls]])
 
     def _judge(self, tried: list[_Tried], coming: Future[list[Any]]) -> Iterator[tuple[int, Move, State]]:
-        answers = iter(coming.result())
+        replies = iter(coming.result())
         for number, state, plays, _ in tried:
             before = self._model(state)
             for move, made in plays:
@@ -154,7 +154,7 @@ class Walk:
                     if made is None:
                         yield number, move, quiet(state, move, self._model(state), self.rules)
                     else:
-                        for label, successor in self._outcome(state, before, move, made, next(answers)):
+                        for label, successor in self._outcome(state, before, move, made, next(replies)):
                             yield number, label, successor
                 except AssertionError as error:
                     raise Violation(str(error), [*self._path(number), move], state) from error
@@ -166,11 +166,11 @@ class Walk:
         assert len(told) > 1, f"the script fails: {told[0]}"
         raw, dump, replies, is_same = told
         model, memory = self._model(state), memory_of(state)
-        answer = made.call.parse(raw) if move[0] != "rerun" else raw.decode()
+        reply = made.call.parse(raw) if move[0] != "rerun" else raw.decode()
         should = expected(state, move, model, memory)
-        if isinstance(should, Claimed):
-            answer = answer._replace(left=0)
-        assert answer == should, f"{move[0]} answers {answer}, not {should}"
+        if isinstance(should, ClaimReply):
+            reply = reply._replace(left=0)
+        assert reply == should, f"{move[0]} answers {reply}, not {should}"
         assert is_same, f"{move[0]}, made twice, answers otherwise or changes something again"
         self.account.calls += 1
         lists = state.ready, state.retry
@@ -192,7 +192,7 @@ class Walk:
             remembered = dict(zip(replies[::2], replies[1::2], strict=True)).get(ELSEWHERE.encode())
             if remembered:  # one that moved nothing has nothing to remember, and looks again
                 kept = remembered.split(b" ", 2)[2].decode()
-                yield ("reply lost", *move), unheard(state, move, model, rules, lists=lists, answer=kept)
+                yield ("reply lost", *move), unheard(state, move, model, rules, lists=lists, reply=kept)
 
     def _model(self, state: State) -> Model:
         return model_of(state, window=self.rules.window)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.keys import Keys
-from delayq.values import Receipt
+from delayq.broker.keys import Keys
+from delayq.broker.requests import Receipt
 from tests.model.model import Dead, Message, Model
 from tests.model.scan import record, tokens_by_id, tombstone
 
@@ -170,14 +170,14 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
     made += [["RPUSH", getattr(keys, part), *ids] for part, ids in lists(state) if ids]
     if garbage := model.ids("garbage"):
         made.append(["SADD", keys.garbage, *garbage])
-    answers = {}
+    replies = {}
     for number, client in enumerate(state.clients):
         if client.claim is not None:
             pairs = " ".join(f"{id} {token_at(state, token)}" for id, token in client.claim)
-            answers[claims_of(number)] = f"1 {NOW} {pairs}"
+            replies[claims_of(number)] = f"1 {NOW} {pairs}"
     if state.lost:
-        answers["lost"] = f"1 {NOW} {state.lost[1]}"
-    return made, ["HSET", keys.replies, *_flat(answers)] if answers else ["DEL", keys.replies]
+        replies["lost"] = f"1 {NOW} {state.lost[1]}"
+    return made, ["HSET", keys.replies, *_flat(replies)] if replies else ["DEL", keys.replies]
 
 
 def claims_of(client: int) -> str:

@@ -18,16 +18,17 @@ import pytest
 import redis
 
 import tests.lua
-from delayq.config import read_settings
-from delayq.executor import Executor, open_executor
+from delayq.broker.transport.executor import Executor, open_executor
+from delayq.options import read_settings
 from tests.lua.tables import SCRIPTS
 from tests.support.redis_server import RedisServer
+from tests.support.tables import rows_of
 
 _FOLDER = Path(next(iter(tests.lua.__path__)))
 _STATIC = {"test_contract"}
 """Reads the scripts, and does not run them."""
 PATIENCE = 3.0
-"""Seconds without an answer after which a call is given up: no script of these tests runs for so long."""
+"""Seconds to wait for a reply: no script of these tests runs for so long."""
 
 
 _WORD = re.compile(r"\w+")
@@ -45,12 +46,12 @@ class Check:
 
     @property
     def name(self) -> str:
-        """Where it is written."""
+        """Module and name of the test."""
         return f"{self.module.__name__.removeprefix('tests.lua.')}.{self.function.__name__}"
 
     @cached_property
     def scripts(self) -> set[str]:
-        """The scripts that it may run: that of its case, or those that it and the functions it names call."""
+        """The scripts that it may run: that of its table row, or those called by it and its functions."""
         if "case" in self.values:
             return {self.values["case"].call.script.name}
         if "script" in self.values:
@@ -64,12 +65,12 @@ class Check:
 
     @property
     def is_of_a_table(self) -> bool:
-        """Whether it is for a case of a table, whose script is known."""
+        """Whether it tests a table row, whose script is known."""
         return self.module.__name__.endswith("test_cases")
 
     @property
     def is_heavy(self) -> bool:
-        """Whether it is as long as dozens of others."""
+        """Whether it takes as long as dozens of others."""
         return self.module.__name__.endswith(("test_full", "test_thousand"))
 
 
@@ -83,26 +84,24 @@ def _checks_of(module: ModuleType) -> Iterator[Check]:
     for name, function in vars(module).items():
         if not name.startswith("test_"):
             continue
-        tables = [mark.args for mark in getattr(function, "pytestmark", []) if mark.name == "parametrize"]
-        for row in itertools.product(*(_rows(*table) for table in tables)):
+        marks = getattr(function, "pytestmark", [])
+        tables = [
+            [row.values for row in rows_of(*mark.args)]
+            for mark in marks
+            if mark.name in ("parametrize", "table") and not mark.kwargs.get("indirect")
+        ]
+        for row in itertools.product(*tables):
             yield Check(module, function, {name: value for values in row for name, value in values.items()})
 
 
-def _rows(names: str | tuple[str, ...] | list[str], rows: Any) -> list[dict[str, Any]]:
-    """Return the rows of a parametrisation by their names."""
-    asked = [one.strip() for one in names.split(",")] if isinstance(names, str) else list(names)
-    plain = [row.values if hasattr(row, "marks") else (row if len(asked) > 1 else (row,)) for row in rows]
-    return [dict(zip(asked, row, strict=True)) for row in plain]
-
-
 class Stage:
-    """Two servers, one of them to be filled to the brim, on which checks are called one after another."""
+    """Two servers on which checks run one after another; the second is for tests of a full server."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        # A script past this threshold is answered for, with BUSY: so it can be told from a slow machine.
+        # After this threshold Redis replies BUSY: this distinguishes an endless script from a slow machine.
         self._servers = [self._open.enter_context(RedisServer("--busy-reply-threshold", "1000")) for _ in range(2)]
         self.server, self._spare = self._servers
         self.clients = [self._open.enter_context(server.client()) for server in self._servers]
@@ -112,38 +111,38 @@ class Stage:
         self._open.close()
 
     @contextmanager
-    def acting(self) -> Iterator[None]:
-        """Open the executor that checks share; one a mutant, for it keeps what the calls of a script begin with."""
-        with opened(self.server) as self.executor:
+    def shared_executor(self) -> Iterator[None]:
+        """Open the executor that checks share; one per mutant, because it caches scripts."""
+        with short_executor(self.server) as self.executor:
             yield
 
     def call(self, check: Check) -> None:
         """Call a check on empty servers; raises what it raises."""
         self.clients[0].flushall()
-        with ExitStack() as given:
-            check.function(**self._arguments(check.function, check, given))
+        with ExitStack() as stack:
+            check.function(**self._arguments(check.function, check, stack))
 
-    def _arguments(self, function: Callable[..., Any], check: Check, given: ExitStack) -> dict[str, Any]:
-        return {name: self._argument(name, check, given) for name in inspect.signature(function).parameters}
+    def _arguments(self, function: Callable[..., Any], check: Check, stack: ExitStack) -> dict[str, Any]:
+        return {name: self._argument(name, check, stack) for name in inspect.signature(function).parameters}
 
-    def _argument(self, name: str, check: Check, given: ExitStack) -> Any:
+    def _argument(self, name: str, check: Check, stack: ExitStack) -> Any:
         if name in check.values:
             return check.values[name]
         fixture = vars(check.module).get(name)
         if fixture is None:
-            return getattr(self, f"_{name}")(check, given)
+            return getattr(self, f"_{name}")(check, stack)
         function = inspect.unwrap(fixture)
-        arguments = self._arguments(function, check, given)
+        arguments = self._arguments(function, check, stack)
         if inspect.isgeneratorfunction(function):
-            return given.enter_context(contextmanager(function)(**arguments))
+            return stack.enter_context(contextmanager(function)(**arguments))
         return function(**arguments)
 
-    # What the fixtures of other modules would give.
+    # Replacements for the fixtures of other modules.
 
-    def _executor(self, check: Check, given: ExitStack) -> Executor:
-        # To connect costs more than the rest of a check: only one that changes its executor has one of its own.
+    def _executor(self, check: Check, stack: ExitStack) -> Executor:
+        # Connecting costs more than the rest of a check: only a check that changes its executor gets its own.
         is_changed = "monkeypatch" in inspect.signature(check.function).parameters
-        return given.enter_context(opened(self.server)) if is_changed else self.executor
+        return stack.enter_context(short_executor(self.server)) if is_changed else self.executor
 
     _real_executor = _executor
 
@@ -155,11 +154,11 @@ class Stage:
         self.clients[1].flushall()
         return lambda: self._spare
 
-    def _monkeypatch(self, _: Check, given: ExitStack) -> pytest.MonkeyPatch:
-        return given.enter_context(pytest.MonkeyPatch.context())
+    def _monkeypatch(self, _: Check, stack: ExitStack) -> pytest.MonkeyPatch:
+        return stack.enter_context(pytest.MonkeyPatch.context())
 
     def is_stuck(self) -> bool:
-        """Tell whether a server was gone, or at work on a script that does not end; it is started anew."""
+        """Restart servers that have ended or run an endless script; return whether there were any."""
         stuck = [server for server, client in zip(self._servers, self.clients, strict=True) if not _answers(client)]
         for server in stuck:
             if server.is_running:
@@ -176,8 +175,8 @@ def _answers(client: redis.Redis) -> bool:
 
 
 @contextmanager
-def opened(server: RedisServer) -> Iterator[Executor]:
-    """Open an executor that does not wait long."""
+def short_executor(server: RedisServer) -> Iterator[Executor]:
+    """Open an executor with short timeouts."""
     executor = open_executor({"url": server.url}, read_settings({"socket_timeout": PATIENCE, "deadline": PATIENCE}))
     try:
         yield executor

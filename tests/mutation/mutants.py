@@ -1,4 +1,4 @@
-"""Every script with one mistake in it: a line dropped, a comparison flipped, keys swapped, off by one, a fence gone."""
+"""Mutants: each script with one mistake, such as a dropped line, a flipped comparison or swapped keys."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _RELATIVES = {
     "ceil": "floor",
     "true": "false",
 }
-"""What is easily taken for one another."""
+"""Words that are easily confused."""
 
 
 class Mutant(NamedTuple):
-    """A file with one mistake. The name tells it from all others, and lasts while that line does."""
+    """A file with one mistake. The name is unique, and does not change while that line stays."""
 
     name: str
     file: str
@@ -65,7 +65,7 @@ def mutants_of(file: str) -> list[Mutant]:
         if _squeezed(text) in met:
             continue
         met.add(_squeezed(text))
-        name = f"{file}: {_told(original, edit)}"
+        name = f"{file}: {_describe(original, edit)}"
         names[name] += 1
         found.append(Mutant(name if names[name] == 1 else f"{name} #{names[name]}", file, edit.kind, text))
     return found
@@ -75,8 +75,8 @@ def _squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def _told(text: str, edit: _Edit) -> str:
-    """Return the line that is changed, or the first of several, and what becomes of it."""
+def _describe(text: str, edit: _Edit) -> str:
+    """Return the changed line, or the first of several, and its new text."""
     first = text.rfind("\n", 0, edit.span.start) + 1
     last = text.find("\n", edit.span.stop)
     lines, changed = text[first:last], text[first : edit.span.start] + edit.instead + text[edit.span.stop : last]
@@ -94,7 +94,7 @@ def _edits(text: str, syntax: Syntax) -> Iterator[_Edit]:
         yield from _swapped(kind, names)
     for token in syntax.tokens:
         edits = _mistaken(token)
-        if token in syntax.ends:  # what is unpacked beyond the names is bound to none
+        if token in syntax.ends:  # values beyond the names are not bound
             edits = (edit for edit in edits if not edit.instead.isdigit() or int(edit.instead) < int(token.text))
         yield from edits
 
@@ -134,7 +134,7 @@ def _flipped(text: str, syntax: Syntax) -> Iterator[_Edit]:
 
 
 def _swapped(kind: str, names: list[Token]) -> Iterator[_Edit]:
-    """Swap keys of one type, which no server tells apart, and arguments that stand side by side."""
+    """Swap keys of one type, which no server distinguishes, and adjacent arguments."""
     for one, other in itertools.combinations(names, 2):
         same = TYPES.get(one.text) == TYPES.get(other.text, "none")
         if same if kind != "ARGV" else names.index(other) == names.index(one) + 1:

@@ -1,4 +1,4 @@
-"""As much of Lua's grammar as it takes to change a script on purpose: where statements and operands begin and end."""
+"""The part of Lua's grammar that mutations need: where statements and operands begin and end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """Two operands and the sign between them."""
+    """Two operands and the operator between them."""
 
     sign: Token
     left: Span
@@ -53,11 +53,11 @@ class Operation(NamedTuple):
 
 @dataclass(slots=True)
 class Syntax:
-    """What a source is made of."""
+    """The elements of a source that mutations change."""
 
     tokens: list[Token]
     dropped: list[Span] = field(default_factory=list)
-    """Statements that the rest can be read without: all but declarations."""
+    """Statements that can be dropped: all but declarations."""
     conditions: list[Span] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     negations: list[Token] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Syntax:
     bound: list[tuple[str, list[Token]]] = field(default_factory=list)
     """Names bound together: by `function`, or by `unpack(KEYS)` and `unpack(ARGV)`."""
     ends: set[Token] = field(default_factory=set)
-    """The last word within each such `unpack`: up to where it goes, if that is said."""
+    """The last word within each such `unpack`: its upper bound, if given."""
 
 
 class GrammarError(ValueError):
@@ -94,7 +94,7 @@ def parse(source: str) -> Syntax:
     reader = _Reader(tokens_of(source), source)
     reader.block()
     if reader.next.kind != "end":
-        raise GrammarError(f"{reader.next.text!r} in no statement")
+        raise GrammarError(f"{reader.next.text!r} outside any statement")
     return reader.found
 
 
@@ -113,7 +113,7 @@ class _Reader:
     def take(self, *expected: str) -> Token:
         token = self.next
         if expected and token.text not in expected:
-            raise GrammarError(f"{token.text!r} where one of {expected} should stand")
+            raise GrammarError(f"{token.text!r} where one of {expected} is expected")
         self.at += 1
         return token
 
@@ -244,7 +244,7 @@ class _Reader:
             self.expression()
             self.take(")")
         elif token.kind not in {"name", "number", "text"} and token.text not in {"nil", "true", "false", "..."}:
-            raise GrammarError(f"{token.text!r} is no operand")
+            raise GrammarError(f"{token.text!r} is not an operand")
         while self.next.kind == "sign" and self.next.text in {"(", "[", ".", ":"}:
             sign = self.take()
             if sign.text in {".", ":"}:

@@ -1,4 +1,4 @@
-"""The fast tests bite: of all scripts with one mistake, all but those on a list of survivors are found out."""
+"""The fast tests detect every script with one mistake, except for the listed survivors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.mutation.mutants import FILES, Mutant, mutants_of, source
-from tests.mutation.trial import Court
+from tests.mutation.trial import MutantRunner
 
 SURVIVORS = Path(__file__).with_name("survivors.toml")
 PARTS = 40
-"""One of these parts of all mutants is tried at every run, always the same."""
+"""The long tests run one of these parts of all mutants, always the same."""
 
 
 @cache
@@ -25,23 +25,23 @@ def survivors() -> dict[str, str]:
     return {name: group["why"] for group in groups for name in group["mutants"]}
 
 
-def is_drawn(mutant: Mutant) -> bool:
-    """Tell whether a mutant is in the sample; a survivor in a fragment, which all tests must bear, takes too long."""
+def is_drawn(mutant: Mutant, parts: int) -> bool:
+    """Return whether a mutant is in a sample; survivors in fragments are not: they run all tests and take too long."""
     if mutant.file.startswith("lib/") and mutant.name in survivors():
         return False
-    return int.from_bytes(blake2b(mutant.name.encode(), digest_size=4).digest()) % PARTS == 0
+    return int.from_bytes(blake2b(mutant.name.encode(), digest_size=4).digest()) % parts == 0
 
 
 def original(file: str) -> Mutant:
-    """Return what must survive, for the killing of the others to say something."""
+    """Return the unchanged file as a mutant, which must survive."""
     return Mutant(f"{file} as it is", file, "none", source(file))
 
 
-def mistaken(mutants: list[Mutant], *, steps: int) -> dict[str, str]:
-    """Return what is wrong with the list of survivors, by the names of mutants."""
+def wrong_survivors(mutants: list[Mutant], *, steps: int) -> dict[str, str]:
+    """Return the errors in the list of survivors, by the names of mutants."""
     listed, found = survivors() | {original(mutant.file).name: "it is right" for mutant in mutants}, {}
-    with Court(steps=steps) as court:
-        for mutant, killer in court.try_all(mutants):
+    with MutantRunner(steps=steps) as runner:
+        for mutant, killer in runner.run_all(mutants):
             if killer is None and mutant.name not in listed:
                 found[mutant.name] = "survives, and is not listed"
             elif killer and mutant.name in listed:
@@ -61,22 +61,23 @@ def test_every_survivor_is_a_mutant_and_has_a_reason():
     assert all(len(why) > 20 for why in listed.values())
 
 
-def test_every_kind_of_mistake_is_made_and_some_in_every_script():
+def test_mutants_cover_every_kind_of_mistake_and_every_script():
     kinds = Counter(mutant.kind for file in FILES for mutant in mutants_of(file))
     assert kinds.keys() == {"drop", "fence", "flip", "near", "number", "swap"}
     assert min(kinds.values()) >= 100
     assert all(mutants_of(file) for file in FILES)
 
 
-@pytest.mark.timeout(300)
-def test_a_sample_of_the_mutants_is_killed_but_for_those_listed():
-    drawn = [mutant for file in FILES for mutant in mutants_of(file) if is_drawn(mutant)]
-    assert len(drawn) > 50
-    assert mistaken([original("extend.lua"), *drawn], steps=500) == {}
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("parts", [3 * PARTS, pytest.param(PARTS, marks=pytest.mark.long)])
+def test_sample_of_the_mutants_is_killed_except_for_survivors(parts):
+    drawn = [mutant for file in FILES for mutant in mutants_of(file) if is_drawn(mutant, parts)]
+    assert len(drawn) > 2000 // parts
+    assert wrong_survivors([original("extend.lua"), *drawn], steps=500) == {}
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("file", FILES)
-def test_every_mutant_is_killed_but_for_those_listed(file):
-    assert mistaken([original(file), *mutants_of(file)], steps=6000) == {}
+def test_every_mutant_is_killed_except_for_survivors(file):
+    assert wrong_survivors([original(file), *mutants_of(file)], steps=6000) == {}

@@ -1,4 +1,4 @@
-"""Puts mutants in the place of their originals and runs them until something fails."""
+"""Replaces scripts by mutants and runs tests until one fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 import pytest
 import redis
 
-from delayq import script as scripts
+from delayq.broker import scripts
 from delayq.errors import OutcomeUnknown, UnavailableError
 from tests.lua.tables import SCRIPTS
 from tests.model.running import run
@@ -18,22 +18,22 @@ from tests.mutation.checks import Check, Stage, all_checks
 from tests.mutation.mutants import Mutant, source
 from tests.support.lua_files import in_place
 
-NOT_PLAYED = {
+NOT_IN_STATE_MACHINE = {
     *("configure", "end_run", "get", "keep_plan", "page", "recount", "repair", "repair_dead", "snapshot", "wake"),
 }
-"""Scripts that the state machine does not call, or only to begin with."""
+"""Scripts that the state machine does not call, or only at the start."""
 FAILED = (Exception, pytest.fail.Exception)
 
 
 class Verdict(NamedTuple):
-    """What a mutant was killed by; None if by nothing."""
+    """The test that killed a mutant, or None."""
 
     mutant: Mutant
     killer: str | None
 
 
-class Court:
-    """Tries mutants on servers of its own, by the checks that run them and then by the state machine."""
+class MutantRunner:
+    """Runs mutants on separate servers, with the checks that use them and then with the state machine."""
 
     def __init__(self, *, steps: int) -> None:
         """`steps` are those of the state machine, which ends at the first failure."""
@@ -48,16 +48,16 @@ class Court:
     def __exit__(self, *exc: object) -> None:
         self._stage.__exit__(*exc)
 
-    def try_all(self, mutants: Iterable[Mutant]) -> Iterator[Verdict]:
-        """Return what each mutant was killed by. Those that the server cannot read are none and are left out."""
+    def run_all(self, mutants: Iterable[Mutant]) -> Iterator[Verdict]:
+        """Return a verdict for each mutant. Mutants that the server cannot compile are left out."""
         for file, of_one in itertools.groupby(mutants, key=lambda mutant: mutant.file):
             users = {name for name in SCRIPTS if source(file).encode() in scripts.script(name).text}
             checks = [check for check in self._checks if users & check.scripts]
             checks.sort(key=lambda check: (check.is_heavy, not check.is_of_a_table))
             for mutant in of_one:
-                with in_place(mutant.file, mutant.text), self._stage.acting():
+                with in_place(mutant.file, mutant.text), self._stage.shared_executor():
                     if self._loads(mutant):
-                        machine = self._machine if users - NOT_PLAYED else lambda: None
+                        machine = self._machine if users - NOT_IN_STATE_MACHINE else lambda: None
                         yield Verdict(mutant, self._killer(checks) or machine())
 
     def _loads(self, mutant: Mutant) -> bool:
@@ -69,7 +69,7 @@ class Court:
         return True
 
     def _killer(self, checks: list[Check]) -> str | None:
-        """Return the name of the first check that fails; it comes first for the next mutant, which is alike."""
+        """Return the name of the first failing check; it runs first for the next, similar mutant."""
         for n, check in enumerate(checks):
             if self._fails(partial(self._stage.call, check)):
                 if not check.is_heavy:
@@ -82,7 +82,7 @@ class Court:
         return "state machine" if self._fails(play) else None
 
     def _fails(self, play: Callable[[], None]) -> bool:
-        """Tell whether something fails, and not for want of patience with a slow machine."""
+        """Return whether a check fails, ignoring time-outs of a slow machine."""
         for _ in range(3):
             try:
                 play()

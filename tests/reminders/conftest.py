@@ -1,4 +1,4 @@
-"""Calendars of several producers, and a queue whose clock the test owns."""
+"""Calendars of several producers, and a queue whose clock the test sets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from delayq import DelayQueue
-from delayq.calls import Calls
-from delayq.clock import timestamp
+from delayq.broker.calls import Calls
 from delayq.reminders import Reading, read_calendar
+from delayq.times import timestamp
 
 FILES = Path(__file__).parent / "calendars"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -33,13 +33,13 @@ def read(*files: str | bytes, now: datetime = NOW, days: int = 366, **options: A
 
 
 class Clock:
-    """The time that the server is told."""
+    """The server time that a test sets."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
 
     def advance(self, **span: float) -> None:
-        """Go on."""
+        """Move the clock forward."""
         self.now += timedelta(**span)
 
     def __call__(self) -> int:
@@ -47,20 +47,20 @@ class Clock:
 
 
 def set_clock(queue: Any, clock: Callable[[], int]) -> Any:
-    """Have a queue tell the server the time."""
-    queue._tools.calls = Calls(queue._tools.calls.keys, clock)
+    """Make a queue use a clock."""
+    queue._context.calls = Calls(queue._context.calls.keys, clock)
     return queue
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """The time by which the test's queues go, from `NOW` on."""
+    """The clock of the test's queues, starting at `NOW`."""
     return Clock(NOW)
 
 
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Where the queue lives."""
+    """URL of the queue."""
     if request.param == "memory":
         return f"memory://{uuid.uuid4().hex}"
     return str(request.getfixturevalue("redis_url"))
@@ -68,6 +68,6 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def queue(url: str, clock: Clock) -> Iterator[DelayQueue[Any]]:
-    """A queue by the test's clock."""
+    """A queue that uses the test's clock."""
     with DelayQueue("reminders", url=url) as made:
         yield set_clock(made, clock)

@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it ends, and what is wrong is told in lines."""
+"""Any file can be read: reading ends, and every problem is one line."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SCRAPS = st.sampled_from(
 
 
 @st.composite
-def spoilt(draw):
-    """Draw a file with some of it cut out, doubled, or put in the place of another part."""
+def corrupted(draw):
+    """Draw a file in which parts are cut out, duplicated or replaced."""
     data = draw(st.sampled_from(WHOLE))
     for _ in range(draw(st.integers(1, 6))):
         first, last = sorted(draw(st.tuples(*[st.integers(0, len(data))] * 2)))
@@ -40,7 +40,7 @@ def spoilt(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.one_of(spoilt(), st.binary(max_size=200)))
+@given(st.one_of(corrupted(), st.binary(max_size=200)))
 @example(ics("UID:a\nDTSTART:20270115T090000Z\nBEGIN:VALARM\nACTION:DISPLAY\nEND:VALARM"))
 @example(ics("UID:a\nDTSTART:20270115T090000Z\nBEGIN:VALARM\nTRIGGER:P99999999D\nEND:VALARM"))
 @example(ics("UID:a\nDTSTART:20270115T090000Z\nBEGIN:VALARM\nTRIGGER:-P999999W\nEND:VALARM"))
@@ -53,7 +53,7 @@ def spoilt(draw):
 @example(ics("UID:a\nUID:b\nDTSTART:20270115T090000Z"))
 @example(ics("UID:a\nDTSTART:20270115T090000Z\nRDATE;VALUE=PERIOD:20270117T090000Z/PT1H"))
 @example(ics("UID:a\nDTSTART:20270115T090000Z\nRECURRENCE-ID:20270115T090000Z\nRECURRENCE-ID:20270116T090000Z"))
-def test_reading_ends_and_tells(data):
+def test_problems_of_any_file_are_one_line_each(data):
     reading = read(data, days=90, alarms=True)
     for problem in reading.problems:
         assert "\n" not in str(problem)

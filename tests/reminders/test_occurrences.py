@@ -1,4 +1,4 @@
-"""Events that recur, against what the library makes of them from their very beginning."""
+"""Recurring events, compared with their expansion from the first occurrence."""
 
 from datetime import UTC, date, datetime, timedelta
 from unittest.mock import patch
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq.reminders import series
+from delayq.reminders import occurrences
 from tests.reminders.conftest import NOW, ics, read
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -34,30 +34,30 @@ rules = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(rules, st.integers(0, 1500), st.booleans())
-def test_a_series_that_began_long_ago_is_the_same_counted_up_from_near(rule, ago, all_day):
+def test_moving_the_start_of_an_old_series_keeps_its_occurrences(rule, ago, all_day):
     begin = NOW - timedelta(days=ago)
     start = f"DTSTART;VALUE=DATE:{begin:%Y%m%d}" if all_day else f"DTSTART;TZID=Europe/Berlin:{begin:%Y%m%d}T023000"
     rule = rule.replace(";UNTIL=20270601T000000Z", ";UNTIL=20270601") if all_day else rule
     rule = rule.replace(";BYHOUR=2,9", "") if all_day else rule
     data = ics(f"UID:a\n{start}\nRRULE:{rule}\nSUMMARY:S")
     near = starts(data, days=120)
-    with patch.object(series, "_bring_near", lambda _component, _before: None):
+    with patch.object(occurrences, "_bring_near", lambda _component, _before: None):
         assert near == starts(data, days=120)
 
 
-def test_the_rules_it_is_not_done_to_stay_right():
+def test_rules_whose_start_is_not_moved_stay_correct():
     counted = ics("UID:a\nDTSTART:20240101T090000Z\nRRULE:FREQ=DAILY;COUNT=1100")
     assert starts(counted)[-1] == "2027-01-04 09:00:00+00:00"
     last = ics("UID:a\nDTSTART:20240131T090000Z\nRRULE:FREQ=MONTHLY;BYDAY=FR;BYSETPOS=-1")
     assert starts(last, days=60) == ["2027-01-29 09:00:00+00:00", "2027-02-26 09:00:00+00:00"]
 
 
-def test_the_time_on_the_wall_stays_when_the_clocks_change():
+def test_local_time_stays_the_same_across_clock_changes():
     data = ics("UID:a\nDTSTART;TZID=Europe/Berlin:20270322T090000\nRRULE:FREQ=WEEKLY;COUNT=2")
     assert starts(data) == ["2027-03-22 09:00:00+01:00", "2027-03-29 09:00:00+02:00"]
 
 
-def test_an_occurrence_moved_in_from_before_and_out_of_sight():
+def test_occurrences_moved_into_and_out_of_the_range():
     master = "UID:a\nDTSTART;TZID=Europe/Berlin:20200106T100000\nRRULE:FREQ=WEEKLY\nSUMMARY:S"
     moved_in = "UID:a\nRECURRENCE-ID;TZID=Europe/Berlin:20260105T100000\nDTSTART;TZID=Europe/Berlin:20270106T110000"
     moved_out = "UID:a\nRECURRENCE-ID:20270111T090000Z\nDTSTART;TZID=Europe/Berlin:20290106T110000"
@@ -68,31 +68,31 @@ def test_an_occurrence_moved_in_from_before_and_out_of_sight():
     ]
 
 
-def test_all_that_follow_may_be_moved():
+def test_this_and_future_occurrences_can_be_moved():
     master = "UID:a\nDTSTART:20270104T100000Z\nRRULE:FREQ=WEEKLY;COUNT=4"
     later = "UID:a\nRECURRENCE-ID;RANGE=THISANDFUTURE:20270111T100000Z\nDTSTART:20270111T120000Z"
     assert [start[8:13] for start in starts(ics(master, later))] == ["04 10", "11 12", "18 12", "25 12"]
 
 
-def test_a_recurrence_is_named_by_the_time_on_the_wall_wherever_it_is_given_from():
+def test_recurrence_is_the_original_local_time_in_any_zone():
     master = "UID:a\nDTSTART;TZID=Europe/Berlin:20270104T100000\nRRULE:FREQ=WEEKLY;COUNT=3"
     moved = "UID:a\nRECURRENCE-ID:20270111T090000Z\nDTSTART:20270112T120000Z"
     names = {event.recurrence for event in read(ics(master, moved)).events}
     assert names == {"20270104T100000", "20270111T100000", "20270118T100000"}
 
 
-def test_a_single_occurrence_that_one_is_invited_to():
+def test_moved_occurrence_without_its_series_is_read():
     (event,) = read(ics("UID:a\nRECURRENCE-ID:20270111T090000Z\nDTSTART:20270112T120000Z")).events
     assert (event.recurrence, event.start) == ("20270111T090000", datetime(2027, 1, 12, 12, tzinfo=UTC))
 
 
-def test_a_series_that_is_cancelled_has_no_occurrences():
+def test_cancelled_series_has_no_occurrences():
     master = "UID:a\nDTSTART:20270104T100000Z\nRRULE:FREQ=WEEKLY;COUNT=4\nSTATUS:CANCELLED"
     moved = "UID:a\nRECURRENCE-ID:20270111T100000Z\nDTSTART:20270112T120000Z"
     assert read(ics(master, moved)).events == []
 
 
-def test_days():
+def test_all_day_series_has_dates():
     data = ics("UID:a\nDTSTART;VALUE=DATE:20260101\nRRULE:FREQ=YEARLY\nEXDATE;VALUE=DATE:20280101")
     assert [event.start for event in read(data, days=1500).events] == [
         date(year, 1, 1) for year in (2027, 2029, 2030, 2031)
@@ -102,16 +102,16 @@ def test_days():
 @pytest.mark.parametrize(
     ("rule", "what"),
     [
-        ("FREQ=SECONDLY", "secondly, which no calendar does"),
-        ("FREQ=MINUTELY;COUNT=3", "minutely, which no calendar does"),
-        ("FREQ=DAILY;INTERVAL=0", "an interval of 0"),
-        ("FREQ=DAILY;INTERVAL=-1", "an interval of -1"),
+        ("FREQ=SECONDLY", "secondly, which is not supported"),
+        ("FREQ=MINUTELY;COUNT=3", "minutely, which is not supported"),
+        ("FREQ=DAILY;INTERVAL=0", "an invalid interval of 0"),
+        ("FREQ=DAILY;INTERVAL=-1", "an invalid interval of -1"),
         ("FREQ=HOURLY", "recurs 36,"),
         ("COUNT=3", "cannot be"),
         ("FREQ=DAILY;BYDAY=XX", "cannot be read"),
     ],
 )
-def test_a_rule_that_cannot_be_followed(rule, what):
+def test_unsupported_rule_is_a_problem(rule, what):
     reading = read(ics(f"UID:a\nSUMMARY:S\nDTSTART:20270101T090000Z\nRRULE:{rule}"), days=1500)
     assert reading.events == []
     (problem,) = reading.problems

@@ -1,4 +1,4 @@
-"""How long before its event a reminder is due."""
+"""Offsets: how long before its event a reminder is due."""
 
 # ruff: noqa: DTZ001 - times on the wall are what it is about
 
@@ -16,7 +16,7 @@ from delayq.reminders.offsets import offsets_of
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("text", "offset", "short"),
     [
         ("15m", Offset(seconds=900), "15m"),
@@ -36,13 +36,13 @@ BERLIN = ZoneInfo("Europe/Berlin")
         ("same day at 08:00", Offset(at=time(8)), "0d@08:00"),
     ],
 )
-def test_is_read_from_text(text, offset, short):
+def test_offset_is_read_from_text(text, offset, short):
     assert Offset.of(text) == offset
     assert offset.text == short
     assert Offset.of(short) == offset
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "wrong",
     [
         *("", "m", "1", "1x", "1 month", "-1d", "1d after", "1d, 2q", "99999999d", "1.5h"),
@@ -50,23 +50,23 @@ def test_is_read_from_text(text, offset, short):
         *(None, 5, timedelta(-1)),
     ],
 )
-def test_what_is_none_is_refused(wrong):
+def test_invalid_offset_is_refused(wrong):
     with pytest.raises(ConfigurationError):
         Offset.of(wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"days": -1}, {"seconds": 1.5}, {"seconds": 1, "at": time(9)}, {"days": True}])
-def test_an_impossible_one_is_refused(wrong):
+def test_impossible_offset_is_refused(wrong):
     with pytest.raises(ConfigurationError):
         Offset(**wrong)
 
 
 @given(days=st.integers(0, 400), seconds=st.integers(0, 10**6))
-def test_its_text_says_it_all(days, seconds):
+def test_text_of_an_offset_round_trips(days, seconds):
     assert Offset.of(Offset(days, seconds).text) == Offset(days, seconds)
 
 
-def test_several_are_put_in_order_and_doubles_dropped():
+def test_offsets_are_sorted_without_duplicates():
     several = offsets_of(["1d", "15 minutes", timedelta(days=1), "1d@09:00", "15m"])
     assert [offset.text for offset in several] == ["15m", "1d", "1d@09:00"]
     assert offsets_of("1d") == (Offset(days=1),)
@@ -85,18 +85,18 @@ def test_several_are_put_in_order_and_doubles_dropped():
         # 02:30 is skipped: the offset from before the gap counts, so it is 03:30
         ("1d", datetime(2027, 3, 29, 2, 30), "2027-03-28T01:30Z"),
         ("0d@02:30", datetime(2027, 3, 28, 12), "2027-03-28T01:30Z"),
-        # 02:30 comes twice: the first is meant
+        # 02:30 occurs twice: the first one counts
         ("1d", datetime(2027, 11, 1, 2, 30), "2027-10-31T00:30Z"),
         ("30m", datetime(2027, 10, 31, 3), "2027-10-31T01:30Z"),
     ],
 )
-def test_days_are_of_the_calendar_and_hours_pass(offset, start, due):
+def test_days_are_calendar_days_and_hours_elapsed_time(offset, start, due):
     found = Offset.of(offset).before(start.replace(tzinfo=BERLIN), BERLIN)
     assert found == datetime.fromisoformat(due)
     assert found.tzinfo is UTC
 
 
-def test_days_are_counted_on_the_clocks_of_the_zone_that_is_asked_for():
+def test_days_are_counted_in_the_given_zone():
     start = datetime(2027, 1, 10, 23, 30, tzinfo=ZoneInfo("America/New_York"))
     assert Offset.of("1d@09:00").before(start, BERLIN) == datetime(2027, 1, 10, 9, tzinfo=BERLIN)
     assert Offset.of("1d@09:00").before(start, start.tzinfo) == datetime(2027, 1, 9, 9, tzinfo=start.tzinfo)

@@ -1,4 +1,4 @@
-"""Files as the calendars of the world write them."""
+"""Files as common calendar programs write them."""
 
 # ruff: noqa: DTZ001 - times on the wall are what it is about
 
@@ -23,7 +23,7 @@ def one(reading, uid):
     return event
 
 
-def test_google():
+def test_google_file():
     reading = read("google.ics")
     assert (reading.problems, reading.found) == ([], 6)
     single = one(reading, "4single@google.com")
@@ -34,7 +34,7 @@ def test_google():
     assert not starts(reading, "7off@google.com")
 
 
-def test_a_series_with_one_left_out_one_moved_and_one_cancelled():
+def test_series_with_excluded_moved_and_cancelled_occurrences():
     weekly = [event for event in read("google.ics").events if event.uid == "5weekly@google.com"]
     assert sorted((event.start.replace(tzinfo=None), event.recurrence, event.summary) for event in weekly) == [
         (datetime(2027, 1, 4, 10), "20270104T100000", "Weekly"),
@@ -44,7 +44,7 @@ def test_a_series_with_one_left_out_one_moved_and_one_cancelled():
     assert {event.start.tzinfo.key for event in weekly} == {"Europe/Berlin"}
 
 
-def test_outlook():
+def test_outlook_file():
     reading = read("outlook.ics")
     assert reading.problems == []
     first = reading.events[0]
@@ -62,7 +62,7 @@ def test_outlook():
     ]
 
 
-def test_apple():
+def test_apple_file():
     reading = read("apple.ics")
     assert reading.problems == []
     dentist = one(reading, "0A1B2C3D-0000-4444-8888-ABCDEF012345")
@@ -72,14 +72,14 @@ def test_apple():
     assert one(reading, "floating@apple").start == datetime(2027, 3, 11, 19)
 
 
-def test_alarms_if_they_are_asked_for():
+def test_alarms_are_read_on_request():
     alarms = {event.uid: [offset.text for offset in event.alarms] for event in read("apple.ics", alarms=True).events}
     assert alarms == {"0A1B2C3D-0000-4444-8888-ABCDEF012345": ["1d", "2h"], "floating@apple": []}
     outlook = read("outlook.ics", alarms=True).events
     assert [[offset.text for offset in event.alarms] for event in outlook] == [["15m"], [], [], []]
 
 
-def test_nextcloud():
+def test_nextcloud_file():
     reading = read("nextcloud.ics", days=7)
     assert (reading.problems, reading.found) == ([], 2)
     # The 1st of January 2027 is the 1461st third day after that of 2015; it is 07:30 and not yet begun at midnight UTC.
@@ -90,7 +90,7 @@ def test_nextcloud():
     ]
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_read():
+def test_unreadable_events_are_reported_and_the_rest_is_read():
     reading = read("broken.ics")
     assert sorted(event.uid for event in reading.events) == ["also-good", "good"]
     assert sorted(map(str, reading.problems)) == [
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read():
         "broken.ics, line 15: event 'Bad start': its DTSTART cannot be read: Wrong datetime format: 20271315T090000",
         "broken.ics, line 20: event 'Bad zone': unknown time zone 'Mars/Olympus'",
         "broken.ics, line 25: event 'Bad rule': its RRULE cannot be read: Expected frequency, got: SOMETIMES",
-        "broken.ics, line 31: event 'Every second': it recurs secondly, which no calendar does",
+        "broken.ics, line 31: event 'Every second': it recurs secondly, which is not supported",
         "broken.ics, line 37: event 'No end': it is cut off: END:VEVENT is missing",
     ]
     assert {problem.uid for problem in reading.problems} == {
@@ -115,28 +115,28 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read():
         (b"BEGIN:VCALENDAR\nEND:VEVENT\nEND:VCALENDAR\n", "line 2: END:VEVENT without its BEGIN"),
         (
             ics(head="X-WR-TIMEZONE:Mars/Olympus"),
-            "line 1: X-WR-TIMEZONE: unknown time zone 'Mars/Olympus', UTC is taken",
+            "line 1: X-WR-TIMEZONE: unknown time zone 'Mars/Olympus', using UTC",
         ),
     ],
 )
-def test_what_is_wrong_with_a_file(data, what):
+def test_problems_of_a_file(data, what):
     (problem,) = read(data).problems
     assert str(problem).startswith(f"team.ics, {what}")
     assert (problem.event, problem.uid) == ("", "")
 
 
-def test_a_fold_may_divide_a_character():
+def test_fold_can_split_a_character():
     data = ics("UID:a\nDTSTART:20270115T090000Z\nSUMMARY:Grüße").replace("ü".encode(), b"\xc3\r\n \xbc")
     assert one(read(data), "a").summary == "Grüße"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_encodings(encoding):
+def test_encodings_are_detected(encoding):
     data = ics("UID:a\nDTSTART:20270115T090000Z\nSUMMARY:Grüße").decode().encode(encoding)
     assert one(read(data), "a").summary == "Grüße"
 
 
-def test_a_zone_is_what_its_own_file_says():
+def test_zone_definition_applies_only_to_its_file():
     def own(offset):
         return (
             "BEGIN:VTIMEZONE\nTZID:Mine\nBEGIN:STANDARD\nDTSTART:19700101T000000\n"
@@ -149,7 +149,7 @@ def test_a_zone_is_what_its_own_file_says():
     assert str(read(ics(event)).problems[0]).endswith("unknown time zone 'Mine'")
 
 
-def test_a_zone_whose_definition_is_broken_is_unknown():
+def test_zone_with_a_broken_definition_is_unknown():
     broken = "BEGIN:VTIMEZONE\nTZID:Mine\nBEGIN:STANDARD\nDTSTART:never\nEND:STANDARD\nEND:VTIMEZONE"
     (problem,) = read(ics("UID:a\nDTSTART;TZID=Mine:20270115T090000", head=broken)).problems
     assert problem.what == "unknown time zone 'Mine'"
@@ -167,13 +167,13 @@ def test_a_zone_whose_definition_is_broken_is_unknown():
         ("Etc/GMT-2", 7),
     ],
 )
-def test_names_of_zones(tzid, hour):
+def test_zone_names_of_producers(tzid, hour):
     start = one(read(ics(f"UID:a\nDTSTART;TZID={tzid}:20270115T090000")), "a").start
     assert start.astimezone(UTC).hour == hour
 
 
 @pytest.mark.parametrize("tzid", ["Europe", "../../etc/passwd", "\u2028", "x" * 5000, ""])
-def test_what_is_no_zone(tzid):
+def test_unknown_zone_names(tzid):
     reading = read(ics(f"UID:a\nSUMMARY:S\nDTSTART;TZID={tzid}:20270115T090000"))
     if tzid:
         (problem,) = reading.problems
@@ -183,20 +183,20 @@ def test_what_is_no_zone(tzid):
         assert one(reading, "a").start == datetime(2027, 1, 15, 9)
 
 
-def test_an_event_without_a_uid_has_one_made_of_what_it_says():
+def test_event_without_a_uid_gets_one_from_its_content():
     event = "DTSTART:20270115T090000Z\nSUMMARY:S"
     (first,), (second,) = read(ics(event)).events, read(ics(f"{event}\nLOCATION:L")).events
     assert first.uid == second.uid
     assert first.uid != read(ics(event.replace("T09", "T10"))).events[0].uid
 
 
-def test_of_two_versions_of_an_event_the_later_counts():
+def test_later_version_of_an_event_wins():
     old, new = "UID:a\nDTSTART:20270115T090000Z\nSEQUENCE:1", "UID:a\nDTSTART:20270116T090000Z\nSEQUENCE:2"
     for several in ([old, new], [new, old]):
         assert [event.start.day for event in read(ics(*several)).events] == [16]
 
 
-def test_a_file_that_cancels():
+def test_file_with_method_cancel():
     event = "UID:a\nDTSTART:20270115T090000Z"
     assert read(ics(event, head="METHOD:CANCEL")).events == []
     assert len(read(ics(event, head="METHOD:REQUEST")).events) == 1
@@ -213,21 +213,21 @@ def test_one_file_need_not_be_in_a_list(tmp_path):
         assert [event.uid for event in read_calendar(file, now=NOW).events] == ["a"]
 
 
-def test_a_file_that_cannot_be_opened_is_an_error_of_the_caller(tmp_path):
+def test_unreadable_file_raises(tmp_path):
     with pytest.raises(ConfigurationError, match=r"nothing\.ics cannot be read: No such file"):
         read_calendar(tmp_path / "nothing.ics", now=NOW)
-    with pytest.raises(ConfigurationError, match="until must lie ahead"):
+    with pytest.raises(ConfigurationError, match="until must be after now"):
         read_calendar([], now=NOW, until=NOW)
     with pytest.raises(ConfigurationError, match="is naive"):
         read_calendar([], now=datetime(2027, 1, 1))
 
 
-def test_the_horizon(tmp_path):
+def test_horizon_limits_the_occurrences(tmp_path):
     data = ics(*(f"UID:{day}\nDTSTART:202701{day:02}T000000Z" for day in range(1, 32)))
     assert [event.uid for event in read(data, days=3).events] == ["1", "2", "3", "4"]
 
 
-def test_progress_is_told():
-    told = []
-    read("google.ics", on_progress=lambda done, total: told.append((done, total)))
-    assert (told[0], told[-1]) == ((0, 6), (6, 6))
+def test_progress_is_reported():
+    reported = []
+    read("google.ics", on_progress=lambda done, total: reported.append((done, total)))
+    assert (reported[0], reported[-1]) == ((0, 6), (6, 6))

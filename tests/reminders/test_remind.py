@@ -1,4 +1,4 @@
-"""`delayq remind`: what it prints, writes and exits with."""
+"""`delayq remind`: output, effects and exit codes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from delayq import State
-from delayq.cli.remind_text import bar
-from tests.cli.conftest import cli, elsewhere, queue, start  # noqa: F401 - fixtures
+from delayq.cli.progress import progress_bars
+from tests.cli.conftest import cli, empty_folder, queue, start  # noqa: F401 - fixtures
 from tests.reminders.conftest import FILES, ics
 
 HOUR = ("--before", "1h", "--until", "50y")
@@ -29,7 +29,7 @@ def pending(queue):  # noqa: F811
     return sorted(message.id for message in queue.list(State.PENDING).messages)
 
 
-def test_imports_a_file_and_what_has_changed_of_it(cli, queue, team):  # noqa: F811
+def test_imports_a_file_and_later_its_changes(cli, queue, team):  # noqa: F811
     ended = cli("remind", "import", "team.ics", *HOUR)
     assert (ended.code, ended.out, ended.err) == (0, "team: 2 events; reminders: 2 sent\n", "")
     assert pending(queue) == ["team/a//1h", "team/b//1h"]
@@ -40,7 +40,7 @@ def test_imports_a_file_and_what_has_changed_of_it(cli, queue, team):  # noqa: F
     assert cli("remind", "import", "team.ics", *HOUR).out == "team: 2 events; reminders: 2 unchanged\n"
 
 
-def test_tells_machines(cli, team):  # noqa: F811
+def test_json_output(cli, team):  # noqa: F811
     ended = cli("remind", "import", "team.ics", *HOUR, "--queue", "q", "--json")
     assert ended.json == {
         "queue": "q",
@@ -58,7 +58,7 @@ def test_tells_machines(cli, team):  # noqa: F811
     }
 
 
-def test_a_preview_shows_and_writes_nothing(cli, queue, team, redis_client):  # noqa: F811
+def test_preview_prints_changes_and_writes_nothing(cli, queue, team, redis_client):  # noqa: F811
     ended = cli("remind", "plan", "team.ics", *HOUR)
     head, titles, first, _ = ended.out.splitlines()
     assert (ended.code, head) == (0, "team: 2 events; reminders: 2 to be sent")
@@ -70,15 +70,15 @@ def test_a_preview_shows_and_writes_nothing(cli, queue, team, redis_client):  # 
     ended = cli("remind", "plan", "team.ics", *HOUR)
     assert [line.split()[0] for line in ended.out.splitlines()[2:]] == ["move", "cancel"]
     assert "team/b//1h" in ended.out
-    told = cli("remind", "plan", "team.ics", *HOUR, "--json").json
-    assert [(row["change"], row["id"]) for row in told["changes"]] == [
+    result = cli("remind", "plan", "team.ics", *HOUR, "--json").json
+    assert [(row["change"], row["id"]) for row in result["changes"]] == [
         ("move", "team/a//1h"),
         ("cancel", "team/b//1h"),
     ]
     assert pending(queue) == ["team/a//1h", "team/b//1h"]
 
 
-def test_a_long_preview_is_cut_unless_all_is_asked_for(cli, team):  # noqa: F811
+def test_long_preview_is_cut_without_all(cli, team):  # noqa: F811
     team.write_bytes(ics(*(f"UID:{n}\nDTSTART:20500116T090000Z" for n in range(60))))
     ended = cli("remind", "plan", "team.ics", *HOUR)
     assert (len(ended.out.splitlines()), ended.err) == (52, "and 10 more (--all shows them)\n")
@@ -86,7 +86,7 @@ def test_a_long_preview_is_cut_unless_all_is_asked_for(cli, team):  # noqa: F811
 
 
 @pytest.mark.parametrize("command", ["import", "plan"])
-def test_what_cannot_be_read_is_a_line_each_and_exit_code_1(cli, queue, tmp_path, command):  # noqa: F811
+def test_unreadable_events_are_a_line_each_and_exit_code_1(cli, queue, tmp_path, command):  # noqa: F811
     shutil.copy(FILES / "broken.ics", tmp_path)
     ended = cli("remind", command, "broken.ics", *HOUR, "--tz", "Europe/Berlin")
     assert ended.code == 1
@@ -94,9 +94,9 @@ def test_what_cannot_be_read_is_a_line_each_and_exit_code_1(cli, queue, tmp_path
     lines = ended.err.splitlines()
     assert len(lines) == 6
     assert lines[0] == "broken.ics, line 11: event 'No start': it has no start (DTSTART)"
-    told = cli("remind", command, "broken.ics", *HOUR, "--json")
-    assert told.code == 1
-    assert told.json["problems"][0] == {
+    result = cli("remind", command, "broken.ics", *HOUR, "--json")
+    assert result.code == 1
+    assert result.json["problems"][0] == {
         "file": "broken.ics",
         "line": 11,
         "event": "No start",
@@ -114,16 +114,16 @@ def test_strict_imports_nothing(cli, queue, team, tmp_path, redis_client):  # no
     assert cli("remind", "import", "team.ics", *HOUR, "--strict").code == 0
 
 
-def test_what_an_unreadable_event_has_is_left(cli, queue, team):  # noqa: F811
+def test_unreadable_event_keeps_its_reminders(cli, queue, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR)
     team.write_bytes(TEAM[: len(TEAM) // 2])
     ended = cli("remind", "import", "team.ics", *HOUR)
     assert ended.code == 1
-    assert "left as they were: it could not be read whether their event has changed" in ended.err
+    assert "left unchanged: their events could not be read" in ended.err
     assert pending(queue) == ["team/a//1h", "team/b//1h"]
 
 
-def test_each_file_is_a_calendar_or_all_are_one(cli, team, tmp_path):  # noqa: F811
+def test_each_file_is_a_calendar_unless_named(cli, team, tmp_path):  # noqa: F811
     (tmp_path / "home.ics").write_bytes(ics("UID:h\nDTSTART:20500115T090000Z"))
     ended = cli("remind", "import", "team.ics", "home.ics", *HOUR)
     assert [line.split(":")[0] for line in ended.out.splitlines()] == ["team", "home"]
@@ -147,20 +147,20 @@ def test_every_option_has_its_effect(cli, queue, tmp_path):  # noqa: F811
     assert cli("remind", "import", "o.ics", *options, "--again", "--json").json["unchanged"] == 0
 
 
-def test_the_horizon_may_be_a_time(cli, queue, team):  # noqa: F811
+def test_horizon_can_be_a_time(cli, queue, team):  # noqa: F811
     ended = cli("remind", "import", "team.ics", "--before", "1h", "--until", "2050-01-16T00:00Z")
     assert ended.out == "team: 2 events; reminders: 1 sent\n"
     assert pending(queue) == ["team/a//1h"]
 
 
-def test_what_is_being_processed_is_told_and_exit_code_1(cli, queue, team):  # noqa: F811
+def test_refused_reminders_are_reported_with_exit_code_1(cli, queue, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR)
     queue.reschedule("team/a//1h", 0)
     team.write_bytes(TEAM.replace(b"20500115", b"20500120"))
     with queue.lease():
         ended = cli("remind", "import", "team.ics", *HOUR)
     assert ended.code == 1
-    assert ended.err == "1 reminder not taken, being processed or settled just now: import again\n"
+    assert ended.err == "1 reminder not updated: they are being processed, or were just settled; import again\n"
     assert cli("remind", "import", "team.ics", *HOUR).out == "team: 2 events; reminders: 1 sent, 1 unchanged\n"
 
 
@@ -176,23 +176,23 @@ def test_lists_calendars_and_their_reminders(cli, team):  # noqa: F811
     assert (first["id"], first["due"]) == ("team/a//1h", "2050-01-15T08:00:00.000Z")
 
 
-def test_says_that_there_is_nothing(cli, queue):  # noqa: F811
+def test_list_without_calendars(cli, queue):  # noqa: F811
     assert cli("remind", "list").line == "no queue named 'reminders'"
     queue.open()
-    assert cli("remind", "list").err == "no calendars in reminders: delayq remind import brings them\n"
+    assert cli("remind", "list").err == "no calendars in reminders: add one with delayq remind import\n"
     ended = cli("remind", "list", "team")
     assert (ended.code, ended.line) == (3, "no calendar named 'team'")
 
 
-def test_plans_again(cli, team):  # noqa: F811
+def test_replan(cli, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR)
     assert cli("remind", "replan").out == "team: reminders: 2 unchanged\n"
-    told = cli("remind", "replan", "team", "--json").json
-    assert (told["calendar"], told["unchanged"]) == ("team", 2)
+    result = cli("remind", "replan", "team", "--json").json
+    assert (result["calendar"], result["unchanged"]) == ("team", 2)
     assert cli("remind", "replan", "teem").line == "no calendar named 'teem', did you mean 'team'?"
 
 
-def test_forgets(cli, queue, team):  # noqa: F811
+def test_forget(cli, queue, team):  # noqa: F811
     cli("remind", "import", "team.ics", *HOUR)
     ended = cli("remind", "forget", "team")
     assert (ended.code, "give --yes" in ended.line) == (2, True)
@@ -201,7 +201,7 @@ def test_forgets(cli, queue, team):  # noqa: F811
     assert cli("remind", "forget", "team", "--yes").code == 3
 
 
-def test_shows_its_progress_on_a_terminal(monkeypatch):
+def test_shows_progress_on_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
@@ -209,29 +209,29 @@ def test_shows_its_progress_on_a_terminal(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with bar() as tell:
-        advance = tell("reading \x1b[31mteam.ics")
+    with progress_bars() as add_bar:
+        advance = add_bar("reading \x1b[31mteam.ics")
         advance(500, 1234)
     assert "reading team.ics" in terminal.getvalue()
-    assert "500/1234" in terminal.getvalue()
+    assert "500/1,234" in terminal.getvalue()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "say when to remind: --before 1d, or --alarms for the events' own"),
+        ([], "when should it remind? give --before 1d"),
         (["--before", "soon"], "an offset must look like"),
         (["--before", "1h", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'"),
         (["--before", "1h", "--quiet", "night"], "quiet hours must look like"),
         (["--before", "1h", "--until", "never"], "must look like"),
-        (["--before", "1h", "--until", "2020-01-01T00:00Z"], "until must lie ahead"),
+        (["--before", "1h", "--until", "2020-01-01T00:00Z"], "until must be after now"),
         (["--before", "1h", "--calendar", "a b"], "calendar must be"),
         (["--before", "1h", "--grace", "-1h"], "must look like"),
         (["nothing.ics", "--before", "1h"], "'nothing.ics' does not exist"),
         (["sub/team.ics", "--before", "1h"], "2 files are called 'team'"),
     ],
 )
-def test_wrong_usage(cli, team, tmp_path, options, message):  # noqa: F811
+def test_usage_errors_are_one_line(cli, team, tmp_path, options, message):  # noqa: F811
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "team.ics").write_bytes(TEAM)
     ended = cli("remind", "import", "team.ics", *options)
@@ -239,20 +239,20 @@ def test_wrong_usage(cli, team, tmp_path, options, message):  # noqa: F811
     assert message in ended.line
 
 
-def test_out_of_reach_is_one_line(cli, team):  # noqa: F811
+def test_unreachable_redis_is_one_line(cli, team):  # noqa: F811
     for command in ("import", "plan"):
         ended = cli("--url", "redis://127.0.0.1:1", "--timeout", "100ms", "remind", command, "team.ics", *HOUR)
         assert ended.code == 69
         assert ended.line
 
 
-def test_without_the_extra_it_says_what_to_install(cli, team, monkeypatch):  # noqa: F811
+def test_missing_extra_is_named(cli, team, monkeypatch):  # noqa: F811
     monkeypatch.setitem(__import__("sys").modules, "icalendar", None)
     ended = cli("remind", "import", "team.ics", *HOUR)
     assert (ended.code, ended.line) == (2, "iCalendar files need the extra: pip install 'delayq[reminders]'")
 
 
-def test_names_of_events_cannot_steer_the_terminal(cli, team):  # noqa: F811
+def test_control_characters_of_events_are_escaped(cli, team):  # noqa: F811
     team.write_bytes(ics("UID:a\nSUMMARY:\x1b[31mred\x07\nDTSTART;TZID=No:20500115T090000"))
     ended = cli("remind", "import", "team.ics", *HOUR)
     assert ended.code == 1

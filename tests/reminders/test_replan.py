@@ -1,4 +1,4 @@
-"""A newer database of time zones: what it puts elsewhere is moved, from what is kept, without the file."""
+"""Replanning after a change of the time zone database, from the stored plan without the file."""
 
 # ruff: noqa: DTZ001 - times on the wall are what it is about
 
@@ -21,7 +21,7 @@ ZONE = "Test/Zone"
 
 @pytest.fixture
 def database(tmp_path):
-    """`database(hours)` puts a database in place in which the zone `Test/Zone` is so far from UTC."""
+    """`database(hours)` installs a database in which the zone `Test/Zone` has this offset from UTC."""
     before = zoneinfo.TZPATH
 
     def put(hours: int) -> None:
@@ -36,7 +36,7 @@ def database(tmp_path):
 
 
 def write_zone(path: Path, hours: int) -> None:
-    """Write a zone of one distance from UTC, as RFC 8536 lays it out."""
+    """Write a zone with a fixed offset from UTC, in the format of RFC 8536."""
     header = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
     block = struct.pack(">lbb", hours * 3600, 0, 0) + b"XXX\0"
     path.parent.mkdir(parents=True)
@@ -48,7 +48,7 @@ def hours(queue):
 
 
 @pytest.mark.parametrize("before", ["1h", "1d@09:00"])
-def test_what_a_newer_database_puts_elsewhere_is_moved(queue, database, before):
+def test_changed_zone_rules_move_reminders(queue, database, before):
     database(1)
     wall = datetime(2027, 2, 10, 12)
     events = [
@@ -73,7 +73,7 @@ def test_what_a_newer_database_puts_elsewhere_is_moved(queue, database, before):
     assert numbers(calendar.update(fresh)) == "unchanged 4"
 
 
-def test_the_rules_of_the_import_hold(queue, database):
+def test_replan_uses_the_rules_of_the_import(queue, database):
     database(1)
     event = Event("a", datetime(2027, 2, 10, 12, tzinfo=ZoneInfo("Europe/Berlin")))
     Calendar(queue, "team", ["1h", "1d@23:00"], quiet="22:00-07:00", tz=ZONE).update([event])
@@ -83,22 +83,22 @@ def test_the_rules_of_the_import_hold(queue, database):
     assert hours(queue) == {"team/a//1h": "10T10", "team/a//1d@23:00": "10T04"}
 
 
-def test_what_was_delivered_or_has_begun_stays_so(queue, database, clock):
+def test_delivered_reminders_and_started_events_stay(queue, database, clock):
     database(1)
     begun = Event("begun", datetime(2027, 1, 1, 4, tzinfo=ZoneInfo(ZONE)))
-    told = Event("told", datetime(2027, 1, 1, 10, tzinfo=ZoneInfo(ZONE)))
+    delivered = Event("delivered", datetime(2027, 1, 1, 10, tzinfo=ZoneInfo(ZONE)))
     calendar = Calendar(queue, "team", "2h")
-    calendar.update([begun, told])
+    calendar.update([begun, delivered])
     clock.advance(hours=7.5)
     for _ in range(2):
         with queue.lease():
             pass
     database(2)
-    assert numbers(calendar.replan()) == "past 1"  # it was to be told an hour earlier, and has been
+    assert numbers(calendar.replan()) == "past 1"  # it was due an hour earlier, and was delivered
     assert hours(queue) == {}
 
 
-def test_an_event_whose_zone_only_its_file_knows_stays_where_it_is(queue):
+def test_event_with_a_zone_defined_in_its_file_keeps_its_time(queue):
     calendar = Calendar(queue, "team", "1d@09:00")
     calendar.update(read("outlook.ics"))
     before = hours(queue)

@@ -1,8 +1,7 @@
-"""Who may import: a producer. Who may look: an inspector. And what is loaded for it."""
+"""Access rights: a producer may import, an inspector may read; and which modules are loaded."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from datetime import timedelta
 
@@ -10,21 +9,23 @@ import pytest
 import redis
 
 from delayq import DelayQueue, ServerError
-from delayq.acl.rules import Role, rules
+from delayq.cli.acl.grants import Role
+from delayq.cli.acl.roles import rules
 from delayq.reminders import Calendar, Event, calendars
 from tests.reminders.conftest import NOW
+from tests.support.processes import run
 
 
 @pytest.fixture
 def user(start_redis):
-    """`user(role)` is the address for a user with the rights of a role, all scripts being loaded."""
+    """`user(role)` returns the URL of a user with the rights of a role; all scripts are loaded."""
     server = start_redis(tcp=True)
     with redis.Redis.from_url(server.url) as admin:
         port = admin.connection_pool.connection_kwargs["port"]
 
         def make(role: Role) -> str:
-            given = rules([role], prefix="delayq", queue="reminders")
-            admin.execute_command("ACL", "SETUSER", role, "on", ">secret", *given)
+            acl_rules = rules([role], prefix="delayq", queue="reminders")
+            admin.execute_command("ACL", "SETUSER", role, "on", ">secret", *acl_rules)
             return f"redis://{role}:secret@127.0.0.1:{port}/0"
 
         with DelayQueue("reminders", url=server.url) as queue:
@@ -32,7 +33,7 @@ def user(start_redis):
         yield make
 
 
-def test_a_producer_imports_and_an_inspector_looks(user):
+def test_producer_imports_and_inspector_reads(user):
     event = Event("a", NOW + timedelta(days=20_000))
     with DelayQueue("reminders", url=user(Role.PRODUCER)) as queue:
         calendar = Calendar(queue, "team", "1h")
@@ -50,11 +51,11 @@ def test_a_producer_imports_and_an_inspector_looks(user):
         assert len(Calendar(queue, "team").forget().cancelled) == 1
 
 
-def test_planning_loads_neither_a_parser_nor_redis():
+def test_planning_imports_neither_a_parser_nor_redis():
     heavy = ["icalendar", "recurring_ical_events", "dateutil", "redis", "click", "rich"]
     program = f"""
 import sys
 from delayq.reminders import Calendar, Event, Rules, plan, read_calendar
 print([name for name in {heavy} if name in sys.modules])
 """
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+    assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"

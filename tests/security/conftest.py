@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, Phase, settings
 
 from delayq.cli import main
 from tests.support.faces import Asyncio, Blocking
@@ -43,3 +44,16 @@ def cli(tmp_path, monkeypatch) -> Cli:
         return Ended(result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@pytest.fixture(params=["a third", pytest.param("all", marks=pytest.mark.long)])
+def cases(request: pytest.FixtureRequest) -> Callable[[int], settings]:
+    """`cases(3000)` has a function tried with so many inputs, a third of them in the quick tests; nothing is timed."""
+    share = 1 if request.param == "all" else 3
+    return lambda number: settings(
+        max_examples=number // share,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )

@@ -6,7 +6,6 @@ import math
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 TEXTS = [
@@ -53,14 +52,3 @@ THINGS: list[Any] = [
 texts = st.sampled_from(TEXTS) | st.text(max_size=12) | st.text("abcXYZ019._-:@/+={}*#", max_size=8)
 durations = st.sampled_from(["1h30m", "5s", "1y", "-1s", "9" * 400 + "s", "1.5.5s"]) | st.integers() | st.floats()
 things = st.sampled_from(THINGS) | texts | durations | st.binary(max_size=8)
-
-
-def cases(number: int) -> settings:
-    """Return the settings of a test that is tried with so many inputs, and with no other check of its time."""
-    return settings(
-        max_examples=number,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )

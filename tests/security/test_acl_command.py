@@ -1,26 +1,27 @@
-"""`delayq acl` prints what Redis takes, as a command and as a line of a file; `delayq preload` loads the scripts."""
+"""`delayq acl` prints a rule as a command and as a line of an ACL file; `delayq preload` loads the scripts."""
 
 import shlex
 
 import pytest
 
 from delayq import ConfigurationError, DelayQueue
-from delayq.acl.rules import ROLES, rules
-from delayq.script import names
+from delayq.broker.scripts import names
+from delayq.cli.acl.grants import ROLES
+from delayq.cli.acl.roles import rules
 from tests.support.redis_server import RedisServer
 
 NOWHERE = "unix:///nowhere"
 
 
 def rights(server, user):
-    """Return what a user may do, as the server has understood it."""
+    """Return the rights of a user as the server reports them."""
     with server.client() as admin:
-        told = admin.acl_getuser(user)
-    return {name: sorted(told[name]) for name in ("flags", "commands", "keys", "channels")}
+        user_info = admin.acl_getuser(user)
+    return {name: sorted(user_info[name]) for name in ("flags", "commands", "keys", "channels")}
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_redis_takes_both_forms_alike(role, cli, start_redis, tmp_path):
+def test_command_and_acl_file_give_the_same_rights(role, cli, start_redis, tmp_path):
     server = start_redis()
     ended = cli(NOWHERE, "acl", role.value, "--queue", "reminders", "--user", "billing")
     assert ended.code == 0
@@ -35,19 +36,19 @@ def test_redis_takes_both_forms_alike(role, cli, start_redis, tmp_path):
     assert rights(server, "billing") == rights(other, "billing")
 
 
-def test_the_rule_replaces_rights_and_keeps_passwords(cli, start_redis):
+def test_rule_replaces_rights_and_keeps_passwords(cli, start_redis):
     server = start_redis()
     with server.client() as admin:
         admin.execute_command("ACL", "SETUSER", "delayq-inspector", "on", ">secret", "~*", "&*", "+@all")
         admin.execute_command(*shlex.split(cli(NOWHERE, "acl", "inspector").out))
-        told = admin.acl_getuser("delayq-inspector")
-    assert len(told["passwords"]) == 1
-    assert "~*" not in told["keys"]
-    assert "+@all" not in told["commands"]
-    assert not told["channels"]
+        user_info = admin.acl_getuser("delayq-inspector")
+    assert len(user_info["passwords"]) == 1
+    assert "~*" not in user_info["keys"]
+    assert "+@all" not in user_info["commands"]
+    assert not user_info["channels"]
 
 
-def test_roles_are_named_together_and_the_prefix_is_that_of_the_command(cli):
+def test_several_roles_are_combined_under_the_given_prefix(cli):
     out = cli(NOWHERE, "--prefix", "shop", "acl", "consumer", "producer").out
     assert out.startswith("ACL SETUSER delayq-consumer-producer on resetkeys ~shop:queues ~shop:{*}:")
     words = out.split()
@@ -61,13 +62,13 @@ def test_roles_are_named_together_and_the_prefix_is_that_of_the_command(cli):
     [[], ["owner"], ["producer", "--queue", "a b"], ["producer", "--queue", "*"], ["producer", "--user", "a >x"]],
     ids=str,
 )
-def test_what_is_no_role_queue_or_user_is_wrong_usage(cli, arguments):
+def test_invalid_role_queue_or_user_prints_one_line(cli, arguments):
     ended = cli(NOWHERE, "acl", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert len(ended.err.splitlines()) == 1
 
 
-def test_wrong_arguments_make_no_rules():
+def test_invalid_arguments_of_rules_are_refused():
     for roles, prefix, queue in ((["owner"], "delayq", None), (["admin"], "a*", None), (["admin"], "delayq", "a}*")):
         with pytest.raises(ConfigurationError):
             rules(roles, prefix=prefix, queue=queue)

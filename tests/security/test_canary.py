@@ -23,7 +23,7 @@ from click.testing import CliRunner
 import delayq
 from delayq import AsyncDelayQueue, DelayqError, DelayQueue, NewMessage, Schedule
 from delayq.cli import main
-from delayq.torture.proxy import Proxy
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
 from tests.support.waiting import wait_until
 
@@ -118,6 +118,7 @@ def instances(url) -> dict[str, Any]:
 NO_HOLDERS = {
     *(
         "QueueOptions",
+        "ConsumeOptions",
         "ScheduleOptions",
         "Codec",
         "Backoff",
@@ -138,7 +139,7 @@ NO_HOLDERS = {
 }
 
 
-def test_no_public_object_shows_it(instances):
+def test_no_repr_shows_the_secret(instances):
     things = {name for name in delayq.__all__ if inspect.isclass(getattr(delayq, name))}
     errors = {name for name in things if issubclass(getattr(delayq, name), DelayqError)}
     assert things - errors - NO_HOLDERS <= set(instances)
@@ -187,7 +188,7 @@ SEND = [
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", SEND, ids=[case[0] for case in SEND])
-def test_no_error_of_a_send_says_it(face, case, url):
+def test_no_error_of_a_send_shows_the_secret(face, case, url):
     _, more_options, payload, more = case
     options = {"url": url, "deadline": "200ms", **more_options}
     if options["url"] == "wrong password":
@@ -233,7 +234,7 @@ URLS = [
 
 @pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
 @pytest.mark.parametrize("url", URLS, ids=range(len(URLS)))
-def test_no_error_of_a_url_says_it(face, url):
+def test_no_error_of_a_url_shows_the_secret(face, url):
     with pytest.raises(DelayqError) as caught:
         opened(face, url=url, deadline="100ms")
     assert CANARY not in told(caught.value)
@@ -248,7 +249,7 @@ def opened(face: Any, **options: Any) -> None:
         asyncio.run(opening)
 
 
-def test_no_error_of_a_client_says_it():
+def test_no_error_of_a_client_shows_the_secret():
     for kind, face in ((redis.Redis, DelayQueue), (redis.asyncio.Redis, AsyncDelayQueue)):
         for client in (kind(password=CANARY, decode_responses=True), {"password": CANARY}, f"redis://:{CANARY}@x"):
             with pytest.raises(DelayqError) as caught:
@@ -261,8 +262,8 @@ def test_no_error_of_a_client_says_it():
 
 
 @pytest.mark.faults
-def test_no_error_of_a_lost_reply_says_it(guarded, url):
-    with Proxy(guarded.url) as proxy, DelayQueue("reminders", url=with_password(proxy.url), deadline=1) as queue:
+def test_no_error_of_a_lost_reply_shows_the_secret(guarded, url):
+    with FaultyProxy(guarded.url) as proxy, DelayQueue("reminders", url=with_password(proxy.url), deadline=1) as queue:
         queue.open()
         proxy.drop_replies(1_000_000)
         with pytest.raises(DelayqError) as caught:
@@ -274,7 +275,7 @@ STORED = [b'{"kind": "%s"}', b'{"%s": 1}', b'{"user": "%s"}', b"%s", b'"%s', b'{
 
 
 @pytest.mark.parametrize("stored", STORED, ids=range(len(STORED)))
-def test_no_word_of_an_undecodable_payload_is_said(stored, url, logged):
+def test_undecodable_payload_is_not_shown(stored, url, logged):
     with DelayQueue("reminders", url=url, codec="bytes") as raw:
         raw.send_many([NewMessage(stored % CANARY.encode(), id="m", headers=HEADERS)])
     seen: list[Any] = []
@@ -314,16 +315,16 @@ def failing(message: Any) -> None:
 
 
 @pytest.mark.faults
-def test_no_log_of_a_hard_day_says_it(guarded, url, logged):
+def test_no_log_of_failures_shows_the_secret(guarded, url, logged):
     """Failures, a Redis that goes away, a key of another type."""
-    with Proxy(guarded.url) as proxy:
+    with FaultyProxy(guarded.url) as proxy:
         there = with_password(proxy.url)
         with DelayQueue("reminders", url=there, callback=failing, lease="200ms", tick="50ms") as queue:
             queue.send_many([NewMessage(PAYLOAD, headers=HEADERS, retries=1) for _ in range(3)])
             queue.start_consume()
             wait_until(lambda: "failed at attempt" in logged())
             proxy.refuse()
-            wait_until(lambda: "trying again" in logged())
+            wait_until(lambda: "retrying" in logged())
             queue.stop_consume(0)
         assert "no such user" in logged()
 
@@ -416,7 +417,7 @@ def scene(url, tmp_path, monkeypatch) -> str:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.usefixtures("scene")
-def test_no_verb_prints_it(verb, url, guarded, caplog):
+def test_no_command_prints_the_secret(verb, url, guarded, caplog):
     urls = [
         url,
         NOWHERE,
@@ -439,7 +440,7 @@ def test_no_verb_prints_it(verb, url, guarded, caplog):
 
 
 @pytest.mark.usefixtures("scene")
-def test_what_is_to_show_payloads_shows_them(url):
+def test_inspecting_shows_payloads(url):
     for line in (
         ["list", "q", "--state", "ready"],
         ["show", "q", "m"],
@@ -449,7 +450,7 @@ def test_what_is_to_show_payloads_shows_them(url):
         assert CANARY in run(url, *line)
 
 
-def test_the_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
+def test_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
     started: list[list[str]] = []
 
     class Supervisor:
@@ -459,7 +460,7 @@ def test_the_children_of_a_worker_get_the_url_from_the_environment(monkeypatch):
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr("delayq.cli.supervise.Supervisor", Supervisor)
+    monkeypatch.setattr("delayq.cli.supervisor.Supervisor", Supervisor)
     monkeypatch.setattr("delayq.cli.worker.configure_logging", lambda level, as_json: None)
     run(NOWHERE, "worker", "app:queue", "--processes", "2")
     assert len(started) == 1

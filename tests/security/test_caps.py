@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, NewMessage, PayloadTooLargeError, QueueFullError
-from delayq.producer import SLICE
-from delayq.script import MOST_IDS
+from delayq.broker.scripts import MAX_IDS
+from delayq.queue.producer import BATCH
 
 HUNDRED_YEARS = timedelta(days=36_600)
 """With a leap day in each, so that it is a hundred years whenever it begins."""
@@ -34,7 +34,7 @@ def queue(redis_url):
 
 
 @pytest.mark.parametrize("cap", CAPS)
-def test_a_cap_is_held_to_the_last(cap, queue, redis_client):
+def test_limit_is_exact(cap, queue, redis_client):
     act, error = CAPS[cap]
     act(queue, 0)
     assert queue.counts().living == (10 if cap == "queue" else 1)
@@ -59,18 +59,18 @@ def test_a_name_has_at_most_128_characters(name, redis_url):
 def test_no_call_carries_more_than_a_thousand_ids(redis_url, monkeypatch):
     carried = []
     with DelayQueue("batches", url=redis_url) as queue:
-        call = queue._tools.calls.send
+        call = queue._context.calls.send
         monkeypatch.setattr(
-            type(queue._tools.calls),
+            type(queue._context.calls),
             "send",
             lambda self, messages, **options: carried.append(len(messages.ids)) or call(messages, **options),
         )
-        assert len(queue.send_many(range(2 * SLICE + 1)).new) == 2 * SLICE + 1
-    assert carried == [SLICE, SLICE, 1]
-    assert max(carried) <= MOST_IDS
+        assert len(queue.send_many(range(2 * BATCH + 1)).new) == 2 * BATCH + 1
+    assert carried == [BATCH, BATCH, 1]
+    assert max(carried) <= MAX_IDS
 
 
-def test_the_dead_letter_keeps_so_many_and_so_long(redis_url):
+def test_dead_letter_is_limited_by_number_and_age(redis_url):
     with DelayQueue("dead", url=redis_url, dead_max=3, callback=lambda message: False, default_retries=0) as queue:
         queue.send_many([NewMessage(n, id=str(n)) for n in range(5)])
         queue.run(burst=True)
@@ -78,7 +78,7 @@ def test_the_dead_letter_keeps_so_many_and_so_long(redis_url):
         assert queue.stats().totals["trimmed"] == 2
 
 
-def test_an_error_is_kept_to_2048_characters(redis_url):
+def test_stored_error_is_truncated_to_2048_characters(redis_url):
     with DelayQueue("errors", url=redis_url) as queue:
         queue.send_delay_msg(1, id="m")
         with queue.lease() as message:

@@ -1,4 +1,4 @@
-"""Each role may do what the handbook's table says and nothing else; what is refused changes nothing."""
+"""Each role may do exactly what the table of the handbook says; a refused operation changes nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ import redis
 
 import delayq
 from delayq import DelayQueue, NewMessage, Schedule, ServerError, State
-from delayq.acl.rules import ROLES, Role, rules
-from delayq.config import read_settings
-from delayq.executor import Executor, open_executor
-from delayq.script import names, script
-from delayq.throwaway import free_port
+from delayq.broker.scripts import names, script
+from delayq.broker.transport.executor import Executor, open_executor
+from delayq.cli.acl.grants import ROLES, Role
+from delayq.cli.acl.roles import rules
+from delayq.options import read_settings
+from delayq.testing.redis_server import free_port
 from tests.lua.tables import TABLES
 from tests.support.faces import Asyncio, Blocking
 from tests.support.redis_server import RedisServer, empty
@@ -40,25 +41,25 @@ SCRIPTS = {
     Role.INSPECTOR: {"counts", "get", "page", "snapshot", "schedules_page"},
     Role.ADMIN: set(names()),
 }
-"""The scripts that each role is for."""
+"""The scripts that each role may run."""
 PLAIN = {
     Role.PRODUCER: {"hsetnx", "sadd", "sismember", "wait"},
     Role.CONSUMER: {"hsetnx", "sadd", "blpop"},
     Role.INSPECTOR: {"sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
-"""What each role sends beside scripts, and beside what all need."""
+"""Commands of each role besides scripts and the commands that all roles need."""
 READ_PARTS = {
     Role.PRODUCER: set(),
     Role.CONSUMER: set(),
     Role.INSPECTOR: {"events", "runs", "refusals", "archives", "plans"},
 }
-"""Parts that each role uses beside those of its scripts."""
+"""Parts that each role uses besides those of its scripts."""
 ALL_NEED = {
     *("ping", "select", "client|setname", "command", "cluster|slots", "asking"),
     *("evalsha", "info", "time"),
 }
 BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
-"""What the rights of a role cover though no method of delayq leads there: it has no message in its hands."""
+"""Scripts that the rights of a role cover although no method of delayq calls them for that role."""
 
 RAW = {"NEVER_DECODE": True}
 
@@ -93,7 +94,7 @@ def admin(guarded) -> Iterator[redis.Redis]:
         yield client
 
 
-# The files
+# The rules
 
 
 def commands_of(name: str) -> set[str]:
@@ -101,12 +102,12 @@ def commands_of(name: str) -> set[str]:
 
 
 def granted(role: Role, sign: str) -> list[str]:
-    text = files("delayq").joinpath("acl", f"{role}.acl").read_text()
-    return [line.removeprefix(sign) for line in text.splitlines() if line.startswith(sign)]
+    found = rules([role], prefix="PREFIX", queue="QUEUE")
+    return [rule.removeprefix(sign) for rule in found if rule.startswith(sign)]
 
 
 @pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER, Role.INSPECTOR])
-def test_a_role_has_the_commands_and_parts_of_its_scripts_and_no_other(role):
+def test_role_has_only_the_commands_and_parts_of_its_scripts(role):
     commands = set().union(*map(commands_of, SCRIPTS[role])) | PLAIN[role] | ALL_NEED
     parts = {part for name in SCRIPTS[role] for part in script(name).parts} | READ_PARTS[role]
     assert sorted(granted(role, "+")) == sorted(commands)
@@ -116,7 +117,7 @@ def test_a_role_has_the_commands_and_parts_of_its_scripts_and_no_other(role):
 def plain_commands() -> set[str]:
     """Return every command that the package sends as such to a delay queue.
 
-    Demo, torture and test kit do as they like to servers of their own; other engines have roles of their own.
+    Demo, torture and test kit use their own servers; other engines have their own roles.
     """
     found = set()
     for path in Path(delayq.__file__).parent.rglob("*.py"):
@@ -125,7 +126,7 @@ def plain_commands() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Call)
-                and ast.unparse(node.func) == "Command"
+                and ast.unparse(node.func) == "RedisCommand"
                 and isinstance(node.args[0], ast.Tuple)
             ):
                 words = node.args[0].elts
@@ -134,14 +135,14 @@ def plain_commands() -> set[str]:
     return found
 
 
-def test_an_admin_has_every_command_that_delayq_uses():
+def test_admin_has_every_command_that_delayq_uses():
     used = plain_commands().union(*map(commands_of, names()))
     assert {"blpop", "script", "xtrim", "hset"} <= used
     assert used <= {command.partition("|")[0] for command in granted(Role.ADMIN, "+")}
 
 
 @roles
-def test_no_role_is_given_what_none_needs(role, guarded, admin):
+def test_no_role_has_unneeded_rights(role, guarded, admin):
     with redis.Redis.from_url(url_of(guarded, role)) as client:
         for line in (
             *("KEYS *", "SCAN 0", "FLUSHALL", "FLUSHDB", "CONFIG GET *", "CONFIG SET maxmemory 1", "EVAL 'return 1' 0"),
@@ -156,7 +157,7 @@ def test_no_role_is_given_what_none_needs(role, guarded, admin):
                 client.script_load("return 1")
 
 
-# The scripts: allowed they do what their tables say, refused they do nothing
+# Scripts: an allowed script does what its table says, a refused one does nothing
 
 
 @pytest.fixture(scope="module")
@@ -168,31 +169,31 @@ def executors(guarded) -> Iterator[dict[Role, Executor]]:
 
 
 @roles
-@pytest.mark.parametrize("name", TABLES)
-def test_a_script_is_carried_out_or_refused_as_a_whole(role, name, admin, executors):
+@pytest.mark.table("name", TABLES)
+def test_script_is_executed_or_refused_completely(role, name, admin, executors):
     executor, observer = executors[role], Executor(admin, deadline=1, owned=False)
     for case in TABLES[name]:
         admin.delete(*admin.keys("*") or ["none"])
         plant(observer, case.before)
         if name in SCRIPTS[role] or (role, name) in BY_HAND:
-            if isinstance(case.answer, type):
-                with pytest.raises(case.answer):
+            if isinstance(case.reply, type):
+                with pytest.raises(case.reply):
                     executor.call(case.call)
             else:
-                assert executor.call(case.call) == case.answer, case.name
+                assert executor.call(case.call) == case.reply, case.name
             assert observe(observer) == case.after, case.name
             continue
-        (answer,) = executor.run([case.call])
+        (reply,) = executor.run([case.call])
         if case.before != case.after:
-            assert isinstance(answer, ServerError), case.name
-        if isinstance(answer, ServerError):
-            assert is_told(str(answer), name), str(answer)
+            assert isinstance(reply, ServerError), case.name
+        if isinstance(reply, ServerError):
+            assert names_missing_right(str(reply), name), str(reply)
             assert not observe_replies(observer)
         assert observe(observer) == case.before, case.name
 
 
-def is_told(text: str, name: str) -> bool:
-    """Tell whether an error says in one line which call lacks which right, in the words of any version of Redis."""
+def names_missing_right(text: str, name: str) -> bool:
+    """Return whether an error names the call and the missing right in one line, as any version of Redis words it."""
     keys = r"(this user has no permissions to access one of the keys used as arguments|No permissions to access a key)"
     commands = r"this user has no permissions to run the ('\w+( or )?)+' command"
     since_7_2 = r"ACL failure in script: User \w+ has no permissions to run the '\w+' command script: \w+, on @\S+"
@@ -203,7 +204,7 @@ def is_told(text: str, name: str) -> bool:
 
 
 class Operation(NamedTuple):
-    """One row of the table: what is called, to be true where it worked."""
+    """One row of the table: the call, which returns a true value if it worked."""
 
     call: Callable[[Any], Any]
     options: Mapping[str, Any] = MappingProxyType({})
@@ -235,7 +236,7 @@ def started(queue: Any) -> bool:
     seen: list[Any] = []
     queue.callback(lambda message: seen.append(message.id))
     queue.start_consume()
-    wait_until(lambda: seen, 5)
+    wait_until(lambda: seen)
     queue.stop_consume()
     return True
 
@@ -248,7 +249,7 @@ def applied(queue: Any) -> bool:
 
 OPERATIONS = {
     "send_delay_msg": Operation(lambda q: q.send_delay_msg(1, "1h", id="new", headers={"a": "b"}).new),
-    "send_schedule_msg": Operation(lambda q: q.send_schedule_msg(1, delayq.clock.moment(2**41), id="new").new),
+    "send_schedule_msg": Operation(lambda q: q.send_schedule_msg(1, delayq.times.from_millis(2**41), id="new").new),
     "send_many": Operation(
         lambda q: q.send_many([NewMessage(1, id="pending"), NewMessage(2, id="retry")], replace=True, run="nightly").ids
     ),
@@ -305,7 +306,7 @@ def handbook() -> dict[str, dict[Role, bool]]:
 ALLOWED = handbook()
 
 
-def test_the_table_holds_every_public_operation():
+def test_table_has_every_public_operation():
     assert set(ALLOWED) == set(OPERATIONS)
     public = {name for name, member in inspect.getmembers(DelayQueue, inspect.isfunction) if not name.startswith("_")}
     elsewhere = {
@@ -315,7 +316,7 @@ def test_the_table_holds_every_public_operation():
         "every",
         "stop_consume",
         "close",
-    }  # send nothing, or end what others began
+    }  # send nothing, or only end a running consumer
     assert {name.partition(" ")[0] for name in OPERATIONS if "." not in name} == public - elsewhere
     for part, kind in (("dead", delayq.DeadLetter), ("schedules", delayq.Schedules)):
         methods = {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
@@ -331,7 +332,7 @@ def scene(admin) -> None:
             held = {message.id: message for message in leased}
             held["rejected"].reject("no such user")
             held["failed"].nack(delay="1h")
-            held["active"]._holding.settled = True  # it stays leased
+            held["active"]._delivery.settled = True  # it stays leased
         queue.send_many([NewMessage("later", id="pending", delay="1h"), NewMessage("now", id="ready")])
         queue.schedules.add_many(Schedule(name, every="1d", payload=name) for name in ("nightly", "asleep"))
         queue.schedules.pause("asleep")
@@ -340,7 +341,7 @@ def scene(admin) -> None:
 
 
 def contents(client: redis.Redis) -> dict[bytes, Any]:
-    """Return what is stored, but for what calls remember of themselves: one that found nothing to do is one too."""
+    """Return all stored data except the remembered replies of calls."""
     return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b":replies")}
 
 
@@ -360,7 +361,7 @@ def open_as(guarded, face) -> Callable[..., Any]:
 @roles
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.usefixtures("scene")
-def test_an_operation_is_allowed_or_refused_as_the_handbook_says(open_as, role, name, admin, caplog):
+def test_operation_is_allowed_or_refused_as_documented(open_as, role, name, admin, caplog):
     operation = OPERATIONS[name]
     queue = open_as(role, **operation.options)
     before = contents(admin)
@@ -383,10 +384,10 @@ def test_an_operation_is_allowed_or_refused_as_the_handbook_says(open_as, role, 
         queue.close()
 
 
-# What the table does not tell
+# Beyond the table
 
 
-def test_roles_add_up(guarded, admin):
+def test_roles_can_be_combined(guarded, admin):
     grant(admin, "both", Role.PRODUCER, Role.CONSUMER)
     done = []
     with DelayQueue("reminders", url=url_of(guarded, "both")) as queue:
@@ -402,7 +403,7 @@ def test_roles_add_up(guarded, admin):
     assert done == [1, 2]
 
 
-def test_a_producer_wakes_a_consumer_that_waits(guarded, admin):
+def test_producer_wakes_an_idle_consumer(guarded, admin):
     seen = []
     with (
         DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=seen.append, tick="1h") as consumer,
@@ -434,7 +435,7 @@ def test_roles_suffice_on_a_cluster(face):
             queue.close()
 
 
-def test_the_rights_end_at_the_queue(guarded, admin):
+def test_rights_are_limited_to_the_queue(guarded, admin):
     for role in ROLES:
         grant(admin, "narrow", role, queue="reminders")
         with DelayQueue("reminders2", url=url_of(guarded, "narrow")) as other, pytest.raises(ServerError):
@@ -444,13 +445,15 @@ def test_the_rights_end_at_the_queue(guarded, admin):
         assert not [key for key in admin.keys("*") if b"{reminders2}" in key and b"meta" not in key]
 
 
-def test_an_id_that_is_spent_waits_for_a_consumer(guarded, admin):
+def test_producer_cannot_reuse_a_spent_id_before_a_consumer_collects_it(guarded, admin):
     with DelayQueue("reminders", redis=admin) as all_rights:
         all_rights.send_delay_msg(1, id="bill-7", retries=0)
         with all_rights.lease() as message:
-            call = all_rights._tools.calls.nack([delayq.values.Failure(*message._holding.receipt, 50, "boom")])
+            call = all_rights._context.calls.nack(
+                [delayq.broker.requests.Failure(*message._delivery.receipt, 50, "boom")]
+            )
             assert all_rights._executor.call(call) == "2"  # spent, and not collected
-            message._holding.settled = True
+            message._delivery.settled = True
         before = contents(admin)
         with DelayQueue("reminders", url=url_of(guarded, Role.PRODUCER)) as producer:
             with pytest.raises(ServerError, match=r"(?i)collect_garbage: .*no permissions"):
@@ -462,14 +465,17 @@ def test_an_id_that_is_spent_waits_for_a_consumer(guarded, admin):
 
 
 @pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER, Role.INSPECTOR])
-def test_a_missing_script_is_told_and_an_admin_loads_it(role, guarded, admin, face):
+def test_missing_script_raises_until_an_admin_loads_it(role, guarded, admin, face):
     calls = {Role.PRODUCER: "send_delay_msg", Role.CONSUMER: "lease", Role.INSPECTOR: "counts"}
     queue = face.open("reminders", url=url_of(guarded, role))
     ask = {"send_delay_msg": lambda: queue.send_delay_msg(1), "lease": lambda: queue.lease(), "counts": queue.counts}
     ask[calls[role]]()
     admin.script_flush()
     before = contents(admin)
-    with pytest.raises(ServerError, match=r"^\w+: Redis has not this script, and .*'script(\|load)?'.* preload$"):
+    with pytest.raises(
+        ServerError,
+        match=r"^\w+: Redis does not have this script, and .*'script(\|load)?'.* preload$",
+    ):
         ask[calls[role]]()
     assert contents(admin) == before
     with DelayQueue("any", url=url_of(guarded, Role.ADMIN)) as loader:
@@ -480,7 +486,7 @@ def test_a_missing_script_is_told_and_an_admin_loads_it(role, guarded, admin, fa
 
 
 @pytest.mark.faults
-def test_a_consumer_goes_on_when_the_scripts_are_back(guarded, admin, caplog):
+def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog):
     seen = []
     with (
         DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=seen.append, tick="50ms") as consumer,
@@ -488,13 +494,13 @@ def test_a_consumer_goes_on_when_the_scripts_are_back(guarded, admin, caplog):
     ):
         consumer.start_consume()
         admin.script_flush()
-        wait_until(lambda: "Redis has not this script" in caplog.text)
+        wait_until(lambda: "Redis does not have this script" in caplog.text)
         loader.preload()
         loader.send_delay_msg(1)
         wait_until(lambda: seen)
 
 
-def test_scripts_are_preloaded_into_the_embedded_redis_too():
+def test_preload_works_with_the_embedded_redis():
     with DelayQueue("reminders", url="memory://preloaded") as queue:
         assert queue.preload() == len(names())
         assert queue.send_delay_msg(1).new

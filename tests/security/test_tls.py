@@ -1,4 +1,4 @@
-"""TLS on a real server with an authority of one's own: the right certificate works, any other ends it unsaid."""
+"""TLS on a real server with a test authority: a valid certificate works; with any other nothing is sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import redis
 import trustme
 
 from delayq import AsyncDelayQueue, DelayQueue, UnavailableError
-from delayq.throwaway import free_port
+from delayq.testing.redis_server import free_port
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.faults
@@ -23,7 +23,7 @@ LONG_AGO = datetime.now(UTC) - timedelta(days=30)
 
 
 class Tls(NamedTuple):
-    """A server that listens for TLS, the address of which is told by what a client trusts and shows."""
+    """A server that listens for TLS, and its URL for a client's certificates."""
 
     server: RedisServer
     port: int
@@ -35,7 +35,7 @@ class Tls(NamedTuple):
         return f"rediss://:{PASSWORD}@{host}:{self.port}/0?" + "&".join(options)
 
     def heard(self) -> set[str]:
-        """Return the commands that came, but for our own."""
+        """Return the commands that the server received, without those of the test."""
         with redis.Redis.from_url(self.server.url, password=PASSWORD) as client:
             return {name.removeprefix("cmdstat_") for name in client.info("commandstats")} - {
                 *("auth", "info", "config|resetstat", "hello", "client|setinfo", "ping")
@@ -97,7 +97,7 @@ def serve(trusted, make) -> Iterator[Serve]:
 
 
 def refused(face: Any, url: str) -> str:
-    """Try to send; returns what the error says, which comes within the deadline."""
+    """Try to send; return the error text, which must come within the deadline."""
     queue = face.open("reminders", url=url, deadline="300ms")
     began = time.monotonic()
     with pytest.raises(UnavailableError) as caught:
@@ -110,10 +110,10 @@ def refused(face: Any, url: str) -> str:
     return said
 
 
-# What works
+# Accepted
 
 
-def test_a_certificate_of_an_authority_that_is_trusted(serve, ca, trusted, face, cli):
+def test_certificate_of_a_trusted_authority_is_accepted(serve, ca, trusted, face, cli):
     tls = serve(ca.issue_cert("localhost", "127.0.0.1"))
     for host in ("localhost", "127.0.0.1"):
         seen: list[Any] = []
@@ -128,7 +128,7 @@ def test_a_certificate_of_an_authority_that_is_trusted(serve, ca, trusted, face,
     assert "reminders" in ended.out
 
 
-def test_a_client_shows_the_certificate_of_the_url(serve, ca, trusted, face, make):
+def test_client_certificate_of_the_url_is_used(serve, ca, trusted, face, make):
     tls = serve(ca.issue_cert("localhost"), asks_clients=True)
     mine = make(ca.issue_cert("billing@example.org"))
     queue = face.open("reminders", url=tls.url(ca=trusted, client=mine))
@@ -136,16 +136,16 @@ def test_a_client_shows_the_certificate_of_the_url(serve, ca, trusted, face, mak
     queue.close()
 
 
-# What does not
+# Refused
 
 
-def test_a_client_without_a_certificate_where_one_is_asked_for(serve, ca, trusted, face):
+def test_client_without_a_required_certificate_is_refused(serve, ca, trusted, face):
     tls = serve(ca.issue_cert("localhost"), asks_clients=True)
     refused(face, tls.url(ca=trusted))
     assert tls.heard() == set()
 
 
-def test_a_client_with_a_certificate_of_another_authority(serve, ca, trusted, face, make):
+def test_client_certificate_of_another_authority_is_refused(serve, ca, trusted, face, make):
     tls = serve(ca.issue_cert("localhost"), asks_clients=True)
     other = make(trustme.CA().issue_cert("localhost"))
     refused(face, tls.url(ca=trusted, client=other))
@@ -167,13 +167,13 @@ WRONG = {
 
 @pytest.fixture(params=WRONG)
 def wrong(request, serve, ca, trusted) -> tuple[Tls, str, str]:
-    """A server whose certificate is wrong, the URL for it, and what is to be said of it."""
+    """A server with an invalid certificate, its URL, and the expected error."""
     issue, with_authority, reason = WRONG[request.param]
     tls = serve(issue(ca))
     return tls, tls.url(ca=trusted if with_authority else None), reason
 
 
-def test_a_certificate_that_is_wrong(wrong, face, cli):
+def test_invalid_server_certificate_is_refused(wrong, face, cli):
     tls, url, reason = wrong
     assert reason in refused(face, url)
     ended = cli(url, "--timeout", "300ms", "queues")
@@ -184,19 +184,19 @@ def test_a_certificate_that_is_wrong(wrong, face, cli):
     assert tls.heard() == set()
 
 
-def test_a_certificate_that_signs_itself(serve, tmp_path, face):
+def test_self_signed_certificate_is_refused(serve, tmp_path, face):
     alone = trustme.CA(key_type=trustme.KeyType.ECDSA)
     tls = serve(alone.issue_cert("localhost"))
     assert "certificate" in refused(face, tls.url())
     assert tls.heard() == set()
 
 
-def test_a_server_that_does_not_speak_tls(face):
+def test_server_without_tls_is_refused(face):
     with RedisServer(tcp=True) as server:
         refused(face, f"rediss://:{PASSWORD}@localhost:{server.port}/0?socket_timeout=0.3&socket_connect_timeout=0.3")
 
 
-def test_a_client_that_does_not_speak_tls(serve, ca, face):
+def test_client_without_tls_is_refused(serve, ca, face):
     tls = serve(ca.issue_cert("localhost"))
     queue = face.open("reminders", url=f"redis://:{PASSWORD}@localhost:{tls.port}/0", deadline="300ms")
     with pytest.raises(ConnectionError):
@@ -206,7 +206,7 @@ def test_a_client_that_does_not_speak_tls(serve, ca, face):
 
 
 @pytest.mark.parametrize("kind", [DelayQueue, AsyncDelayQueue])
-def test_verification_is_on_unless_the_url_says_otherwise(kind):
+def test_certificates_are_verified_by_default(kind):
     options = kind("reminders", url="rediss://localhost")._executor.client.connection_pool.connection_kwargs
     made = kind("reminders", url="rediss://localhost")._executor.client.connection_pool.connection_class(**options)
     context = getattr(made, "ssl_context", made)
@@ -215,7 +215,7 @@ def test_verification_is_on_unless_the_url_says_otherwise(kind):
 
 
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster", "rediss+sentinel"])
-def test_the_host_name_is_checked_whatever_redis_py_does_by_default(scheme, monkeypatch):
+def test_host_name_is_always_checked(scheme, monkeypatch):
     seen: list[Any] = []
     monkeypatch.setattr(redis.SSLConnection, "__init__", lambda self, **options: seen.append(options))
     DelayQueue(

@@ -1,11 +1,10 @@
-"""One Spark session for all tests marked `spark`, a Spark Connect server, and a browser to look at pages with."""
+"""One Spark session for all tests marked `spark`, a Spark Connect server, and a browser."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delayq.spark import session
-from delayq.spark.java import use_java, use_this_python
+from delayq.spark.java_home import use_java, use_this_python
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Start sooner; a test does not live to see what the JVM would compile better."""
+"""Faster start; tests are too short to benefit from better compiled code."""
+
+INTERRUPTED = pytest.StashKey[bool]()
 
 
-@pytest.hookimpl(tryfirst=True)  # markers are looked at by pytest's own hook of this name
+@pytest.hookimpl(tryfirst=True)  # before pytest's own hook, which reads the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes the session, and give it the time that a JVM takes to start."""
+    """Mark the tests that use Spark, and allow time for a JVM to start."""
     for item in items:
         if {"spark", "connect_url"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
@@ -36,12 +38,55 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(180))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Kill the JVM if the test was interrupted during a call to it, for example by a time-out.
+
+    The reply to that call is still to come: the next call would take it for its own, and so on.
+    """
+    if call.excinfo is not None and was_interrupted_in_py4j(call.excinfo):
+        kill_jvm()
+        item.stash[INTERRUPTED] = True
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """After such a test discard the session, so that the next test gets a new one."""
+    try:
+        return (yield)
+    finally:
+        if item.stash.get(INTERRUPTED, False):
+            (definition,) = item._fixtureinfo.name2fixturedefs["spark"]
+            definition.finish(item._request)
+
+
+def was_interrupted_in_py4j(error: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Return whether a time-out or Ctrl-C came during a call to the JVM; error replies of the JVM are harmless."""
+    return not isinstance(error.value, Exception) and any("py4j" in Path(one.path).parts for one in error.traceback)
+
+
+def kill_jvm() -> None:
+    """Kill the JVM of this process, and reset PySpark."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = SparkContext._gateway.proc
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session shared by all tests: two tasks at a time, two shuffle partitions, files in a folder of its own."""
+    """The session shared by all tests: two tasks at a time, two shuffle partitions, files in a temporary folder."""
+    from pyspark.sql import SparkSession
+
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        # Spark ends its Python workers by signals, which leaves nothing to measure them by.
+        # Spark ends its Python workers with signals, so their coverage would be lost.
         patch.delenv(COVERAGE, raising=False)
         patch.delenv("SPARK_REMOTE", raising=False)
         spark = session(
@@ -57,7 +102,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             },
         )
     yield spark
-    spark.stop()
+    if SparkSession.getActiveSession() is not None:  # else its JVM was killed
+        spark.stop()
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +130,10 @@ def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server += ["--conf", f"{name}={value}"]
     server += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     folder = tmp_path_factory.mktemp("connect")
-    with (folder / "log").open("wb") as log, subprocess.Popen(server, env=environ, cwd=folder, stderr=log) as process:
+    with (
+        (folder / "log").open("wb") as log,
+        Process(server, env=environ, cwd=folder, stderr=log, lasting=True) as process,
+    ):
         try:
             wait_until(lambda: process.poll() is not None or is_open(port), timeout=60)
             assert process.poll() is None, (folder / "log").read_text()
@@ -94,22 +143,22 @@ def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def is_open(port: int) -> bool:
-    """Say whether somebody listens there."""
+    """Return whether the port accepts connections."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(autouse=True)
 def no_coverage_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what a test of Spark starts from being measured, for the same reason."""
+    """Do not measure the coverage of processes that a test starts: their coverage would be lost."""
     monkeypatch.delenv(COVERAGE, raising=False)
 
 
 @pytest.fixture
 def browser() -> Iterator[Browser]:
-    """A Chromium: the one that Playwright has downloaded, else one on PATH.
+    """A Chromium: Playwright's own, else one on PATH.
 
-    For one test each: as long as it is open, an event loop runs in this thread, and nothing else could start one.
+    Each test has its own, because an open one runs an event loop in this thread and no other could be started.
     """
     from playwright.sync_api import Error, sync_playwright
 
@@ -123,4 +172,4 @@ def browser() -> Iterator[Browser]:
             with browser:
                 yield browser
             return
-        pytest.skip(f"no Chromium to look at the page with (scripts/ensure-browser installs one): {refused}")
+        pytest.skip(f"no Chromium found (scripts/ensure-browser installs one): {refused}")

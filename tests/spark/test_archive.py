@@ -1,6 +1,7 @@
-"""The event log as Parquet files, exactly once, and the trimming behind it."""
+"""The archive of the event log: each event once in Parquet files, and the log trimmed behind it."""
 
 import json
+import sys
 from collections import Counter
 from types import SimpleNamespace
 
@@ -8,11 +9,11 @@ import pyarrow.dataset as ds
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, NewMessage
-from delayq.keys import Keys
-from delayq.spark import archive, archive_run, forget_archive, read_archive
-from delayq.spark.archive_run import ArchiveResult, ArchiveRun
-from delayq.spark.commands import Position
-from delayq.spark.options import Target
+from delayq.broker.keys import Keys
+from delayq.spark import archive, forget_archive, read_archive
+from delayq.spark.datasource.source_options import TargetQueue
+from delayq.spark.pipelines.archive import ArchivePosition, ArchiveResult, ArchiveRun
+from tests.support import processes
 
 KEYS = Keys.of("delayq", "letters")
 
@@ -29,22 +30,22 @@ def send(queue, entries, *, each=1):
         queue.send_many([NewMessage(1, delay="1h") for _ in range(each)])
 
 
-def kept(redis_client):
+def kept_offsets(redis_client):
     """Return the offsets that are in the log."""
     return [int(id.partition(b"-")[2]) for id, _ in redis_client.xrange(KEYS.events)]
 
 
-def noted(redis_client):
-    """Return what Redis knows of archives: path → offset."""
+def stored_positions(redis_client):
+    """Return the positions of archives in Redis: path → offset."""
     positions = (value.decode().partition(" ") for value in redis_client.hvals(KEYS.archives))
     return {path: int(offset) for offset, _, path in positions}
 
 
-# A run, and what its query reports
+# A run and the progress of its query
 
 
 class Query:
-    """A query that reports batch after batch, one a look, and then ends: (number, start, end, rows)."""
+    """A query that reports one batch per poll, then ends: (number, start, end, rows)."""
 
     def __init__(self, *reports, id="q1"):
         self.id = id
@@ -70,15 +71,15 @@ def progress(number, start, end, rows):
 
 @pytest.fixture
 def run(redis_url):
-    def made(query, *, keep=None, folder="/a", endless=False, tell=lambda _: None, begin=0):
-        run = ArchiveRun(Target("letters", redis_url), folder, keep, begin)
-        run.attend(query, tell, endless=endless)
+    def made(query, *, keep=None, folder="/a", endless=False, on_progress=lambda _: None, begin=0):
+        run = ArchiveRun(TargetQueue("letters", redis_url), folder, keep, begin)
+        run.wait(query, on_progress, endless=endless)
         return run.result
 
     return made
 
 
-def test_a_run_adds_up_its_batches(queue, run):
+def test_run_adds_up_its_batches(queue, run):
     query = Query((0, None, 10, 100), (1, 10, 20, 90), (2, 20, 23, 3))
     result = run(query)
     assert result == ArchiveResult("letters", "/a", 1, 23, 23, 193, 3, 0)
@@ -93,54 +94,57 @@ def test_a_run_adds_up_its_batches(queue, run):
     assert result.told() == "archived 193 events in /a, offsets 1 to 23"
 
 
-def test_the_first_batch_begins_where_the_log_did(queue, run):
+def test_first_batch_starts_where_the_log_starts(queue, run):
     assert run(Query((0, None, 10, 100)), begin=4).first == 5
 
 
-def test_idle_looks_are_no_batches(queue, run):
+def test_polls_without_new_events_are_not_batches(queue, run):
     result = run(Query((5, 10, 10, 0)))
     assert result == ArchiveResult("letters", "/a", None, None, 0, 0, 0, 0)
     assert result.told() == "nothing new for /a"
     assert run(Query((5, 10, 10, 0), (5, 10, 12, 7), (6, 12, 12, 0))).entries == 2
 
 
-def test_offsets_that_are_times_are_not_counted(queue, run):
+def test_entries_of_a_log_numbered_by_time_are_not_counted(queue, run):
     result = run(Query((0, 10**18, 2 * 10**18, 7)))
     assert (result.entries, result.events) == (None, 7)
 
 
-def test_progress_is_told_at_every_look(queue, run):
-    told = []
-    run(Query((0, None, 10, 100), (1, 10, 20, 90), (2, 20, 23, 3)), tell=lambda result: told.append(result.events))
-    assert told == [100, 190, 193]
+def test_progress_is_reported_at_every_poll(queue, run):
+    reported = []
+    run(
+        Query((0, None, 10, 100), (1, 10, 20, 90), (2, 20, 23, 3)),
+        on_progress=lambda result: reported.append(result.events),
+    )
+    assert reported == [100, 190, 193]
 
 
-def test_nothing_is_trimmed_unless_asked_for(queue, run, redis_client):
+def test_log_is_not_trimmed_by_default(queue, run, redis_client):
     send(queue, 9)
     run(Query((0, None, 10, 10)))
-    assert kept(redis_client) == list(range(1, 11))
-    assert noted(redis_client) == {"/a": 10}
+    assert kept_offsets(redis_client) == list(range(1, 11))
+    assert stored_positions(redis_client) == {"/a": 10}
 
 
 @pytest.mark.parametrize(("keep", "first"), [(0, 11), (1, 10), (4, 7), (10, 1), (1000, 1)])
-def test_the_last_entries_are_kept_though_they_are_archived(queue, run, redis_client, keep, first):
+def test_keep_leaves_the_latest_entries_in_the_log(queue, run, redis_client, keep, first):
     send(queue, 11)
     result = run(Query((0, None, 10, 10)), keep=keep)
-    assert kept(redis_client) == list(range(first, 13))
+    assert kept_offsets(redis_client) == list(range(first, 13))
     assert result.trimmed == first - 1
     assert result.kept_for is None
 
 
-def test_trimming_goes_on_in_slices(queue, run, redis_client, monkeypatch):
-    monkeypatch.setattr(archive_run, "SLICE", 3)
+def test_log_is_trimmed_in_batches(queue, run, redis_client, monkeypatch):
+    monkeypatch.setattr(sys.modules[ArchiveRun.__module__], "SLICE", 3)
     send(queue, 11)
     redis_client.config_resetstat()
     assert run(Query((0, None, 10, 10)), keep=0).trimmed == 10
-    assert kept(redis_client) == [11, 12]
+    assert kept_offsets(redis_client) == [11, 12]
     assert redis_client.info("commandstats")["cmdstat_xtrim"]["calls"] == 4
 
 
-def test_a_log_numbered_by_time_is_trimmed_too(queue, run, redis_client):
+def test_log_numbered_by_time_is_trimmed(queue, run, redis_client):
     redis_client.delete(KEYS.events)
     for at in range(1, 10):
         redis_client.xadd(KEYS.events, {"kind": "sent", "at": at * 1000, "ids": "m"}, id=f"{at * 10**12}-0")
@@ -148,39 +152,39 @@ def test_a_log_numbered_by_time_is_trimmed_too(queue, run, redis_client):
     assert redis_client.xlen(KEYS.events) == 4
 
 
-def test_while_a_query_runs_only_what_the_batch_before_the_last_wrote_is_trimmed(queue, run, redis_client):
+def test_running_query_trims_up_to_the_batch_before_the_last(queue, run, redis_client):
     send(queue, 29)
     firsts = []
     query = Query((0, None, 10, 10), (1, 10, 20, 10), (2, 20, 25, 5))
-    run(query, keep=0, tell=lambda _: firsts.append(kept(redis_client)[0]))
+    run(query, keep=0, on_progress=lambda _: firsts.append(kept_offsets(redis_client)[0]))
     assert firsts == [1, 11, 26]
 
 
-def test_the_log_is_trimmed_to_what_every_archive_has(queue, run, redis_client, redis_url):
+def test_log_is_trimmed_up_to_the_slowest_archive(queue, run, redis_client, redis_url):
     send(queue, 29)
     assert run(Query((0, None, 10, 10), id="slow"), folder="/slow", keep=0).kept_for is None
     result = run(Query((0, None, 20, 20), id="fast"), folder="/fast", keep=0, begin=10)
-    assert kept(redis_client)[0] == 11
+    assert kept_offsets(redis_client)[0] == 11
     assert (result.trimmed, result.kept_for) == (0, "/slow")
     assert result.told().endswith("; the log is kept for the archive /slow")
     assert run(Query((1, 10, 20, 10), id="slow"), folder="/slow", keep=0).kept_for is None  # both have come as far
     assert run(Query((2, 20, 30, 10), id="slow"), folder="/slow", keep=0).kept_for == "/fast"
-    assert kept(redis_client)[0] == 21
+    assert kept_offsets(redis_client)[0] == 21
     assert forget_archive("letters", "/fast/", url=redis_url)
     assert not forget_archive("letters", "/fast", url=redis_url)
     assert run(Query((3, 30, 30, 0), id="slow"), folder="/slow", keep=0).trimmed == 10
 
 
-def test_an_archive_is_known_from_its_beginning(queue, run, redis_client):
+def test_position_of_an_archive_is_stored_before_its_first_batch(queue, run, redis_client):
     send(queue, 9)
     seen = []
     query = Query((0, None, 10, 10))
-    query.awaitTermination = lambda _: seen.append(noted(redis_client)) or True
+    query.awaitTermination = lambda _: seen.append(stored_positions(redis_client)) or True
     run(query, begin=3)
     assert seen == [{"/a": 3}]
 
 
-def test_what_a_killed_run_had_not_trimmed_the_next_one_does(queue, run, redis_client):
+def test_next_run_trims_after_a_killed_run(queue, run, redis_client):
     send(queue, 9)
     query = Query((0, None, 10, 10))
 
@@ -190,46 +194,46 @@ def test_what_a_killed_run_had_not_trimmed_the_next_one_does(queue, run, redis_c
     query.awaitTermination = killed
     with pytest.raises(SystemExit):
         run(query, keep=0)
-    assert kept(redis_client)[0] == 1
+    assert kept_offsets(redis_client)[0] == 1
     assert run(Query((1, 10, 10, 0)), keep=0).trimmed == 10
 
 
-def test_control_c_ends_one_that_follows(queue, run):
+def test_ctrl_c_ends_an_endless_run(queue, run):
     query = Query(*((n, n, n + 1, 1) for n in range(10)))
 
-    told = []
+    reported = []
 
-    def tell(result):
-        told.append(result.events)
-        if told == [1, 2, 3]:
+    def on_progress(result):
+        reported.append(result.events)
+        if reported == [1, 2, 3]:
             raise KeyboardInterrupt
 
-    assert run(query, endless=True, tell=tell).last == 3
+    assert run(query, endless=True, on_progress=on_progress).last == 3
     assert query.stopped
 
 
-def test_control_c_is_handed_on_by_one_that_would_end(queue, run):
+def test_ctrl_c_in_a_finite_run_is_raised(queue, run):
     query = Query((0, None, 10, 10), (1, 10, 11, 1))
 
-    def tell(_):
+    def on_progress(_):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(query, tell=tell)
+        run(query, on_progress=on_progress)
     assert query.stopped
 
 
-def test_a_position_is_stored_with_its_path_whatever_that_is(queue, run, redis_client):
+def test_position_is_stored_with_any_path(queue, run, redis_client):
     run(Query((0, None, 1, 1)), folder="s3a://bucket/a folder/é")
-    assert noted(redis_client) == {"s3a://bucket/a folder/é": 1}
-    assert Position(1, "b") < Position(2, "a")
+    assert stored_positions(redis_client) == {"s3a://bucket/a folder/é": 1}
+    assert ArchivePosition(1, "b") < ArchivePosition(2, "a")
 
 
 # In Spark
 
 
 def found(path):
-    """Return what a plain reader of Parquet finds: how often each (offset, index)."""
+    """Count each (offset, index) with a plain Parquet reader."""
     table = ds.dataset(path, format="parquet").to_table(["offset", "index"])
     return Counter(zip(table["offset"].to_pylist(), table["index"].to_pylist(), strict=True))
 
@@ -240,7 +244,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.spark
-def test_an_archive_is_brought_up_to_date_again_and_again(spark, queue, redis_url, redis_client, folder):
+def test_each_run_adds_the_new_events_to_the_archive(spark, queue, redis_url, redis_client, folder):
     send(queue, 24, each=3)
     result = archive(spark, "letters", folder, url=redis_url, max_entries=10, trim=True, keep=2)
     assert result == ArchiveResult("letters", folder, 1, 25, 25, 73, 3, 23)
@@ -248,7 +252,7 @@ def test_an_archive_is_brought_up_to_date_again_and_again(spark, queue, redis_ur
     send(queue, 5)
     result = archive(spark, "letters", folder, url=redis_url, trim=True, keep=2)
     assert (result.first, result.last, result.events) == (26, 30, 5)
-    assert kept(redis_client) == [29, 30]
+    assert kept_offsets(redis_client) == [29, 30]
     once = [
         (1, 0),
         *((offset, index) for offset in range(2, 26) for index in range(3)),
@@ -258,7 +262,7 @@ def test_an_archive_is_brought_up_to_date_again_and_again(spark, queue, redis_ur
 
 
 @pytest.mark.spark
-def test_an_archive_has_the_columns_of_the_log(spark, queue, redis_url, folder):
+def test_archive_has_the_columns_of_the_log(spark, queue, redis_url, folder):
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     try:
         send(queue, 3)
@@ -277,7 +281,7 @@ def test_an_archive_has_the_columns_of_the_log(spark, queue, redis_url, folder):
 
 
 @pytest.mark.spark
-def test_an_empty_log_makes_an_empty_archive(spark, redis_url, folder):
+def test_empty_log_makes_an_empty_archive(spark, redis_url, folder):
     with DelayQueue("letters", url=redis_url, events=True) as queue:
         queue.purge()
         assert archive(spark, "letters", folder, url=redis_url).events == 0
@@ -287,17 +291,17 @@ def test_an_empty_log_makes_an_empty_archive(spark, redis_url, folder):
 
 
 @pytest.mark.spark
-def test_an_archive_follows_until_it_is_stopped(spark, queue, redis_url, folder):
-    told = []
+def test_endless_archive_runs_until_ctrl_c(spark, queue, redis_url, folder):
+    reported = []
 
-    def tell(result):
-        told.append(result.events)
+    def on_progress(result):
+        reported.append(result.events)
         if result.events < 4:
             send(queue, 1)
-        elif told[-2] < 4:  # Ctrl-C comes once
+        elif reported[-2] < 4:  # Ctrl-C comes once
             raise KeyboardInterrupt
 
-    result = archive(spark, "letters", folder, url=redis_url, once=False, every="100ms", on_progress=tell)
+    result = archive(spark, "letters", folder, url=redis_url, once=False, every="100ms", on_progress=on_progress)
     assert result.first == 1
     assert result.events == result.entries >= 4
     archive(spark, "letters", folder, url=redis_url)
@@ -305,13 +309,13 @@ def test_an_archive_follows_until_it_is_stopped(spark, queue, redis_url, folder)
 
 
 @pytest.mark.spark
-def test_what_is_wrong_is_told_in_a_sentence(spark, queue, redis_url, redis_client, tmp_path):
+def test_errors_are_one_sentence(spark, queue, redis_url, redis_client, tmp_path):
     folder = str(tmp_path / "events")
     with pytest.raises(ConfigurationError, match="there is no queue 'lettres' under the prefix 'delayq'"):
         archive(spark, "lettres", folder, url=redis_url)
     with DelayQueue("mails", url=redis_url) as mails:
         mails.send_delay_msg(1)
-    with pytest.raises(ConfigurationError, match=r"queue 'mails' keeps no event log: .*events=True"):
+    with pytest.raises(ConfigurationError, match=r"queue 'mails' has no event log: .*events=True"):
         archive(spark, "mails", folder, url=redis_url)
     with pytest.raises(ConfigurationError, match="keep must be a whole number"):
         archive(spark, "letters", folder, url=redis_url, keep=-1)
@@ -320,7 +324,7 @@ def test_what_is_wrong_is_told_in_a_sentence(spark, queue, redis_url, redis_clie
     send(queue, 3)
     archive(spark, "letters", folder, url=redis_url)
     with pytest.raises(
-        ConfigurationError, match=f"{folder} holds an archive, but there is no checkpoint at {tmp_path}"
+        ConfigurationError, match=f"{folder} contains an archive, but there is no checkpoint at {tmp_path}"
     ):
         archive(spark, "letters", folder, url=redis_url, checkpoint=str(tmp_path / "other"))
     send(queue, 3)
@@ -331,8 +335,7 @@ def test_what_is_wrong_is_told_in_a_sentence(spark, queue, redis_url, redis_clie
 
 
 @pytest.mark.spark
-def test_an_archive_over_spark_connect(queue, redis_url, folder, connect_url):
-    import subprocess
+def test_archive_over_spark_connect(queue, redis_url, folder, connect_url):
     import sys
 
     send(queue, 9, each=2)
@@ -345,7 +348,7 @@ print(result.told())
 print(archive(spark, "letters", {folder!r}, url={redis_url!r}).told())
 print(read_archive(spark, {folder!r}).count())
 """
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    done = processes.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         f"archived 19 events in {folder}, offsets 1 to 10; trimmed 9 entries of the log",
         f"nothing new for {folder}",

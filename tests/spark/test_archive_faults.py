@@ -1,4 +1,4 @@
-"""An archive whose driver is killed again and again while the queue goes on has each event once."""
+"""The archive contains each event once, even if its driver is killed repeatedly during sends."""
 
 import os
 import signal
@@ -11,24 +11,29 @@ import pyarrow.dataset as ds
 import pytest
 
 from delayq import DelayQueue, NewMessage
-from delayq.keys import Keys
+from delayq.broker.keys import Keys
+from delayq.spark import archive
+from delayq.spark.pipelines.archive import _ParquetBatchWriter
 from tests.spark.conftest import COVERAGE, JAVA_OPTIONS
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 KEYS = Keys.of("delayq", "letters")
+PATIENCE = 300
+"""Seconds that a driver may take on a busy machine, which starts a JVM in a minute."""
 
 DRIVER = """
 import os, signal, sys
 
 from delayq.spark import archive, session
-from delayq.spark.archive import _Batches
+from delayq.spark.pipelines.archive import _ParquetBatchWriter
 from importlib import import_module
 
-run = import_module("delayq.spark.archive_run")
+run = import_module("delayq.spark.pipelines.archive")
 url, folder, java, die = sys.argv[1:]
-write, note = _Batches.__call__, run.ArchiveRun._note
+write, note = _ParquetBatchWriter.__call__, run.ArchiveRun._save_position
 
 
 def killed():
@@ -47,18 +52,18 @@ def done(self, name, offset):
     note(self, name, offset)
 
 
-def half_trimmed(executor, calls, target, last):
-    first = run.log_of(target).first
+def half_trimmed(target, last):
+    first = run.read_bounds(target).first
     if last - first > 20:
-        executor.call(calls.trim_events(first + 10))
+        run.connect(target).call(run.calls_of(target).trim_events(first + 10))
         killed()
     return 0
 
 
 if die == "after a write":
-    _Batches.__call__ = written
+    _ParquetBatchWriter.__call__ = written
 if die == "before a trim":
-    run.ArchiveRun._note = done
+    run.ArchiveRun._save_position = done
 if die == "in a trim":
     run._trim = half_trimmed
 spark = session("archive", master="local[2]", **{"spark.driver.extraJavaOptions": java})
@@ -67,7 +72,7 @@ print(archive(spark, "letters", folder, url=url, max_entries=40, trim=True, keep
 
 
 class Producer:
-    """Sends messages, some at once when asked, and a few all the time until the end of the block."""
+    """Sends messages on request, and a few continuously until the end of the block."""
 
     def __init__(self, url):
         self.sent = []
@@ -98,16 +103,14 @@ class Producer:
 
 @pytest.fixture
 def driver(redis_url, tmp_path):
-    """Return what starts a driver that archives into `tmp_path / "events"`."""
+    """Return a function that starts a driver, which archives into `tmp_path / "events"`."""
     environ = {name: value for name, value in os.environ.items() if name != COVERAGE}
     started, log = [], tmp_path / "log"
 
     def start(die="no"):
         command = [sys.executable, "-c", DRIVER, redis_url, str(tmp_path / "events"), JAVA_OPTIONS, die]
         with log.open("ab") as file:
-            started.append(
-                subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=file, start_new_session=True)
-            )
+            started.append(Process(command, env=environ, stdout=subprocess.PIPE, stderr=file, start_new_session=True))
         return started[-1]
 
     yield start
@@ -124,40 +127,62 @@ def kill(driver):
 
 
 def archived(folder):
-    """Return how often a plain reader of Parquet finds each id and each (offset, index)."""
+    """Count each id and each (offset, index) with a plain Parquet reader."""
     table = ds.dataset(folder, format="parquet").to_table(["id", "offset", "index"])
     places = zip(table["offset"].to_pylist(), table["index"].to_pylist(), strict=True)
     return Counter(table["id"].to_pylist()), Counter(places)
 
 
-def test_each_event_is_archived_once_though_the_driver_is_killed_five_times(driver, redis_url, redis_client, tmp_path):
+def test_repeated_batch_is_archived_once(spark, redis_url, tmp_path, monkeypatch):
+    folder, failures, write = tmp_path / "events", [], _ParquetBatchWriter.__call__
+
+    def written(self, batch, number):
+        write(self, batch, number)
+        if number == 1 and not failures:
+            failures.append(number)
+            raise OSError("cut off after the write")
+
+    monkeypatch.setattr(_ParquetBatchWriter, "__call__", written)
+    with DelayQueue("letters", url=redis_url, events=True) as queue:
+        sent = [queue.send_delay_msg(1, "1h", id=f"m{number}").id for number in range(5)]
+    with pytest.raises(Exception, match="cut off after the write"):
+        archive(spark, "letters", str(folder), url=redis_url, max_entries=3)
+    assert failures == [1]
+    archive(spark, "letters", str(folder), url=redis_url, max_entries=3)
+    ids, places = archived(folder)
+    assert ids == Counter(sent)
+    assert set(places.values()) == {1}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_killed_driver_archives_each_event_once(driver, redis_url, redis_client, tmp_path):
     folder = tmp_path / "events"
 
     def parts():
         return set(folder.glob("part=*"))
 
     with Producer(redis_url) as producer:
-        # In the middle of writing a batch: files of it are there, and not yet in their place.
         producer.send(120)
         one = driver()
-        wait_until(lambda: one.poll() is not None or list(folder.glob("part=*/_temporary/*")), 120)
+        # Files of a batch are there, and not yet in their place.
+        wait_until(lambda: one.poll() is not None or list(folder.glob("part=*/_temporary/*")), PATIENCE)
         kill(one)
         for where in ("after a write", "before a trim", "in a trim"):
             producer.send(120)
             one = driver(where)
-            one.wait(120)
+            one.wait(PATIENCE)
             assert one.returncode == -signal.SIGKILL, (where, (tmp_path / "log").read_text())
             ids, _ = archived(folder)
             assert max(ids.values()) == 1
         assert redis_client.xrange(KEYS.events, count=1)[0][0] != b"0-1"  # some of it was trimmed
-        # At any moment.
         producer.send(120)
         one, before = driver(), parts()
-        wait_until(lambda: one.poll() is not None or len(parts() - before) > 2, 120)
+        wait_until(lambda: one.poll() is not None or len(parts() - before) > 2, PATIENCE)
         assert one.poll() is None, (tmp_path / "log").read_text()
         kill(one)
     last = driver()
-    out, _ = last.communicate(timeout=120)
+    out, _ = last.communicate(timeout=PATIENCE)
     assert last.returncode == 0, (tmp_path / "log").read_text()
     ids, places = archived(folder)
     assert ids == Counter(producer.sent)

@@ -1,4 +1,4 @@
-"""The audit on hand-made histories: each thing that can go wrong is found, and nothing else."""
+"""The audit on hand-made histories: it finds each fault, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq.runs import RunInfo
-from delayq.spark.audit import Audit, audit
-from delayq.spark.schemas import EVENTS, PLAN, SNAPSHOT
+from delayq.queue.bulk_runs import RunInfo
+from delayq.spark.datasource.schemas import EVENTS, PLAN, SNAPSHOT
+from delayq.spark.pipelines.audit import Audit, audit
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +20,7 @@ EVENT_COLUMNS = [part.split()[0] for part in EVENTS.split(", ")]
 SNAPSHOT_COLUMNS = [part.split()[0] for part in SNAPSHOT.replace("MAP<STRING,STRING>", "MAP").split(", ")]
 
 
-def told(*stories: tuple[str, str]):
+def log_of(*stories: tuple[str, str]):
     """Make the log of messages, each an id and its kinds: "sent promoted delivered acked"."""
     rows, offset = [], 0
     for id, story in stories:
@@ -58,7 +58,7 @@ def run(new: int, state: str = "committed") -> RunInfo:
 
 
 @pytest.fixture(scope="module")
-def judge(spark):
+def run_audit(spark):
     def call(plan, events, snapshot=(), runs=(), **options) -> Audit:
         rows = [tuple(event[name] for name in EVENT_COLUMNS) for event in events]
         return audit(
@@ -73,10 +73,10 @@ def judge(spark):
     return call
 
 
-def test_every_planned_reminder_is_somewhere(judge):
-    result = judge(
+def test_every_planned_reminder_is_accounted_for(run_audit):
+    result = run_audit(
         reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried"),
-        told(
+        log_of(
             ("acked", "sent promoted delivered acked"),
             ("discarded", "sent promoted delivered discarded"),
             ("waiting", "sent"),
@@ -92,7 +92,7 @@ def test_every_planned_reminder_is_somewhere(judge):
     assert result.adds_up
 
 
-WRONG = {
+FAULTS = {
     "a message deleted from Redis by hand": ("sent", {}, "missing", "is not in the queue; last seen sent"),
     "one that was never sent": ("", {}, "missing", "was never sent"),
     "one lost while it was processed": (
@@ -106,50 +106,50 @@ WRONG = {
         "sent promoted delivered acked delivered acked",
         {},
         "duplicate",
-        "2 deliveries and 2 acks in 1 lives with 0 faults",
+        "2 deliveries and 2 acks in 1 lives with 0 failures",
     ),
     "two acks after a fault": (
         "sent promoted delivered acked expired delivered acked",
         {},
         "duplicate",
-        "2 deliveries and 2 acks in 1 lives with 1 faults",
+        "2 deliveries and 2 acks in 1 lives with 1 failures",
     ),
     "a delivery that the log lost": ("sent promoted acked", {}, "event lost", "was acked without a delivery"),
-    "a send that the log lost": ("promoted delivered acked", {}, "event lost", "its sending is not in the log"),
-    "a message that the log does not know": ("", {"": "pending"}, "event lost", "is in the queue and not in the log"),
+    "a send that the log lost": ("promoted delivered acked", {}, "event lost", "its send is not in the log"),
+    "a message that the log does not know": ("", {"": "pending"}, "event lost", "is in the queue, but not in the log"),
     "one that came back after its end": (
         "sent promoted delivered acked",
         {"": "pending"},
         "resurrected",
-        "had ended and is in the queue",
+        "is in the queue after its end",
     ),
 }
 
 
 @pytest.fixture(scope="module")
-def wrong(judge):
-    """One audit of all the stories, each of a message of its own."""
-    stories = [(name, story) for name, (story, *_) in WRONG.items()]
-    snapshot = {name: state for name, (_, place, *_) in WRONG.items() for state in place.values()}
-    return judge(reminders("fine", *WRONG), told(("fine", "sent"), *stories), places(fine="ready", **snapshot))
+def faulty_audit(run_audit):
+    """One audit of all faults, each with its own message."""
+    stories = [(name, story) for name, (story, *_) in FAULTS.items()]
+    snapshot = {name: state for name, (_, place, *_) in FAULTS.items() for state in place.values()}
+    return run_audit(reminders("fine", *FAULTS), log_of(("fine", "sent"), *stories), places(fine="ready", **snapshot))
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_finds(wrong, name):
-    _, _, what, detail = WRONG[name]
-    assert [(one.what, one.detail) for one in wrong.examples if one.id == name] == [(what, detail)]
+@pytest.mark.parametrize("name", FAULTS)
+def test_audit_finds_each_fault(faulty_audit, name):
+    _, _, what, detail = FAULTS[name]
+    assert [(one.what, one.detail) for one in faulty_audit.examples if one.id == name] == [(what, detail)]
 
 
-def test_finds_nothing_else(wrong):
-    assert not wrong.adds_up
-    assert {one.id for one in wrong.examples} == set(WRONG)
-    assert sum(wrong.findings.values()) == len(WRONG)
+def test_audit_finds_no_other_fault(faulty_audit):
+    assert not faulty_audit.adds_up
+    assert {one.id for one in faulty_audit.examples} == set(FAULTS)
+    assert sum(faulty_audit.findings.values()) == len(FAULTS)
 
 
-def test_finds_what_is_in_no_plan_what_was_to_be_cancelled_and_what_has_another_time(judge):
-    events = told(("extra", "sent"), ("gone", "sent"), ("moved", "sent"), ("never", ""))
+def test_audit_finds_unplanned_uncancelled_and_mistimed_messages(run_audit):
+    events = log_of(("extra", "sent"), ("gone", "sent"), ("moved", "sent"), ("never", ""))
     plan = reminders("gone", "never", action="cancel") + reminders("moved", due=DUE + timedelta(seconds=1))
-    result = judge(plan, events, places(extra="pending", gone="pending", moved="pending"))
+    result = run_audit(plan, events, places(extra="pending", gone="pending", moved="pending"))
     assert [(one.what, one.id) for one in result.examples] == [
         ("not cancelled", "gone"),
         ("unplanned", "extra"),
@@ -158,56 +158,60 @@ def test_finds_what_is_in_no_plan_what_was_to_be_cancelled_and_what_has_another_
     assert result.statuses == {"scheduled": 2, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 0}
 
 
-def test_a_rescheduled_message_may_have_another_time(judge):
-    result = judge(reminders("a", due=DUE + timedelta(seconds=1)), told(("a", "sent rescheduled")), places(a="pending"))
+def test_rescheduled_message_may_have_another_time(run_audit):
+    result = run_audit(
+        reminders("a", due=DUE + timedelta(seconds=1)), log_of(("a", "sent rescheduled")), places(a="pending")
+    )
     assert result.adds_up
 
 
-def test_finds_a_gap_in_the_log_by_its_numbers(judge):
-    events = [event for event in told(("a", "sent promoted delivered acked"), ("b", "sent")) if event["offset"] != 2]
-    result = judge(reminders("a", "b"), events, places(b="pending"))
+def test_audit_finds_a_gap_in_the_offsets_of_the_log(run_audit):
+    events = [event for event in log_of(("a", "sent promoted delivered acked"), ("b", "sent")) if event["offset"] != 2]
+    result = run_audit(reminders("a", "b"), events, places(b="pending"))
     assert [(one.what, one.detail) for one in result.examples] == [
         ("event lost", "1 of the 5 entries up to offset 5 are missing")
     ]
 
 
-def test_finds_a_run_that_was_not_ended_and_one_the_log_tells_otherwise(judge):
-    result = judge(reminders("a"), told(("a", "sent")), places(a="pending"), [run(2, "writing")])
+def test_audit_finds_unfinished_runs_and_runs_that_differ_from_the_log(run_audit):
+    result = run_audit(reminders("a"), log_of(("a", "sent")), places(a="pending"), [run(2, "writing")])
     assert [(one.what, one.id, one.detail) for one in result.examples] == [
         ("run", "r1", "is writing, not committed"),
-        ("run", "r1", "the ledger has 2 messages stored, the log 1"),
+        ("run", "r1", "stored 2 messages by the ledger, 1 by the log"),
     ]
 
 
-def test_what_moved_after_the_snapshot_is_believed_to_the_log(judge):
-    events = told(("late", "sent"), ("done", "sent promoted delivered acked"))
+def test_log_wins_over_the_snapshot_for_later_events(run_audit):
+    events = log_of(("late", "sent"), ("done", "sent promoted delivered acked"))
     for event in events:
         event["at"] = AT + timedelta(seconds=1)
-    result = judge(reminders("late", "done"), events, places(done="active"))
+    result = run_audit(reminders("late", "done"), events, places(done="active"))
     assert result.statuses == {"scheduled": 1, "delivered": 1, "dead": 0, "cancelled": 0, "missing": 0}
     assert result.adds_up
 
 
-def test_only_what_is_due_in_the_window_is_held_to_the_plan(judge):
+def test_only_reminders_due_in_the_window_are_audited(run_audit):
     plan = reminders("in") + reminders("later", due=DUE + timedelta(days=1)) + reminders("past", due=T0)
-    result = judge(plan, told(("in", "sent")), places(**{"in": "pending"}), start=DUE, until=DUE + timedelta(hours=1))
+    result = run_audit(
+        plan, log_of(("in", "sent")), places(**{"in": "pending"}), start=DUE, until=DUE + timedelta(hours=1)
+    )
     assert sum(result.statuses.values()) == 1
     assert result.adds_up
 
 
-def test_a_purge_ends_what_lived(judge):
-    events = told(("a", "sent"), ("", "purged"))
+def test_purge_cancels_all_messages(run_audit):
+    events = log_of(("a", "sent"), ("", "purged"))
     events[-1]["id"] = None
-    assert judge(reminders("a"), events).statuses["cancelled"] == 1
+    assert run_audit(reminders("a"), events).statuses["cancelled"] == 1
 
 
-def test_a_dead_message_that_was_redriven_lives_again(judge):
-    result = judge(reminders("a"), told(("a", "sent promoted delivered dead redriven promoted delivered acked")))
+def test_redriven_message_can_be_delivered(run_audit):
+    result = run_audit(reminders("a"), log_of(("a", "sent promoted delivered dead redriven promoted delivered acked")))
     assert result.statuses["delivered"] == 1
     assert result.adds_up
 
 
-def test_lists_no_more_examples_than_asked_for_and_counts_all(judge):
-    result = judge(reminders(*map(str, range(20))), told(("x", "")), examples=3)
+def test_audit_limits_the_examples_but_counts_all_faults(run_audit):
+    result = run_audit(reminders(*map(str, range(20))), log_of(("x", "")), examples=3)
     assert len(result.examples) == 3
     assert result.findings == {"missing": 20}

@@ -9,15 +9,16 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, MessageEvent, NewMessage, ServerError
-from delayq.answers import Entry
-from delayq.keys import Keys
-from delayq.spark import event_rows, events
-from delayq.spark.events import EventsReader, EventStreamReader
-from delayq.spark.options import event_options
-from delayq.spark.source import register
+from delayq.broker.keys import Keys
+from delayq.broker.replies import EventEntry
+from delayq.spark.datasource import event_reader
+from delayq.spark.datasource import event_reader as events
+from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
+from delayq.spark.datasource.source import register
+from delayq.spark.datasource.source_options import event_options
 
 KEYS = Keys.of("delayq", "letters")
-LEAST_TIME = 10**15
+MIN_TIME_OFFSET = 10**15
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def queue(redis_url):
 
 @pytest.fixture
 def time_ids(queue, redis_client):
-    """Have the log numbered by time, as before Redis 7; what was in it is gone."""
+    """Number the log by time, as before Redis 7; its entries so far are deleted."""
     redis_client.delete(KEYS.events)
     redis_client.hset(KEYS.meta, "events", "* 100000")
 
@@ -46,19 +47,19 @@ def stream(redis_url):
 
 def made_by(kind, url, *, streaming):
     def made(**options):
-        given = {"queue": "letters", "url": url, "read": "events"}
-        given |= {name: str(value) for name, value in options.items()}
-        return kind(event_options(given, streaming=streaming))
+        raw = {"queue": "letters", "url": url, "read": "events"}
+        raw |= {name: str(value) for name, value in options.items()}
+        return kind(event_options(raw, streaming=streaming))
 
     return made
 
 
 def rows(reader, partitions):
-    """Return what a reader reads of some partitions, as Spark would: by way of a pickle."""
+    """Return the rows of some partitions; like Spark, pickle the reader first."""
     found = []
     for partition in pickle.loads(pickle.dumps(partitions)):
         for batch in pickle.loads(pickle.dumps(reader)).read(partition):
-            assert batch.schema.equals(event_rows.SCHEMA)
+            assert batch.schema.equals(event_reader.SCHEMA)
             found += batch.to_pylist()
     return found
 
@@ -72,13 +73,13 @@ def offsets(rows):
 
 
 def send(queue, entries, *, each=1):
-    """Add entries to the log that tell of so many messages each."""
+    """Add entries to the log, each with this number of messages."""
     for _ in range(entries):
         queue.send_many([NewMessage(1, delay="1h") for _ in range(each)])
 
 
-def life(queue):
-    """Do to messages whatever the log tells of."""
+def log_every_kind(queue):
+    """Make the queue log every kind of event."""
     queue.send_many([NewMessage(n, delay=n // 7 * 3600, id=f"m{n}", retries=n % 2) for n in range(14)])
     queue.send_delay_msg("new", "1h", id="m9", replace=True)
     held = queue.lease(n=7).messages
@@ -93,34 +94,34 @@ def life(queue):
     queue.purge()
 
 
-# What is told
+# Content
 
 
-def test_the_table_tells_what_the_queue_does(queue, reader):
-    life(queue)
-    told = list(queue.events())
-    assert len({event.kind for event in told}) > 10
+def test_table_has_the_events_of_the_queue(queue, reader):
+    log_every_kind(queue)
+    logged = list(queue.events())
+    assert len({event.kind for event in logged}) > 10
     names = MessageEvent.__slots__
     assert [tuple(row[name] for name in names) for row in table(reader(partitions=3))] == [
-        tuple(getattr(event, name) for name in names) for event in told
+        tuple(getattr(event, name) for name in names) for event in logged
     ]
 
 
-def test_offset_and_index_name_one_row(queue, reader):
+def test_offset_and_index_identify_a_row(queue, reader):
     send(queue, 3, each=5)
     found = table(reader())
     assert [(row["offset"], row["index"]) for row in found] == [(1, 0), *((o, i) for o in (2, 3, 4) for i in range(5))]
 
 
-def test_a_purge_names_no_message(queue, reader):
+def test_purge_event_has_no_id(queue, reader):
     queue.purge()
     *_, row = table(reader())
     assert (row["kind"], row["id"], row["index"]) == ("purged", None, 0)
 
 
-def test_columns_that_do_not_fit_their_ids_are_filled_up_or_cut():
+def test_columns_of_wrong_length_are_padded_or_cut():
     columns = {"ids": b"a b c", "dues": b"1000 2000", "tokens": b"1 2 3 4", "reasons": b"", "errors": b"x\n\nz"}
-    batch = event_rows.batch_of([Entry(7, "dead", 5000, columns)])
+    batch = event_reader.batch_of([EventEntry(7, "dead", 5000, columns)])
     due = [datetime.fromtimestamp(1, UTC), datetime.fromtimestamp(2, UTC), None]
     assert batch.column("due").to_pylist() == due
     assert batch.column("token").to_pylist() == [1, 2, 3]
@@ -129,23 +130,23 @@ def test_columns_that_do_not_fit_their_ids_are_filled_up_or_cut():
 
 
 @pytest.mark.parametrize("page", [1, 7, 1000])
-def test_what_is_read_is_handed_over_in_batches(queue, reader, monkeypatch, page):
+def test_rows_are_read_in_batches(queue, reader, monkeypatch, page):
     monkeypatch.setattr(events, "PAGE", page)
-    monkeypatch.setattr(events, "ROWS", 100)
+    monkeypatch.setattr(events, "BATCH_ROWS", 100)
     send(queue, 140)
     send(queue, 20, each=30)
     send(queue, 1, each=300)
     log = reader(partitions=1)
     (whole,) = log.partitions()
     sizes = [batch.num_rows for batch in log.read(whole)]
-    # As many entries as tell of a hundred messages.
+    # A batch ends with the entry that reaches a hundred messages.
     assert sizes == [100, 41 + 60, 120, 120, 120, 120, 60 + 300]
 
 
-# Which part of the log is read
+# Ranges
 
 
-def test_a_range_is_read_both_ends_included(queue, reader):
+def test_range_includes_both_ends(queue, reader):
     send(queue, 9)
     assert offsets(table(reader())) == list(range(1, 11))
     assert offsets(table(reader(startingOffset=4))) == list(range(4, 11))
@@ -158,7 +159,7 @@ def test_a_range_is_read_both_ends_included(queue, reader):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 11])
 @pytest.mark.parametrize("partitions", [1, 2, 3, 20])
-def test_partitions_divide_a_range_evenly(queue, reader, count, partitions):
+def test_partitions_have_equal_sizes(queue, reader, count, partitions):
     send(queue, count - 1)
     ranges = reader(partitions=partitions).partitions()
     assert [offset for one in ranges for offset in range(one.low, one.high + 1)] == list(range(1, count + 1))
@@ -167,7 +168,7 @@ def test_partitions_divide_a_range_evenly(queue, reader, count, partitions):
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_log_that_was_trimmed_is_read_from_what_is_left(queue, reader, redis_client):
+def test_trimmed_log_is_read_from_its_first_entry(queue, reader, redis_client):
     send(queue, 9)
     redis_client.xtrim(KEYS.events, minid="0-5", approximate=False)
     assert offsets(table(reader())) == list(range(5, 11))
@@ -175,7 +176,7 @@ def test_a_log_that_was_trimmed_is_read_from_what_is_left(queue, reader, redis_c
     assert table(reader()) == []
 
 
-def test_the_end_is_where_it_was_planned(queue, reader):
+def test_entries_added_after_planning_are_not_read(queue, reader):
     log = reader()
     planned = log.partitions()
     send(queue, 5)
@@ -184,7 +185,7 @@ def test_the_end_is_where_it_was_planned(queue, reader):
 
 @pytest.mark.usefixtures("time_ids")
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_a_log_numbered_by_time_is_read_the_same(queue, reader, partitions):
+def test_log_numbered_by_time_is_read_alike(queue, reader, partitions):
     send(queue, 20, each=3)
     found = table(reader(partitions=partitions))
     assert [(row["offset"], row["id"]) for row in found] == [(one.offset, one.id) for one in queue.events()]
@@ -193,11 +194,11 @@ def test_a_log_numbered_by_time_is_read_the_same(queue, reader, partitions):
     assert offsets(table(reader(startingOffset=middle))) == [row["offset"] for row in found[30:]]
 
 
-# A stream
+# Streams
 
 
 def follow(stream, start=None, limit=None, most=1000):
-    """Return the offsets of the batches that Spark would make of a stream, until nothing is new."""
+    """Return the offsets of the batches that Spark would read from a stream, until there is nothing new."""
     limit = limit or stream.getDefaultReadLimit()
     start = start or stream.initialOffset()
     batches = []
@@ -210,7 +211,7 @@ def follow(stream, start=None, limit=None, most=1000):
     return batches
 
 
-def test_a_stream_is_read_in_batches_of_so_many_entries(queue, stream):
+def test_stream_is_read_in_batches_of_max_entries(queue, stream):
     send(queue, 24)
     log = stream(maxEntriesPerBatch=10)
     batches = follow(log)
@@ -219,7 +220,7 @@ def test_a_stream_is_read_in_batches_of_so_many_entries(queue, stream):
     assert found == [list(range(1, 11)), list(range(11, 21)), list(range(21, 26))]
 
 
-def test_a_stream_goes_on_behind_its_checkpoint(queue, stream):
+def test_stream_continues_after_its_checkpoint(queue, stream):
     send(queue, 4)
     (batch,) = follow(stream())
     send(queue, 3)
@@ -228,25 +229,25 @@ def test_a_stream_goes_on_behind_its_checkpoint(queue, stream):
     assert offsets(rows(log, log.partitions(*next_one))) == [6, 7, 8]
 
 
-def test_all_that_is_there_can_be_asked_for(queue, stream):
+def test_read_all_available_makes_one_batch(queue, stream):
     send(queue, 24)
     assert [end["offset"] for _, end in follow(stream(maxEntriesPerBatch=10), limit=ReadAllAvailable())] == [25]
 
 
 @pytest.mark.parametrize(("start", "behind"), [("earliest", 0), ("latest", 5), ("3", 2), ("1", 0), ("0", 0), ("6", 5)])
-def test_where_a_stream_begins(queue, stream, start, behind):
+def test_starting_offset_decides_where_a_stream_starts(queue, stream, start, behind):
     send(queue, 4)
     assert stream(startingOffset=start).initialOffset() == {"queue": "letters", "offset": behind}
 
 
-def test_where_a_stream_begins_is_the_same_when_it_is_asked_again(queue, stream):
+def test_initial_offset_does_not_change(queue, stream):
     log = stream(startingOffset="latest")
     first = log.initialOffset()
     send(queue, 3)
     assert log.initialOffset() == first
 
 
-def test_where_a_stream_begins_in_a_log_that_was_trimmed(queue, stream, redis_client):
+def test_stream_starts_at_the_first_entry_of_a_trimmed_log(queue, stream, redis_client):
     send(queue, 9)
     redis_client.xtrim(KEYS.events, minid="0-5", approximate=False)
     assert [(start["offset"], end["offset"]) for start, end in follow(stream())] == [(4, 10)]
@@ -256,7 +257,7 @@ def test_where_a_stream_begins_in_a_log_that_was_trimmed(queue, stream, redis_cl
     assert [(start["offset"], end["offset"]) for start, end in follow(stream())] == [(10, 11)]
 
 
-def test_available_now_ends_where_the_log_ended_at_its_beginning(queue, stream):
+def test_available_now_ignores_entries_added_after_its_start(queue, stream):
     send(queue, 24)
     log = stream(maxEntriesPerBatch=10)
     assert isinstance(log, SupportsTriggerAvailableNow)
@@ -266,7 +267,7 @@ def test_available_now_ends_where_the_log_ended_at_its_beginning(queue, stream):
     assert log.reportLatestOffset() == {"queue": "letters", "offset": 35}
 
 
-def test_a_log_that_is_on_and_empty_can_be_followed(queue, stream, reader, redis_client):
+def test_empty_log_can_be_followed(queue, stream, reader, redis_client):
     redis_client.delete(KEYS.events)
     assert table(reader()) == []
     log = stream()
@@ -276,7 +277,7 @@ def test_a_log_that_is_on_and_empty_can_be_followed(queue, stream, reader, redis
 
 
 @pytest.mark.usefixtures("time_ids")
-def test_a_log_numbered_by_time_is_followed_in_batches_of_so_many_entries(queue, stream):
+def test_log_numbered_by_time_is_followed_in_batches_of_max_entries(queue, stream):
     send(queue, 230)
     known = sorted({event.offset for event in queue.events()})
     log = stream(maxEntriesPerBatch=100)
@@ -288,35 +289,35 @@ def test_a_log_numbered_by_time_is_followed_in_batches_of_so_many_entries(queue,
     assert len(rows(log, log.partitions(*batch))) == 3
 
 
-def test_the_limit_of_a_batch_is_that_of_the_options(stream):
+def test_batch_limit_is_read_from_the_options(stream):
     assert stream(maxEntriesPerBatch=77).getDefaultReadLimit() == ReadMaxRows(77)
 
 
-def test_nothing_to_read_makes_no_partitions(queue, reader, stream):
+def test_empty_range_has_no_partitions(queue, reader, stream):
     offset = stream().initialOffset()
     assert stream().partitions(offset, offset) == []
     assert list(reader().read(InputPartition(None))) == []  # as Spark goes on then with a table
 
 
-# What is lost
+# Data loss
 
 
-def test_what_was_trimmed_before_it_was_planned_is_told_with_what_to_do(queue, stream, reader, redis_client):
+def test_entries_trimmed_before_planning_are_an_error(queue, stream, reader, redis_client):
     send(queue, 9)
     log = stream(maxEntriesPerBatch=2)
     ((_, at_two), *_) = follow(log)
     redis_client.xtrim(KEYS.events, minid="0-7", approximate=False)
-    told = (
-        "4 entries of the event log of queue 'letters' were deleted before they were read, from 3 to 6;"
-        " failOnDataLoss=false reads on without them, a greater events_max_len keeps more"
+    error = (
+        "4 entries of the event log of queue 'letters' were deleted before being read, 3 to 6;"
+        " set failOnDataLoss=false to continue without them, and a larger events_max_len to keep more"
     )
-    with pytest.raises(EventsLostError, match=f"^{told}$"):
+    with pytest.raises(EventsLostError, match=f"^{error}$"):
         follow(log, start=at_two)
-    with pytest.raises(EventsLostError, match=r"^1 entry of .* was deleted before .* from 6 to 6;"):
+    with pytest.raises(EventsLostError, match=r"^1 entry of .* was deleted before .* 6 to 6;"):
         table(reader(startingOffset=6))
 
 
-def test_what_was_trimmed_before_it_was_planned_can_be_done_without(queue, stream, reader, redis_client, caplog):
+def test_entries_trimmed_before_planning_can_be_skipped(queue, stream, reader, redis_client, caplog):
     send(queue, 9)
     log = stream(maxEntriesPerBatch=2, failOnDataLoss="false")
     ((_, at_two), *_) = follow(log)
@@ -324,24 +325,22 @@ def test_what_was_trimmed_before_it_was_planned_can_be_done_without(queue, strea
     batches = follow(log, start=at_two)
     assert [end["offset"] for _, end in batches] == [8, 10]
     assert [offset for batch in batches for offset in offsets(rows(log, log.partitions(*batch)))] == [7, 8, 9, 10]
-    assert (
-        "4 entries of the event log of queue 'letters' were deleted before they were read, from 3 to 6" in caplog.text
-    )
+    assert "4 entries of the event log of queue 'letters' were deleted before being read, 3 to 6" in caplog.text
     assert offsets(table(reader(startingOffset=2, failOnDataLoss="false"))) == [7, 8, 9, 10]
 
 
 @pytest.mark.parametrize("gone", [["0-3"], ["0-1", "0-2"], ["0-9", "0-10"], [f"0-{n}" for n in range(1, 11)]])
-def test_what_is_gone_when_it_is_read_is_counted(queue, reader, redis_client, gone):
+def test_entries_deleted_before_reading_are_an_error_with_their_number(queue, reader, redis_client, gone):
     send(queue, 9)
     log = reader(partitions=1)
     planned = log.partitions()
     redis_client.xdel(KEYS.events, *gone)
     some = "1 entry of the event log of queue 'letters' was" if len(gone) == 1 else f"{len(gone)} entries of .* were"
-    with pytest.raises(EventsLostError, match=f"^{some} deleted before they were read, from 1 to 10;"):
+    with pytest.raises(EventsLostError, match=f"^{some} deleted before being read, 1 to 10;"):
         rows(log, planned)
 
 
-def test_what_is_gone_when_it_is_read_can_be_done_without(queue, reader, redis_client, caplog):
+def test_entries_deleted_before_reading_can_be_skipped(queue, reader, redis_client, caplog):
     send(queue, 9)
     log = reader(partitions=2, failOnDataLoss="false")
     planned = log.partitions()
@@ -350,27 +349,29 @@ def test_what_is_gone_when_it_is_read_can_be_done_without(queue, reader, redis_c
     assert caplog.text.count("1 entry of the event log of queue 'letters' was deleted") == 2
 
 
-def test_a_log_that_was_trimmed_to_nothing_is_a_loss_too(queue, stream, redis_client, caplog):
+def test_log_trimmed_to_nothing_is_an_error(queue, stream, redis_client, caplog):
     send(queue, 9)
     log = stream(maxEntriesPerBatch=2)
     ((_, at_two), *_) = follow(log)
     redis_client.xtrim(KEYS.events, maxlen=0, approximate=False)
-    with pytest.raises(EventsLostError, match=r"^8 entries .* from 3 to 10;"):
+    with pytest.raises(EventsLostError, match=r"^8 entries .* read, 3 to 10;"):
         follow(log, start=at_two)
     assert follow(stream(failOnDataLoss="false"), start=at_two) == []
 
 
-def test_a_log_that_was_begun_anew_is_told(queue, stream, redis_client, caplog):
+def test_recreated_log_is_an_error(queue, stream, redis_client, caplog):
     send(queue, 9)
     (batch,) = follow(stream())
     redis_client.delete(KEYS.events)
     send(queue, 3)
-    told = "the event log of queue 'letters' was deleted: it reaches offset 3, and 10 has been read before"
-    with pytest.raises(EventsLostError, match=f"^{told}; failOnDataLoss=false reads it from its beginning$"):
+    error = "the event log of queue 'letters' was deleted: it ends at offset 3, but the query has read up to 10"
+    with pytest.raises(
+        EventsLostError, match=f"^{error}; set failOnDataLoss=false to read the new log from its beginning$"
+    ):
         follow(stream(), start=batch[1])
     log = stream(failOnDataLoss="false", maxEntriesPerBatch=2)
     batches = follow(log, start=batch[1])
-    assert told in caplog.text
+    assert error in caplog.text
     assert [end["offset"] for _, end in batches] == [2, 3]
     assert [offset for one in batches for offset in offsets(rows(log, log.partitions(*one)))] == [1, 2, 3]
 
@@ -382,14 +383,12 @@ def at_times(redis_client, *seconds):
 
 
 @pytest.mark.usefixtures("time_ids")
-def test_in_a_log_numbered_by_time_it_is_told_that_something_may_be_lost(stream, redis_client, caplog):
+def test_possible_loss_in_a_log_numbered_by_time_is_an_error(stream, redis_client, caplog):
     at_times(redis_client, *range(1, 10))
     log = stream(maxEntriesPerBatch=3)
     ((_, at_three), *_) = follow(log)
     redis_client.xtrim(KEYS.events, minid=f"{4 * 10**12}-0", approximate=False)
-    with pytest.raises(
-        EventsLostError, match=r"^entries of the event log .* may have been deleted before they were read"
-    ):
+    with pytest.raises(EventsLostError, match=r"^entries of the event log .* may have been deleted before being read"):
         follow(log, start=at_three)
     batches = follow(stream(failOnDataLoss="false"), start=at_three)
     assert len([row for batch in batches for row in rows(log, log.partitions(*batch))]) == 6
@@ -397,7 +396,7 @@ def test_in_a_log_numbered_by_time_it_is_told_that_something_may_be_lost(stream,
 
 
 @pytest.mark.usefixtures("time_ids")
-def test_in_a_log_numbered_by_time_nothing_is_lost_while_the_last_entry_read_is_there(stream, redis_client):
+def test_log_numbered_by_time_lost_nothing_if_the_last_read_entry_exists(stream, redis_client):
     at_times(redis_client, *range(1, 10))
     log = stream(maxEntriesPerBatch=3)
     ((_, at_three), *_) = follow(log)
@@ -405,48 +404,48 @@ def test_in_a_log_numbered_by_time_nothing_is_lost_while_the_last_entry_read_is_
     assert len([row for batch in follow(log, start=at_three) for row in rows(log, log.partitions(*batch))]) == 6
 
 
-# What is wrong
+# Errors
 
 
-def test_a_queue_without_a_log_is_told_how_to_switch_it_on(redis_url, reader, stream):
+def test_queue_without_a_log_is_an_error_that_names_the_option(redis_url, reader, stream):
     with DelayQueue("letters", url=redis_url) as queue:
         queue.send_delay_msg(1)
-    told = r"queue 'letters' keeps no event log: DelayQueue\('letters', events=True\) switches it on"
-    with pytest.raises(ConfigurationError, match=told):
+    error = r"queue 'letters' has no event log: switch it on with DelayQueue\('letters', events=True\)"
+    with pytest.raises(ConfigurationError, match=error):
         reader().partitions()
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=error):
         stream().initialOffset()
 
 
-def test_a_log_that_was_switched_off_can_still_be_read(queue, redis_url, reader, stream):
+def test_disabled_log_can_still_be_read(queue, redis_url, reader, stream):
     with DelayQueue("letters", url=redis_url, events=False) as off:
         off.send_delay_msg(1)
     assert len(table(reader())) == 1
     assert len(follow(stream())) == 1
 
 
-def test_a_queue_that_is_not_there_is_told(reader, stream):
+def test_missing_queue_is_an_error(reader, stream):
     for plan in (reader().partitions, stream().initialOffset):
         with pytest.raises(ConfigurationError, match="there is no queue 'letters' under the prefix 'delayq'"):
             plan()
 
 
-def test_offsets_beyond_the_log_are_told(queue, reader, stream):
+def test_offset_beyond_the_log_is_an_error(queue, reader, stream):
     with pytest.raises(ConfigurationError, match="endingOffset 7 is beyond the event log, whose last offset is 1"):
         reader(endingOffset=7).partitions()
     with pytest.raises(ConfigurationError, match="startingOffset 7 is beyond the event log, whose last offset is 1"):
         stream(startingOffset=7).initialOffset()
 
 
-def test_a_key_of_another_type_is_told(queue, redis_client, reader, stream):
+def test_key_of_another_type_is_an_error(queue, redis_client, reader, stream):
     redis_client.set(KEYS.events, "a text")
     for plan in (reader().partitions, stream().initialOffset):
         with pytest.raises(ServerError, match="WRONGTYPE"):
             plan()
 
 
-def test_the_checkpoint_of_another_queue_is_refused(queue, stream):
-    with pytest.raises(ConfigurationError, match="the checkpoint is of queue 'mails', not of 'letters'"):
+def test_checkpoint_of_another_queue_is_refused(queue, stream):
+    with pytest.raises(ConfigurationError, match="the checkpoint belongs to queue 'mails', not to 'letters'"):
         follow(stream(), start={"queue": "mails", "offset": 0})
 
 
@@ -465,7 +464,7 @@ def log_of(spark, redis_url):
 
 @pytest.fixture
 def streamed(spark, redis_url, tmp_path):
-    """Return what runs a stream into a folder, until nothing is new, and returns its batches as (rows, end)."""
+    """Return a function that streams all events into a folder, and returns the batches as (rows, end)."""
     register(spark)
 
     def run(**options):
@@ -481,26 +480,26 @@ def streamed(spark, redis_url, tmp_path):
 
 
 @pytest.mark.spark
-def test_the_log_is_a_table(queue, log_of):
-    life(queue)
-    told = list(queue.events())
+def test_spark_reads_the_log_as_a_table(queue, log_of):
+    log_every_kind(queue)
+    logged = list(queue.events())
     found = log_of().orderBy("offset", "index").collect()
     assert [(row.offset, row["index"], row.kind, row.id, row.error) for row in found] == [
-        (one.offset, one.index, one.kind, one.id, one.error) for one in told
+        (one.offset, one.index, one.kind, one.id, one.error) for one in logged
     ]
     late = log_of().where("kind = 'delivered'").selectExpr("min(unix_millis(at) - unix_millis(due))").head()[0]
     assert 0 <= late < 60_000
 
 
 @pytest.mark.spark
-def test_the_columns_are_those_that_are_promised(queue, log_of):
+def test_columns_match_the_schema(queue, log_of):
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    assert to_arrow_schema(log_of().schema, timezone="UTC").equals(event_rows.SCHEMA)
+    assert to_arrow_schema(log_of().schema, timezone="UTC").equals(event_reader.SCHEMA)
 
 
 @pytest.mark.spark
-def test_times_are_instants_whatever_the_zone_of_the_session(spark, queue, log_of):
+def test_session_time_zone_does_not_change_times(spark, queue, log_of):
     (event,) = queue.events()
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
@@ -510,7 +509,7 @@ def test_times_are_instants_whatever_the_zone_of_the_session(spark, queue, log_o
 
 
 @pytest.mark.spark
-def test_a_stream_keeps_to_its_cap_and_goes_on_after_a_restart(spark, queue, streamed):
+def test_stream_respects_max_entries_and_continues_after_a_restart(spark, queue, streamed):
     send(queue, 24, each=2)
     assert streamed(maxEntriesPerBatch=10) == [(19, 10), (20, 20), (10, 25)]
     assert streamed(maxEntriesPerBatch=10) == []
@@ -521,7 +520,7 @@ def test_a_stream_keeps_to_its_cap_and_goes_on_after_a_restart(spark, queue, str
 
 
 @pytest.mark.spark
-def test_a_stream_that_was_trimmed_behind_its_back_fails_until_it_may_go_on(spark, queue, streamed, redis_client):
+def test_stream_with_data_loss_fails_unless_allowed_to_continue(spark, queue, streamed, redis_client):
     from pyspark.errors import PySparkException
 
     send(queue, 9)

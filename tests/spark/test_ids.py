@@ -1,4 +1,4 @@
-"""Message ids made from columns: equal for equal rows wherever they are made, different for different ones."""
+"""Message ids made from columns: equal rows have equal ids everywhere, different rows have different ids."""
 
 import base64
 import hashlib
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayq.broker.keys import check_id
 from delayq.errors import ConfigurationError
-from delayq.keys import check_id
-from delayq.spark.ids import id_of, message_id
+from delayq.spark.pipelines.message_ids import id_of, message_id
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = ["UTC", "America/New_York", "Pacific/Apia"]
@@ -55,7 +55,7 @@ def zone(request, spark):
 
 
 def made(spark, rows, kinds):
-    """Make the ids of rows on Spark, in their order."""
+    """Return the ids of rows, made by Spark, in order."""
     names = [f"c{number}" for number in range(len(kinds))]
     schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
     return [row[0] for row in spark.createDataFrame(rows, schema).coalesce(1).select(message_id(*names)).collect()]
@@ -68,7 +68,7 @@ def test_spark_and_python_make_the_same_ids_in_every_time_zone(spark, zone):
     assert made(spark, rows, ["TIMESTAMP", "DATE", "INT", "BOOLEAN", "STRING"]) == [id_of(*row) for row in rows]
 
 
-def test_a_type_that_python_has_not_gives_one_id_in_every_time_zone(spark, zone):
+def test_type_unknown_to_python_gives_the_same_id_in_every_time_zone(spark, zone):
     from pyspark.sql import functions as F
 
     moment = F.timestamp_micros(F.lit(1_383_456_600_000_001))
@@ -92,7 +92,7 @@ def test_a_type_that_python_has_not_gives_one_id_in_every_time_zone(spark, zone)
 
 
 @given(st.lists(st.none() | st.text("ab=\x1e\x1f\x00", max_size=4), min_size=1, max_size=4), st.data())
-def test_no_two_rows_share_an_id(row, data):
+def test_different_rows_have_different_ids(row, data):
     other = data.draw(st.lists(st.none() | st.text("ab=\x1e\x1f\x00", max_size=4), min_size=1, max_size=4))
     assert (id_of(*row) == id_of(*other)) == (row == other)
 
@@ -100,7 +100,7 @@ def test_no_two_rows_share_an_id(row, data):
 @given(
     st.lists(st.none() | st.text(st.characters(codec="utf-8")) | st.integers() | st.booleans() | st.dates(), min_size=1)
 )
-def test_an_id_is_valid_and_as_long_as_those_that_delayq_makes(values):
+def test_id_is_valid_and_22_characters_long(values):
     id = id_of(*values)
     assert check_id(id) == id
     assert len(id) == 22
@@ -108,28 +108,28 @@ def test_an_id_is_valid_and_as_long_as_those_that_delayq_makes(values):
 
 
 @given(st.datetimes(timezones=st.timezones()))
-def test_an_instant_has_one_id_in_every_time_zone(moment):
+def test_instant_has_the_same_id_in_every_time_zone(moment):
     assert id_of(moment) == id_of(moment.astimezone(UTC)) == id_of((moment - EPOCH) // timedelta(microseconds=1))
 
 
-def test_a_number_is_its_text_and_a_null_is_not_an_empty_one():
+def test_number_equals_its_text_and_null_differs_from_empty_text():
     assert id_of(7) == id_of("7")
     assert id_of(True) == id_of("true")
     assert id_of(date(2013, 1, 31)) == id_of("2013-01-31")
     assert len({id_of(None), id_of(""), id_of(None, None), id_of("", ""), id_of(None, "")}) == 5
 
 
-def test_an_id_stays_what_it_is():
+def test_id_is_stable_across_versions():
     assert id_of("flight 1545", 0, EPOCH) == "NDChPqGN4m6zdK78FQLC8A"
 
 
 @pytest.mark.parametrize("value", [1.5, b"x", datetime(2013, 1, 31), [1]])  # noqa: DTZ001 - naive on purpose
-def test_values_without_one_plain_text_are_refused(value):
-    with pytest.raises(ConfigurationError, match="an id is made of texts, whole numbers"):
+def test_unsupported_types_are_refused(value):
+    with pytest.raises(ConfigurationError, match="id_of takes texts, whole numbers"):
         id_of(value)
 
 
-def test_an_id_of_nothing_is_refused():
+def test_id_of_no_columns_is_refused():
     with pytest.raises(ConfigurationError, match="message_id needs at least one column"):
         message_id()
     with pytest.raises(ConfigurationError, match="id_of needs at least one value"):

@@ -1,4 +1,4 @@
-"""Loading tables and plans into a queue for a horizon, again and again."""
+"""Loading tables and plans into a queue for a horizon, repeatedly."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 
 from delayq import DelayQueue
 from delayq.errors import ConfigurationError, DelayqError, OutcomeUnknown, PayloadError, UnavailableError
-from delayq.spark.failures import error_of, reason_of
-from delayq.spark.load import _horizon, load, new_run
-from delayq.spark.options import Target
+from delayq.spark.datasource.source_options import TargetQueue
+from delayq.spark.pipelines.load import _horizon, load
+from delayq.spark.spark_errors import error_of, reason_of
 
 NOON = datetime(2100, 1, 31, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -20,21 +20,21 @@ def ms(at):
     return round(at.timestamp() * 1000)
 
 
-# When, resolved by the server's clock
+# Horizons, by the server's clock
 
 
 @pytest.fixture
 def horizon(redis_url):
-    return lambda start=None, until=None: _horizon(Target("q", redis_url), start, until)
+    return lambda start=None, until=None: _horizon(TargetQueue("q", redis_url), start, until)
 
 
-def test_an_end_may_be_open(horizon):
+def test_start_and_end_are_optional(horizon):
     assert horizon() == (None, None)
     assert horizon(NOON) == (ms(NOON), None)
     assert horizon(until=NOON) == (None, ms(NOON))
 
 
-def test_now_is_the_time_of_the_server(horizon, redis_client):
+def test_now_is_the_time_of_the_server_clock(horizon, redis_client):
     def time():
         seconds, micros = redis_client.time()
         return seconds * 1000 + micros // 1000
@@ -47,13 +47,13 @@ def test_now_is_the_time_of_the_server(horizon, redis_client):
 
 
 @pytest.mark.parametrize("start", [NOON, "2100-01-31T12:00:00Z", "2100-01-31T13:00:00+01:00"])
-def test_a_time_is_an_instant_and_the_end_counts_from_the_start(horizon, start):
+def test_relative_end_counts_from_the_start(horizon, start):
     assert horizon(start, "+1h") == (ms(NOON), ms(NOON + HOUR))
     assert horizon(start, NOON + HOUR) == (ms(NOON), ms(NOON + HOUR))
 
 
 @pytest.mark.parametrize(
-    ("start", "until", "told"),
+    ("start", "until", "message"),
     [
         ("tomorrow", None, "start must be 'now', '+1d', '-2h' or a time such as 2026-01-31T09:00:00+00:00"),
         (None, "2100-01-31T12:00:00", "until must carry a time zone"),
@@ -64,13 +64,13 @@ def test_a_time_is_an_instant_and_the_end_counts_from_the_start(horizon, start):
         (NOON, "-1s", "until '-1s' must be after start"),
     ],
 )
-def test_a_time_is_refused(horizon, start, until, told):
+def test_invalid_time_is_refused(horizon, start, until, message):
     with pytest.raises(ConfigurationError) as refused:
         horizon(start, until)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
-# The sentence within what Spark reports
+# Short messages for errors of Spark
 
 WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -109,7 +109,7 @@ Traceback (most recent call last):
         ),
     ],
 )
-def test_an_error_of_delayq_is_found(text, kind, reason):
+def test_delayq_error_is_extracted_from_a_spark_error(text, kind, reason):
     error = RuntimeError(text)
     assert type(error_of(error)) is kind
     assert reason_of(error) == reason
@@ -129,11 +129,11 @@ def test_an_error_of_delayq_is_found(text, kind, reason):
         (ConfigurationError("as it is"), "as it is"),
     ],
 )
-def test_another_error_is_told_in_a_line(error, reason):
+def test_other_error_becomes_one_line(error, reason):
     assert reason_of(error) == reason
 
 
-def test_what_is_no_error_of_delayq_stays_what_it_is():
+def test_other_error_is_not_converted():
     assert error_of(RuntimeError("delayq.errors.NoSuchError: text")) is None
     ours = DelayqError("text")
     assert error_of(ours) is ours
@@ -163,7 +163,7 @@ def counts(info):
 
 
 @pytest.mark.spark
-def test_a_table_is_loaded_for_a_horizon_and_the_next_run_adds_what_is_missing(table, redis_url, queue):
+def test_next_load_of_a_table_adds_the_missing_messages(table, redis_url, queue):
     assert counts(load(table, "q", url=redis_url, start=NOON, until="+6h", run="a")) == {
         "new": 6,
         "past": 24,
@@ -184,7 +184,7 @@ def test_a_table_is_loaded_for_a_horizon_and_the_next_run_adds_what_is_missing(t
 
 
 @pytest.mark.spark
-def test_what_is_past_now_is_not_loaded_but_counted(spark, redis_url, queue):
+def test_past_rows_are_counted_but_not_loaded(spark, redis_url, queue):
     now = F.current_timestamp()
     table = spark.range(3).select(
         F.col("id").cast("string").alias("id"),
@@ -200,7 +200,7 @@ def test_what_is_past_now_is_not_loaded_but_counted(spark, redis_url, queue):
 
 
 @pytest.mark.spark
-def test_a_plan_is_loaded_and_what_it_no_longer_wants_is_cancelled(table, redis_url, queue):
+def test_load_of_a_plan_sends_new_and_cancels_removed_reminders(table, redis_url, queue):
     load(table, "q", url=redis_url)
     action = F.expr("CASE WHEN cast(id AS INT) < 10 THEN 'cancel' WHEN id = '47' THEN 'new' ELSE 'keep' END")
     plan = table.withColumns(
@@ -210,14 +210,14 @@ def test_a_plan_is_loaded_and_what_it_no_longer_wants_is_cancelled(table, redis_
         assert nothing == []
     loaded = load(plan, "q", url=redis_url, start=NOON)
     assert counts(loaded) == {"exists": 24, "past": 14, "cancelled": 10}
-    assert loaded.told().endswith("0 new, 24 there already, 14 past, 10 cancelled")
+    assert loaded.told().endswith("0 new, 24 already there, 14 past, 10 cancelled")
     again = load(plan, "q", url=redis_url)
     assert counts(again) == {"exists": 38}, "what was cancelled is not cancelled again"
     assert queue.counts().pending == 38
 
 
 @pytest.mark.spark
-def test_a_message_that_runs_is_cancelled_too_late(spark, redis_url, queue):
+def test_message_in_flight_is_reported_as_cancelled_too_late(spark, redis_url, queue):
     queue.send_delay_msg("x", id="running")
     (held,) = queue.lease(n=1)
     plan = spark.sql("SELECT 'running' AS id, now() AS due, '1' AS payload, 'cancel' AS action")
@@ -226,13 +226,13 @@ def test_a_message_that_runs_is_cancelled_too_late(spark, redis_url, queue):
 
 
 @pytest.mark.spark
-def test_an_empty_table_is_a_run_too(table, redis_url, queue):
+def test_load_of_an_empty_table_is_a_run(table, redis_url, queue):
     assert counts(load(table.where("false"), "q", url=redis_url, start=NOON)) == {}
     assert [run.state for run in queue.runs()] == ["committed"]
 
 
 @pytest.mark.spark
-def test_options_reach_the_writer(table, redis_url, queue):
+def test_options_are_passed_to_the_writer(table, redis_url, queue):
     bad = table.withColumn("payload", F.expr("if(id = '7', repeat('x', 2000), payload)"))
     loaded = load(
         bad,
@@ -251,12 +251,12 @@ def test_options_reach_the_writer(table, redis_url, queue):
     with DelayQueue("q", url=redis_url, prefix="app") as other:
         assert other.get("8").retries_left == 1
         assert [id for id, _ in other.refusals(loaded.run)] == ["7"]
-        assert other._executor.call(other._tools.calls.configure(events=None, dedupe_window=None, dedupe_max=1))
+        assert other._executor.call(other._context.calls.configure(events=None, dedupe_window=None, dedupe_max=1))
     assert queue.counts().living == 0
 
 
 @pytest.mark.spark
-def test_a_failed_load_is_an_error_of_delayq(table, redis_url, queue):
+def test_failed_load_raises_a_delayq_error(table, redis_url, queue):
     bad = table.withColumn("payload", F.expr("if(id = '7', null, payload)"))
     with pytest.raises(PayloadError, match=r"^row \d+ of the task \(id '7'\): payload is null;") as failed:
         load(bad, "q", url=redis_url, run="night")
@@ -266,10 +266,10 @@ def test_a_failed_load_is_an_error_of_delayq(table, redis_url, queue):
 
 
 @pytest.mark.spark
-def test_what_is_wrong_is_told_before_data_moves(table, redis_url, queue):
+def test_invalid_arguments_are_refused_before_any_send(table, redis_url, queue):
     with pytest.raises(ConfigurationError, match="unknown column 'gate'"):
         load(table.withColumn("gate", F.lit("A")), "q", url=redis_url)
-    with pytest.raises(ConfigurationError, match="start and until choose rows by their column due, and there is none"):
+    with pytest.raises(ConfigurationError, match="start and until need a column due, which the table does not have"):
         load(table.drop("due"), "q", url=redis_url, start="now")
     with pytest.raises(ConfigurationError, match="onConflict must be skip, replace or fail"):
         load(table, "q", url=redis_url, on_conflict="maybe")
@@ -281,7 +281,7 @@ def test_what_is_wrong_is_told_before_data_moves(table, redis_url, queue):
 
 
 @pytest.mark.spark
-def test_an_error_of_spark_stays_one_of_spark(table, redis_url, queue):
+def test_spark_error_is_not_converted(table, redis_url, queue):
     broken = table.withColumn("payload", F.expr("if(id = '7', raise_error('out of cheese'), payload)"))
     with pytest.raises(Exception, match="out of cheese") as failed:
         load(broken, "q", url=redis_url)
@@ -291,10 +291,10 @@ def test_an_error_of_spark_stays_one_of_spark(table, redis_url, queue):
 
 
 @pytest.mark.spark
-def test_what_was_loaded_is_told(table, redis_url):
+def test_load_result_as_facts_and_text(table, redis_url):
     loaded = load(table, "q", url=redis_url, until=NOON)
     facts = json.loads(json.dumps(loaded.facts()))
-    assert facts["run"] == loaded.run != new_run()
+    assert facts["run"] == loaded.run
     assert (facts["new"], facts["later"], facts["state"]) == (24, 24, "committed")
     assert datetime.fromisoformat(facts["started"]) == loaded.started
     assert loaded.told() == f"run {loaded.run}: 24 new, 24 later"

@@ -1,4 +1,4 @@
-"""The options of the data source, as texts in and typed out; no Spark."""
+"""The options of the data source: parsed from text; without Spark."""
 
 import pickle
 from dataclasses import fields
@@ -8,7 +8,13 @@ import pytest
 
 from delayq import State
 from delayq.errors import ConfigurationError
-from delayq.spark.options import Target, event_options, snapshot_options, what_to_read, write_options
+from delayq.spark.datasource.source_options import (
+    TargetQueue,
+    event_options,
+    snapshot_options,
+    table_to_read,
+    write_options,
+)
 
 URL = "redis://:secret@example/3"
 
@@ -25,21 +31,23 @@ def events(streaming=False, **raw):
     return event_options({"queue": "reminders", "url": URL, **raw}, streaming=streaming)
 
 
-# Which queue, and where
+# Target queue
 
 
-def test_a_queue_is_named_by_an_option_or_by_the_path():
-    assert write_options({"queue": "reminders", "url": URL}).target == Target("reminders", URL, "delayq")
-    assert write_options({"path": "reminders", "url": URL}).target == Target("reminders", URL, "delayq")
-    assert write_options({"path": "q", "queue": "q", "url": URL, "prefix": "app"}).target == Target("q", URL, "app")
+def test_queue_is_named_by_option_or_path():
+    assert write_options({"queue": "reminders", "url": URL}).target == TargetQueue("reminders", URL, "delayq")
+    assert write_options({"path": "reminders", "url": URL}).target == TargetQueue("reminders", URL, "delayq")
+    assert write_options({"path": "q", "queue": "q", "url": URL, "prefix": "app"}).target == TargetQueue(
+        "q", URL, "app"
+    )
 
 
-def test_the_names_of_options_are_known_in_any_case():
+def test_option_names_ignore_case():
     assert written(BATCHSIZE="7", onconflict="REPLACE").batch_size == 7
     assert written(onconflict="REPLACE").on_conflict == "replace"
 
 
-def test_without_a_url_it_is_the_one_of_the_environment(monkeypatch):
+def test_url_defaults_to_the_environment(monkeypatch):
     assert write_options({"queue": "q"}).target.url == "redis://localhost:6379/0"
     monkeypatch.setenv("DELAYQ_URL", "redis://elsewhere")
     assert write_options({"queue": "q"}).target.url == "redis://elsewhere"
@@ -47,17 +55,17 @@ def test_without_a_url_it_is_the_one_of_the_environment(monkeypatch):
     assert write_options({"queue": "q", "urlEnv": "OURS"}).target.url == URL
 
 
-def test_a_url_is_not_shown():
+def test_url_is_not_in_the_repr():
     for options in (written(), snapshot(), events()):
         assert "secret" not in repr(options)
 
 
-def test_options_are_sent_to_executors():
+def test_options_can_be_pickled():
     for options in (written(dedupeWindow="2h"), snapshot(states="dead"), events(startingOffset="7")):
         assert pickle.loads(pickle.dumps(options)) == options
 
 
-# What each may be
+# Valid values
 
 WRITE_DEFAULTS = {
     "batch_size": 200,
@@ -72,12 +80,12 @@ WRITE_DEFAULTS = {
 }
 
 
-def test_defaults_of_a_write():
+def test_defaults_of_write_options():
     options = written()
     assert {one.name: getattr(options, one.name) for one in fields(options) if one.name != "target"} == WRITE_DEFAULTS
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("raw", "name", "value"),
     [
         ({"batchSize": "1000"}, "batch_size", 1000),
@@ -93,11 +101,11 @@ def test_defaults_of_a_write():
         ({"checkpointLocation": "/x"}, "checkpoint", "/x"),
     ],
 )
-def test_a_write_is_told(raw, name, value):
+def test_write_options_are_parsed(raw, name, value):
     assert getattr(written(**raw), name) == value
 
 
-def test_defaults_of_a_snapshot():
+def test_defaults_of_snapshot_options():
     options = snapshot()
     assert options.states == tuple(State)
     assert (options.due_from, options.due_to, options.partitions) == (None, None, 4)
@@ -105,7 +113,7 @@ def test_defaults_of_a_snapshot():
     assert not options.pushdown
 
 
-def test_a_snapshot_is_told():
+def test_snapshot_options_are_parsed():
     options = snapshot(
         states="Ready, pending", dueFrom="2026-01-31T09:00:00+01:00", dueTo="2026-01-31T08:00:00.0005Z", partitions="1"
     )
@@ -115,29 +123,31 @@ def test_a_snapshot_is_told():
     assert snapshot(includePayload="TRUE", pushdown="true").include_payload
 
 
-def test_defaults_of_events():
+def test_defaults_of_event_options():
     options = events()
     assert (options.start, options.end, options.max_entries, options.partitions) == ("earliest", None, 10_000, 2)
     assert options.fail_on_data_loss
 
 
-def test_events_are_told():
+def test_event_options_are_parsed():
     options = events(startingOffset="17", endingOffset="20", maxEntriesPerBatch="5", failOnDataLoss="false")
     assert (options.start, options.end, options.max_entries, options.fail_on_data_loss) == (17, 20, 5, False)
     assert events(streaming=True, startingOffset="Latest").start == "latest"
     assert events(startingOffset="18", endingOffset="17").end == 17, "nothing yet"
 
 
-def test_what_a_batch_reads():
-    assert what_to_read({}) == "snapshot"
-    assert what_to_read({"READ": "Events", "whatever": "1"}) == "events"
+def test_read_option_selects_the_table():
+    assert table_to_read({}) == "snapshot"
+    assert table_to_read({"READ": "Events", "whatever": "1"}) == "events"
+    with pytest.raises(ConfigurationError, match="read must be snapshot or events, not 'everything'"):
+        table_to_read({"read": "everything"})
 
 
-# What they must not be
+# Invalid values
 
 
-@pytest.mark.parametrize(
-    ("raw", "told"),
+@pytest.mark.table(
+    ("raw", "error"),
     [
         ({"batchSize": "0"}, "batchSize must be a whole number from 1 to 1000, not '0'"),
         ({"batchSize": "1_0"}, "not '1_0'"),
@@ -151,70 +161,64 @@ def test_what_a_batch_reads():
         ({"maxPayload": "1MB"}, "maxPayload must be a whole number"),
         ({"dedupeWindow": "1 day"}, "dedupeWindow must look like '1h30m'"),
         ({"batchsise": "3"}, "unknown option 'batchsise', did you mean 'batchSize'?"),
-        ({"states": "ready"}, "unknown option 'states'; there are queue, url, urlEnv, prefix, batchSize"),
+        ({"states": "ready"}, "unknown option 'states'; known options: queue, url, urlEnv, prefix, batchSize"),
         ({"prefix": "a b"}, "prefix must be 1 to 128 of"),
         ({"queue": "a b"}, "queue must be 1 to 128 of"),
-        ({"path": "another"}, "give one queue"),
-        ({"paths": '["a","b"]'}, "give one queue"),
-        ({"urlEnv": "HOME"}, "give url or urlEnv, not both"),
+        ({"path": "another"}, "more than one queue is named"),
+        ({"paths": '["a","b"]'}, "more than one queue is named"),
+        ({"urlEnv": "HOME"}, "url and urlEnv are both set"),
     ],
 )
-def test_a_write_is_refused(raw, told):
+def test_invalid_write_options_are_refused(raw, error):
     with pytest.raises(ConfigurationError) as refused:
         written(**raw)
-    assert told in str(refused.value)
+    assert error in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "error"),
     [
-        ({}, "which queue?"),
-        ({"queue": "q", "urlEnv": "NOT_SET_ANYWHERE"}, "'NOT_SET_ANYWHERE', an environment variable that is not set"),
-        ({"queue": "q", "url": "memory://"}, "memory:// lives in one process"),
+        ({}, "no queue is named"),
+        ({"queue": "q", "urlEnv": "NOT_SET_ANYWHERE"}, "'NOT_SET_ANYWHERE', which is not set on the driver"),
+        ({"queue": "q", "url": "memory://"}, "memory:// works in one process"),
     ],
 )
-def test_a_target_is_refused(raw, told):
+def test_invalid_target_is_refused(raw, error):
     with pytest.raises(ConfigurationError) as refused:
         write_options(raw)
-    assert told in str(refused.value)
+    assert error in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("raw", "told"),
+@pytest.mark.table(
+    ("raw", "error"),
     [
         ({"states": "redy"}, "'redy', did you mean 'ready'?"),
-        ({"states": ""}, "states must be of pending, ready"),
+        ({"states": ""}, "states must be among pending, ready"),
         ({"dueFrom": "tomorrow"}, "dueFrom must look like 2026-01-31T09:00:00+00:00, not 'tomorrow'"),
         ({"dueFrom": "2026-01-31T09:00:00"}, "dueFrom must carry a time zone"),
         ({"duefrom": "2026-01-31T09:00:00Z", "dueTo": "2026-01-31T09:00:00Z"}, "must be before dueTo"),
         ({"partitions": "0"}, "partitions must be a whole number from 1"),
         ({"includePayload": "yes"}, "includePayload must be true or false, not 'yes'"),
-        ({"read": "events"}, "which are of read=snapshot"),
-        ({"read": "everything"}, "read must be snapshot or events, not 'everything'"),
         ({"state": "ready"}, "did you mean 'states'?"),
     ],
 )
-def test_a_snapshot_is_refused(raw, told):
+def test_invalid_snapshot_options_are_refused(raw, error):
     with pytest.raises(ConfigurationError) as refused:
         snapshot(**raw)
-    assert told in str(refused.value)
+    assert error in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "error"),
     [
         ({"startingOffset": "first"}, "startingOffset must be earliest, latest or the first offset to read"),
         ({"startingOffset": "5", "endingOffset": "3"}, "endingOffset 3 must not be before startingOffset 5"),
         ({"maxEntriesPerBatch": "0"}, "maxEntriesPerBatch must be a whole number from 1"),
         ({"maxEntries": "5"}, "did you mean 'maxEntriesPerBatch'?"),
         ({"streaming": True, "endingOffset": "3"}, "a stream has no end"),
-        (
-            {"streaming": True, "read": "snapshot"},
-            "read=snapshot does not go with these options, which are of read=events",
-        ),
     ],
 )
-def test_events_are_refused(raw, told):
+def test_invalid_event_options_are_refused(raw, error):
     with pytest.raises(ConfigurationError) as refused:
         events(**raw)
-    assert told in str(refused.value)
+    assert error in str(refused.value)

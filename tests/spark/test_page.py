@@ -1,4 +1,4 @@
-"""The page of a report and its summary: what they say, that data stays data, and how the page looks in a browser."""
+"""The page of a report and its summary: contents, escaping of data, and layout in a browser."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from delayq import ConfigurationError
-from delayq.cli.output import console, show
-from delayq.events import EventKind
-from delayq.spark.account import OUTCOMES, account, duration
-from delayq.spark.page import page
-from delayq.spark.plots import MOST_POINTS, lateness_plot, rates_plot
-from delayq.spark.summary import summary
+from delayq.cli.output import console, print_rich
+from delayq.queue.event_log import EventKind
+from delayq.spark.report.overview import OUTCOMES, duration, overview_of
+from delayq.spark.report.page import page
+from delayq.spark.report.plots import MAX_POINTS, lateness_plot, rates_plot
+from delayq.spark.report.summary import summary
 
 T0 = datetime(2026, 3, 1, 9, tzinfo=UTC)
 TIME, MARK = pa.timestamp("us", tz="UTC"), pa.float64()
@@ -49,20 +49,14 @@ NUMBERS = {
 }
 
 
-class Made:
-    """Reports that have been computed."""
-
-    def __init__(self, **rows: list[dict]) -> None:
-        """Take the rows of each; what is left out of a row is 0 or null."""
-        self._tables = {}
-        for name, known in COLUMNS.items():
-            counts = dict.fromkeys(NUMBERS[name], pa.int64())
-            schema = pa.schema(known | counts)
-            full = [dict.fromkeys(NUMBERS[name], 0) | row for row in rows.get(name, [])]
-            self._tables[name] = pa.Table.from_pylist(full, schema)
-
-    def tables(self):
-        return self._tables
+def tables_of(**rows: list[dict]) -> dict[str, pa.Table]:
+    """Make the tables of a report from the rows of each; missing values are 0 or null."""
+    tables = {}
+    for name, known in COLUMNS.items():
+        counts = dict.fromkeys(NUMBERS[name], pa.int64())
+        full = [dict.fromkeys(NUMBERS[name], 0) | row for row in rows.get(name, [])]
+        tables[name] = pa.Table.from_pylist(full, pa.schema(known | counts))
+    return tables
 
 
 def marks(n: int = 0) -> dict:
@@ -79,8 +73,8 @@ def totals(**events: int) -> list[dict]:
     return [{"kind": kind.value, "events": events.get(kind.value, 0), "first": T0, "last": T0} for kind in EventKind]
 
 
-def some(hours: int = 48, **more: list[dict]) -> Made:
-    """A queue at work for so many hours: nothing is wrong with it."""
+def healthy_tables(hours: int = 48, **more: list[dict]) -> dict[str, pa.Table]:
+    """Make the tables of a queue without problems, at work for some hours."""
     rates = [
         {"minute": T0 + timedelta(minutes=30 * n), "sent": 9, "delivered": n % 9, "acked": n % 8, "nacked": n % 2}
         for n in range(hours * 2)
@@ -104,11 +98,11 @@ def some(hours: int = 48, **more: list[dict]) -> Made:
         "dead": [{"reason": "retries spent", "deaths": 30, "messages": 30, "first": T0, "last": T0}],
         "redeliveries": [{"kind": "delivered", "after": "nacked", "explained": True, "events": 90}],
     }  # fmt: skip
-    return Made(**rows | more)
+    return tables_of(**rows | more)
 
 
-NOTHING = Made(log=[{"events": 0}], totals=totals())
-WRONG = some(
+NOTHING = tables_of(log=[{"events": 0}], totals=totals())
+FAULTY = healthy_tables(
     log=[{"events": 9, "messages": 3, "entries": 7, "missing": 2, "first": T0, "last": T0, "last_offset": 9}],
     lateness_overall=[marks() | {"early": 3}],
     redeliveries=[
@@ -122,10 +116,10 @@ WRONG = some(
 
 
 class Texts(HTMLParser):
-    """What a page shows, and the elements it is made of."""
+    """Text, tags and ids of a page."""
 
     def __init__(self, text: str) -> None:
-        """Read a page; what is not closed, or closed twice, is an error."""
+        """Parse a page; every element must be closed exactly once."""
         super().__init__()
         self.shown, self.tags, self.ids, self._open = [], [], [], []
         self.feed(text)
@@ -153,138 +147,142 @@ class Texts(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.shown))
 
 
-def test_a_page_says_what_happened():
-    text = Texts(page(some(), queue="orders", at=T0)).text
+def test_page_has_the_figures_of_a_report():
+    text = Texts(page(healthy_tables(), queue="orders", at=T0)).text
     assert "orders 2026-03-01 09:00:00 to 2026-03-03 09:00:00 UTC · made 2026-03-01 09:00:00 UTC" in text
     assert "4,000 messages in 2 d: 3,970 acked, 30 dead." in text
     assert "failed deliveries 100" in text
-    assert "Never early Before the due time: 0 of 40 first attempts." in text
-    assert "after a failure or a release: 90; without an explanation: 0." in text
+    assert "Never early Delivered before the due time: 0 of 40 first attempts." in text
+    assert "after a failure or release: 90; without explanation: 0." in text
     assert "Entries missing from offset 1 to 900: 0." in text
     assert "ValueError: no such order" in text
     for heading in ("Lateness", "Events a minute", "Attempts", "Errors", "Dead letter", "Duplicates", "The log"):
         assert f" {heading} " in text
 
 
-def test_a_page_says_what_is_wrong():
-    made = page(WRONG)
+def test_page_shows_problems():
+    made = page(FAULTY)
     text = Texts(made).text
     assert made.count('class="bad"') == 4
-    assert "Before the due time: 3 of 40" in text
-    assert "without an explanation: 2." in text
-    assert "Acks after another one of the same life: 1." in text
-    assert "Entries missing from offset 0 to 9: 2. What they would tell may be wrong here." in text
-    assert "after a lease had run out: 5. Their callbacks may have run twice." in text
-    assert "Not explained" in text
+    assert "Delivered before the due time: 3 of 40" in text
+    assert "without explanation: 2." in text
+    assert "Messages acked again in the same life: 1." in text
+    assert "Entries missing from offset 0 to 9: 2. The figures of this report may be wrong." in text
+    assert "Redelivered after an expired lease: 5. Their callbacks may have run twice." in text
+    assert "Unexplained" in text
     assert "order-7" in text
     assert "first missing offset last missing offset entries 3 4 2" in text
 
 
-def test_it_does_not_say_what_cannot_be_told():
+def test_page_says_that_missing_entries_cannot_be_detected():
     log = {"events": 9, "missing": None, "first": T0, "last": T0}
-    (complete,) = (one for one in account(some(log=[log]).tables()).verdicts if one.title == "Complete log")
-    assert complete.holds is None
-    assert "cannot be told" in complete.text
+    (complete,) = (one for one in overview_of(healthy_tables(log=[log])).checks if one.title == "Complete log")
+    assert complete.passed is None
+    assert "cannot be detected" in complete.text
 
 
-def test_entries_that_are_there_twice_are_told():
+def test_page_reports_entries_counted_twice():
     log = {"events": 9, "missing": -4, "first": T0, "last": T0}
-    (complete,) = (one for one in account(some(log=[log]).tables()).verdicts if one.title == "Complete log")
-    assert complete.holds is False
-    assert complete.text.endswith("counted twice here: 4.")
+    (complete,) = (one for one in overview_of(healthy_tables(log=[log])).checks if one.title == "Complete log")
+    assert complete.passed is False
+    assert complete.text.endswith("counted twice in this report: 4.")
 
 
-def test_nothing_happened():
+def test_page_of_an_empty_log():
     text = Texts(page(NOTHING)).text
-    assert "Nothing happened: the log has no events." in text
+    assert "The log has no events." in text
     assert "svg" not in Texts(page(NOTHING)).tags
 
 
-def test_what_was_sent_and_not_delivered_has_no_lateness():
+def test_page_without_deliveries_has_no_lateness():
     rows = {name: [] for name in ("lateness_overall", "lateness", "funnel", "errors", "dead", "redeliveries")}
-    made = some(**rows, rates=[{"minute": T0, "sent": 1}], totals=totals(sent=1))
+    made = healthy_tables(**rows, rates=[{"minute": T0, "sent": 1}], totals=totals(sent=1))
     text = Texts(page(made)).text
-    assert "Nothing was delivered for the first time." in text
+    assert "There were no first attempts." in text
     assert "4,000 messages in 2 d: none has ended." in text
 
 
 EVIL = "<script>alert(1)</script>&amp;\"'\x1b[31m\u202e</svg>$x^2$"
 
 
-def test_data_stays_data():
-    made = some(
+def test_data_is_escaped():
+    made = healthy_tables(
         errors=[{"error": EVIL, "failures": 1, "messages": 1, "example": "<em>"}],
         dead=[{"reason": EVIL, "deaths": 1, "messages": 1, "first": T0, "last": T0}],
         duplicates=[{"id": "<em>x", "kind": "<em>", "after": "<em>", "at": T0}],
     )
     read = Texts(page(made, queue="<script>"))
     assert not {"script", "em"} & set(read.tags)
-    assert read.text.count("<script>alert(1)</script>&amp;\"'[31m</svg>$x^2$") >= 2
+    assert read.text.count("<script>alert(1)</script>&amp;\"'</svg>$x^2$") >= 2
     assert "\x1b" not in read.text
     assert "\u202e" not in read.text
 
 
-def test_the_same_reports_give_the_same_page():
-    assert page(some(), queue="q", at=T0) == page(some(), queue="q", at=T0)
-    assert page(some()).count("made 2") == 0
+def test_same_report_gives_the_same_page():
+    assert page(healthy_tables(), queue="q", at=T0) == page(healthy_tables(), queue="q", at=T0)
+    assert page(healthy_tables()).count("made 2") == 0
 
 
-def test_a_page_needs_nothing_else():
-    made = page(some())
+def test_page_loads_no_other_files():
+    made = page(healthy_tables())
     assert not re.search(r"""(src|href)=["'](?!#)|@import|url\((?!#)""", made)
     ids = Texts(made).ids
     assert len(ids) == len(set(ids)) > 20
 
 
-def test_letters_that_the_plots_have_no_shape_for_are_shown():
-    made = some(dead=[{"reason": "注文が見つかりません", "deaths": 1, "messages": 1, "first": T0, "last": T0}])
+def test_letters_missing_in_the_font_of_the_plots_are_shown():
+    made = healthy_tables(
+        dead=[{"reason": "注文が見つかりません", "deaths": 1, "messages": 1, "first": T0, "last": T0}]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert page(made).count("注文が見つかりません") == 2
 
 
-def test_a_naive_time_is_refused():
+def test_naive_time_is_refused():
     with pytest.raises(ConfigurationError, match="at must carry a time zone"):
         page(NOTHING, at=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("hours", [1, 299, 10_000])
-def test_there_are_only_so_many_points(hours):
-    made = some(hours=hours).tables()
+def test_number_of_plotted_points_is_limited(hours):
+    made = healthy_tables(hours=hours)
     for draw, table, units in ((lateness_plot, "lateness", hours), (rates_plot, "rates", hours * 60)):
         svg, width = draw(made[table])
-        assert units / width <= MOST_POINTS + 1
+        assert units / width <= MAX_POINTS + 1
         assert len(svg) < 150_000
-    assert len(page(some(hours=hours))) < 400_000
+    assert len(page(healthy_tables(hours=hours))) < 400_000
 
 
-def test_of_many_hours_the_latest_are_listed():
-    text = Texts(page(some(hours=10_000))).text
+def test_only_the_latest_hours_are_listed():
+    text = Texts(page(healthy_tables(hours=10_000))).text
     assert "The 24 latest of 10,000 hours, by p99" in text
     assert "Each point is the worst of 48 hours" in text
 
 
-def test_a_clock_that_was_wrong_once_does_not_spoil_the_plot():
-    made = some(hours=3).tables()
-    far = Made(
+def test_single_time_in_the_far_future_does_not_break_the_plots():
+    made = healthy_tables(hours=3)
+    far = tables_of(
         lateness=[*made["lateness"].to_pylist(), {"hour": T0 + timedelta(days=36_500)} | marks()],
         rates=[*made["rates"].to_pylist(), {"minute": T0 + timedelta(days=36_500), "sent": 1}],
-    ).tables()
+    )
     assert lateness_plot(far["lateness"])[0].startswith("<svg")
     assert rates_plot(far["rates"])[0].startswith("<svg")
 
 
-def test_early_deliveries_are_drawn():
-    made = Made(lateness=[{"hour": T0, "p50_ms": -5.0, "p90_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "deliveries": 2}])
-    assert "NaN" not in lateness_plot(made.tables()["lateness"])[0]
+def test_early_deliveries_are_plotted():
+    made = tables_of(
+        lateness=[{"hour": T0, "p50_ms": -5.0, "p90_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "deliveries": 2}]
+    )
+    assert "NaN" not in lateness_plot(made["lateness"])[0]
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("ms", "shown"),
     [(0, "0 ms"), (1.5, "1.5 ms"), (999.6, "1,000 ms"), (1000, "1 s"), (59_940, "59.9 s"), (90_000, "1.5 min"),
      (7_200_000, "2 h"), (86_400_000 * 1234, "1,234 d"), (-5, "-5 ms"), (None, "")],
 )  # fmt: skip
-def test_durations_are_read_at_a_glance(ms, shown):
+def test_durations_are_shown_in_readable_units(ms, shown):
     assert duration(ms) == shown
 
 
@@ -292,47 +290,47 @@ def test_durations_are_read_at_a_glance(ms, shown):
 
 
 def printed(made, capsys) -> str:
-    show(summary(made))
+    print_rich(summary(made))
     return capsys.readouterr().out
 
 
-def test_the_summary_is_short(capsys):
-    text = printed(some(), capsys)
+def test_summary_has_the_main_figures(capsys):
+    text = printed(healthy_tables(), capsys)
     assert len(text.splitlines()) < 30
     assert text.startswith(
         "4,000 messages in 2 d: 3,970 acked, 30 dead.\n2026-03-01 09:00:00 to 2026-03-03 09:00:00 UTC\n"
     )
-    assert re.search(r"✓ +Never early +Before the due time: 0 of 40 first attempts\.\n", text)
+    assert re.search(r"✓ +Never early +Delivered before the due time: 0 of 40 first attempts\.\n", text)
     assert re.search(r"of first attempts +2 ms +8.5 ms +40 ms +300 ms\n", text)
     assert re.search(r"acked +3,970\n", text)
     assert re.search(r"30 +30 +retries spent\n", text)
 
 
-def test_the_summary_says_what_is_wrong(capsys):
-    text = printed(WRONG, capsys)
+def test_summary_shows_problems(capsys):
+    text = printed(FAULTY, capsys)
     assert len(re.findall(r"^✗ ", text, re.MULTILINE)) == 4
-    assert "–  Perhaps run twice" in text
+    assert "–  Possibly run twice" in text
 
 
-def test_a_summary_of_nothing(capsys):
-    assert printed(NOTHING, capsys) == "Nothing happened: the log has no events.\n"
+def test_summary_of_an_empty_log(capsys):
+    assert printed(NOTHING, capsys) == "The log has no events.\n"
 
 
-def test_a_terminal_does_not_obey_the_summary(capsys):
-    made = some(errors=[{"error": EVIL, "failures": 1, "messages": 1}], dead=[{"reason": EVIL, "deaths": 1}])
+def test_summary_removes_terminal_escapes(capsys):
+    made = healthy_tables(errors=[{"error": EVIL, "failures": 1, "messages": 1}], dead=[{"reason": EVIL, "deaths": 1}])
     assert not {"\x1b", "\u202e"} & set(printed(made, capsys))
 
 
-def test_the_summary_has_colours_only_where_they_are_wanted(monkeypatch):
+def test_summary_has_colours_unless_no_color(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     coloured = console()
     with coloured.capture() as captured:
-        coloured.print(summary(WRONG))
+        coloured.print(summary(FAULTY))
     assert "\x1b[" in captured.get()
     monkeypatch.setenv("NO_COLOR", "1")
     plain = console()
     with plain.capture() as captured:
-        plain.print(summary(WRONG))
+        plain.print(summary(FAULTY))
     assert "\x1b[3" not in captured.get()
 
 
@@ -341,16 +339,18 @@ def test_the_summary_has_colours_only_where_they_are_wanted(monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_the_page_in_a_browser(browser, tmp_path, width, scheme):
+def test_page_in_a_browser(browser, tmp_path, width, scheme):
     file = tmp_path / "report.html"
     long = {"error": EVIL + "x" * 180, "failures": 1, "messages": 1, "example": "y" * 128}
     duplicate = {"id": "z" * 128, "kind": "delivered", "after": "acked", "at": T0, "offset": 10**14}
-    file.write_text(page(some(errors=[long], duplicates=[duplicate]), queue="q" * 128, at=T0), encoding="utf-8")
-    told, asked = [], []
+    file.write_text(
+        page(healthy_tables(errors=[long], duplicates=[duplicate]), queue="q" * 128, at=T0), encoding="utf-8"
+    )
+    messages, requests = [], []
     with browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme) as tab:
-        tab.on("console", lambda message: told.append(message.text))
-        tab.on("pageerror", lambda error: told.append(str(error)))
-        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("console", lambda message: messages.append(message.text))
+        tab.on("pageerror", lambda error: messages.append(str(error)))
+        tab.on("request", lambda request: requests.append(request.url))
         tab.goto(file.as_uri())
         tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -365,5 +365,5 @@ def test_the_page_in_a_browser(browser, tmp_path, width, scheme):
         drawn = tab.evaluate("getComputedStyle(document.querySelector('svg path[style*=\"--teal\"]')).stroke")
         assert drawn == ("rgb(13, 148, 136)" if scheme == "light" else "rgb(45, 212, 191)")
         assert tab.get_by_text("<script>alert(1)</script>").first.is_visible()
-    assert asked == [file.as_uri()]
-    assert told == []
+    assert requests == [file.as_uri()]
+    assert messages == []

@@ -1,4 +1,4 @@
-"""The reports against an account kept in plain Python, over a log in which anything may follow anything."""
+"""The reports compared with plain Python, on a random log in which events occur in any order."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from delayq import ConfigurationError
-from delayq.events import EventKind
-from delayq.spark.account import OUTCOMES
-from delayq.spark.lives import MOST_ROWS
-from delayq.spark.report import report
-from delayq.spark.reports import reports
-from delayq.spark.schemas import EVENTS
-from delayq.spark.tables import write_reports
+from delayq.queue.event_log import EventKind
+from delayq.spark.datasource.schemas import EVENTS
+from delayq.spark.report import report as report_module
+from delayq.spark.report.delivery_history import MAX_ROWS
+from delayq.spark.report.overview import OUTCOMES
+from delayq.spark.report.report import FORMATS, check_formats, replacing, report, write_tables
+from delayq.spark.report.report_tables import reports
 
 pytestmark = pytest.mark.spark
 
@@ -26,17 +26,22 @@ NAMES = [part.split()[0] for part in EVENTS.split(", ")]
 T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
 ERRORS = [None, "", "ValueError: no", "  KeyError: 'a'\r\nTraceback", "日本: <script>", "x" * 300, "\nlater"]
 REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "rejected"]
-BIRTHS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
+STARTS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
+
+
+def write_files(reports, folder, formats=FORMATS):
+    with replacing(folder) as aside:
+        write_tables(reports.tables(), aside, check_formats(formats))
 
 
 def event(offset, kind, id="a", *, index=0, at=T0, **more):
     """Make an event as a row of EVENTS."""
-    told = {"offset": offset, "index": index, "at": at, "kind": kind, "id": id} | more
-    return tuple(told.get(name) for name in NAMES)
+    row = {"offset": offset, "index": index, "at": at, "kind": kind, "id": id} | more
+    return tuple(row.get(name) for name in NAMES)
 
 
-def anything(seed: int = 7) -> list[tuple]:
-    """Make a log of 90 messages in which anything happens in any order, with gaps where offsets pass 65,536."""
+def random_log(seed: int = 7) -> list[tuple]:
+    """Make a log of 90 messages with random events in any order, with gaps where offsets pass 65,536."""
     draw = random.Random(seed)
     rows, tokens, offset, token = [], defaultdict(list), 65_300, 1000
     for n in range(700):
@@ -64,11 +69,11 @@ def anything(seed: int = 7) -> list[tuple]:
     return rows
 
 
-LOG = [dict(zip(NAMES, row, strict=True)) for row in anything()]
+LOG = [dict(zip(NAMES, row, strict=True)) for row in random_log()]
 
 
 def lives() -> dict[str, list[dict]]:
-    """The events of each message in their order."""
+    """Return the events of each message, in order."""
     found = defaultdict(list)
     for row in LOG:
         if row["id"] is not None:
@@ -125,7 +130,7 @@ def late(some):
     }
 
 
-def test_lateness_is_that_of_first_attempts_by_utc_hour(rows):
+def test_lateness_counts_first_attempts_by_utc_hour(rows):
     hours = defaultdict(list)
     for row in LOG:
         if row["kind"] == "delivered" and row["attempt"] == 1:
@@ -134,7 +139,7 @@ def test_lateness_is_that_of_first_attempts_by_utc_hour(rows):
     assert rows["lateness"] == [{"hour": hour, **late(some)} for hour, some in sorted(hours.items())]
 
 
-def test_lateness_overall_has_the_percentiles_of_all(rows):
+def test_overall_lateness_has_the_percentiles_of_all_first_attempts(rows):
     (overall,) = rows["lateness_overall"]
     assert overall == late(LOG)
     assert overall["early"] > 0
@@ -156,7 +161,7 @@ def test_totals_have_every_kind(rows):
         assert row == {"kind": kind, "events": len(times), "first": min(times), "last": max(times)}
 
 
-def test_the_log_knows_how_many_entries_are_missing(rows):
+def test_log_report_counts_missing_entries(rows):
     offsets = {row["offset"] for row in LOG}
     relevant = {row["id"] for row in LOG if row["kind"] not in ("promoted", "retried", "rescheduled")} - {None}
     assert rows["log"] == [
@@ -173,7 +178,7 @@ def test_the_log_knows_how_many_entries_are_missing(rows):
     ]
 
 
-def test_gaps_are_between_the_entries_that_are_there(rows):
+def test_gaps_lie_between_existing_entries(rows):
     offsets = sorted({row["offset"] for row in LOG})
     gaps = [(low + 1, high - 1) for low, high in pairwise(offsets) if high > low + 1]
     assert min(offsets) < 65_536 < max(offsets)
@@ -181,7 +186,7 @@ def test_gaps_are_between_the_entries_that_are_there(rows):
     assert sum(row["missing"] for row in rows["gaps"]) == rows["log"][0]["missing"] > 0
 
 
-def test_the_funnel_tells_how_the_deliveries_of_each_attempt_ended(rows):
+def test_funnel_counts_the_outcomes_of_each_attempt(rows):
     attempts = {}
     for row in LOG:
         if row["attempt"] is not None:
@@ -205,23 +210,23 @@ def test_the_funnel_tells_how_the_deliveries_of_each_attempt_ended(rows):
 
 
 def test_errors_count_each_failed_delivery_once(rows):
-    said = defaultdict(list)
+    ids_by_error = defaultdict(list)
     for row in LOG:
         if row["kind"] == "nacked":
-            said[line(row["error"])].append(row["id"])
+            ids_by_error[line(row["error"])].append(row["id"])
         elif row["kind"] == "expired":
-            said["lease expired"].append(row["id"])
+            ids_by_error["lease expired"].append(row["id"])
         elif row["kind"] == "dead" and row["reason"] not in (None, "retries spent"):
-            said[line(row["reason"])].append(row["id"])
+            ids_by_error[line(row["reason"])].append(row["id"])
     expected = [
         {"error": text, "failures": len(ids), "messages": len(set(ids)), "example": min(ids)}
-        for text, ids in sorted(said.items(), key=lambda pair: (-len(pair[1]), pair[0].encode()))
+        for text, ids in sorted(ids_by_error.items(), key=lambda pair: (-len(pair[1]), pair[0].encode()))
     ]
     assert rows["errors"] == expected
     assert {"", "KeyError: 'a'", "日本: <script>", "later", "no such customer"} < {row["error"] for row in expected}
 
 
-def test_the_dead_are_counted_by_reason(rows):
+def test_dead_messages_are_counted_by_reason(rows):
     deaths = defaultdict(list)
     for row in LOG:
         if row["kind"] == "dead":
@@ -238,7 +243,7 @@ def test_the_dead_are_counted_by_reason(rows):
     ]
 
 
-def test_deliveries_and_acks_beyond_the_first_are_explained_or_found(rows):
+def test_redeliveries_and_repeated_acks_are_explained_or_reported(rows):
     explained, found = Counter(), []
     for story in lives().values():
         before, settled = None, None
@@ -248,11 +253,11 @@ def test_deliveries_and_acks_beyond_the_first_are_explained_or_found(rows):
             if kind == "delivered":
                 if before in ("nacked", "expired", "released"):
                     explained["delivered", before] += 1
-                elif before is not None and before not in BIRTHS:
+                elif before is not None and before not in STARTS:
                     found.append((row["offset"], row["index"], row["id"], kind, before))
             if kind in SETTLED and settled in SETTLED:
                 found.append((row["offset"], row["index"], row["id"], kind, settled))
-            if kind in (*BIRTHS, *SETTLED):
+            if kind in (*STARTS, *SETTLED):
                 settled = kind
             if kind == "dead" and row["reason"] not in (None, "retries spent"):
                 before = "rejected"
@@ -260,8 +265,8 @@ def test_deliveries_and_acks_beyond_the_first_are_explained_or_found(rows):
                 before = f"{kind} for good" if last else kind
     listed = [tuple(row[name] for name in ("offset", "index", "id", "kind", "after")) for row in rows["duplicates"]]
     assert listed == sorted(found)
-    told = {(row["kind"], row["after"], row["explained"]): row["events"] for row in rows["redeliveries"]}
-    assert told == {(*pair, True): number for pair, number in explained.items()} | {
+    counts = {(row["kind"], row["after"], row["explained"]): row["events"] for row in rows["redeliveries"]}
+    assert counts == {(*pair, True): number for pair, number in explained.items()} | {
         (*pair, False): number for pair, number in Counter(one[3:] for one in found).items()
     }
     assert set(explained) == {("delivered", "nacked"), ("delivered", "expired"), ("delivered", "released")}
@@ -269,8 +274,8 @@ def test_deliveries_and_acks_beyond_the_first_are_explained_or_found(rows):
     assert {("delivered", "delivered"), ("delivered", "acked"), ("delivered", "rejected"), ("acked", "acked")} < after
 
 
-def told_of(spark, *stories: str):
-    """The duplicates in the stories of messages, as message, kind and what it came after."""
+def duplicates_in(spark, *stories: str):
+    """Return the duplicates in some histories, each as message, kind and previous kind."""
     rows, offset = [], 0
     for n, story in enumerate(stories):
         for kind in story.split():
@@ -281,8 +286,8 @@ def told_of(spark, *stories: str):
         return [(int(row.id), row.kind, row.after) for row in made["duplicates"].collect()]
 
 
-def test_what_is_as_it_should_be_is_no_duplicate(spark):
-    assert told_of(
+def test_expected_redeliveries_are_not_duplicates(spark):
+    assert duplicates_in(
         spark,
         "sent promoted delivered acked sent promoted delivered discarded",
         "sent delivered nacked retried delivered expired retried delivered released delivered acked",
@@ -296,8 +301,8 @@ def test_what_is_as_it_should_be_is_no_duplicate(spark):
     ) == []  # fmt: skip
 
 
-def test_what_nothing_explains_is_a_duplicate(spark):
-    assert told_of(
+def test_unexplained_redeliveries_are_duplicates(spark):
+    assert duplicates_in(
         spark,
         "sent delivered promoted delivered acked",
         "sent delivered acked delivered acked",
@@ -316,7 +321,7 @@ def test_what_nothing_explains_is_a_duplicate(spark):
     ]
 
 
-def test_the_zone_of_the_session_does_not_matter(spark, events, made):
+def test_session_time_zone_does_not_change_the_reports(spark, events, made):
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     try:
         tables = reports(events).tables()
@@ -327,12 +332,12 @@ def test_the_zone_of_the_session_does_not_matter(spark, events, made):
     assert str(tables["lateness"].schema.field("hour").type) == "timestamp[us, tz=UTC]"
 
 
-def test_nothing_stays_in_memory(made):
+def test_reports_release_cached_tables(made):
     assert not any(shared.is_cached for shared in made._shared)
     assert made["totals"].count() == len(EventKind)  # and can be read all the same
 
 
-def test_an_empty_log_has_empty_reports(spark):
+def test_empty_log_has_empty_reports(spark):
     tables = reports(spark.createDataFrame([], EVENTS)).tables()
     full = {"log", "totals"}
     assert {name for name, table in tables.items() if table.num_rows} == full
@@ -340,54 +345,54 @@ def test_an_empty_log_has_empty_reports(spark):
     assert {row["events"] for row in tables["totals"].to_pylist()} == {0}
 
 
-def test_entries_numbered_by_time_may_have_gaps(spark):
+def test_log_numbered_by_time_has_no_gap_report(spark):
     rows = [event(1_790_000_000_000_000_000 + n * 1000, "sent", str(n)) for n in range(3)]
     with reports(spark.createDataFrame(rows, EVENTS)) as made:
         assert made["log"].first().missing is None
         assert made["gaps"].count() == 0
 
 
-def test_a_gap_may_be_longer_than_what_is_looked_at_together(spark):
+def test_gap_can_span_several_partitions_of_offsets(spark):
     rows = [event(offset, "sent", str(offset)) for offset in (5, 6, 70_000, 400_000, 400_002)]
     with reports(spark.createDataFrame(rows, EVENTS)) as made:
         gaps = made["gaps"].collect()
     assert [tuple(gap) for gap in gaps] == [(7, 69_999, 69_993), (70_001, 399_999, 329_999), (400_001, 400_001, 1)]
 
 
-def test_an_event_of_a_kind_not_known_yet_is_counted(spark):
+def test_unknown_kind_of_event_is_counted(spark):
     with reports(spark.createDataFrame([event(1, "sent"), event(2, "beamed")], EVENTS)) as made:
         totals = made["totals"].where("events > 0").collect()
     assert [(row.kind, row.events) for row in totals] == [("sent", 1), ("beamed", 1)]
 
 
-def test_lists_end(spark):
-    rows = [event(n, "nacked", str(n), error=f"E{n}") for n in range(1, MOST_ROWS + 50)]
-    assert reports(spark.createDataFrame(rows, EVENTS))["errors"].count() == MOST_ROWS
+def test_number_of_listed_rows_is_limited(spark):
+    rows = [event(n, "nacked", str(n), error=f"E{n}") for n in range(1, MAX_ROWS + 50)]
+    assert reports(spark.createDataFrame(rows, EVENTS))["errors"].count() == MAX_ROWS
 
 
-def test_a_wrong_column_is_named(spark, events):
-    with pytest.raises(ConfigurationError, match=r"no column 'token'.*token BIGINT"):
+def test_invalid_column_is_refused(spark, events):
+    with pytest.raises(ConfigurationError, match="its column 'token' is missing and must be bigint"):
         reports(events.drop("token"))
-    with pytest.raises(ConfigurationError, match="column 'at' of the events must be timestamp, not string"):
+    with pytest.raises(ConfigurationError, match="its column 'at' is string and must be timestamp"):
         reports(events.withColumn("at", events["at"].cast("string")))
 
 
-def test_a_stream_is_refused(spark):
-    with pytest.raises(ConfigurationError, match="not from a stream"):
+def test_stream_is_refused(spark):
+    with pytest.raises(ConfigurationError, match="not a stream"):
         reports(spark.readStream.format("rate").load())
 
 
-def test_other_columns_do_not_matter(events):
+def test_other_columns_are_ignored(events):
     reports(events.selectExpr("'x' as part", "*").drop("holder", "run")).release()
 
 
 # Files
 
 
-def test_tables_are_written_as_one_file_each(made, rows, tmp_path):
+def test_each_table_is_written_to_one_file(made, rows, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "lateness.csv").write_text("old")
-    write_reports(made, tmp_path)
+    write_files(made, tmp_path)
     names = {f"{name}.{end}" for name in made for end in ("csv", "parquet")}
     assert {file.name for file in tmp_path.iterdir()} == names | {"notes.txt"}
     with (tmp_path / "lateness.csv").open(newline="") as file:
@@ -402,15 +407,15 @@ def test_tables_are_written_as_one_file_each(made, rows, tmp_path):
     assert pq.read_table(tmp_path / "rates.parquet").equals(made.tables()["rates"])
 
 
-def test_spark_reads_what_was_written(spark, made, rows, tmp_path):
-    write_reports(made, tmp_path, formats=["parquet"])
+def test_spark_reads_the_written_tables(spark, made, rows, tmp_path):
+    write_files(made, tmp_path, formats=["parquet"])
     assert not list(tmp_path.glob("*.csv"))
     back = spark.read.parquet(str(tmp_path / "lateness.parquet"))
     assert back.dtypes == made["lateness"].dtypes
     assert back.selectExpr("unix_seconds(hour) as hour").first().hour == rows["lateness"][0]["hour"].timestamp()
 
 
-def test_the_whole_report_is_written_or_nothing(events, tmp_path, monkeypatch):
+def test_report_is_written_completely_or_not_at_all(events, tmp_path, monkeypatch):
     done = []
     made = report(events, tmp_path / "out", queue="orders", told=done.append)
     assert done == list(made)
@@ -422,21 +427,21 @@ def test_the_whole_report_is_written_or_nothing(events, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("delayq.spark.tables.csv.write_csv", full)
+    monkeypatch.setattr(report_module.csv, "write_csv", full)
     with pytest.raises(ConfigurationError, match="out: No space left on device"):
-        write_reports(made, tmp_path / "out")
+        write_files(made, tmp_path / "out")
     assert {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()} == before
 
 
-def test_a_page_is_not_made_unless_wanted(events, made, tmp_path, monkeypatch):
-    monkeypatch.setattr("delayq.spark.reports.reports", lambda events: made)
+def test_report_without_html_writes_no_page(events, made, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_module, "reports", lambda events: made)
     report(events, tmp_path, html=False, formats="csv")
     assert {file.suffix for file in tmp_path.iterdir()} == {".csv"}
 
 
-def test_what_cannot_be_written_is_refused_before_anything_is_computed(events, tmp_path):
+def test_unwritable_output_is_refused_before_any_computation(events, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"cannot be written to .*file"):
+    with pytest.raises(ConfigurationError, match=r"cannot write the report to .*file"):
         report(events, tmp_path / "file")
     with pytest.raises(ConfigurationError, match="not 'cvs', did you mean 'csv'"):
         report(events, tmp_path / "out", formats=["cvs"])

@@ -1,16 +1,16 @@
-"""Rules: what can be written, what it means, and what is said about the rest."""
+"""Rules: valid values, their meaning, and errors for invalid ones."""
 
 from datetime import time, timedelta
 
 import pytest
 
 from delayq.errors import ConfigurationError
-from delayq.spark.rules import Rule, Span, check_rules, read_rules
+from delayq.spark.pipelines.reminder_rules import Rule, Span, check_rules, read_rules
 
 HOUR = 3_600_000
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("offset", "span"),
     [
         ("-2h", (0, -2 * HOUR)),
@@ -29,16 +29,16 @@ HOUR = 3_600_000
         (timedelta(hours=36), (0, 36 * HOUR)),
     ],
 )
-def test_days_are_of_the_calendar_and_hours_of_the_clock(offset, span):
+def test_days_are_calendar_days_and_hours_are_elapsed_time(offset, span):
     assert Rule("r", offset=offset).shift == Span(*span)
 
 
 @pytest.mark.parametrize("at", ["09:30", "09:30:00", time(9, 30)])
-def test_a_time_on_the_wall_clock(at):
+def test_local_time_is_read_from_text_or_time(at):
     assert Rule("r", at=at).clock == 9 * HOUR + HOUR // 2
 
 
-def test_no_time_on_the_wall_clock_is_not_midnight():
+def test_missing_local_time_is_not_midnight():
     assert Rule("r").clock is None
     assert Rule("r", at="00:00").clock == 0
 
@@ -56,22 +56,25 @@ def test_no_time_on_the_wall_clock_is_not_midnight():
         (["tue", "thu"], (4, 0, 1, 0, 1, 2, 3)),
     ],
 )
-def test_from_each_weekday_so_many_days_back_to_an_allowed_one(weekdays, back):
+def test_days_back_from_each_weekday_to_an_allowed_one(weekdays, back):
     assert Rule("r", weekdays=weekdays).back == back
 
 
-def test_the_steps_between_reminders():
+def test_steps_between_reminders():
     assert Rule("r").step == (0, 0)
     assert Rule("r", repeats=3, every="1d").step == (1, 0)
     assert Rule("r", repeats=3, every="90m").step == (0, 3 * HOUR // 2)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
+@pytest.mark.table(
+    ("options", "message"),
     [
-        ({"offset": "2 hours"}, "rule 'r': offset must look like '1h30m', '45s' or '7d', not '2 hours'"),
+        (
+            {"offset": "2 hours"},
+            "rule 'r': offset must look like '1h30m', '45s' or '7d' (units: w d h m s ms), not '2 hours'",
+        ),
         ({"offset": "--2h"}, "rule 'r': offset must look like"),
-        ({"offset": "-1.5d"}, "rule 'r': offset must count whole days"),
+        ({"offset": "-1.5d"}, "rule 'r': offset must have whole days"),
         (
             {"offset": None},
             "rule 'r': offset must be a timedelta, a number of seconds or a text like '1h30m', not None",
@@ -83,41 +86,44 @@ def test_the_steps_between_reminders():
         ({"at": "24:00"}, "rule 'r': at must look like"),
         ({"at": time(9, 0, 0, 5)}, "rule 'r': at must look like"),
         ({"at": 9}, "rule 'r': at must look like '09:00' or '17:30:15', not 9"),
-        ({"weekdays": "monday"}, "rule 'r': weekdays must be like 'mon-fri' or 'sat,sun', not 'monday', did you mean"),
-        ({"weekdays": "mon-"}, "rule 'r': weekdays must be like"),
-        ({"weekdays": ""}, "rule 'r': weekdays must be like"),
-        ({"weekdays": []}, "rule 'r': weekdays must be like 'mon-fri' or 'sat,sun', not []"),
-        ({"weekdays": 5}, "rule 'r': weekdays must be like"),
+        (
+            {"weekdays": "monday"},
+            "rule 'r': weekdays must look like 'mon-fri' or 'sat,sun', not 'monday', did you mean",
+        ),
+        ({"weekdays": "mon-"}, "rule 'r': weekdays must look like"),
+        ({"weekdays": ""}, "rule 'r': weekdays must look like"),
+        ({"weekdays": []}, "rule 'r': weekdays must look like 'mon-fri' or 'sat,sun', not []"),
+        ({"weekdays": 5}, "rule 'r': weekdays must look like"),
         ({"repeats": 0}, "rule 'r': repeats must be a whole number from 1 to 1000, not 0"),
-        ({"repeats": 2}, "rule 'r': repeats above 1 and every go together"),
-        ({"every": "1d"}, "rule 'r': repeats above 1 and every go together"),
+        ({"repeats": 2}, "rule 'r': repeats above 1 needs every"),
+        ({"every": "1d"}, "rule 'r': repeats above 1 needs every"),
         ({"repeats": 2, "every": "-1d"}, "rule 'r': every must look like"),
-        ({"repeats": 2, "every": 0}, "rule 'r': every must be longer than nothing"),
+        ({"repeats": 2, "every": 0}, "rule 'r': every must be above 0"),
         ({"payload": "city"}, "rule 'r': payload must list columns, not 'city'"),
         ({"payload": [1]}, "rule 'r': payload must list columns"),
         ({"payload": 1}, "rule 'r': payload must list columns"),
         ({"retries": -1}, "rule 'r': retries must be a whole number"),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_said(wrong, told):
+def test_invalid_rule_is_refused(options, message):
     with pytest.raises(ConfigurationError) as error:
-        Rule("r", **wrong)
-    assert str(error.value).startswith(told)
+        Rule("r", **options)
+    assert str(error.value).startswith(message)
 
 
-def test_a_name_must_be_one():
+def test_invalid_name_is_refused():
     with pytest.raises(ConfigurationError, match="rule name must be 1 to 128 of"):
         Rule("two hours")
 
 
-def test_rules_of_one_plan_have_names_of_their_own():
+def test_rules_of_a_plan_need_different_names():
     one = Rule("one")
     assert check_rules(one) == check_rules([one]) == (one,)
-    with pytest.raises(ConfigurationError, match="2 rules have the name 'one'"):
+    with pytest.raises(ConfigurationError, match="2 rules are named 'one'"):
         check_rules([one, Rule("one", offset="-2h")])
     with pytest.raises(ConfigurationError, match="at least one rule"):
         check_rules([])
-    with pytest.raises(ConfigurationError, match="made by rules, not by 'one'"):
+    with pytest.raises(ConfigurationError, match="rules must be Rule objects, not 'one'"):
         check_rules(["one"])
 
 
@@ -145,31 +151,31 @@ retries = 0
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[rules.r]\nofset = '-2h'", "rule 'r': unknown key 'ofset', did you mean 'offset'?"),
         ("[rules.r]\nname = 's'", "rule 'r': unknown key 'name'"),
         ("[rules.r]\noffset = 'soon'", "rule 'r': offset must look like"),
         ("[rules.'r s']\n", "rule name must be 1 to 128 of"),
         ("[rule.r]\n", "unknown table 'rule', did you mean 'rules'?"),
-        ("[planning]\n", "unknown table 'planning'; a rule is a table [rules.NAME]"),
+        ("[planning]\n", "unknown table 'planning'; write a rule as a table [rules.NAME]"),
         ("[[rules]]\nname = 'r'", "each rule must be a table [rules.NAME]"),
         ("[rules]\nr = '-2h'", "each rule must be a table [rules.NAME]"),
         ("", "a plan needs at least one rule"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_name(tmp_path, text, told):
+def test_error_in_a_file_names_the_file(tmp_path, text, message):
     file = tmp_path / "rules.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationError) as error:
         read_rules(file)
-    assert str(error.value).startswith(f"{file}: {told}")
+    assert str(error.value).startswith(f"{file}: {message}")
 
 
 @pytest.mark.parametrize("content", [None, b"[rules", b"\xff"])
-def test_a_file_that_cannot_be_read(tmp_path, content):
+def test_unreadable_file_is_an_error(tmp_path, content):
     file = tmp_path / "rules.toml"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"the rules in .*rules\.toml cannot be read: "):
+    with pytest.raises(ConfigurationError, match=r"cannot read the rules in .*rules\.toml: "):
         read_rules(file)

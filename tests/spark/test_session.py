@@ -1,8 +1,8 @@
-"""The session that the pipelines run in."""
+"""The Spark session of the pipelines."""
 
 import re
-import subprocess
 import sys
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -10,8 +10,9 @@ import pytest
 import delayq.spark
 from delayq import ConfigurationError
 from delayq.spark import session
+from tests.support.processes import run
 
-TELL = """
+PRINT_ERROR = """
 from delayq import ConfigurationError
 from delayq.spark import session
 
@@ -23,27 +24,27 @@ except ConfigurationError as error:
 
 
 def ran(program):
-    """Run a program in a process of its own: a process has one session, and this one's is shared by all tests."""
-    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    """Run a program in a separate process: a process has one session, and all tests share that of this one."""
+    return run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
 
-def test_a_name_that_the_package_has_not_is_an_attribute_error():
+def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'sesion'"):
         _ = delayq.spark.sesion
 
 
-def test_the_function_is_not_hidden_by_the_module_of_its_name():
+def test_session_is_the_function_not_the_module():
     program = "import delayq.spark.session, delayq.spark; print(callable(delayq.spark.session))"
     assert ran(program).stdout == "True\n"
 
 
-def test_every_name_of_the_package_can_be_had():
+def test_every_public_name_can_be_imported():
     assert set(delayq.spark.__all__) <= set(dir(delayq.spark))
     for name in delayq.spark.__all__:
         assert callable(getattr(delayq.spark, name))
 
 
-def test_without_pyspark_it_is_told_how_to_get_it(monkeypatch):
+def test_error_without_pyspark_says_how_to_install_it(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyspark"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -51,12 +52,12 @@ def test_without_pyspark_it_is_told_how_to_get_it(monkeypatch):
         session()
 
 
-def test_an_active_session_is_used_as_it_is(spark):
+def test_active_session_is_used_unchanged(spark):
     assert session("other", master="local[7]", **{"spark.sql.shuffle.partitions": 77}) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
-def test_an_active_session_is_used_by_other_threads_too(spark):
+def test_active_session_is_used_by_other_threads(spark):
     found = []
     thread = Thread(target=lambda: found.append(session()))
     thread.start()
@@ -64,7 +65,7 @@ def test_an_active_session_is_used_by_other_threads_too(spark):
     assert found == [spark]
 
 
-def test_times_are_utc_and_python_workers_of_this_interpreter(spark):
+def test_session_uses_utc_and_this_python_interpreter(spark):
     from pyspark.sql import functions as F
 
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -73,32 +74,19 @@ def test_times_are_utc_and_python_workers_of_this_interpreter(spark):
 
 
 @pytest.mark.parametrize("master", ["cloud", "local[]", "local[two]", "http://spark", "spark://", "yarn2", ""])
-def test_a_master_that_is_none_is_told_in_a_sentence(master):
-    with pytest.raises(ConfigurationError, match=re.escape(f"master cannot be {master!r}: local[4], spark://")):
+def test_unknown_master_is_an_error(master):
+    with pytest.raises(ConfigurationError, match=re.escape(f"unknown master {master!r}: use local[4], spark://")):
         session(master=master)
 
 
 @pytest.mark.spark
-def test_a_jvm_that_does_not_start_is_told_in_a_sentence():
-    done = ran(TELL.format(call="session(**{'spark.driver.memory': 'much'})"))
+def test_jvm_that_does_not_start_is_an_error():
+    done = ran(PRINT_ERROR.format(call="session(**{'spark.driver.memory': 'much'})"))
     assert done.stdout.startswith("Spark does not start on local[*]: [JAVA_GATEWAY_EXITED]")
     assert "Xmxmuch" in done.stderr
 
 
-@pytest.mark.spark
-def test_settings_that_are_given_go_before_ours():
-    given = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.driver.extraJavaOptions": "-Dsaid=yes"}
-    program = f"""
-from delayq.spark import session
-
-spark = session(master="local[1]", **{given})
-print(spark.conf.get("spark.sql.session.timeZone"))
-print(spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'said')").head()[0])
-"""
-    assert ran(program).stdout == "Asia/Tokyo\nyes\n"
-
-
-def test_a_session_of_spark_connect(connect_url):
+def test_session_of_spark_connect(connect_url):
     program = f"""
 from delayq.spark import session
 
@@ -111,22 +99,46 @@ print(session() is spark)
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "error"),
     [
         ("sc://localhost:1/;token=secret", "no Spark Connect server answers at sc://localhost:1"),
         ("sc://localhost/path", "Spark does not start on sc://localhost/path: [INVALID_CONNECT_URL]"),
     ],
 )
-def test_a_connect_server_that_is_none_is_told_without_its_token(url, told):
-    told_by = ran(f"""
+def test_unreachable_connect_server_is_an_error_without_its_token(url, error):
+    printed = ran(f"""
 from importlib import import_module
-import_module("delayq.spark.session")._CONNECT_PATIENCE = 0.1
-{TELL.format(call=f"session(master={url!r})")}
+import_module("delayq.spark.session")._CONNECT_TIMEOUT = 0.1
+{PRINT_ERROR.format(call=f"session(master={url!r})")}
 """).stdout
-    assert told_by.startswith(told)
-    assert "secret" not in told_by
+    assert printed.startswith(error)
+    assert "secret" not in printed
 
 
-def test_without_grpc_it_is_told_how_to_get_spark_connect():
-    done = ran("import sys; sys.modules['grpc'] = None\n" + TELL.format(call="session(master='sc://localhost')"))
+def test_error_without_grpc_says_how_to_install_it():
+    done = ran("import sys; sys.modules['grpc'] = None\n" + PRINT_ERROR.format(call="session(master='sc://localhost')"))
     assert done.stdout.endswith("`pip install 'delayq[spark-connect]'`\n")
+
+
+INTERRUPTED = """
+import pytest
+
+@pytest.mark.timeout(3, func_only=True)
+def test_call_to_the_jvm_times_out(spark):
+    spark._jvm.java.lang.Thread.sleep(60_000)
+
+def test_next_test_has_a_new_session(spark):
+    assert [spark.range(number).count() for number in (3, 5)] == [3, 5]
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_session_is_replaced_after_an_interrupted_call(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    pytester.makeconftest("from tests.spark.conftest import *")
+    pytester.makeini("[pytest]\nmarkers =\n    spark")
+    pytester.makepyfile(INTERRUPTED)
+    result = pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider")
+    result.assert_outcomes(failed=1, passed=1)

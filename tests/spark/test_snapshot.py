@@ -1,4 +1,4 @@
-"""Reading a queue as it is."""
+"""Reading the messages of a queue."""
 
 import pickle
 import random
@@ -20,18 +20,18 @@ from pyspark.sql.datasource import (
 )
 
 from delayq import ConfigurationError, DelayQueue, NewMessage, ServerError, UnavailableError
-from delayq.calls import Calls
-from delayq.config import read_settings
-from delayq.executor import open_executor
-from delayq.keys import Keys
-from delayq.spark import snapshot, snapshot_rows
-from delayq.spark.options import snapshot_options
-from delayq.spark.snapshot import SnapshotReader, read_messages
-from delayq.spark.source import register
-from delayq.values import Receipt
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.requests import Receipt
+from delayq.broker.transport.executor import open_executor
+from delayq.options import read_settings
+from delayq.spark.datasource import snapshot_batches, snapshot_reader
+from delayq.spark.datasource.snapshot_reader import SnapshotReader
+from delayq.spark.datasource.source import read_messages, register
+from delayq.spark.datasource.source_options import snapshot_options
 
 HOUR = timedelta(hours=1)
-MOST = (1 << 53) - 1
+MAX_TIME = (1 << 53) - 1
 
 
 @pytest.fixture
@@ -51,55 +51,55 @@ CALLS = Calls(Keys.of("delayq", "letters"))
 
 
 def in_(seconds):
-    """Return the calls as of so many seconds later: what waits no longer than that is over by then."""
+    """Return calls whose clock is some seconds ahead, to which waits of that length have ended."""
     return Calls(CALLS.keys, clock=lambda: int((time.time() + seconds) * 1000))
 
 
 @pytest.fixture
 def reader(redis_url):
     def made(**options):
-        given = {"queue": "letters", "url": redis_url} | {name: str(value) for name, value in options.items()}
-        return SnapshotReader(snapshot_options(given))
+        raw = {"queue": "letters", "url": redis_url} | {name: str(value) for name, value in options.items()}
+        return SnapshotReader(snapshot_options(raw))
 
     return made
 
 
 def rows(reader):
-    """Return what a reader reads, in all of its partitions, as Spark would: by way of a pickle."""
+    """Return the rows of all partitions; like Spark, pickle the reader first."""
     found = []
     for partition in pickle.loads(pickle.dumps(reader.partitions())):
         for batch in pickle.loads(pickle.dumps(reader)).read(partition):
-            assert batch.schema.equals(snapshot_rows.SCHEMA)
+            assert batch.schema.equals(snapshot_batches.SCHEMA)
             found += batch.to_pylist()
     return found
 
 
 def by_id(reader):
     found = rows(reader)
-    told = {row["id"]: {name: value for name, value in row.items() if value is not None} for row in found}
-    assert len(told) == len(found)
-    return told
+    unique = {row["id"]: {name: value for name, value in row.items() if value is not None} for row in found}
+    assert len(unique) == len(found)
+    return unique
 
 
 def in_every_state(queue, executor):
-    """Bring a message into each state; its id is the name of that."""
-    lease = {"lease": 60_000, "holder": "me"}
+    """Bring a message into each state; its id is the name of the state."""
+    lease = {"lease": 60_000, "consumer_id": "me"}
 
-    def brought(id, retries=3):
+    def make_active(id, retries=3):
         queue.send_delay_msg("p" * 8, 0, id=id, retries=retries, headers={"trace": id})
         executor.call(CALLS.pending_to_ready())
-        (delivery,) = executor.call(CALLS.ready_to_unack(1, **lease)).deliveries
+        (delivery,) = executor.call(CALLS.ready_to_unack(1, **lease)).messages
         return delivery
 
-    dead = brought("dead")
+    dead = make_active("dead")
     executor.call(CALLS.reject([(dead.id, dead.token, "no such address", "")]))
-    garbage = brought("garbage", retries=0)
+    garbage = make_active("garbage", retries=0)
     executor.call(CALLS.nack([(garbage.id, garbage.token, 0, "boom")]))
-    retry = brought("retry")
+    retry = make_active("retry")
     executor.call(CALLS.nack([(retry.id, retry.token, 0, "boom")]))
-    backoff = brought("backoff")
+    backoff = make_active("backoff")
     executor.call(CALLS.nack([(backoff.id, backoff.token, 3_600_000, "boom")]))
-    active = brought("active")
+    active = make_active("active")
     executor.call(in_(1).unack_to_retry())
     queue.send_delay_msg("p" * 8, 0, id="ready")
     executor.call(CALLS.pending_to_ready())
@@ -110,10 +110,10 @@ def in_every_state(queue, executor):
 STATES = ["pending", "ready", "active", "backoff", "retry", "garbage", "dead"]
 
 
-# What is told of a message
+# Columns of a message
 
 
-def test_each_state_tells_what_is_known(queue, executor, reader):
+def test_row_of_each_state_has_its_columns(queue, executor, reader):
     tokens = in_every_state(queue, executor)
     found = by_id(reader())
     now = datetime.now(UTC)
@@ -150,13 +150,13 @@ def delivered(id, tokens, retries_left, **more):
     } | more
 
 
-def test_payloads_are_read_when_asked_for(queue, executor, reader):
+def test_payloads_are_read_on_request(queue, executor, reader):
     in_every_state(queue, executor)
     assert {row["payload"] for row in rows(reader(includePayload=True))} == {b'"pppppppp"'}
     assert {row["payload"] for row in rows(reader())} == {None}
 
 
-def test_a_rescheduled_message_is_pending_with_its_past(queue, executor, reader):
+def test_rescheduled_message_is_pending_and_keeps_its_attempts(queue, executor, reader):
     tokens = in_every_state(queue, executor)
     queue.reschedule("retry", "2h")
     row = by_id(reader())["retry"]
@@ -165,7 +165,7 @@ def test_a_rescheduled_message_is_pending_with_its_past(queue, executor, reader)
     assert by_id(reader())["pending"]["attempt"] == 0
 
 
-def test_two_deaths_of_one_id_are_two_rows_beside_its_new_life(queue, executor, reader):
+def test_each_dead_message_of_an_id_has_its_own_row(queue, executor, reader):
     in_every_state(queue, executor)
     for _ in range(2):
         queue.send_delay_msg("again", id="dead")
@@ -177,29 +177,29 @@ def test_two_deaths_of_one_id_are_two_rows_beside_its_new_life(queue, executor, 
     assert len({row["token"] for row in found}) == 4
 
 
-def test_errors_that_are_no_text_are_shown_as_well_as_can_be(queue, redis_client, reader):
+def test_error_that_is_not_utf_8_has_replacement_characters(queue, redis_client, reader):
     queue.send_delay_msg(1, "1h", id="a")
     redis_client.hset(CALLS.keys.errors, "a", b"caf\xe9")
     assert by_id(reader())["a"]["error"] == "caf�"
 
 
-def test_what_has_no_payload_is_no_message(queue, redis_client, reader):
+def test_message_without_a_payload_is_left_out(queue, redis_client, reader):
     queue.send_many([NewMessage(n, delay="1h", id=f"m{n}") for n in range(3)])
     redis_client.hdel(CALLS.keys.messages, "m1")
     redis_client.hset(CALLS.keys.messages, "m2", b"")
     assert {id: row["payload_size"] for id, row in by_id(reader()).items()} == {"m0": 1, "m2": 0}
 
 
-# Which messages are read
+# Selected messages
 
 
 @pytest.mark.parametrize("states", [["pending"], ["ready"], ["active", "backoff"], ["retry", "dead"], ["garbage"]])
-def test_only_the_states_that_were_asked_for_are_read(queue, executor, reader, states):
+def test_states_option_selects_the_states(queue, executor, reader, states):
     in_every_state(queue, executor)
     assert sorted(by_id(reader(states=",".join(states)))) == sorted(states)
 
 
-def test_an_empty_queue_has_no_rows(queue, reader):
+def test_empty_queue_has_no_rows(queue, reader):
     queue.purge()  # which opens it
     assert rows(reader()) == []
 
@@ -208,18 +208,20 @@ def test_an_empty_queue_has_no_rows(queue, reader):
 @pytest.mark.parametrize("partitions", [1, 2, 4, 20])
 @pytest.mark.parametrize("dues", [1, 5, 1000], ids="{} due times".format)
 def test_each_message_is_in_one_partition(queue, reader, monkeypatch, *, count, partitions, dues):
-    monkeypatch.setattr(snapshot, "PAGE", 4)
+    monkeypatch.setattr(snapshot_reader, "PAGE", 4)
     base = datetime.now(UTC) + HOUR
     queue.send_many([NewMessage(n, at=base + timedelta(seconds=n % dues), id=f"m{n}") for n in range(count)])
     divided = reader(partitions=partitions)
-    sizes = [sum(batch.num_rows for batch in divided.read(one)) for one in divided.partitions() if not one.of_the_dead]
+    sizes = [
+        sum(batch.num_rows for batch in divided.read(one)) for one in divided.partitions() if not one.is_dead_letter
+    ]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1  # by the quantiles of the due time, ties by id
     assert len(sizes) == min(partitions, count)
     assert sorted(by_id(divided)) == sorted(f"m{n}" for n in range(count))
 
 
-def test_a_due_window_is_read_in_all_states(queue, executor, reader):
+def test_due_window_selects_messages_by_due_time(queue, executor, reader):
     base = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=base + timedelta(milliseconds=n), id=f"m{n}") for n in range(10)])
     queue.send_delay_msg(1, id="now")
@@ -232,7 +234,7 @@ def test_a_due_window_is_read_in_all_states(queue, executor, reader):
 
 
 @pytest.mark.parametrize("state", STATES[1:])
-def test_the_window_goes_for_every_state(queue, executor, reader, state):
+def test_due_window_applies_to_every_state(queue, executor, reader, state):
     in_every_state(queue, executor)
     due = by_id(reader(states=state))[state]["due"]
     inside = {"states": state, "dueFrom": due.isoformat(), "dueTo": (due + timedelta(milliseconds=1)).isoformat()}
@@ -241,19 +243,19 @@ def test_the_window_goes_for_every_state(queue, executor, reader, state):
     assert rows(reader(states=state, dueFrom=(due + timedelta(milliseconds=1)).isoformat())) == []
 
 
-# In portions
+# Batches and pages
 
 
-def test_a_division_is_read_in_batches(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot_rows, "ROWS", 20)
-    monkeypatch.setattr(snapshot, "PAGE", 10)
+def test_partition_is_read_in_batches(queue, reader, monkeypatch):
+    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 20)
+    monkeypatch.setattr(snapshot_reader, "PAGE", 10)
     queue.send_many([NewMessage(n, delay="1h") for n in range(55)])
     divided = reader(partitions=1)
     sizes = [batch.num_rows for batch in divided.read(divided.partitions()[0])]
     assert sizes == [20, 20, 15]
 
 
-def test_large_payloads_are_read_a_few_at_a_time(queue, redis_client, reader):
+def test_large_payloads_are_read_in_small_pages(queue, redis_client, reader):
     queue.send_many([NewMessage("x" * 300_000, delay=3600 + n, id=f"m{n}") for n in range(20)])
     pending = reader(includePayload=True, partitions=1, states="pending")
     rows(pending)  # the server knows the script from now on
@@ -263,16 +265,16 @@ def test_large_payloads_are_read_a_few_at_a_time(queue, redis_client, reader):
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] == 6
 
 
-def test_a_page_that_ends_in_the_middle_of_one_due_time_goes_on_behind_it(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot, "PAGE", 3)
+def test_paging_continues_within_one_due_time(queue, reader, monkeypatch):
+    monkeypatch.setattr(snapshot_reader, "PAGE", 3)
     at = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=at, id=f"m{n}") for n in range(10)])
     assert sorted(by_id(reader())) == sorted(f"m{n}" for n in range(10))
 
 
-def test_a_page_whose_beginning_is_gone_begins_with_its_due_time_and_repeats_nothing(queue, reader, monkeypatch):
-    monkeypatch.setattr(snapshot, "PAGE", 3)
-    monkeypatch.setattr(snapshot_rows, "ROWS", 1)
+def test_paging_repeats_nothing_if_the_last_message_is_cancelled(queue, reader, monkeypatch):
+    monkeypatch.setattr(snapshot_reader, "PAGE", 3)
+    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 1)
     at = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=at, id=f"m{n}") for n in range(10)])
     divided = reader(partitions=1, states="pending")
@@ -280,19 +282,17 @@ def test_a_page_whose_beginning_is_gone_begins_with_its_due_time_and_repeats_not
     batches = divided.read(division)
     first = next(batches).column("id").to_pylist()
     assert first == ["m0", "m1", "m2"]
-    queue.cancel("m2")  # behind which the next page would begin
+    queue.cancel("m2")  # the next page would start after it
     rest = pa.Table.from_batches(list(batches)).column("id").to_pylist()
     assert rest == [f"m{n}" for n in range(3, 10)]
 
 
-# While the queue lives on
+# Changes during the reading
 
 
-def test_what_is_promoted_after_its_page_was_read_is_listed_once_and_before_it_not_missed(
-    queue, executor, reader, monkeypatch
-):
-    monkeypatch.setattr(snapshot, "PAGE", 2)
-    monkeypatch.setattr(snapshot_rows, "ROWS", 1)
+def test_message_promoted_during_the_reading_is_listed_once(queue, executor, reader, monkeypatch):
+    monkeypatch.setattr(snapshot_reader, "PAGE", 2)
+    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 1)
     queue.send_many([NewMessage(n, id=f"m{n}") for n in range(6)])
     divided = reader(partitions=1)
     living, _ = divided.partitions()
@@ -305,13 +305,13 @@ def test_what_is_promoted_after_its_page_was_read_is_listed_once_and_before_it_n
     assert Counter(states.values()) == {"pending": 4, "ready": 2}
 
 
-def test_who_dies_meanwhile_is_not_missed_either(queue, executor, reader, monkeypatch):
+def test_message_that_dies_during_the_reading_is_listed(queue, executor, reader, monkeypatch):
     queue.send_many([NewMessage(n, id=f"m{n}") for n in range(3)])
     divided = reader(partitions=1)
     living, dead = divided.partitions()
     executor.call(CALLS.pending_to_ready())
     queue.lease(n=3).messages[0].reject("no")
-    # By the clock of the server, death came later than the plan.
+    # By the server's clock, the message died after the planning.
     later_than_planned = [row for batch in divided.read(dead) for row in batch.to_pylist()]
     found = [row for batch in divided.read(living) for row in batch.to_pylist()]
     assert sorted(row["id"] for row in later_than_planned + found) == ["m0", "m1", "m2"]
@@ -319,9 +319,9 @@ def test_who_dies_meanwhile_is_not_missed_either(queue, executor, reader, monkey
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_that_stays_is_missed_or_listed_twice_whatever_moves_on(queue, executor, reader, monkeypatch, seed):
-    monkeypatch.setattr(snapshot, "PAGE", 5)
-    monkeypatch.setattr(snapshot_rows, "ROWS", 1)
+def test_random_changes_lose_or_repeat_no_remaining_message(queue, executor, reader, monkeypatch, seed):
+    monkeypatch.setattr(snapshot_reader, "PAGE", 5)
+    monkeypatch.setattr(snapshot_batches, "BATCH_ROWS", 1)
     chosen = random.Random(seed)
     ids = {f"m{n:02}" for n in range(60)}
     queue.send_many([NewMessage(1, delay=chosen.choice([0, 0, 0, "1h"]), id=id, retries=1) for id in sorted(ids)])
@@ -347,7 +347,7 @@ def test_nothing_that_stays_is_missed_or_listed_twice_whatever_moves_on(queue, e
 
 
 class Life:
-    """What consumers do to a queue, step by step."""
+    """Random steps of consumers."""
 
     def __init__(self, executor, chosen):
         self.call, self.chosen = executor.call, chosen
@@ -360,8 +360,8 @@ class Life:
         self.call(CALLS.pending_to_ready(self.chosen.randrange(1, 15)))
 
     def claim(self):
-        claimed = self.call(CALLS.ready_to_unack(self.chosen.randrange(1, 9), lease=60_000, holder="me"))
-        self.held += claimed.deliveries
+        claimed = self.call(CALLS.ready_to_unack(self.chosen.randrange(1, 9), lease=60_000, consumer_id="me"))
+        self.held += claimed.messages
 
     def one_held(self):
         self.chosen.shuffle(self.held)
@@ -383,7 +383,7 @@ class Life:
         self.call(CALLS.collect_garbage(limit=3, dead_max=1000, dead_ttl=1 << 40, slot_ttl=1 << 40))
 
 
-# What a filter of a query says
+# Filter pushdown
 
 
 @pytest.mark.parametrize(
@@ -406,16 +406,16 @@ class Life:
     ],
     ids=str,
 )
-def test_filters_narrow_down_what_is_read(reader, filters, states, window):
+def test_filters_narrow_states_and_window(reader, filters, states, window):
     filtered = reader(pushdown=True)
-    assert filtered.pushFilters(filters) is filters  # Spark looks at all of them once more
+    assert filtered.pushFilters(filters) is filters  # Spark applies all of them again
     assert filtered._options.states == tuple(states)
     assert (filtered._options.due_from, filtered._options.due_to) == window
 
 
-def test_filters_do_not_widen_the_window_that_was_asked_for(reader):
-    given = {"dueFrom": "2030-01-01T00:00:00+00:00", "dueTo": "2031-01-01T00:00:00+00:00"}
-    filtered, plain = reader(pushdown=True, **given), reader(**given)
+def test_filters_do_not_widen_the_window_option(reader):
+    window = {"dueFrom": "2030-01-01T00:00:00+00:00", "dueTo": "2031-01-01T00:00:00+00:00"}
+    filtered, plain = reader(pushdown=True, **window), reader(**window)
     filtered.pushFilters(
         [GreaterThan(("due",), datetime(2020, 1, 1, tzinfo=UTC)), LessThan(("due",), datetime(2040, 1, 1, tzinfo=UTC))]
     )
@@ -423,14 +423,14 @@ def test_filters_do_not_widen_the_window_that_was_asked_for(reader):
     assert filtered._options.due_to == plain._options.due_to
 
 
-def test_a_reader_takes_filters_only_if_it_was_asked_to(reader):
+def test_reader_takes_filters_only_with_pushdown(reader):
     from pyspark.sql.datasource import DataSourceReader
 
     assert type(reader()).pushFilters is DataSourceReader.pushFilters
     assert type(reader(pushdown=True)).pushFilters is not DataSourceReader.pushFilters
 
 
-def test_filters_that_leave_nothing_read_nothing(queue, executor, reader):
+def test_contradictory_filters_read_nothing(queue, executor, reader):
     in_every_state(queue, executor)
     filtered = reader(pushdown=True)
     filtered.pushFilters([EqualTo(("state",), "none")])
@@ -438,23 +438,23 @@ def test_filters_that_leave_nothing_read_nothing(queue, executor, reader):
     assert list(filtered.read(InputPartition(None))) == []  # as Spark goes on then
 
 
-# What is wrong
+# Errors
 
 
-def test_a_queue_that_is_not_there_is_told_with_the_one_that_may_be_meant(queue, redis_url):
+def test_missing_queue_is_an_error_that_suggests_another(queue, redis_url):
     queue.purge()  # which opens it
     reader = SnapshotReader(snapshot_options({"queue": "leters", "url": redis_url}))
     with pytest.raises(ConfigurationError, match="there is no queue 'leters' under the prefix 'delayq', did you mean"):
         reader.partitions()
 
 
-def test_a_queue_that_nobody_has_opened_here_is_there_if_it_holds_something(queue, redis_client, reader):
+def test_unregistered_queue_with_messages_is_read(queue, redis_client, reader):
     queue.send_delay_msg(1, "1h")
     redis_client.delete("delayq:queues")
     assert len(rows(reader())) == 1
 
 
-def test_a_key_of_another_type_is_told(queue, redis_client, reader):
+def test_key_of_another_type_is_an_error(queue, redis_client, reader):
     queue.send_delay_msg(1, "1h")
     redis_client.delete(CALLS.keys.pending)
     redis_client.set(CALLS.keys.pending, "a text")
@@ -462,16 +462,16 @@ def test_a_key_of_another_type_is_told(queue, redis_client, reader):
         reader().partitions()
 
 
-def test_an_entry_of_the_dead_letter_without_its_message_is_left_out(queue, executor, redis_client, reader):
+def test_dead_letter_entry_without_its_message_is_left_out(queue, executor, redis_client, reader):
     in_every_state(queue, executor)
     redis_client.delete(CALLS.keys.dead_messages)
     assert "dead" not in by_id(reader())
 
 
-def test_a_redis_out_of_reach_is_told(monkeypatch):
-    monkeypatch.setattr("delayq.spark.connection._EXECUTORS", {})
+def test_unreachable_redis_is_an_error(monkeypatch):
+    monkeypatch.setattr("delayq.spark.datasource.connection._EXECUTORS", {})
     monkeypatch.setattr(
-        "delayq.spark.connection.read_settings", lambda options: read_settings({**options, "deadline": 0.05})
+        "delayq.spark.datasource.connection.read_settings", lambda options: read_settings({**options, "deadline": 0.05})
     )
     reader = SnapshotReader(snapshot_options({"queue": "letters", "url": "unix:///nowhere.sock"}))
     with pytest.raises(UnavailableError, match="cannot be reached"):
@@ -482,7 +482,7 @@ def test_a_redis_out_of_reach_is_told(monkeypatch):
 
 
 @pytest.mark.spark
-def test_a_snapshot_is_a_table(spark, queue, executor, redis_url):
+def test_spark_reads_a_snapshot_as_a_table(spark, queue, executor, redis_url):
     in_every_state(queue, executor)
     queue.send_many([NewMessage(n, delay="1h", headers={"n": str(n)}) for n in range(500)])
     table = read_messages(spark, "letters", url=redis_url, include_payload=True)
@@ -494,15 +494,15 @@ def test_a_snapshot_is_a_table(spark, queue, executor, redis_url):
 
 
 @pytest.mark.spark
-def test_the_columns_are_those_that_are_promised(spark, queue, redis_url):
+def test_columns_match_the_schema(spark, queue, redis_url):
     from pyspark.sql.pandas.types import to_arrow_schema
 
     table = read_messages(spark, "letters", url=redis_url)
-    assert to_arrow_schema(table.schema, timezone="UTC").equals(snapshot_rows.SCHEMA)
+    assert to_arrow_schema(table.schema, timezone="UTC").equals(snapshot_batches.SCHEMA)
 
 
 @pytest.mark.spark
-def test_times_are_instants_whatever_the_zone_of_the_session(spark, queue, redis_url):
+def test_session_time_zone_does_not_change_times(spark, queue, redis_url):
     at = datetime(2030, 3, 31, 0, 59, 59, 1000, tzinfo=UTC)
     queue.send_schedule_msg(1, at, id="a")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
@@ -515,7 +515,7 @@ def test_times_are_instants_whatever_the_zone_of_the_session(spark, queue, redis
 
 
 @pytest.mark.spark
-def test_filters_are_pushed_where_spark_is_set_to(spark, queue, executor, redis_url):
+def test_spark_pushes_filters_when_enabled(spark, queue, executor, redis_url):
     in_every_state(queue, executor)
     register(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -530,7 +530,7 @@ def test_filters_are_pushed_where_spark_is_set_to(spark, queue, executor, redis_
 
 
 @pytest.mark.spark
-def test_a_queue_that_is_not_there_is_told_by_spark_too(spark, redis_url):
+def test_missing_queue_is_an_error_of_spark(spark, redis_url):
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException, match="there is no queue 'letters' under the prefix 'delayq'"):
@@ -538,8 +538,8 @@ def test_a_queue_that_is_not_there_is_told_by_spark_too(spark, redis_url):
 
 
 @pytest.mark.spark
-def test_wrong_options_are_told_before_spark_is_asked(spark, redis_url):
-    with pytest.raises(ConfigurationError, match="states must be of"):
+def test_invalid_options_are_refused_before_spark_reads(spark, redis_url):
+    with pytest.raises(ConfigurationError, match="states must be among"):
         read_messages(spark, "letters", url=redis_url, states=["lost"])
     with pytest.raises(ConfigurationError, match="naive"):
         read_messages(spark, "letters", url=redis_url, due_from=datetime(2030, 1, 1))  # noqa: DTZ001 - which is wrong

@@ -1,7 +1,6 @@
 """The data source in Spark: `df.write.format("delayq")` and `writeStream`."""
 
 import json
-import subprocess
 import sys
 from datetime import UTC, datetime
 
@@ -12,8 +11,9 @@ from pyspark.sql import functions as F
 from delayq import DelayQueue
 from delayq.errors import ConfigurationError
 from delayq.spark import register
-from delayq.spark.failures import reason_of
-from delayq.spark.source import DelayqSource
+from delayq.spark.datasource.source import DelayqSource
+from delayq.spark.spark_errors import reason_of
+from tests.support.processes import run
 
 pytestmark = pytest.mark.spark
 
@@ -42,13 +42,13 @@ def write(table, url, mode="append", **options):
 
 
 def refusal(act):
-    """What a user reads of an error of Spark."""
+    """Return the message of a Spark error that a user sees."""
     with pytest.raises(PySparkException) as failed:
         act()
     return reason_of(failed.value)
 
 
-def test_a_table_is_written(redis_url, queue, reminders):
+def test_table_is_written(redis_url, queue, reminders):
     write(reminders, redis_url, runId="night")
     assert queue.counts().pending == 1000
     info = queue.get("reminder-7")
@@ -62,7 +62,7 @@ def queue_payload(info):
     return json.loads(info.payload) if isinstance(info.payload, bytes | str) else info.payload
 
 
-def test_a_table_that_is_written_again_adds_what_is_missing(redis_url, queue, reminders):
+def test_second_write_of_a_table_adds_the_missing_messages(redis_url, queue, reminders):
     write(reminders.limit(600), redis_url, runId="night", batchSize="7")
     write(reminders, redis_url, runId="night")
     (run,) = queue.runs()
@@ -84,7 +84,7 @@ def test_every_column_is_written(spark, redis_url):
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
-def test_the_zone_of_the_session_does_not_matter(spark, redis_url, queue, zone):
+def test_session_time_zone_does_not_change_times(spark, redis_url, queue, zone):
     register(spark)
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -95,34 +95,34 @@ def test_the_zone_of_the_session_does_not_matter(spark, redis_url, queue, zone):
     assert queue.get("a").due == LATER
 
 
-def test_a_variable_that_names_the_url_must_be_set_where_spark_runs(reminders):
-    assert "'NOT_SET', an environment variable that is not set" in refusal(
+def test_url_variable_must_be_set_on_the_driver(reminders):
+    assert "'NOT_SET', which is not set on the driver" in refusal(
         lambda: reminders.write.format("delayq").mode("append").option("urlEnv", "NOT_SET").save("q")
     )
 
 
-# What is refused before data moves
+# Refused before any send
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "message"),
     [
-        ("overwrite", 'a queue is added to, not overwritten: write with .mode("append")'),
+        ("overwrite", 'a queue cannot be overwritten: write with .mode("append")'),
         ("error", 'cannot be written in the "ErrorIfExists" mode. Please use either the "Append"'),
         ("ignore", 'cannot be written in the "Ignore" mode. Please use either the "Append"'),
     ],
 )
-def test_only_append_is_a_mode(redis_url, queue, reminders, mode, told):
-    assert told in refusal(lambda: write(reminders, redis_url, mode))
+def test_only_append_mode_is_supported(redis_url, queue, reminders, mode, message):
+    assert message in refusal(lambda: write(reminders, redis_url, mode))
     assert queue.runs() == []
 
 
-def test_options_columns_and_redis_are_looked_at_first(redis_url, queue, reminders):
+def test_options_columns_and_redis_are_checked_first(redis_url, queue, reminders):
     assert refusal(lambda: write(reminders, redis_url, batchsise="9")) == (
         "unknown option 'batchsise', did you mean 'batchSize'?"
     )
     assert refusal(lambda: write(reminders.drop("payload"), redis_url)) == (
-        "column payload (STRING or BINARY) is missing; there are: id, due"
+        "column payload (STRING or BINARY) is missing; the table has id, due"
     )
     naive = reminders.withColumn("due", F.expr("TIMESTAMP_NTZ '2100-01-31 09:00:00'"))
     assert refusal(lambda: write(naive, redis_url)).startswith("column due is TIMESTAMP_NTZ")
@@ -130,12 +130,12 @@ def test_options_columns_and_redis_are_looked_at_first(redis_url, queue, reminde
     assert queue.runs() == []
 
 
-def test_a_save_mode_of_a_stream_is_refused_likewise():
+def test_only_append_mode_is_supported_for_streams():
     with pytest.raises(ConfigurationError, match=r'\.outputMode\("append"\), not "complete"'):
         DelayqSource({"queue": "q"}).streamWriter(None, overwrite=True)
 
 
-# Rows that cannot be messages
+# Invalid rows
 
 
 @pytest.fixture
@@ -144,16 +144,16 @@ def one_too_large(reminders):
     return reminders.withColumn("payload", large)
 
 
-def test_a_payload_too_large_fails_the_job(redis_url, queue, one_too_large):
-    told = refusal(lambda: write(one_too_large, redis_url, maxPayload="1000", runId="night"))
-    assert "(id 'reminder-700'): payload is 2000 bytes, and at most 1000 are allowed (option maxPayload)" in told
-    assert "\n" not in told
+def test_too_large_payload_fails_the_job(redis_url, queue, one_too_large):
+    message = refusal(lambda: write(one_too_large, redis_url, maxPayload="1000", runId="night"))
+    assert "(id 'reminder-700'): payload is 2000 bytes, and at most 1000 are allowed (option maxPayload)" in message
+    assert "\n" not in message
     (run,) = queue.runs()
     assert run.state == "aborted"
     assert queue.counts().pending == run.new <= 500, "nothing of its batch is there; the other task's may be"
 
 
-def test_a_payload_too_large_is_collected(redis_url, queue, one_too_large):
+def test_too_large_payload_is_collected(redis_url, queue, one_too_large):
     write(one_too_large, redis_url, maxPayload="1000", runId="night", onError="collect")
     (run,) = queue.runs()
     assert (run.state, run.new, run.refused) == ("committed", 999, 1)
@@ -167,7 +167,7 @@ def test_a_payload_too_large_is_collected(redis_url, queue, one_too_large):
 
 @pytest.fixture
 def arriving(spark, reminders, tmp_path):
-    """A stream of five files of 200 messages, one a micro-batch."""
+    """A stream of five files of 200 messages, one per micro-batch."""
     reminders.repartition(5, F.expr("cast(substr(id, 10) as int) % 5")).write.parquet(str(tmp_path / "in"))
     return spark.readStream.schema(reminders.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
 
@@ -187,7 +187,7 @@ def sink(stream, url, checkpoint, **options):
     return query
 
 
-def test_a_stream_is_written_and_goes_on_where_it_was(redis_url, queue, reminders, arriving, tmp_path):
+def test_stream_is_written_and_continues_after_a_restart(redis_url, queue, reminders, arriving, tmp_path):
     sink(arriving, redis_url, tmp_path / "checkpoint")
     (run,) = queue.runs()
     assert (run.state, run.new, run.exists) == ("committed", 1000, 0)
@@ -200,24 +200,24 @@ def test_a_stream_is_written_and_goes_on_where_it_was(redis_url, queue, reminder
     assert (run.new, run.exists) == (1010, 0), "the same run, and nothing was read twice"
 
 
-def test_what_a_stream_refuses_is_added_up_over_its_micro_batches(redis_url, queue, arriving, tmp_path):
+def test_refused_rows_are_added_up_over_micro_batches(redis_url, queue, arriving, tmp_path):
     half = arriving.withColumn("payload", F.expr("if(cast(substr(id, 10) as int) % 2 = 0, payload, null)"))
     sink(half, redis_url, tmp_path / "checkpoint", runId="night", onError="collect")
     (run,) = queue.runs()
     assert (run.run, run.new, run.refused, run.state) == ("night", 500, 500, "committed")
 
 
-def test_a_stream_tells_what_is_wrong(redis_url, arriving, tmp_path):
+def test_stream_fails_with_a_short_error(redis_url, arriving, tmp_path):
     with pytest.raises(StreamingQueryException) as failed:
         sink(arriving, redis_url, tmp_path / "checkpoint", onConflict="maybe")
     assert reason_of(failed.value) == "onConflict must be skip, replace or fail, not 'maybe'"
 
 
-def test_a_stream_without_a_checkpoint_location_needs_a_name(redis_url, queue, arriving):
+def test_stream_without_a_checkpoint_location_needs_a_run_id(redis_url, queue, arriving):
     writer = arriving.writeStream.format("delayq").option("url", redis_url).trigger(availableNow=True)
     with pytest.raises(StreamingQueryException) as failed:
         writer.start("q").awaitTermination()
-    assert "option runId, or option checkpointLocation" in reason_of(failed.value)
+    assert "set the option runId or checkpointLocation" in reason_of(failed.value)
     writer.option("runId", "night").start("q").awaitTermination()
     assert queue.runs()[0].new == 1000
 
@@ -228,7 +228,7 @@ CLIENT = """
 import sys
 from pyspark.sql import SparkSession, functions as F
 from delayq.spark import register
-from delayq.spark.load import load
+from delayq.spark.pipelines.load import load
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 register(spark)
 table = spark.range(1000).select(
@@ -245,8 +245,8 @@ spark.stop()
 """
 
 
-def test_it_works_over_spark_connect(connect_url, redis_url, queue):
-    client = subprocess.run(
+def test_write_and_load_over_spark_connect(connect_url, redis_url, queue):
+    client = run(
         [sys.executable, "-W", "ignore", "-c", CLIENT, connect_url, redis_url],
         capture_output=True,
         text=True,
@@ -254,8 +254,8 @@ def test_it_works_over_spark_connect(connect_url, redis_url, queue):
     )
     assert client.returncode == 0, client.stderr
     loaded, failed = client.stdout.splitlines()
-    assert loaded == "run second: 500 new, 490 there already, 10 cancelled"
-    assert failed.startswith("ConfigurationError row 1 of the task: id is null; of its batch")
+    assert loaded == "run second: 500 new, 490 already there, 10 cancelled"
+    assert failed.startswith("ConfigurationError row 1 of the task: id is null; ")
     assert {run.run: run.state for run in queue.runs()} == {
         "first": "committed",
         "second": "committed",

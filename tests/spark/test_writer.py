@@ -1,4 +1,4 @@
-"""The writers as plain Python: Arrow batches in, a real Redis behind; no JVM."""
+"""The writers in plain Python: from Arrow batches to a real Redis, without a JVM."""
 
 import pickle
 import threading
@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from delayq import DelayQueue
+from delayq.broker.requests import Failure
 from delayq.errors import (
     ConfigurationError,
     DelayqError,
@@ -31,11 +32,10 @@ from delayq.errors import (
     QueueFullError,
     UnavailableError,
 )
-from delayq.spark import ledger
-from delayq.spark.connection import connect
-from delayq.spark.options import write_options
-from delayq.spark.writer import BatchWriter, Pace, Sending, StreamWriter, Written, _slices
-from delayq.values import Failure, OutgoingTable
+from delayq.spark.datasource import connection
+from delayq.spark.datasource.connection import connect
+from delayq.spark.datasource.source_options import write_options
+from delayq.spark.datasource.writer import BatchWriter, RateLimiter, StreamWriter, TaskResult, TaskSender
 
 ID, DUE, PAYLOAD = ("id", StringType()), ("due", TimestampType()), ("payload", StringType())
 LATER = datetime(2100, 1, 31, 9, 0, tzinfo=UTC)
@@ -66,7 +66,7 @@ def batch(ids, **columns):
 
 @pytest.fixture
 def write(redis_url):
-    """Write batches as the only task of a run; returns what the task tells the driver."""
+    """Write batches as the only task of a run; returns the result for the driver."""
 
     def write(*batches, **options):
         return make(redis_url, **options).write(iter(batches))
@@ -90,7 +90,7 @@ def run(queue):
     return lambda: next(info for info in queue.runs() if info.run == "night")
 
 
-# What is stored
+# Stored messages
 
 
 def test_rows_become_messages(write, queue):
@@ -100,14 +100,14 @@ def test_rows_become_messages(write, queue):
     assert (info.due, info.payload, info.retries_left) == (LATER, b'"b"', 3)
 
 
-def test_every_column_arrives(write, queue):
+def test_every_column_is_written(write, queue):
     rows = batch(["a"], retries=[7], headers=[{"trace": "1"}], payload=pa.array([b"\x00\xff"], pa.binary()))
     write(rows)
     info = queue.get("a")
     assert (info.retries_left, info.headers, info.payload) == (7, {"trace": "1"}, b"\x00\xff")
 
 
-def test_what_a_row_leaves_out_is_by_default(write, queue):
+def test_missing_values_have_defaults(write, queue):
     write(batch(["a", "b"], due=[None, LATER], retries=[None, 1], headers=[None, {}]), defaultRetries="9")
     write(batch(["c"], due=None))
     assert queue.get("a").retries_left == 9
@@ -115,18 +115,18 @@ def test_what_a_row_leaves_out_is_by_default(write, queue):
     assert {message.id for message in queue.lease(n=10)} == {"a", "c"}
 
 
-def test_a_due_time_is_rounded_up_to_the_millisecond(write, queue):
+def test_due_time_is_rounded_up_to_milliseconds(write, queue):
     write(batch(["a", "b", "c"], due=[LATER + timedelta(microseconds=micros) for micros in (0, 1, 1000)]))
     assert [queue.get(id).due - LATER for id in "abc"] == [timedelta(milliseconds=ms) for ms in (0, 1, 1)]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "+05:30"])
-def test_a_due_time_is_an_instant_whatever_the_zone_of_the_session(write, queue, zone):
+def test_session_time_zone_does_not_change_due_times(write, queue, zone):
     write(batch(["a"], due=pa.array([LATER], pa.timestamp("us", zone))))
     assert queue.get("a").due == LATER
 
 
-def test_large_types_of_arrow_are_taken_too(write, queue):
+def test_large_arrow_types_are_accepted(write, queue):
     rows = pa.record_batch(
         {"id": pa.array(["a"], pa.large_string()), "payload": pa.array(["x"], pa.large_string())},
     )
@@ -134,32 +134,25 @@ def test_large_types_of_arrow_are_taken_too(write, queue):
     assert queue.get("a").payload == b"x"
 
 
-def test_a_batch_of_no_rows_sends_nothing(write, queue):
-    assert write(batch([])) == Written()
-    assert write() == Written()
+def test_empty_batch_sends_nothing(write, queue):
+    assert write(batch([])) == TaskResult()
+    assert write() == TaskResult()
     assert queue.counts().living == 0
 
 
-def test_a_writer_can_be_sent_to_executors(redis_url, queue):
+def test_writer_can_be_pickled(redis_url, queue):
     pickle.loads(pickle.dumps(make(redis_url))).write(iter([batch(["a"])]))
     assert queue.counts().pending == 1
 
 
-# In batches
+# Batches and rate limit
 
 
-def test_rows_go_in_batches(write, redis_client):
+def test_rows_are_sent_in_batches(write, redis_client):
     write(batch(["warm"]))
     redis_client.config_resetstat()
     write(batch(f"id-{n}" for n in range(450)), batchSize="100")
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] == 5
-
-
-def test_large_payloads_make_small_batches():
-    sizes = [600, 600, 100, 2000, 10]
-    ids, payloads = [str(size) for size in sizes], [b"x" * (size << 10) for size in sizes]
-    parts = _slices(OutgoingTable(ids, [0] * 5, [3] * 5, payloads, [b""] * 5), 4)
-    assert [part.ids for part in parts] == [["600"], ["600", "100"], ["2000"], ["10"]]
 
 
 class Clock:
@@ -177,59 +170,61 @@ class Clock:
         self.now += seconds
 
 
-def test_a_task_is_held_back_to_its_pace():
+def test_rate_limiter_waits_between_batches():
     clock = Clock()
-    pace = Pace(200, clock=clock, sleep=clock.sleep)
+    limiter = RateLimiter(200, clock=clock, sleep=clock.sleep)
     for _ in range(5):
-        pace.wait(100)
+        limiter.wait(100)
     assert clock.slept == [0.5] * 4
 
 
-def test_lost_time_is_not_made_up_for():
+def test_rate_limiter_does_not_catch_up_after_a_pause():
     clock = Clock()
-    pace = Pace(200, clock=clock, sleep=clock.sleep)
-    pace.wait(100)
+    limiter = RateLimiter(200, clock=clock, sleep=clock.sleep)
+    limiter.wait(100)
     clock.now += 60
-    pace.wait(100)
-    pace.wait(100)
+    limiter.wait(100)
+    limiter.wait(100)
     assert clock.slept == [0.5]
 
 
-def test_a_writer_keeps_its_pace(redis_url, queue, monkeypatch):
+def test_writer_respects_the_rate_limit(redis_url, queue, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("delayq.spark.writer.Pace", lambda rate: Pace(rate, clock=clock, sleep=clock.sleep))
+    monkeypatch.setattr(
+        "delayq.spark.datasource.writer.RateLimiter", lambda rate: RateLimiter(rate, clock=clock, sleep=clock.sleep)
+    )
     make(redis_url, maxRowsPerSecond="50").write(iter([batch(f"id-{n}" for n in range(200))]))
     assert clock.slept == [1.0] * 3
     assert queue.counts().pending == 200
 
 
-# Columns, known before data moves
+# Columns, checked before any send
 
 
-@pytest.mark.parametrize(
-    ("columns", "told"),
+@pytest.mark.table(
+    ("columns", "message"),
     [
-        ([ID, DUE], "column payload (STRING or BINARY) is missing; there are: id, due"),
+        ([ID, DUE], "column payload (STRING or BINARY) is missing; the table has id, due"),
         ([PAYLOAD], "column id (STRING) is missing"),
         ([ID, PAYLOAD, ("retry", IntegerType())], "unknown column 'retry'"),
         ([ID, PAYLOAD, ("retry", IntegerType())], "did you mean 'retries'?"),
-        ([ID, PAYLOAD, ("gate", StringType())], "a message has id, due, payload, retries, headers; select these"),
-        ([ID, ID, PAYLOAD], "there are 2 columns id: keep one"),
+        ([ID, PAYLOAD, ("gate", StringType())], "a message has id, due, payload, retries, headers; select only these"),
+        ([ID, ID, PAYLOAD], "column id exists 2 times: keep one"),
         ([("id", LongType()), PAYLOAD], "column id must be STRING, not BIGINT: cast it to STRING"),
         ([ID, ("due", TimestampNTZType()), PAYLOAD], "column due is TIMESTAMP_NTZ"),
         ([ID, ("due", TimestampNTZType()), PAYLOAD], "to_utc_timestamp(due, "),
         ([ID, ("due", DateType()), PAYLOAD], "column due must be TIMESTAMP, not DATE"),
-        ([ID, ("payload", StructType([]))], "make it a text, with to_json(payload)"),
+        ([ID, ("payload", StructType([]))], "convert it with to_json(payload)"),
         ([ID, ("payload", NullType())], "column payload must be STRING or BINARY, not VOID"),
         ([ID, PAYLOAD, ("retries", StringType())], "column retries must be INT, not STRING"),
         ([ID, PAYLOAD, ("headers", ArrayType(StringType()))], "column headers must be MAP<STRING,STRING>, not ARRAY"),
         ([ID, PAYLOAD, ("headers", MapType(StringType(), LongType()))], "column headers must be MAP<STRING,STRING>"),
     ],
 )
-def test_columns_are_refused(columns, told):
+def test_invalid_columns_are_refused(columns, message):
     with pytest.raises(ConfigurationError) as refused:
         make("redis://nowhere", *columns)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -240,11 +235,11 @@ def test_columns_are_refused(columns, told):
         [ID, DUE, PAYLOAD, ("retries", ShortType()), ("headers", MapType(StringType(), StringType()))],
     ],
 )
-def test_columns_are_taken(columns):
+def test_valid_columns_are_accepted(columns):
     make("redis://nowhere", *columns)
 
 
-# Rows that cannot be messages
+# Invalid rows
 
 BAD = [
     ({"ids": ["a", None, "c"]}, 2, "", "id is null", ConfigurationError),
@@ -268,7 +263,7 @@ BAD = [
         "due must lie between 1970 and",
         ConfigurationError,
     ),
-    ({"due": pa.array([1, 2, 10**18], pa.int64()).cast(INSTANT)}, 3, "c", "which is no time", ConfigurationError),
+    ({"due": pa.array([1, 2, 10**18], pa.int64()).cast(INSTANT)}, 3, "c", "which is out of range", ConfigurationError),
     ({"retries": [1, -1, 1]}, 2, "b", "retries must be a whole number from 0 to 1000000, not -1", ConfigurationError),
     ({"retries": [1_000_001, 1, 1]}, 1, "a", "retries must be a whole number", ConfigurationError),
     ({"headers": [{}, {"k": None}, None]}, 2, "b", "headers must map str to str", ConfigurationError),
@@ -277,40 +272,40 @@ BAD = [
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_row_fails_the_task_and_nothing_of_its_batch_is_sent(queue, write, case):
-    cells, row, id, told, kind = case
+def test_invalid_row_fails_the_task_and_its_batch_is_not_sent(queue, write, case):
+    cells, row, id, message, kind = case
     good = batch(["first", "second"])
     bad = batch(**{"ids": ["a", "b", "c"], **cells})
     with pytest.raises(kind) as failed:
         write(good, bad, maxPayload="100", batchSize="1")
     text = str(failed.value)
     assert text.startswith(f"row {row + 2} of the task")
-    assert told in text
+    assert message in text
     assert (f"(id {id!r}" in text) == bool(id)
     assert queue.counts().pending == 2
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_row_is_collected(redis_url, queue, run, case):
-    cells, _, id, told, _ = case
+def test_invalid_row_is_collected(redis_url, queue, run, case):
+    cells, _, id, message, _ = case
     writer = make(redis_url, maxPayload="100", onError="collect", runId="night")
     written = writer.write(iter([batch(**{"ids": ["a", "b", "c"], **cells})]))
     assert (written.rows, written.refused) == (2, 1)
     ((refused, reason),) = written.refusals
     assert refused == id
-    assert told in reason
+    assert message in reason
     writer.commit([pickle.loads(pickle.dumps(written)), None])
     assert (run().new, run().refused, run().state) == (2, 1, "committed")
     assert queue.refusals("night") == [(id, reason)]
 
 
-def test_a_row_with_several_faults_is_refused_once(write):
+def test_row_with_several_errors_is_refused_once(write):
     written = write(batch([None, "b"], payload=[None, "x"], retries=[-1, 1]), onError="collect")
     assert (written.rows, written.refused) == (1, 1)
     assert written.refusals == [("", "id is null")]
 
 
-def test_what_is_refused_is_counted_in_full_and_listed_in_part(redis_url, run):
+def test_all_refused_rows_are_counted_but_only_some_listed(redis_url, run):
     writer = make(redis_url, onError="collect", runId="night")
     tasks = [writer.write(iter([batch([None] * 700), batch([None] * 700 + [f"task-{n}"])])) for n in range(2)]
     assert [len(written.refusals) for written in tasks] == [1000, 1000]
@@ -318,15 +313,15 @@ def test_what_is_refused_is_counted_in_full_and_listed_in_part(redis_url, run):
     assert (run().refused, run().new) == (2800, 2)
 
 
-def test_the_text_of_a_failure_says_how_many_more_there_are(write):
-    with pytest.raises(ConfigurationError, match=r"id is null; of its batch 2 more; nothing"):
+def test_error_counts_further_invalid_rows_of_the_batch(write):
+    with pytest.raises(ConfigurationError, match=r"id is null; 2 more in its batch; no row of this batch was sent"):
         write(batch([None, "a", None, None]))
 
 
-# Ids that are there already
+# Existing ids
 
 
-def test_writing_again_adds_only_what_is_missing(redis_url, queue, run):
+def test_second_write_adds_only_missing_messages(redis_url, queue, run):
     for ids in (["a", "b"], ["a", "b", "c", "c"]):
         writer = make(redis_url, runId="night")
         writer.commit([writer.write(iter([batch(ids)]))])
@@ -334,7 +329,7 @@ def test_writing_again_adds_only_what_is_missing(redis_url, queue, run):
     assert queue.counts().pending == 3
 
 
-def test_a_waiting_message_is_replaced_if_asked(redis_url, write, queue, run):
+def test_pending_message_is_replaced_on_request(redis_url, write, queue, run):
     write(batch(["a"], due=[None]))
     (held,) = queue.lease(n=1)
     write(batch(["b"]))
@@ -344,9 +339,9 @@ def test_a_waiting_message_is_replaced_if_asked(redis_url, write, queue, run):
     assert queue.get("b").payload == b"y"
 
 
-def test_a_run_for_new_ids_only_fails_at_an_old_one(write, queue):
+def test_on_conflict_fail_refuses_an_existing_id(write, queue):
     write(batch(["b"]))
-    with pytest.raises(DelayqError, match=r"'b' is in it already; what was stored before stays") as failed:
+    with pytest.raises(DelayqError, match=r"'b' already exists in queue q, .*; messages stored so far stay") as failed:
         write(batch(["a", "b", "c"]), onConflict="fail", runId="night")
     assert not isinstance(failed.value, ConfigurationError), "which says that nothing was stored"
     assert queue.counts().pending == 3
@@ -354,17 +349,17 @@ def test_a_run_for_new_ids_only_fails_at_an_old_one(write, queue):
     assert queue.counts().pending == 4
 
 
-def test_a_run_for_new_ids_only_meets_an_id_twice(write):
-    with pytest.raises(DelayqError, match="'a' is in it already"):
+def test_on_conflict_fail_refuses_a_duplicate_id(write):
+    with pytest.raises(DelayqError, match="'a' already exists in queue q"):
         write(batch(["a", "a"]), onConflict="fail")
 
 
-def test_a_spent_id_is_free_once_it_is_collected(redis_url, queue, run):
+def test_id_in_garbage_can_be_sent_again(redis_url, queue, run):
     for id in ("a", "dead-before"):
         queue.send_delay_msg(b"old", id=id, retries=0)
     spent, dead = sorted(queue.lease(n=2), key=lambda message: message.id)
     dead.reject("no")
-    queue._executor.call(queue._tools.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
+    queue._executor.call(queue._context.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
     assert queue.counts().garbage == 1
     written = make(redis_url, runId="night").write(iter([batch(["before", "a", "behind"])]))
     assert written.rows == 3
@@ -373,17 +368,17 @@ def test_a_spent_id_is_free_once_it_is_collected(redis_url, queue, run):
     assert queue.counts().dead == 2
 
 
-def test_a_spent_id_that_is_remembered_when_it_is_collected_is_settled(redis_url, queue, run):
+def test_id_in_garbage_is_settled_within_the_dedupe_window(redis_url, queue, run):
     writer = make(redis_url, runId="night")
-    writer.open()
+    writer.opened()
     queue.send_delay_msg(b"old", id="a", retries=0)
     (spent,) = queue.lease(n=1)
-    queue._executor.call(queue._tools.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
+    queue._executor.call(queue._context.calls.nack([Failure(spent.id, spent.token, 0, "boom")]))
     writer.write(iter([batch(["before", "a"])]))
     assert (run().new, run().settled) == (1, 1)
 
 
-# What a task that is run again does
+# Repeated tasks
 
 
 def failing(*batches):
@@ -391,7 +386,7 @@ def failing(*batches):
     raise OSError("the executor is gone")
 
 
-def test_a_task_that_failed_midway_is_run_again_and_nothing_is_lost_or_counted_twice(redis_url, queue, run):
+def test_repeated_task_loses_nothing_and_counts_nothing_twice(redis_url, queue, run):
     writer = make(redis_url, runId="night")
     first, second = batch(f"a-{n}" for n in range(300)), batch(f"b-{n}" for n in range(300))
     with pytest.raises(OSError, match="gone"):
@@ -401,7 +396,7 @@ def test_a_task_that_failed_midway_is_run_again_and_nothing_is_lost_or_counted_t
     assert queue.counts().pending == 600
 
 
-def test_two_writers_of_the_same_rows_at_once_store_each_once(redis_url, queue, run):
+def test_two_concurrent_writers_of_the_same_rows_store_each_once(redis_url, queue, run):
     batches = [batch(f"{n}-{m}" for m in range(500)) for n in range(8)]
     gate = threading.Barrier(2)
     failures = []
@@ -423,9 +418,9 @@ def test_two_writers_of_the_same_rows_at_once_store_each_once(redis_url, queue, 
     assert queue.counts().pending == 4000
 
 
-def test_a_late_retry_resurrects_nothing_that_was_settled(redis_url, queue, run):
+def test_late_retry_does_not_send_settled_messages_again(redis_url, queue, run):
     writer = make(redis_url, runId="night")
-    writer.open()
+    writer.opened()
     rows = batch((f"id-{n}" for n in range(300)), due=[None] * 300)
     writer.write(iter([rows]))
     settled = 0
@@ -437,48 +432,48 @@ def test_a_late_retry_resurrects_nothing_that_was_settled(redis_url, queue, run)
     assert (run().new, run().settled) == (300, 300)
 
 
-def test_a_run_for_new_ids_only_tells_of_a_settled_one(redis_url, queue):
+def test_on_conflict_fail_refuses_a_settled_id(redis_url, queue):
     writer = make(redis_url, onConflict="fail")
-    writer.open()
+    writer.opened()
     writer.write(iter([batch(["a"])]))
     queue.cancel("a")
-    with pytest.raises(DelayqError, match="'a' was settled within its dedupe window"):
+    with pytest.raises(DelayqError, match="'a' was settled within the dedupe window of queue q"):
         writer.write(iter([batch(["a"])]))
 
 
-# The driver's part
+# The driver
 
 
 def dedupe(client):
     return client.hget("delayq:{q}:meta", "dedupe")
 
 
-def test_a_queue_that_is_written_to_keeps_settled_ids_for_a_day(redis_url, redis_client):
-    make(redis_url).open()
+def test_default_dedupe_window_is_one_day(redis_url, redis_client):
+    make(redis_url).opened()
     assert dedupe(redis_client) == b"86400000 1000000"
     assert redis_client.smembers("delayq:queues") == {b"q"}
 
 
-def test_a_window_of_the_queue_stays(redis_url, redis_client):
+def test_dedupe_window_of_the_queue_is_kept(redis_url, redis_client):
     with DelayQueue("q", url=redis_url, dedupe_window="2h", dedupe_max=5) as queue:
         queue.open()
-    make(redis_url).open()
+    make(redis_url).opened()
     assert dedupe(redis_client) == b"7200000 5"
 
 
-def test_a_window_is_set_or_switched_off_if_asked(redis_url, redis_client):
-    make(redis_url, dedupeWindow="1h").open()
+def test_dedupe_window_option_sets_or_disables_it(redis_url, redis_client):
+    make(redis_url, dedupeWindow="1h").opened()
     assert dedupe(redis_client) == b"3600000 1000000"
-    make(redis_url, dedupeWindow="0").open()
+    make(redis_url, dedupeWindow="0").opened()
     assert dedupe(redis_client) is None
 
 
-def test_a_run_that_is_not_named_gets_a_name_of_its_own(redis_url):
+def test_run_without_a_name_gets_a_unique_one(redis_url):
     assert len({make(redis_url).run for _ in range(3)}) == 3
     assert make(redis_url, runId="night").run == "night"
 
 
-def test_an_aborted_run_keeps_what_was_sent(redis_url, queue, run):
+def test_aborted_run_keeps_sent_messages(redis_url, queue, run):
     writer = make(redis_url, runId="night")
     written = writer.write(iter([batch(["a"])]))
     writer.abort([written, None])
@@ -486,22 +481,22 @@ def test_an_aborted_run_keeps_what_was_sent(redis_url, queue, run):
     assert queue.counts().pending == 1
 
 
-def test_redis_is_looked_for_before_data_moves(monkeypatch):
-    monkeypatch.setattr(ledger, "PATIENCE", 0.0)
+def test_open_fails_if_redis_is_unreachable(monkeypatch):
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 0.0)
     with pytest.raises(UnavailableError, match="Redis cannot be reached"):
-        make("redis://localhost:1").open()
+        make("redis://localhost:1").opened()
 
 
-def test_redis_is_looked_for_every_time(start_redis, monkeypatch):
-    monkeypatch.setattr(ledger, "PATIENCE", 0.0)
+def test_every_open_checks_redis(start_redis, monkeypatch):
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT", 0.0)
     server = start_redis()
-    make(server.url).open()
+    make(server.url).opened()
     server.stop()
     with pytest.raises(UnavailableError, match="Redis cannot be reached"):
-        make(server.url).open()
+        make(server.url).opened()
 
 
-def test_a_task_goes_on_when_redis_is_back(start_redis):
+def test_task_continues_after_redis_was_down(start_redis):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     writer = make(server.url, runId="night")
 
@@ -517,10 +512,10 @@ def test_a_task_goes_on_when_redis_is_back(start_redis):
         assert (info.new, info.exists, info.state) == (2, 0, "committed")
 
 
-def test_a_full_redis_stores_a_batch_wholly_or_not_at_all(start_redis, monkeypatch):
+def test_full_redis_stores_whole_batches_only(start_redis, monkeypatch):
     server = start_redis("--maxmemory", "4mb")
     target = make(server.url).options.target
-    monkeypatch.setattr(connect(target).conversation, "deadline", 0.0)
+    monkeypatch.setattr(connect(target).protocol, "deadline", 0.0)
     rows = batch((f"id-{n}" for n in range(5000)), payload=["x" * 2000] * 5000)
     with pytest.raises(QueueFullError, match="out of memory"):
         make(server.url).write(iter([rows]))
@@ -537,22 +532,22 @@ def stream(url, **options):
     return StreamWriter(write_options({"queue": "q", "url": url, **options}), schema())
 
 
-def test_a_stream_is_one_run_over_its_restarts(redis_url):
+def test_stream_has_the_same_run_after_a_restart(redis_url):
     runs = {stream(redis_url, checkpointLocation=place).run for place in ("/data/ck", "/data/ck/", "/data/other")}
     assert len(runs) == 2
     assert stream(redis_url, checkpointLocation="/data/ck", runId="night").run == "night"
-    with pytest.raises(ConfigurationError, match="option runId, or option checkpointLocation"):
+    with pytest.raises(ConfigurationError, match="set the option runId or checkpointLocation"):
         stream(redis_url)
 
 
-def test_a_micro_batch_that_is_committed_again_is_counted_once(redis_url, run):
+def test_micro_batch_committed_twice_is_counted_once(redis_url, run):
     writer = stream(redis_url, runId="night", onError="collect")
     for epoch, ids in [(0, ["a", None]), (1, ["b", None]), (1, ["b", None]), (2, ["c"])]:
         writer.commit([writer.write(iter([batch(ids)]))], epoch)
     assert (run().new, run().exists, run().refused, run().state) == (3, 1, 2, "committed")
 
 
-def test_a_micro_batch_that_is_aborted_is_counted_when_it_is_committed(redis_url, run):
+def test_aborted_micro_batch_is_counted_at_its_commit(redis_url, run):
     writer = stream(redis_url, runId="night", onError="collect")
     writer.commit([writer.write(iter([batch([None])]))], 0)
     written = writer.write(iter([batch(["b", None])]))
@@ -564,6 +559,6 @@ def test_a_micro_batch_that_is_aborted_is_counted_when_it_is_committed(redis_url
     assert (run().state, run().new, run().exists, run().refused) == ("committed", 1, 1, 2)
 
 
-def test_a_sending_has_no_connection_of_its_own(redis_url):
+def test_task_senders_share_a_connection(redis_url):
     options = write_options({"queue": "q", "url": redis_url})
-    assert Sending(options, "a")._executor is Sending(options, "b")._executor
+    assert TaskSender(options, "a")._executor is TaskSender(options, "b")._executor

@@ -1,4 +1,4 @@
-"""A process that works until it is killed, consuming a stream or relaying a queue into one; or until it is to stop."""
+"""A process that consumes a stream or relays a queue until it is killed or stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delayq.streams import AsyncStreamQueue, Relay, StreamQueue
 
 
 def main() -> None:
-    """Do what the arguments say: a URL, and `consume`, `relay`, `drain` or `drain async`."""
+    """Run what the arguments select: a URL, and `consume`, `relay`, `drain` or `drain async`."""
     url, work, *how = sys.argv[1:]
     if work == "drain":
         asyncio.run(drain_async(url)) if how else drain(url)
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def drain(url: str) -> None:
-    """Consume until SIGTERM, and leave the closing of the queue to the end of the process."""
+    """Consume until SIGTERM, and let the end of the process close the queue."""
     tasks = StreamQueue("tasks", url=url)
     tasks.callback(lambda _: None)
     consuming = tasks.start_consume()

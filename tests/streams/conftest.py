@@ -1,4 +1,4 @@
-"""A stream queue of either face on an empty Redis."""
+"""Fixtures: a stream queue, blocking or asyncio, on an empty Redis."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Open = Callable[..., Any]
 
 
 class BlockingStreams(Blocking):
-    """The blocking face."""
+    """The blocking queue."""
 
     def open(self, name: str, **options: Any) -> Any:
         return StreamQueue(name, **options)
 
 
 class AsyncioStreams(Asyncio):
-    """The asyncio face, with an event loop in a thread of its own."""
+    """The asyncio queue, with an event loop in its own thread."""
 
     def open(self, name: str, *, callback: Any = None, **options: Any) -> Any:
         queue = self.do(lambda: AsyncStreamQueue(name, **options))
@@ -39,7 +39,7 @@ class AsyncioStreams(Asyncio):
 
 @pytest.fixture(params=[BlockingStreams, AsyncioStreams], ids=["blocking", "asyncio"])
 def face(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """One face, then the other."""
+    """The blocking queue, then the asyncio one."""
     face = request.param()
     yield face
     face.close()
@@ -47,7 +47,7 @@ def face(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest) -> str:
-    """Where the streams live: a real Redis, or what `everywhere` asks for."""
+    """URL of the server: a real Redis, or the one that `everywhere` selects."""
     if getattr(request, "param", "redis") == "memory":
         return f"memory://{uuid.uuid4().hex}"
     return str(request.getfixturevalue("redis_url"))
@@ -80,6 +80,6 @@ def queue(open_queue: Open) -> Any:
 
 @pytest.fixture
 def server(redis_url: str) -> Iterator[redis.Redis]:
-    """A client of the same Redis, for what others do to the stream; answers in text."""
+    """A client of the same Redis that plays other clients; replies are text."""
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Consumers and producers in other languages share the stream: here played by the plain commands that they send."""
+"""Consumers and producers in other languages share the stream; plain commands play them here."""
 
 import json
 
@@ -20,7 +20,7 @@ def read(server, consumer="go-1", count=10):
     return found[0][1] if found else []
 
 
-def test_an_entry_says_in_its_fields_what_a_message_is(queue, server):
+def test_the_fields_of_an_entry_describe_the_message(queue, server):
     queue.send({"a": 1}, 2, id="one", headers={"trace": "7"})
     ((_, fields),) = server.xrange("tasks")
     assert json.loads(fields.pop("payload")) == {"a": 1}
@@ -28,7 +28,7 @@ def test_an_entry_says_in_its_fields_what_a_message_is(queue, server):
     assert fields == {"id": "one", "retries": "2", "unique": "1"}
 
 
-def test_what_others_add_is_delivered(queue, server):
+def test_entries_of_other_clients_are_delivered(queue, server):
     entry = server.xadd("tasks", {"id": "theirs", "payload": '{"from": "go"}'})
     with queue.lease() as message:
         assert (message.id, message.payload, message.retries_left, message.headers) == ("theirs", {"from": "go"}, 3, {})
@@ -48,7 +48,7 @@ def test_what_others_add_is_delivered(queue, server):
         {f"f{n}": "x" for n in range(1900)},
     ],
 )
-def test_what_others_add_in_another_shape_dies_with_all_its_fields(queue, server, fields):
+def test_an_entry_without_the_known_fields_goes_to_the_dead_letter_with_its_own(queue, server, fields):
     server.xadd("tasks", fields)
     queue.callback(lambda _: None)
     queue.run(burst=True)
@@ -60,7 +60,7 @@ def test_what_others_add_in_another_shape_dies_with_all_its_fields(queue, server
     assert server.xrange("tasks")[0][1] == fields
 
 
-def test_an_entry_of_ever_so_many_fields_stops_nobody(queue, server):
+def test_an_entry_with_thousands_of_fields_stops_no_consumer(queue, server):
     server.xadd("tasks", {"payload": "{", "retries": "0"} | {f"f{n}": "x" for n in range(9000)})
     queue.send("next")
     seen = []
@@ -70,19 +70,19 @@ def test_an_entry_of_ever_so_many_fields_stops_nobody(queue, server):
     assert queue.counts().dead == 1
 
 
-def test_an_entry_of_a_time_that_is_none_is_due_at_the_last_there_is(queue, server):
+def test_an_entry_with_an_invalid_time_is_due_at_the_latest_time(queue, server):
     server.xadd("tasks", {"payload": "1"}, id="18446744073709551614-0")
     with queue.lease() as message:
         assert (message.payload, message.due.year) == (1, 2199)
 
 
-def test_an_entry_of_the_dead_letter_that_others_have_added_is_listed(queue, server):
+def test_a_dead_letter_entry_of_another_client_is_listed(queue, server):
     server.xadd("{tasks}.dead", {"payload": "1"})
     (dead,) = queue.dead.list().messages
     assert (dead.payload, dead.attempts, dead.reason) == (1, 0, "")
 
 
-def test_what_others_have_added_without_retries_is_redriven_with_some(queue, server):
+def test_an_entry_without_retries_is_redriven_with_retries(queue, server):
     server.xadd("tasks", {"payload": "1"})
     assert queue.lease().messages[0].reject("no")
     assert queue.dead.redrive(everything=True, retries=7).redriven == 1
@@ -90,7 +90,7 @@ def test_what_others_have_added_without_retries_is_redriven_with_some(queue, ser
         assert (message.payload, message.retries_left) == (1, 7)
 
 
-def test_headers_that_are_none_are_the_callbacks_to_fail_with(queue, server):
+def test_invalid_headers_fail_when_the_callback_reads_them(queue, server):
     server.xadd("tasks", {"payload": '"x"', "headers": "[", "retries": "0"})
     queue.callback(lambda message: message.headers)
     queue.run(burst=True)
@@ -98,7 +98,7 @@ def test_headers_that_are_none_are_the_callbacks_to_fail_with(queue, server):
     assert (dead.payload, dead.headers, dead.reason) == ("x", {}, "retries spent")
 
 
-def test_a_group_of_others_is_left_as_it_is(queue, server):
+def test_a_group_of_another_client_is_not_changed(queue, server):
     server.xadd("tasks", {"payload": '"old"'})
     server.xgroup_create("tasks", "workers", "$")
     queue.send("new")
@@ -106,7 +106,7 @@ def test_a_group_of_others_is_left_as_it_is(queue, server):
         assert [message.payload for message in messages] == ["new"]
 
 
-def test_what_they_read_is_theirs_and_what_they_settle_is_done(queue, server):
+def test_other_clients_keep_what_they_read_and_settle_it(queue, server):
     queue.send_many(["a", "b", "c"])
     with queue.lease():
         pass
@@ -119,7 +119,7 @@ def test_what_they_read_is_theirs_and_what_they_settle_is_done(queue, server):
     assert queue.counts().living == 0
 
 
-def test_what_they_leave_is_taken_over_and_counted(queue, server):
+def test_abandoned_messages_of_other_clients_are_taken_over_with_their_count(queue, server):
     queue.send("x")
     queue.lease().messages[0].release()
     server.xautoclaim("tasks", "workers", "go-1", 0)
@@ -128,7 +128,7 @@ def test_what_they_leave_is_taken_over_and_counted(queue, server):
         assert (message.payload, message.attempt) == ("x", 2)
 
 
-def test_what_we_leave_they_take_over_with_the_count(queue, server):
+def test_other_clients_take_over_our_abandoned_messages_with_their_count(queue, server):
     queue.send("x")
     (ours,) = queue.lease()
     wait = 0
@@ -140,9 +140,9 @@ def test_what_we_leave_they_take_over_with_the_count(queue, server):
     assert not ours.extend()
 
 
-def test_a_heartbeat_of_theirs_keeps_a_message_from_us(redis_url, server):
+def test_a_heartbeat_of_another_client_keeps_its_message(redis_url, server):
     with StreamQueue("tasks", url=redis_url, lease="2s") as queue:
-        assert len(queue.lease()) == 0  # makes the group
+        assert len(queue.lease()) == 0  # creates the group
         queue.send("x")
         ((entry, _),) = read(server)
         for _ in range(5):
@@ -151,7 +151,7 @@ def test_a_heartbeat_of_theirs_keeps_a_message_from_us(redis_url, server):
     assert server.xack("tasks", "workers", entry) == 1
 
 
-def test_they_free_an_id_as_we_do(queue, server):
+def test_another_client_can_free_an_id(queue, server):
     queue.send("x", id="one")
     queue.lease().messages[0].release()
     entry = server.xrange("tasks")[0][0]
@@ -161,7 +161,7 @@ def test_they_free_an_id_as_we_do(queue, server):
     assert queue.send("y", id="one").status is SendStatus.NEW
 
 
-def test_an_entry_that_others_delete_without_settling_it_is_forgotten(queue, server):
+def test_an_entry_deleted_without_ack_is_removed_from_the_pending_list(queue, server):
     queue.send_many(["a", "b"])
     (first,) = queue.lease()
     server.xdel("tasks", server.xrange("tasks", count=1)[0][0])
@@ -172,7 +172,7 @@ def test_an_entry_that_others_delete_without_settling_it_is_forgotten(queue, ser
     assert not first.ack()
 
 
-def test_a_stream_of_another_type_is_an_error_that_changes_nothing(queue, server):
+def test_a_key_that_is_not_a_stream_raises_and_stays_unchanged(queue, server):
     server.set("tasks", "text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
         queue.send("x", id="one")
@@ -184,7 +184,7 @@ def test_a_stream_of_another_type_is_an_error_that_changes_nothing(queue, server
 # Two mistakes of the published implementation
 
 
-def test_an_ack_takes_the_entry_out_of_the_groups_list_and_out_of_the_stream(queue, server):
+def test_an_ack_removes_the_entry_from_pending_list_and_stream(queue, server):
     queue.send_many(["a", "b"])
     with queue.lease(n=2) as messages:
         assert server.xpending("tasks", "workers")["pending"] == 2
@@ -193,7 +193,7 @@ def test_an_ack_takes_the_entry_out_of_the_groups_list_and_out_of_the_stream(que
         assert server.xlen("tasks") == 0
 
 
-def test_every_queue_of_a_process_is_recovered_and_not_only_the_first(redis_url):
+def test_every_queue_of_a_process_is_recovered(redis_url):
     queues = [StreamQueue(name, url=redis_url, lease="100ms") for name in ("first", "second", "third")]
     for queue in queues:
         queue.send(queue.name)
@@ -207,8 +207,8 @@ def test_every_queue_of_a_process_is_recovered_and_not_only_the_first(redis_url)
             queue.close()
 
 
-def test_what_is_abandoned_is_found_behind_any_number_of_messages_in_work(redis_url, server):
-    # More than one call looks at, and all but the last are in work.
+def test_an_abandoned_message_is_found_behind_any_number_in_flight(redis_url, server):
+    # More than one call scans; all but the last are in flight.
     with StreamQueue("tasks", url=redis_url, lease="30s") as queue:
         queue.send_many(range(3000))
         server.xgroup_create("tasks", "workers", "0")

@@ -1,4 +1,4 @@
-"""Two consumers of ours and one of another kind at one stream: whatever they do, each message is in one place."""
+"""Two of our consumers and one of another client share a stream; each message is always in one location."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHICH = st.integers(0, 20)
 
 
 class Machine(RuleBasedStateMachine):
-    """What is alive, held, waiting and dead by the model; leases end when the machine says so."""
+    """Living, leased, waiting and dead messages of the model; the machine decides when leases expire."""
 
     url: str
 
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
             self.wake(message)
 
     def wake(self, message):
-        """Let the delay of a message be over."""
+        """Let the delay of a message end."""
         for entry, fields in self.client.xrange("tasks"):
             if fields["payload"] == f'"{message.payload}"':
                 self.client.execute_command("XCLAIM", "tasks", "workers", "retry", 0, entry, "IDLE", 100_000, "JUSTID")
@@ -158,7 +158,7 @@ class Machine(RuleBasedStateMachine):
             self.unique |= {id} - {""}
 
     @rule()
-    def another_reads(self):
+    def peer_reads(self):
         found = self.client.xreadgroup("workers", "go-1", {"tasks": ">"}, count=1)
         if found:
             ((entry, fields),) = found[0][1]
@@ -169,7 +169,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.theirs)
     @rule(which=WHICH)
-    def another_settles(self, which):
+    def peer_settles(self, which):
         entry, payload = self.theirs.pop(which % len(self.theirs))
         self.client.xack("tasks", "workers", entry)
         self.client.xdel("tasks", entry)
@@ -179,21 +179,21 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.theirs)
     @rule(which=WHICH)
-    def another_is_gone(self, which):
+    def peer_dies(self, which):
         entry, payload = self.theirs.pop(which % len(self.theirs))
         self.client.execute_command("XCLAIM", "tasks", "workers", "go-1", 0, entry, "IDLE", 100_000, "JUSTID")
         if self.left[payload][0] == 0:
             return_to = self.dead
             self.ended(payload)
-            # Buried by whoever looks next, which is one of us.
-            assert not any(message.payload == payload for message in self.look())
+            # Moved to the dead letter by the next claim, which is one of ours.
+            assert not any(message.payload == payload for message in self.claim_and_release_all())
         else:
             return_to = self.waiting
             self.left[payload][0] -= 1
         return_to[payload] += 1
 
-    def look(self):
-        """Claim and give back what there is."""
+    def claim_and_release_all(self):
+        """Claim and release all available messages."""
         claimed = self.ours[0].lease(n=100).messages
         for message in claimed:
             assert message.release()
@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
         return claimed
 
     @invariant()
-    def each_is_in_one_place(self):
+    def each_message_is_in_one_location(self):
         if not hasattr(self, "ours"):
             return
         stream = Counter(fields["payload"].strip('"') for _, fields in self.client.xrange("tasks"))
@@ -217,7 +217,7 @@ class Machine(RuleBasedStateMachine):
         assert self.client.hlen("{tasks}.errors") <= sum(self.waiting.values()) + len(held)
 
     def delivered(self):
-        """How many are with a consumer, and how many with none: those of a consumer that is gone are still its own."""
+        """Count messages with and without a consumer; those of a dead consumer are still its own."""
         pending = self.client.xpending("tasks", "workers")
         free = sum(one["pending"] for one in pending["consumers"] if one["name"] == "retry")
         assert pending["pending"] == len(self.held) + len(self.theirs) + self.waiting.total()
@@ -238,11 +238,11 @@ def walk(url, examples, steps):
     )
 
 
-def test_each_message_is_in_one_place(redis_server: RedisServer):
+def test_each_message_is_in_one_location(redis_server: RedisServer):
     walk(redis_server.url, 20, 30)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-def test_each_message_is_in_one_place_for_long(redis_server: RedisServer):
+def test_each_message_is_in_one_location_in_a_long_run(redis_server: RedisServer):
     walk(redis_server.url, 2000, 100)

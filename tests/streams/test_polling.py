@@ -1,4 +1,4 @@
-"""What a consumer does not do: turn round and round, look at long lists for nothing, or wait where there is work."""
+"""Consumers do not spin, do not scan long lists without need, and do not wait while there is work."""
 
 import threading
 
@@ -14,17 +14,17 @@ def queue(redis_url):
         yield queue
 
 
-def look(queue):
-    """What a consumer is told of the queue at each turn."""
+def poll(queue):
+    """The reply that a consumer polls."""
     return queue._executor.call(queue._calls.pending_to_ready())
 
 
 def claim(queue, n):
-    return queue._executor.call(queue._calls.ready_to_unack(n, lease=30_000, holder=queue._executor.client_name))
+    return queue._executor.call(queue._calls.ready_to_unack(n, lease=30_000, consumer_id=queue._executor.client_name))
 
 
-def in_work(queue, server, n):
-    """Have a consumer of another kind at work on so many messages."""
+def put_in_flight(queue, server, n):
+    """Let a consumer of another client have `n` messages in flight."""
     server.xgroup_create("tasks", "workers", "0", mkstream=True)
     queue.send_many(range(n))
     while server.xreadgroup("workers", "go-1", {"tasks": ">"}, count=1000):
@@ -35,20 +35,20 @@ def commands(server, name):
     return server.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
 
 
-def test_what_can_be_had_now_is_waiting_and_has_no_deadline(queue):
-    # Of a deadline in the past a consumer that has no room would try to be in time, again and again.
+def test_a_message_that_can_be_claimed_counts_as_waiting_without_deadline(queue):
+    # With a deadline in the past, a consumer at capacity would poll again and again.
     queue.send_many(["a", "b"])
     first, _ = queue.lease(n=2).messages
-    assert look(queue).waiting == 0
-    assert look(queue).next_deadline > look(queue).now
+    assert poll(queue).waiting == 0
+    assert poll(queue).next_deadline > poll(queue).now
     assert first.release()
-    seen = look(queue)
+    seen = poll(queue)
     assert (seen.waiting, seen.next_deadline > seen.now) == (1, True)
     queue.lease().messages[0].reject("no")
-    assert look(queue).waiting == 0
+    assert poll(queue).waiting == 0
 
 
-def test_a_consumer_that_has_no_room_rests(redis_url, queue, server):
+def test_a_consumer_at_capacity_does_not_poll(redis_url, queue, server):
     started, gate = threading.Event(), threading.Event()
 
     def work(_):
@@ -58,7 +58,7 @@ def test_a_consumer_that_has_no_room_rests(redis_url, queue, server):
     with StreamQueue("tasks", url=redis_url, prefetch=0, callback=work) as full:
         full.send("long")
         full.start_consume()
-        assert started.wait(10)
+        assert started.wait(30)
         queue.send("x")
         assert queue.lease().messages[0].release()
         turns, at = commands(server, "evalsha"), server.time()[0]
@@ -68,13 +68,13 @@ def test_a_consumer_that_has_no_room_rests(redis_url, queue, server):
         wait_until(lambda: queue.counts().living == 0)
 
 
-def test_a_message_whose_way_to_a_waiting_consumer_was_cut_off_is_found(redis_url, queue, server):
+def test_a_message_lost_on_its_way_to_a_waiting_consumer_is_found(redis_url, queue, server):
     seen = []
     with StreamQueue("tasks", url=redis_url, tick="50ms", callback=lambda m: seen.append(m.attempt)) as idle:
         idle.start_consume()
         waiter = f"{idle._executor.client_name}.wait"
         wait_until(lambda: server.exists("tasks") and server.xinfo_groups("tasks"))
-        # As its blocking read would, had the answer not been lost.
+        # Plays a blocking read whose reply is lost.
         with server.pipeline() as pipe:
             pipe.xadd("tasks", {"payload": "1"})
             pipe.xreadgroup("workers", waiter, {"tasks": ">"})
@@ -82,7 +82,7 @@ def test_a_message_whose_way_to_a_waiting_consumer_was_cut_off_is_found(redis_ur
         wait_until(lambda: seen == [1])
 
 
-def test_a_wish_for_many_finds_all_there_is_and_keeps_nothing_from_the_next(queue):
+def test_a_large_claim_gets_all_messages_and_leaves_later_ones_to_others(queue):
     queue.send_many(["a", "b", "c"])
     first, _, third = queue.lease(n=3).messages
     assert len(queue.lease(n=250)) == 0
@@ -93,7 +93,7 @@ def test_a_wish_for_many_finds_all_there_is_and_keeps_nothing_from_the_next(queu
     assert [message.payload for message in queue.lease(n=200)] == ["c", "a"]
 
 
-def test_all_that_blocking_reads_have_got_is_given_back(queue, server):
+def test_all_messages_of_blocking_reads_are_requeued(queue, server):
     queue.send_many(["a", "b", "c"])
     server.xgroup_create("tasks", "workers", "0")
     server.xreadgroup("workers", f"{queue._executor.client_name}.wait", {"tasks": ">"}, count=2)
@@ -103,8 +103,8 @@ def test_all_that_blocking_reads_have_got_is_given_back(queue, server):
 
 
 @pytest.mark.parametrize("n", [150, 2510])
-def test_a_burst_ends_however_much_others_have_in_work(queue, server, n):
-    in_work(queue, server, n)
+def test_a_burst_ends_however_many_messages_others_have_in_flight(queue, server, n):
+    put_in_flight(queue, server, n)
     ((last, _),) = server.xrevrange("tasks", count=1)
     server.execute_command("XCLAIM", "tasks", "workers", "go-1", 0, last, "IDLE", 60_000, "JUSTID")
     seen = []
@@ -116,8 +116,8 @@ def test_a_burst_ends_however_much_others_have_in_work(queue, server, n):
     assert seen == [(n - 1, 2)]
 
 
-def test_all_consumers_together_go_round_what_is_in_work_once_a_second(redis_url, queue, server):
-    in_work(queue, server, 2510)
+def test_consumers_share_one_scan_of_pending_entries_per_second(redis_url, queue, server):
+    put_in_flight(queue, server, 2510)
     others = [StreamQueue("tasks", url=redis_url) for _ in range(3)]
     once = -(-2510 // 20) + 50
     before, at = commands(server, "xautoclaim"), server.time()

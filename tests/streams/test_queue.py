@@ -1,4 +1,4 @@
-"""What a stream queue promises, through its faces."""
+"""Behaviour of stream queues, blocking and asyncio."""
 
 import threading
 from time import monotonic
@@ -6,7 +6,7 @@ from time import monotonic
 import pytest
 
 from delayq import ConfigurationError, Counts, NewMessage, NoCallbackError, QueueFullError, Reject, Retry, SendStatus
-from delayq.wakeup import LISTENER
+from delayq.worker.wakeup import LISTENER
 from tests.streams.conftest import everywhere
 from tests.support.waiting import wait_until
 
@@ -14,13 +14,13 @@ NOTHING = Counts(0, 0, 0, 0, 0, 0, 0)
 
 
 def counts(queue):
-    """What is in the stream, with a consumer, with none, and dead."""
+    """Counts of messages: ready, active, backoff and dead."""
     found = queue.counts()
     return (found.ready, found.active, found.backoff, found.dead)
 
 
 def is_waited(server):
-    """Whether somebody is in a blocking read."""
+    """Whether a client is in a blocking read."""
     return any("b" in one["flags"] for one in server.client_list())
 
 
@@ -28,7 +28,7 @@ def is_waited(server):
 
 
 @everywhere
-def test_what_is_sent_is_delivered_at_once(queue):
+def test_a_sent_message_is_delivered_at_once(queue):
     sent = queue.send({"user": 42}, headers={"trace": "1"})
     assert sent.new
     with queue.lease() as message:
@@ -47,7 +47,7 @@ def test_messages_come_in_the_order_they_were_sent(queue):
 
 
 @everywhere
-def test_an_id_is_unique_while_its_message_lives(queue):
+def test_an_id_is_unique_while_its_message_exists(queue):
     assert queue.send("first", id="one").status is SendStatus.NEW
     assert queue.send("second", id="one").status is SendStatus.EXISTS
     with queue.lease() as message:
@@ -62,12 +62,12 @@ def test_ids_are_unique_within_one_send(queue):
     assert counts(queue) == (2, 0, 0, 0)
 
 
-def test_many_are_sent_in_slices(queue):
+def test_send_many_sends_in_batches(queue):
     assert len(queue.send_many(range(1200)).new) == 1200
     assert counts(queue) == (1200, 0, 0, 0)
 
 
-def test_a_full_stream_refuses_all_of_a_send(open_queue):
+def test_a_full_stream_refuses_the_whole_send(open_queue):
     queue = open_queue(max_length=3)
     queue.send_many([1, 2])
     with pytest.raises(QueueFullError, match="holds 2 of at most 3"):
@@ -77,34 +77,34 @@ def test_a_full_stream_refuses_all_of_a_send(open_queue):
 
 @pytest.mark.parametrize("delayed", [{"delay": 5}, {"delay": "1h"}])
 def test_a_stream_has_no_delays(queue, delayed):
-    with pytest.raises(ConfigurationError, match="no delays: send it to a delay queue"):
+    with pytest.raises(ConfigurationError, match="no delays: send to a delay queue"):
         queue.send_many([NewMessage("later", **delayed)])
     assert queue.send_many([NewMessage("now", delay=0)]).new
 
 
 @pytest.mark.parametrize("option", ["prefix", "events", "events_max_len", "dedupe_window", "dedupe_max"])
-def test_what_a_stream_lacks_is_no_option(open_queue, option):
+def test_unsupported_options_raise_a_configuration_error(open_queue, option):
     with pytest.raises(ConfigurationError, match=f"no option '{option}'"):
         open_queue(**{option: 1})
 
 
 def test_a_stream_has_no_schedules(queue):
-    with pytest.raises(ConfigurationError, match="a stream has no schedules"):
+    with pytest.raises(ConfigurationError, match="the streams engine has no schedules"):
         queue.every("1h")
-    with pytest.raises(ConfigurationError, match="a stream has no schedules"):
+    with pytest.raises(ConfigurationError, match="the streams engine has no schedules"):
         queue.cron("0 9 * * *")
-    with pytest.raises(ConfigurationError, match="a stream has no schedules"):
+    with pytest.raises(ConfigurationError, match="the streams engine has no schedules"):
         _ = queue.schedules
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 201, "a{b", "}{", "{}", "{eu}", "ä", "a\n", 7])
-def test_a_name_that_is_none_is_refused(open_queue, name):
+def test_an_invalid_name_raises_a_configuration_error(open_queue, name):
     with pytest.raises(ConfigurationError, match="stream"):
         open_queue(name)
 
 
 @pytest.mark.parametrize("group", ["", "a b", "x" * 129])
-def test_a_group_that_is_none_is_refused(open_queue, group):
+def test_an_invalid_group_raises_a_configuration_error(open_queue, group):
     with pytest.raises(ConfigurationError, match="group"):
         open_queue(group=group)
 
@@ -113,7 +113,7 @@ def test_a_group_that_is_none_is_refused(open_queue, group):
 
 
 @everywhere
-def test_an_ack_is_won_once(queue):
+def test_only_the_first_ack_wins(queue):
     queue.send("x")
     lease = queue.lease()
     (message,) = lease
@@ -141,7 +141,7 @@ def test_a_nack_takes_a_retry_and_keeps_the_error(open_queue):
 @pytest.mark.parametrize(
     ("outcome", "left"), [(Retry("later", delay=10), (0, 0, 600, 0)), (Reject("no"), (0, 0, 0, 600))]
 )
-def test_any_number_is_settled_by_leaving_the_block(queue, outcome, left):
+def test_leaving_the_block_settles_any_number_of_messages(queue, outcome, left):
     queue.send_many(range(600))
     for _ in range(3):
         with queue.lease(n=1000):
@@ -149,7 +149,7 @@ def test_any_number_is_settled_by_leaving_the_block(queue, outcome, left):
     assert counts(queue) == left
 
 
-def test_a_nack_delay_is_kept_to_be_it_longer_than_a_lease(open_queue):
+def test_a_nack_delay_is_exact_even_if_longer_than_a_lease(open_queue):
     queue = open_queue(lease="100ms", tick="50ms")
     queue.send("x")
     (message,) = queue.lease()
@@ -173,7 +173,7 @@ def test_a_rejected_message_is_dead_at_once(queue):
 
 
 @everywhere
-def test_a_released_message_was_never_delivered(queue):
+def test_a_release_takes_back_the_delivery(queue):
     queue.send("x")
     (message,) = queue.lease()
     assert message.release()
@@ -183,7 +183,7 @@ def test_a_released_message_was_never_delivered(queue):
 
 
 @everywhere
-def test_a_message_is_taken_over_when_its_lease_is_over(open_queue):
+def test_a_message_is_taken_over_when_its_lease_expires(open_queue):
     ours, theirs = open_queue(lease="100ms"), open_queue(lease="100ms")
     ours.send("x")
     (message,) = ours.lease()
@@ -198,7 +198,7 @@ def test_a_message_is_taken_over_when_its_lease_is_over(open_queue):
     assert ours.counts() == NOTHING
 
 
-def test_what_its_holders_lose_again_and_again_dies(open_queue):
+def test_a_message_whose_consumers_keep_dying_goes_to_the_dead_letter(open_queue):
     queue = open_queue(lease="100ms")
     queue.send("x", 1)
     assert len(queue.lease(block=5)) == 1
@@ -208,7 +208,7 @@ def test_what_its_holders_lose_again_and_again_dies(open_queue):
     assert (dead.attempts, dead.reason) == (2, "retries spent")
 
 
-def test_a_claim_looks_at_what_is_before_the_place_where_it_goes_on(queue):
+def test_a_claim_also_scans_entries_before_its_cursor(queue):
     queue.send_many(["a", "b", "c"])
     first, second = queue.lease(n=2).messages
     assert first.release()
@@ -219,7 +219,7 @@ def test_a_claim_looks_at_what_is_before_the_place_where_it_goes_on(queue):
     assert second.ack()
 
 
-def test_a_message_is_held_as_long_as_its_lease_is_extended(open_queue):
+def test_an_extended_lease_keeps_the_message(open_queue):
     ours, theirs = open_queue(lease="2s"), open_queue(lease="2s")
     ours.send("x")
     (message,) = ours.lease()
@@ -230,18 +230,18 @@ def test_a_message_is_held_as_long_as_its_lease_is_extended(open_queue):
     assert message.ack()
 
 
-def test_a_lease_may_be_shorter_than_the_queues_and_no_longer(open_queue):
+def test_a_lease_must_not_be_longer_than_the_queues(open_queue):
     queue = open_queue(lease="10s")
     queue.send("x")
     assert len(queue.lease("200ms")) == 1
     (message,) = queue.lease(block=5)
     assert message.attempt == 2
     for beyond in (lambda: queue.lease("11s"), lambda: message.extend("11s")):
-        with pytest.raises(ConfigurationError, match="at most as long as the queue's, 10 s"):
+        with pytest.raises(ConfigurationError, match="must not be longer than the queue's lease of 10 s"):
             beyond()
 
 
-def test_several_groups_names_are_kept_apart(open_queue):
+def test_a_stream_with_a_hash_tag_and_a_group_with_a_name(open_queue):
     queue = open_queue("tasks.{eu}", group="readers")
     assert queue.send("x", id="one").new
     with queue.lease() as message:
@@ -253,7 +253,7 @@ def test_several_groups_names_are_kept_apart(open_queue):
 
 
 @everywhere
-def test_what_is_dead_is_redriven_as_it_was_sent(queue):
+def test_a_dead_message_is_redriven_as_it_was_sent(queue):
     queue.send({"a": 1}, 0, id="one", headers={"h": "v"})
     (message,) = queue.lease()
     message.reject("no")
@@ -267,7 +267,7 @@ def test_what_is_dead_is_redriven_as_it_was_sent(queue):
     assert again.retries_left == 0
 
 
-def test_what_is_dead_blocks_no_id_and_stays_dead_while_that_lives(queue):
+def test_a_dead_message_frees_its_id_and_stays_dead_while_the_id_is_in_use(queue):
     queue.send("first", id="one")
     (message,) = queue.lease()
     message.reject("no")
@@ -294,7 +294,7 @@ def test_the_dead_letter_is_read_in_pages_redriven_and_purged(queue):
     assert counts(queue) == (248, 0, 0, 0)
 
 
-def test_the_dead_letter_keeps_so_many(open_queue):
+def test_the_dead_letter_keeps_at_most_dead_max_messages(open_queue):
     queue = open_queue(dead_max=2)
     queue.send_many(range(4), 0)
     with queue.lease(n=4) as messages:
@@ -304,7 +304,7 @@ def test_the_dead_letter_keeps_so_many(open_queue):
 
 
 @pytest.mark.parametrize("wrong", [{}, {"entry": "x"}, {"entry": "1-1", "everything": True}])
-def test_what_of_the_dead_is_meant_must_be_said(queue, wrong):
+def test_redrive_and_purge_need_an_entry_or_everything(queue, wrong):
     with pytest.raises(ConfigurationError):
         queue.dead.redrive(**wrong)
     with pytest.raises(ConfigurationError):
@@ -315,7 +315,7 @@ def test_what_of_the_dead_is_meant_must_be_said(queue, wrong):
 
 
 @everywhere
-def test_a_callback_says_what_becomes_of_a_message(open_queue):
+def test_the_outcome_of_a_callback_settles_the_message(open_queue):
     queue = open_queue(lease="2s", tick="100ms")
     seen = []
 
@@ -339,19 +339,19 @@ def test_a_callback_says_what_becomes_of_a_message(open_queue):
     }
 
 
-def test_a_consumer_that_waits_gets_what_is_sent_at_once(open_queue):
+def test_a_waiting_consumer_gets_a_sent_message_at_once(open_queue):
     queue, seen = open_queue(tick="30s"), []
     queue.callback(lambda message: seen.append(message.payload))
     queue.start_consume()
     for number in range(5):
         queue.send(number)
-        wait_until(lambda number=number: seen == list(range(number + 1)), timeout=5)
+        wait_until(lambda number=number: seen == list(range(number + 1)), timeout=20)
     assert queue.stop_consume()
     assert queue.counts() == NOTHING
 
 
 @pytest.mark.parametrize("loss", ["flushall", "delete", "xgroup_destroy"])
-def test_a_waiting_lease_outlives_the_loss_of_stream_and_group(open_queue, server, loss):
+def test_a_waiting_lease_survives_the_deletion_of_stream_and_group(open_queue, server, loss):
     waiting, producer = open_queue(), open_queue()
     found = []
 
@@ -369,7 +369,7 @@ def test_a_waiting_lease_outlives_the_loss_of_stream_and_group(open_queue, serve
     assert producer.counts() == NOTHING
 
 
-def test_a_stopped_consumer_makes_no_stream_anew(open_queue, server):
+def test_a_stopped_consumer_does_not_create_the_stream_again(open_queue, server):
     queue = open_queue()
     queue.callback(lambda _: None)
     queue.start_consume()
@@ -380,7 +380,7 @@ def test_a_stopped_consumer_makes_no_stream_anew(open_queue, server):
     assert not server.exists("tasks")
 
 
-def test_a_stopped_consumer_keeps_nothing_from_others(open_queue):
+def test_a_stopped_consumer_leaves_messages_to_others(open_queue):
     ours, theirs = open_queue(), open_queue(tick="30s")
     ours.callback(lambda _: None)
     for _ in range(3):
@@ -391,12 +391,12 @@ def test_a_stopped_consumer_keeps_nothing_from_others(open_queue):
             assert (message.payload, message.attempt) == ("x", 1)
 
 
-def test_what_has_not_started_is_given_back_by_a_stop(open_queue):
+def test_stop_requeues_messages_that_have_not_started(open_queue):
     queue, started, gate = open_queue(prefetch=5), [], threading.Event()
 
     def work(message):
         started.append(message.payload)
-        gate.wait(10)
+        gate.wait(30)
 
     queue.callback(work)
     queue.send_many(range(4))
@@ -410,7 +410,7 @@ def test_what_has_not_started_is_given_back_by_a_stop(open_queue):
         assert {message.attempt for message in messages} == {1}
 
 
-def test_a_batch_callback_takes_several(open_queue):
+def test_a_batch_callback_gets_several_messages(open_queue):
     queue, seen = open_queue(), []
     queue.batch_callback(lambda messages: seen.append(len(messages)), most=10)
     queue.send_many(range(10))
@@ -419,7 +419,7 @@ def test_a_batch_callback_takes_several(open_queue):
     assert queue.counts() == NOTHING
 
 
-def test_an_undecodable_payload_dies(open_queue):
+def test_an_undecodable_payload_goes_to_the_dead_letter(open_queue):
     raw, queue = open_queue(codec="bytes"), open_queue()
     queue.callback(lambda _: None)
     raw.send(b"\xff")
@@ -428,18 +428,18 @@ def test_an_undecodable_payload_dies(open_queue):
     assert (dead.payload, dead.reason[:11]) == (b"\xff", "undecodable")
 
 
-def test_there_is_no_consuming_without_a_callback(queue):
+def test_consuming_without_a_callback_raises(queue):
     with pytest.raises(NoCallbackError):
         queue.start_consume()
 
 
-def test_scripts_can_be_loaded_ahead(queue, server):
+def test_scripts_can_be_loaded_in_advance(queue, server):
     assert queue.preload() == 16
     assert len(server.info("stats")) > 0
 
 
 @everywhere
-def test_nothing_is_left_when_all_is_settled(queue, url, redis_client):
+def test_no_keys_are_left_when_all_messages_are_settled(queue, url, redis_client):
     queue.send_many([NewMessage(n, id=f"id{n}") for n in range(10)])
     with queue.lease(n=10):
         pass

@@ -1,4 +1,4 @@
-"""Looking into a stream touches nothing: pages of each state, one message, the groups."""
+"""Reading a stream queue without changing it: pages of each state, one message, the groups."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 
 from delayq import ConfigurationError, NewMessage, ServerError, State
-from delayq.streams.inspector import STATES
+from delayq.broker.engine import STREAMS as STREAMS_OFFER
 from tests.streams.conftest import everywhere
 
 
 @pytest.fixture
 def scene(queue):
-    """A message in each state, under an id of its name: what is leased stays so."""
+    """One message in each state, with the state as its id; the leased one stays leased."""
     queue.send_many([NewMessage({"of": id}, id=id, retries=2, headers={"h": id}) for id in ("a", "b", "long", "d")])
     held = {message.id: message for message in queue.lease(n=4)}
     held["b"].nack(delay=5, error="boom")
@@ -28,8 +28,8 @@ def ids(page):
 
 @everywhere
 @pytest.mark.usefixtures("scene")
-def test_each_state_has_its_messages(queue):
-    assert {state: ids(queue.list(state)) for state in STATES} == {
+def test_list_returns_the_messages_of_a_state(queue):
+    assert {state: ids(queue.list(state)) for state in STREAMS_OFFER.states} == {
         "ready": ["r", "s"],
         "active": ["a"],
         "backoff": ["b", "long"],
@@ -38,7 +38,7 @@ def test_each_state_has_its_messages(queue):
 
 
 @everywhere
-def test_a_message_is_told_of_in_each_state(queue, scene):
+def test_get_describes_a_message_in_each_state(queue, scene):
     (active,) = queue.list("active").messages
     assert (active.id, active.payload, active.size, active.headers) == ("a", {"of": "a"}, 10, {"h": "a"})
     assert (active.attempts, active.retries_left, active.error) == (1, 2, "")
@@ -57,7 +57,7 @@ def test_a_message_is_told_of_in_each_state(queue, scene):
     assert dead.entry == queue.dead.list().messages[0].entry
     for message in (active, soon, late, ready):
         by_id, by_entry = (replace(queue.get(name), deadline=None) for name in (message.id, message.entry))
-        assert by_id == by_entry  # but for a millisecond, which the embedded server rounds as it likes
+        assert by_id == by_entry  # except for a millisecond, which the embedded server may round
         assert queue.get(message.id).state is message.state
         assert queue.get(message.id).payload == {"of": message.id}
     assert queue.get("d") == dead
@@ -67,9 +67,9 @@ def test_a_message_is_told_of_in_each_state(queue, scene):
     assert queue.get("a") is None
 
 
-def test_looking_changes_nothing(open_queue, redis_client):
+def test_reading_changes_nothing(open_queue, redis_client):
     queue = open_queue(group="others")
-    for state in STATES:
+    for state in STREAMS_OFFER.states:
         assert queue.list(state).messages == []
     assert queue.get("x") is None
     assert list(queue.groups()) == []
@@ -86,7 +86,7 @@ def test_looking_changes_nothing(open_queue, redis_client):
 
 
 @everywhere
-def test_the_groups_are_those_that_have_consumed(open_queue):
+def test_groups_lists_the_groups_that_have_consumed(open_queue):
     for name in ("b", "a"):
         open_queue(group=name).lease()
     assert list(open_queue().groups()) == ["a", "b"]
@@ -103,7 +103,7 @@ def pages(queue, state, limit):
 
 
 @everywhere
-def test_pages_follow_one_another(queue):
+def test_a_cursor_continues_after_its_page(queue):
     queue.send_many([NewMessage("x", id=f"{n}") for n in range(40)])
     assert pages(queue, "ready", 20) == [[f"{n}" for n in range(20)], [f"{n}" for n in range(20, 40)], []]
     held = queue.lease(n=5).messages
@@ -117,7 +117,7 @@ def test_pages_follow_one_another(queue):
     assert ids(queue.list("ready", limit=2, cursor=first.cursor)) == ["15", "16"]
 
 
-def test_a_page_of_a_thousand(queue):
+def test_a_page_has_up_to_a_thousand_messages(queue):
     queue.send_many(["x"] * 1200)
     assert [len(page) for page in pages(queue, "ready", 1000)] == [1000, 200]
     queue.send("y" * 9000)
@@ -126,15 +126,15 @@ def test_a_page_of_a_thousand(queue):
     )
 
 
-def test_a_page_ends_where_payloads_are_large(queue, monkeypatch):
-    monkeypatch.setattr("delayq.streams.calls.ROOM", 50)
+def test_a_page_of_large_payloads_ends_early(queue, monkeypatch):
+    monkeypatch.setattr("delayq.streams.calls.MAX_READ_BYTES", 50)
     queue.send_many([NewMessage("x" * 100, id=f"{n}") for n in range(40)])
     assert [len(page) for page in pages(queue, "ready", 20)] == [16, 16, 8, 0]
     assert queue.get("39").id == "39"
 
 
-def test_an_id_is_looked_for_as_far_as_is_said(queue, server, monkeypatch):
-    monkeypatch.setattr("delayq.streams.inspector.MOST_SEARCHED", 1000)
+def test_get_searches_an_id_up_to_the_documented_limit(queue, server, monkeypatch):
+    monkeypatch.setattr("delayq.streams.inspector.MAX_SEARCHED", 1000)
     pipe = server.pipeline(transaction=False)
     for n in range(1001):
         pipe.xadd("tasks", {"id": f"m{n}", "payload": "1"})
@@ -144,7 +144,7 @@ def test_an_id_is_looked_for_as_far_as_is_said(queue, server, monkeypatch):
     assert queue.get(server.xrevrange("tasks", count=1)[0][0]).id == "m1000"
 
 
-def test_the_last_death_of_an_id_is_told(queue):
+def test_get_returns_the_latest_dead_message_of_an_id(queue):
     for reason in ("first", "second"):
         queue.send("x", id="a")
         queue.lease().messages[0].reject(reason)
@@ -153,7 +153,7 @@ def test_the_last_death_of_an_id_is_told(queue):
     assert queue.get("a").state is State.READY
 
 
-def test_what_others_have_added_is_told_as_far_as_it_goes(queue, redis_client):
+def test_entries_of_other_clients_are_listed_with_the_fields_they_have(queue, redis_client):
     redis_client.xadd("tasks", {"other": b"\xff"}, id="1-1")
     redis_client.xadd("tasks", {"id": b"\xff", "retries": "9" * 5000, "due": "x", "headers": "[", "payload": b"\xfe"})
     redis_client.xadd("tasks", {"id": "far"}, id=f"{2**64 - 1}-1")
@@ -165,16 +165,16 @@ def test_what_others_have_added_is_told_as_far_as_it_goes(queue, redis_client):
     assert queue.get(bare.entry) == bare
 
 
-def test_what_was_acknowledged_and_not_deleted_is_no_message(queue, server):
+def test_an_entry_acknowledged_but_not_deleted_is_not_a_message(queue, server):
     queue.send("x", id="a")
     (message,) = queue.lease().messages
     server.xack("tasks", "workers", queue.get("a").entry)
     assert queue.get("a") is None
-    assert [queue.list(state).messages for state in STATES] == [[], [], [], []]
+    assert [queue.list(state).messages for state in STREAMS_OFFER.states] == [[], [], [], []]
     assert not message.ack()
 
 
-def test_what_was_deleted_and_not_acknowledged_is_no_message(queue, server):
+def test_an_entry_deleted_but_not_acknowledged_is_not_a_message(queue, server):
     queue.send_many(["x", "y"])
     held = queue.lease(n=2)
     assert len(held) == 2
@@ -185,7 +185,7 @@ def test_what_was_deleted_and_not_acknowledged_is_no_message(queue, server):
 
 
 @pytest.mark.parametrize("wrong", [{"state": "pending"}, {"state": 7}, {"cursor": "x"}, {"limit": 0}, {"limit": 1001}])
-def test_wrong_arguments_are_refused(queue, server, wrong):
+def test_invalid_arguments_raise_a_configuration_error(queue, server, wrong):
     with pytest.raises(ConfigurationError):
         queue.list(**({"state": "ready"} | wrong))
     with pytest.raises(ConfigurationError):
@@ -193,14 +193,14 @@ def test_wrong_arguments_are_refused(queue, server, wrong):
     assert server.keys() == []
 
 
-def test_a_key_of_another_type_is_told(queue, server):
+def test_a_key_of_another_type_raises(queue, server):
     server.set("tasks", "text")
     for look in (lambda: queue.list("ready"), lambda: queue.get("1-1"), queue.groups, queue.counts):
         with pytest.raises(ServerError, match="WRONGTYPE"):
             look()
 
 
-def test_a_purge_whose_answer_is_lost_tells_what_it_did(queue):
+def test_a_purge_whose_reply_is_lost_returns_its_count(queue):
     queue.send("x")
     queue.lease().messages[0].reject("no")
     (dead,) = queue.dead.list().messages

@@ -1,4 +1,4 @@
-"""The relay: what is due in a delay queue goes into a stream, once, whatever happens."""
+"""The relay moves due messages of a delay queue into a stream, each exactly once."""
 
 import asyncio
 import json
@@ -9,11 +9,11 @@ from itertools import count
 import pytest
 import redis
 
-from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, EventKind, ServerError
-from delayq.calls import Calls
-from delayq.config import read_settings
-from delayq.executor import open_executor
-from delayq.keys import Keys
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, EventKind, NewMessage, ServerError
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.transport.executor import open_executor
+from delayq.options import read_settings
 from delayq.streams import AsyncRelay, AsyncStreamQueue, Relay, StreamQueue
 from delayq.streams.calls import relay
 from tests.support.waiting import wait_until
@@ -33,7 +33,7 @@ def entries(server, stream="tasks"):
     return [fields for _, fields in server.xrange(stream)]
 
 
-def test_what_is_due_is_moved_with_all_it_has(queue, server):
+def test_due_messages_are_moved_with_all_their_fields(queue, server):
     sent = queue.send_delay_msg({"user": 42}, retries=5, headers={"trace": "1"})
     due = queue.get(sent.id).due
     assert burst(queue) == 1
@@ -45,14 +45,14 @@ def test_what_is_due_is_moved_with_all_it_has(queue, server):
     assert queue.get(sent.id) is None
 
 
-def test_what_is_not_due_stays(queue, server):
+def test_messages_that_are_not_due_stay(queue, server):
     queue.send_delay_msg("later", "1h")
     assert burst(queue) == 0
     assert queue.counts().pending == 1
     assert entries(server) == []
 
 
-def test_nothing_is_left_of_what_was_moved(queue, redis_client):
+def test_a_moved_message_leaves_no_keys(queue, redis_client):
     queue.send_many(range(700))
     assert burst(queue) == 700
     left = {key.decode().rpartition(":")[2] for key in redis_client.keys("delayq:{reminders}:*")}
@@ -60,7 +60,7 @@ def test_nothing_is_left_of_what_was_moved(queue, redis_client):
     assert redis_client.xlen("tasks") == 700
 
 
-def test_to_the_queue_it_was_delivered_and_acknowledged(queue):
+def test_the_queue_counts_a_moved_message_as_delivered_and_acknowledged(queue):
     queue.send_many(["a", "b"])
     burst(queue)
     happened = list(queue.events())
@@ -86,7 +86,7 @@ def test_an_id_that_was_relayed_is_refused_within_the_dedupe_window(redis_url):
 
 
 @pytest.mark.parametrize("where", ["ready", "retry", "expired"])
-def test_what_a_consumer_has_left_behind_is_moved_too(queue, server, where):
+def test_messages_left_behind_by_a_consumer_are_moved(queue, server, where):
     queue.send_many(["a", "b"], retries=2)
     lease = queue.lease(n=2)
     for message in lease:
@@ -95,7 +95,8 @@ def test_what_a_consumer_has_left_behind_is_moved_too(queue, server, where):
         elif where == "retry":
             message.nack(delay=0)
     if where == "retry":
-        wait_until(lambda: queue.stats().next_deadline <= queue.stats().at)
+        last = max(message.deadline for message in queue.list("backoff").messages)
+        wait_until(lambda: last <= queue.stats().at)
     elif where == "expired":
         wait_until(lambda: all(message.lease_lost for message in lease))
     assert burst(queue) == 2
@@ -108,14 +109,14 @@ def test_what_a_consumer_has_left_behind_is_moved_too(queue, server, where):
     assert not lease.messages[0].ack()
 
 
-def test_a_message_that_is_in_work_is_not_moved(queue, server):
+def test_a_message_in_flight_is_not_moved(queue, server):
     queue.send_delay_msg("x")
     with queue.lease():
         assert burst(queue) == 0
     assert entries(server) == []
 
 
-def test_stale_entries_of_the_lists_are_passed_over(queue, server):
+def test_stale_entries_of_the_lists_are_skipped(queue, server):
     ids = [queue.send_delay_msg(n).id for n in range(4)]
     for message in queue.lease(n=4):
         message.release()
@@ -126,7 +127,7 @@ def test_stale_entries_of_the_lists_are_passed_over(queue, server):
     assert (queue.counts().pending, queue.counts().ready) == (1, 0)
 
 
-def test_what_spent_its_retries_goes_to_the_dead_letter(queue, server):
+def test_a_message_without_retries_left_goes_to_the_dead_letter(queue, server):
     queue.send_delay_msg("x", retries=0)
     lease = queue.lease()
     wait_until(lambda: lease.messages[0].lease_lost)
@@ -135,34 +136,34 @@ def test_what_spent_its_retries_goes_to_the_dead_letter(queue, server):
     assert entries(server) == []
 
 
-def test_a_call_moves_so_many_bytes(queue, server, monkeypatch):
-    monkeypatch.setattr("delayq.streams.calls.RELAY_ROOM", 1000)
+def test_a_call_moves_a_limited_number_of_bytes(queue, server, monkeypatch):
+    monkeypatch.setattr("delayq.streams.calls.MAX_RELAY_BYTES", 1000)
     queue.send_many(["x" * 400] * 10)
     executor = queue._executor
-    moved = executor.call(relay(queue._tools.calls, "tasks", holder="relay:tasks")).moved
+    moved = executor.call(relay(queue._context.calls, "tasks", consumer_id="relay:tasks")).moved
     assert moved == 3
     assert burst(queue) == 7
     assert len(entries(server)) == 10
 
 
-def test_a_call_that_is_sent_again_moves_nothing_more(queue, server):
+def test_a_repeated_call_moves_no_message_twice(queue, server):
     queue.send_many(range(600))
     executor = open_executor({"url": queue._options["url"]}, read_settings({}))
-    call = relay(queue._tools.calls, "tasks", holder="relay:tasks", limit=100)
-    answers = []
+    call = relay(queue._context.calls, "tasks", consumer_id="relay:tasks", limit=100)
+    replies = []
     for _ in range(3):
         text = [call.script.sha, len(call.keys), *call.keys, "slot", 1, *call.args]
         try:
-            answers.append(executor.client.evalsha(*text))
+            replies.append(executor.client.evalsha(*text))
         except redis.exceptions.NoScriptError:
             executor.client.script_load(call.script.text)
-            answers.append(executor.client.evalsha(*text))
-    assert len(set(answers)) == 1
+            replies.append(executor.client.evalsha(*text))
+    assert len(set(replies)) == 1
     assert len(entries(server)) == 100
     executor.close()
 
 
-def test_a_stream_that_may_not_be_written_leaves_all_in_the_queue(queue, server):
+def test_messages_stay_in_the_queue_if_the_stream_cannot_be_written(queue, server):
     queue.send_many(["a", "b"])
     server.set("tasks", "text")
     with pytest.raises(ServerError, match="WRONGTYPE"):
@@ -214,7 +215,7 @@ def test_a_relay_fires_the_schedules_of_its_queue(queue, server):
     moving = Relay(queue, "tasks")
     thread = threading.Thread(target=moving.run)
     thread.start()
-    wait_until(lambda: server.xlen("tasks") >= 2, timeout=10)
+    wait_until(lambda: server.xlen("tasks") >= 2)
     moving.stop()
     thread.join()
     found = [(entry, fields) for entry, fields in server.xrange("tasks") if fields["payload"] == '"tick"']
@@ -233,11 +234,11 @@ async def _relay_async(url):
             return moved, message.payload
 
 
-def test_an_asyncio_relay_moves_as_well(redis_url):
+def test_an_asyncio_relay_moves_messages(redis_url):
     assert asyncio.run(_relay_async(redis_url)) == (1, "x")
 
 
-def test_a_relay_goes_on_after_a_loss_of_redis(start_redis):
+def test_a_relay_continues_after_redis_comes_back(start_redis):
     redis_server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     with DelayQueue("reminders", url=redis_server.url, deadline=0.2) as queue:
         moving = Relay(queue, "tasks")
@@ -254,7 +255,7 @@ def test_a_relay_goes_on_after_a_loss_of_redis(start_redis):
         assert queue.counts().living == 0
 
 
-def test_a_stop_does_not_wait_for_a_redis_that_is_gone(start_redis):
+def test_stop_does_not_wait_for_an_unreachable_redis(start_redis):
     redis_server = start_redis()
     with DelayQueue("reminders", url=redis_server.url) as queue:
         moving = Relay(queue, "tasks")
@@ -263,11 +264,11 @@ def test_a_stop_does_not_wait_for_a_redis_that_is_gone(start_redis):
         thread.start()
         redis_server.kill()
         moving.stop()
-        thread.join(15)  # half of what a call has
+        thread.join(15)  # half of the deadline of a call
         assert not thread.is_alive()
 
 
-# Bad input
+# Invalid input
 
 
 def test_queue_and_stream_must_be_on_one_redis(queue):
@@ -279,7 +280,7 @@ def test_queue_and_stream_must_be_on_one_redis(queue):
 
 
 @pytest.mark.parametrize("stream", ["", "a b", "a{b", 7, None])
-def test_a_stream_that_is_none_is_refused(queue, stream):
+def test_an_invalid_stream_raises_a_configuration_error(queue, stream):
     with pytest.raises(ConfigurationError, match="stream"):
         Relay(queue, stream)
 
@@ -291,18 +292,17 @@ def test_in_a_cluster_queue_and_stream_must_share_a_hash_tag():
         Relay(queue, "tasks.{reminders}")
 
 
-def test_the_calls_of_a_relay_take_the_clock_of_the_queue(redis_url, server):
+def test_a_relay_uses_the_clock_of_its_queue(redis_url, server):
     with DelayQueue("reminders", url=redis_url) as queue:
         queue.send_delay_msg("x", "1h")
         ahead = Calls(Keys.of("delayq", "reminders"), clock=lambda: 4_000_000_000_000)
-        assert queue._executor.call(relay(ahead, "tasks", holder="relay:tasks")).moved == 1
+        assert queue._executor.call(relay(ahead, "tasks", consumer_id="relay:tasks")).moved == 1
 
 
-def test_embedded_it_moves_as_well():
+def test_a_relay_works_on_the_embedded_server():
     url = f"memory://{uuid.uuid4().hex}"
     with DelayQueue("reminders", url=url) as queue, StreamQueue("tasks", url=url) as tasks:
-        queue.send_delay_msg("soon", 0.1)
-        queue.send_delay_msg("now", headers={"a": "b"})
+        queue.send_many([NewMessage("soon", delay=0.1), NewMessage("now", headers={"a": "b"})])
         moving = Relay(queue, tasks)
         thread = threading.Thread(target=moving.run)
         thread.start()

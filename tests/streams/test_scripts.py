@@ -1,4 +1,4 @@
-"""The scripts of streams: header and body say the same, and what cannot be done changes nothing."""
+"""The scripts of streams: header and body agree, and a failed call changes nothing."""
 
 import inspect
 import re
@@ -8,14 +8,15 @@ from importlib.resources import files
 import pytest
 
 from delayq import DelayQueue, NewMessage, QueueFullError, ServerError
-from delayq.keys import Keys
-from delayq.script import script
+from delayq.broker.keys import Keys
+from delayq.broker.scripts import names, script
+from delayq.options import read_settings
 from delayq.streams import Relay, StreamQueue
-from delayq.streams.calls import SCRIPTS, Place, StreamCalls
+from delayq.streams.calls import EntryToken, StreamCalls
 from delayq.streams.keys import StreamKeys, hash_tag
 
 LUA = files("delayq").joinpath("streams", "lua")
-NAMES = [name.removeprefix("streams/") for name in SCRIPTS]
+NAMES = [name.removeprefix("streams/") for name in names("streams")]
 READING = {"counts", "find", "get", "look", "page"}
 TYPES = dict(
     re.findall(
@@ -40,16 +41,16 @@ def header(name):
     return dict(zip(rest[::2], rest[1::2], strict=True))
 
 
-def test_every_file_is_a_script_that_is_loaded_ahead():
+def test_every_file_is_a_script_that_is_preloaded():
     assert sorted(path.name for path in LUA.iterdir() if path.is_file()) == [f"{name}.lua" for name in NAMES]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_keys_have_their_types_and_the_order_of_the_body(name):
+@pytest.mark.table("name", NAMES)
+def test_the_keys_of_a_header_match_types_and_body(name):
     declared = [entry.split() for entry in header(name)["KEYS"].split(", ")]
     known = {part.name for part in fields(StreamKeys)} if name != "relay" else {*Keys.__dataclass_fields__, "stream"}
     assert {part for part, _ in declared} <= known
-    if name != "relay":  # whose names have the types that a delay queue gives them
+    if name != "relay":  # its keys have the types of a delay queue
         types = dict(re.findall(r'^    (\w+): str\n    """(\w+): ', inspect.getsource(StreamKeys), re.MULTILINE))
         assert all(types[part] == kind for part, kind in declared if part != "stream")
     bound = re.search(r"^local ([\w,\s]+?)\s*=\s*(?:unpack\(KEYS\)|KEYS\[1\])", body(name), re.MULTILINE)
@@ -58,23 +59,23 @@ def test_keys_have_their_types_and_the_order_of_the_body(name):
     assert body(name).count("KEYS") == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_arguments_are_those_of_the_header(name):
+@pytest.mark.table("name", NAMES)
+def test_the_arguments_of_a_header_match_the_body(name):
     leading, then, _ = re.sub(r" ?\([^()]*\)", "", header(name)["ARGV"]).partition(", then ")
-    told = leading.split(", ")
-    if told == ["group"]:
+    declared_arguments = leading.split(", ")
+    if declared_arguments == ["group"]:
         assert "ARGV[1]" in body(name)
         return
     bound = re.search(r"^local ([\w, ]+) = unpack\(ARGV, 1, (\d+)\)$", body(name), re.MULTILINE)
     assert bound
-    assert [{"override": "now"}.get(one, one) for one in bound[1].split(", ")] == told
-    assert int(bound[2]) == len(told)
+    assert [{"override": "now"}.get(one, one) for one in bound[1].split(", ")] == declared_arguments
+    assert int(bound[2]) == len(declared_arguments)
     starts = set(re.findall(r"for i = (\d+), (?:math\.min\()?#ARGV", body(name)))
-    assert starts == ({str(len(told) + 1)} if then else set())
+    assert starts == ({str(len(declared_arguments) + 1)} if then else set())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_script_executes_once_or_reads_only(name):
+@pytest.mark.table("name", NAMES)
+def test_a_script_executes_once_or_only_reads(name):
     assert script(f"streams/{name}").executes_once is (name not in READING)
     if name in READING:
         used = set(re.findall(r"redis\.call\('(\w+)'", body(name)))
@@ -83,14 +84,14 @@ def test_a_script_executes_once_or_reads_only(name):
         assert "local past = answered(replies, slot, sequence)" in body(name)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_script_uses_the_fragments_it_names_and_no_more(name):
+@pytest.mark.table("name", NAMES)
+def test_a_script_uses_exactly_the_fragments_of_its_header(name):
     text = script(f"streams/{name}").text.decode()
     assert text.isascii()
     assert len(source(name).splitlines()) <= 100
     words = set(re.findall(r"(?<![.\w'])(\w+)", body(name)))
     named = header(name)["Uses"].split(", ")
-    folders = [LUA.joinpath("lib") if one in OWN else files("delayq").joinpath("lua", "lib") for one in named]
+    folders = [LUA.joinpath("lib") if one in OWN else files("delayq").joinpath("broker", "lua", "lib") for one in named]
     offered = [
         set(re.findall(r"^local (?:function )?(\w+)", folder.joinpath(f"{one}.lua").read_text(), re.MULTILINE))
         for one, folder in zip(named, folders, strict=True)
@@ -100,9 +101,11 @@ def test_a_script_uses_the_fragments_it_names_and_no_more(name):
     assert called - set(re.findall(r"local function (\w+)", body(name))) - BUILT_IN <= set().union(*offered)
 
 
-@pytest.mark.parametrize("token", [Place("1767225600000-0", 1, False), Place("18446744073709551615-7", 5000, True)])
-def test_a_token_says_entry_and_delivery(token):
-    assert Place.of(token.token) == token
+@pytest.mark.parametrize(
+    "token", [EntryToken("1767225600000-0", 1, False), EntryToken("18446744073709551615-7", 5000, True)]
+)
+def test_a_token_encodes_entry_and_delivery(token):
+    assert EntryToken.of(token.token) == token
     assert token._replace(delivery=token.delivery + 1).token > token.token
 
 
@@ -114,14 +117,14 @@ def test_a_token_says_entry_and_delivery(token):
         ("a:{b}:c", "a:{b}:c.dead"),
     ],
 )
-def test_what_stands_beside_a_stream_has_its_hash_tag(stream, beside):
+def test_companion_keys_have_the_hash_tag_of_the_stream(stream, beside):
     keys = StreamKeys.of(stream)
     assert keys.dead == beside
     assert {hash_tag(getattr(keys, part.name)) for part in fields(keys)} == {hash_tag(stream)}
 
 
 def dumped(client):
-    """All that is stored, but for the answers and the times of slots, and when what was last seen."""
+    """All stored data, except replies and times of slots, and idle times."""
     return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b".replies")}
 
 
@@ -133,14 +136,14 @@ ACTS = {
     "reject": lambda _, message: message.reject("no"),
     "redrive": lambda tasks, _: tasks.dead.redrive("1-1"),
     "dead_purge": lambda tasks, _: tasks.dead.purge("1-1"),
-    "prune": lambda tasks, _: tasks._executor.call(tasks._tools.collect()),
+    "prune": lambda tasks, _: tasks._executor.call(tasks._calls.collect(tasks.settings)),
 }
 
 
 @pytest.mark.parametrize(
     ("name", "part"), [(name, part) for name in ACTS for part in script(f"streams/{name}").parts if part != "stream"]
 )
-def test_a_key_of_another_type_is_refused_before_anything_is_written(redis_url, redis_client, name, part):
+def test_a_key_of_another_type_fails_before_the_first_write(redis_url, redis_client, name, part):
     with StreamQueue("tasks", url=redis_url) as tasks:
         tasks.send_many([NewMessage("a", id="one"), NewMessage("b", id="two")])
         (message,) = tasks.lease()
@@ -153,7 +156,7 @@ def test_a_key_of_another_type_is_refused_before_anything_is_written(redis_url, 
         assert dumped(redis_client) == before
 
 
-def test_a_message_that_the_dead_letter_does_not_take_stays_in_the_stream(redis_url, redis_client):
+def test_a_message_stays_in_the_stream_if_the_dead_letter_refuses_it(redis_url, redis_client):
     redis_client.xadd("{tasks}.dead", {"the": "last"}, id=f"{2**64 - 1}-{2**64 - 1}")
     with StreamQueue("tasks", url=redis_url) as tasks:
         tasks.send("x", 0, id="one")
@@ -165,7 +168,7 @@ def test_a_message_that_the_dead_letter_does_not_take_stays_in_the_stream(redis_
         assert message.ack()
 
 
-def test_a_full_redis_takes_nothing_more_and_drains(start_redis):
+def test_a_full_redis_refuses_sends_but_can_be_drained(start_redis):
     server = start_redis("--maxmemory-policy", "noeviction")
     with server.client() as client, StreamQueue("tasks", url=server.url, lease="1s") as tasks:
         tasks.send_many([NewMessage("x" * 100, id=f"id{n}") for n in range(200)])
@@ -182,7 +185,7 @@ def test_a_full_redis_takes_nothing_more_and_drains(start_redis):
         assert tasks.send("z").new
 
 
-def test_what_silence_has_left_is_forgotten(redis_url, redis_client):
+def test_unused_call_slots_and_consumers_are_deleted(redis_url, redis_client):
     with StreamQueue("tasks", url=redis_url) as tasks:
         tasks.send_many(["a", "b"], 0)
         for message in tasks.lease(n=2):
@@ -193,15 +196,15 @@ def test_what_silence_has_left_is_forgotten(redis_url, redis_client):
         calls: StreamCalls = tasks._calls
         redis_client.xgroup_createconsumer("tasks", "workers", "retry")
         executor = tasks._executor
-        wanted = calls.collect_garbage(limit=100, dead_max=10, dead_ttl=0, slot_ttl=1)
+        request = calls.collect(read_settings({"dead_max": 10, "dead_ttl": 0}), slot_ttl=1)
         trimmed = 0
         while len(redis_client.xinfo_consumers("tasks", "workers")) > 1 or tasks.counts().dead:
-            trimmed += executor.call(wanted).trimmed
+            trimmed += executor.call(request).trimmed
         assert trimmed == 2
         assert redis_client.xinfo_consumers("tasks", "workers")[0]["name"] == b"retry"
 
 
-def test_whoever_only_pulls_forgets_as_well_once_a_minute(redis_url, redis_client):
+def test_leases_prune_once_a_minute(redis_url, redis_client):
     with StreamQueue("tasks", url=redis_url) as tasks:
 
         def left():
@@ -218,7 +221,7 @@ def test_whoever_only_pulls_forgets_as_well_once_a_minute(redis_url, redis_clien
 
 
 @pytest.mark.parametrize("loss", [lambda db: db.xtrim("tasks", maxlen=0), lambda db: db.delete("tasks")])
-def test_what_others_delete_leaves_no_id_taken_and_nothing_behind(redis_url, redis_client, loss):
+def test_ids_of_messages_that_others_delete_are_freed(redis_url, redis_client, loss):
     with StreamQueue("tasks", url=redis_url) as tasks:
         tasks.send_many([NewMessage("x", id="one"), NewMessage("y", id="two"), NewMessage("z", id="three")])
         dead, (held,) = tasks.lease().messages[0], tasks.lease().messages
@@ -236,7 +239,7 @@ def test_what_others_delete_leaves_no_id_taken_and_nothing_behind(redis_url, red
         assert set(redis_client.keys()) <= {b"tasks", b"{tasks}.dead", b"{tasks}.meta", b"{tasks}.replies"}
 
 
-def test_a_stream_that_is_deleted_under_a_consumer_is_made_anew(redis_url, redis_client):
+def test_a_stream_deleted_under_a_consumer_is_created_again(redis_url, redis_client):
     seen = []
     with StreamQueue("tasks", url=redis_url, tick="100ms") as tasks:
         tasks.callback(lambda message: seen.append(message.payload))

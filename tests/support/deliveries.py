@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from delayq.answers import Delivery
-from delayq.clock import timestamp
+from delayq.broker.replies import ClaimedMessage
 from delayq.codec import find_codec
-from delayq.message import Holding, Message
+from delayq.times import timestamp
+from delayq.worker.message import InFlightDelivery, Message
 
 DUE = datetime(2027, 1, 31, 9, 0, tzinfo=UTC)
 
@@ -28,6 +28,6 @@ def delivered(
     """Return a delivered message with a payload that a codec stores."""
     stored = find_codec(codec, None).encode(payload)
     told = msgspec.json.encode(headers) if headers else b""
-    delivery = Delivery(id, 7, stored, 3, timestamp(due), attempt, told)
-    tools: Any = SimpleNamespace(decode=find_codec(codec, None).decode)
-    return Message(Holding(delivery, 0.0, 0, 30.0), tools, None, 0.0)
+    delivery = ClaimedMessage(id, 7, stored, 3, timestamp(due), attempt, told)
+    context: Any = SimpleNamespace(decode=find_codec(codec, None).decode)
+    return Message(InFlightDelivery(delivery, 0.0, 0, 30.0), context, None, 0.0)

@@ -17,18 +17,18 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from delayq.answers import pairs
-from delayq.config import read_settings
+from delayq.broker.replies import pairs
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
 from delayq.errors import DelayqError
-from delayq.executor import open_executor
-from delayq.throwaway import RedisServer, free_port
-from delayq.values import Command
+from delayq.options import read_settings
+from delayq.testing.redis_server import RedisServer, free_port
 
 HOST = "127.0.0.1"
 REPLICATION = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
 """A replica is served at once, where a master waits 5 s for others by default, and is known for one within 1 s."""
 SLOTS = 16384
-LONGEST = 30.0
+MAX_WAIT = 30.0
 """Seconds anything here may take to come about."""
 
 
@@ -42,7 +42,7 @@ class Node(RedisServer):
 
     def ask(self, *command: str | int) -> Any:
         """Have a command carried out, and return what the server answers; raises a `DelayqError`."""
-        return self._executor.call(Command(command, lambda answer: answer))
+        return self._executor.call(RedisCommand(command, lambda reply: reply))
 
     def facts(self, *command: str) -> dict[str, str]:
         """Return an answer in lines of `name:value`, such as that of INFO."""
@@ -160,7 +160,7 @@ class Sentinels(_Deployment):
         master.kill()
         return master
 
-    def await_failover(self, killed: Node, timeout: float = LONGEST) -> Node:
+    def await_failover(self, killed: Node, timeout: float = MAX_WAIT) -> Node:
         """Return the master that has taken the place of another, as soon as it says itself that it is one."""
         until("another master", lambda: self.master is not killed and role(self.master) == "master", timeout)
         return self.master
@@ -221,7 +221,7 @@ class RedisCluster(_Deployment):
         found = [self._owner(one, slot) for one in self.servers if one.is_running]
         return max(self.servers, key=found.count)
 
-    def await_failover(self, killed: Node, slot: int, timeout: float = LONGEST) -> Node:
+    def await_failover(self, killed: Node, slot: int, timeout: float = MAX_WAIT) -> Node:
         """Return the master that has taken a slot over, as soon as it says itself that it is one."""
         until(
             "another master",
@@ -282,7 +282,7 @@ def id_of(server: Node) -> str:
     return str(server.ask("CLUSTER", "MYID").decode())
 
 
-def until(what: str, condition: Callable[[], object], timeout: float = LONGEST) -> None:
+def until(what: str, condition: Callable[[], object], timeout: float = MAX_WAIT) -> None:
     """Return as soon as a condition holds; `TimeoutError` if it does not in time."""
     end = time.monotonic() + timeout
     while not condition():
@@ -299,5 +299,5 @@ def _try(ask: Callable[..., Any], *command: str) -> bool:
     return True
 
 
-def _texts(answer: Any) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in pairs(answer).items()}
+def _texts(reply: Any) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in pairs(reply).items()}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from delayq.config import QueueOptions, read_settings
-from delayq.executor import open_async_executor, open_executor
+from delayq.broker.transport.executor import open_async_executor, open_executor
+from delayq.options import QueueOptions, read_settings
 
 
 class Blocking:

@@ -1,11 +1,11 @@
-"""Plays Redis, the workers and the clock to a consumer's flow, which is thereby tested with none of the three.
+"""Plays Redis, the workers and the clock to a consumer's loop, which is thereby tested with none of the three.
 
-play = Play(concurrency=2)
-play.wake()                                          # its first wait is over: it asks Redis something
-assert play.asked == ["collect_garbage", "pending_to_ready", "ready_to_unack"]
-assert play.answer(ready_to_unack=claimed("a", "b")) == ["a", "b"]           # it has these started
-play.wake(after=0.5, done=[play.done("a")])          # half a second later a callback has ended
-assert play.ask("ack").what == play.receipts("a")
+harness = LoopHarness(concurrency=2)
+harness.wake()                                          # its first wait is over: it asks Redis something
+assert harness.asked == ["collect", "pending_to_ready", "ready_to_unack"]
+assert harness.answer(ready_to_unack=claimed("a", "b")) == ["a", "b"]           # it has these started
+harness.wake(after=0.5, done=[harness.done("a")])          # half a second later a callback has ended
+assert harness.ask("ack").what == harness.receipts("a")
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from delayq.answers import Claimed, Collected, Delivery, Expired, Promoted
-from delayq.config import read_settings
-from delayq.flow import Abandon, Event, Recall, Start, Step, Turn, Wait
-from delayq.flows.consume import Consumption
-from delayq.message import Batch, Holding, Tools
-from delayq.values import Outgoing, OutgoingTable, Receipt
-from delayq.verdict import Completion, Verdict
+from delayq.broker.context import QueueContext
+from delayq.broker.engine import DELAY
+from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
+from delayq.broker.requests import Outgoing, OutgoingTable, Receipt
+from delayq.options import read_settings
+from delayq.worker.consumer_loop import Cancel, ConsumerLoop, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
+from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.message import Batch, InFlightDelivery
 
 SERVER = 1_700_000_000_000
-"""The server's clock in milliseconds while the local one is at `LOCAL`, unless a play says otherwise."""
+"""The server's clock in milliseconds while the local one is at `LOCAL`, unless a harness says otherwise."""
 LOCAL = 100.0
 TOKEN = 7
 
 
 class Ask(NamedTuple):
-    """One call of a turn, as the flow made it."""
+    """One call of a turn, as the loop made it."""
 
     name: str
     what: Any
@@ -39,6 +40,8 @@ class Ask(NamedTuple):
 class Asking:
     """Stands for `Calls`: whatever is called, is written down."""
 
+    capabilities = DELAY
+
     def __getattr__(self, name: str) -> Any:
         return lambda what=None, **options: Ask(name, _rows(what), options)
 
@@ -47,43 +50,43 @@ def _rows(what: Any) -> Any:
     return list(map(Outgoing, *what)) if isinstance(what, OutgoingTable) else what
 
 
-def promoted(**seen: int) -> Promoted:
-    """An answer of `pending_to_ready` that moved nothing, but for what is given; a play sets `now` itself."""
+def promoted(**seen: int) -> PromoteReply:
+    """An answer of `pending_to_ready` that moved nothing, but for what is given; a harness sets `now` itself."""
     nothing = {"moved": 0, "next_due": -1, "next_deadline": -1, "waiting": 0, "garbage": 0, "now": 0}
-    return Promoted(**nothing | seen)
+    return PromoteReply(**nothing | seen)
 
 
-def claimed(*ids: str, left: int = 0, token: int = TOKEN, late: int = 0) -> Claimed:
+def claimed(*ids: str, left: int = 0, token: int = TOKEN, late: int = 0) -> ClaimReply:
     """An answer of `ready_to_unack` with these ids, due `late` milliseconds ago."""
-    deliveries = [Delivery(id, token, b"1", 3, SERVER - late, 1, b"") for id in ids]
-    return Claimed(SERVER, SERVER + 30_000, left, deliveries)
+    deliveries = [ClaimedMessage(id, token, b"1", 3, SERVER - late, 1, b"") for id in ids]
+    return ClaimReply(SERVER, SERVER + 30_000, left, deliveries)
 
 
 _NOTHING: dict[str, Any] = {
     "pending_to_ready": promoted(),
     "ready_to_unack": claimed(),
-    "unack_to_retry": Expired(0, 0, -1),
-    "collect_garbage": Collected(0, 0, 0),
+    "unack_to_retry": ExpireReply(0, 0, -1),
+    "collect": CollectReply(0, 0, 0),
 }
 
 
-class Play:
-    """One flow, and what it has said last."""
+class LoopHarness:
+    """One loop, and what it has said last."""
 
     def __init__(self, *, batch: int = 1, burst: bool = False, drift: float = 0.0, **options: Any) -> None:
         self.now = LOCAL
         self.frozen = False
         self.stop_at: float | None = None
         self.step: Step | None = None
-        self.flow = Consumption(
-            Tools(Asking(), read_settings(options), lambda data: data),  # type: ignore[arg-type]
-            holder="me",
+        self.loop = ConsumerLoop(
+            QueueContext(Asking(), read_settings(options), lambda data: data),  # type: ignore[arg-type]
+            consumer_id="me",
             batch=batch,
             burst=burst,
         )
         self.drift = drift
-        self._known: dict[str, Holding] = {}
-        self._run = self.flow.run()
+        self._known: dict[str, InFlightDelivery] = {}
+        self._run = self.loop.run()
         self.step = next(self._run)
 
     # What it says
@@ -112,8 +115,8 @@ class Play:
         return self._wait.listen
 
     @property
-    def held(self) -> list[str]:
-        return [holding.delivery.id for holding in self.flow.held.holdings]
+    def in_flight(self) -> list[str]:
+        return [delivery.claimed.id for delivery in self.loop.in_flight.deliveries]
 
     def server(self, at: float) -> int:
         """The server's time (whole ms) of a local time; it stands still where the clock is frozen."""
@@ -121,11 +124,11 @@ class Play:
             return SERVER
         return SERVER + math.floor((at - LOCAL + self.drift) * 1000 + 1e-6)
 
-    def holding(self, id: str) -> Holding:
+    def delivery(self, id: str) -> InFlightDelivery:
         return self._known[id]
 
     def receipts(self, *ids: str) -> list[Receipt]:
-        return [self.holding(id).receipt for id in ids]
+        return [self.delivery(id).receipt for id in ids]
 
     # What happens to it
 
@@ -133,36 +136,36 @@ class Play:
         self,
         *,
         after: float = 0.0,
-        answers: Sequence[Any] = (),
+        replies: Sequence[Any] = (),
         done: Sequence[Completion] = (),
-        recalled: Sequence[str] = (),
-        signalled: bool = False,
+        withdrawn: Sequence[str] = (),
+        woken: bool = False,
     ) -> None:
-        """Send it an event, `after` so many seconds."""
+        """Send it an result, `after` so many seconds."""
         self.now += after
-        back = [self.holding(id) for id in recalled]
-        event = Event(self.now, answers, done, back, signalled, self.stop_at)
+        back = [self.delivery(id) for id in withdrawn]
+        result = StepResult(self.now, replies, done, back, woken, self.stop_at)
         try:
-            self.step = self._run.send(event)
+            self.step = self._run.send(result)
         except StopIteration:
             self.step = None
 
-    def wake(self, after: float | None = None, **event: Any) -> None:
+    def wake(self, after: float | None = None, **result: Any) -> None:
         """End its sleep: when it is over, or `after` so many seconds."""
         wait = self._wait
-        self.tell(after=wait.seconds if after is None else after, **event)
+        self.tell(after=wait.seconds if after is None else after, **result)
 
-    def answer(self, *, after: float = 0.0, done: Sequence[Completion] = (), **answers: Any) -> list[str]:
+    def reply(self, *, after: float = 0.0, done: Sequence[Completion] = (), **replies: Any) -> list[str]:
         """Answer its turn, by name of call or as nothing special; returns the ids it has started."""
         self.now += after
-        read = [self._answer(ask, answers.pop(ask.name, None)) for ask in self._turn.calls]
-        assert not answers, f"not asked: {list(answers)}"
-        self.tell(answers=read, done=done)
+        read = [self._answer(ask, replies.pop(ask.name, None)) for ask in self._turn.calls]
+        assert not replies, f"not asked: {list(replies)}"
+        self.tell(replies=read, done=done)
         started: list[str] = []
-        if isinstance(self.step, Start):
-            for holding in self.step.holdings:
-                self._known[holding.delivery.id] = holding
-                started.append(holding.delivery.id)
+        if isinstance(self.step, Run):
+            for delivery in self.step.deliveries:
+                self._known[delivery.claimed.id] = delivery
+                started.append(delivery.claimed.id)
             self.tell()
         return started
 
@@ -173,62 +176,62 @@ class Play:
 
     def begin_batch(self, *ids: str) -> Batch:
         """A worker takes these up together."""
-        batch = Batch.begun(self.now)
+        batch = Batch(self.now, [True])
         for id in ids:
-            self.holding(id).batch = batch
+            self.delivery(id).batch = batch
         return batch
 
     def done(
         self,
         id: str | tuple[str, ...],
-        verdict: Verdict = Verdict.ACK,
+        disposition: Disposition = Disposition.ACK,
         text: str = "",
         delay: int | None = None,
         took: float | None = 0.0,
     ) -> Completion:
         """The callback of this one, or of these, has ended."""
         ids = (id,) if isinstance(id, str) else id
-        return Completion([self.holding(one) for one in ids], verdict, text, delay, took)
+        return Completion([self.delivery(one) for one in ids], disposition, text, delay, took)
 
     def stop(self, within: float) -> None:
-        """From the next event on, a stop has been asked for."""
+        """From the next result on, a stop has been asked for."""
         self.stop_at = self.now + within
 
-    def hold(self, *ids: str, **answers: Any) -> None:
-        """Let a fresh flow make its first turn and claim these; it waits afterwards."""
+    def hold(self, *ids: str, **replies: Any) -> None:
+        """Let a fresh loop make its first turn and claim these; it waits afterwards."""
         self.wake()
-        assert self.answer(ready_to_unack=claimed(*ids), **answers) == list(ids)
+        assert self.reply(ready_to_unack=claimed(*ids), **replies) == list(ids)
         self.settle_down()
 
     def settle_down(self) -> None:
         """Answer as if nothing were there until it sleeps."""
         for _ in range(10):
-            if isinstance(self.step, Turn):
-                self.answer()
-            elif isinstance(self.step, Wait) and self.step.seconds == 0:
+            if isinstance(self.step, RoundTrip):
+                self.reply()
+            elif isinstance(self.step, Sleep) and self.step.seconds == 0:
                 self.wake()
             else:
                 return
         raise AssertionError("it does not come to rest")
 
     def _answer(self, ask: Ask, given: Any) -> Any:
-        answer = _NOTHING.get(ask.name) or "1" * len(ask.what) if given is None else given
-        return answer._replace(now=self.server(self.now)) if isinstance(answer, Promoted | Claimed) else answer
+        reply = _NOTHING.get(ask.name) or "1" * len(ask.what) if given is None else given
+        return reply._replace(now=self.server(self.now)) if isinstance(reply, PromoteReply | ClaimReply) else reply
 
     @property
-    def _turn(self) -> Turn:
-        assert isinstance(self.step, Turn), f"it asks Redis nothing: {self.step}"
+    def _turn(self) -> RoundTrip:
+        assert isinstance(self.step, RoundTrip), f"it asks Redis nothing: {self.step}"
         return self.step
 
     @property
-    def _wait(self) -> Wait:
-        assert isinstance(self.step, Wait), f"it does not wait: {self.step}"
+    def _wait(self) -> Sleep:
+        assert isinstance(self.step, Sleep), f"it does not wait: {self.step}"
         return self.step
 
     @property
     def recalls(self) -> bool:
-        return isinstance(self.step, Recall)
+        return isinstance(self.step, Withdraw)
 
     @property
     def abandons(self) -> bool:
-        return isinstance(self.step, Abandon)
+        return isinstance(self.step, Cancel)

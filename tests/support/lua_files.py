@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from delayq import script as scripts
+from delayq.broker import scripts
+
+
+def _place(file: str) -> tuple[str, str]:
+    """Return the engine and the path that a script reads a file by: `streams/lib/take.lua` is that of `streams`."""
+    engine, _, path = file.partition("/")
+    return (engine, path) if engine in ("streams", "workqueue") else ("", file)
+
+
+def source_of(file: str) -> str:
+    """Return the text of a file, named from the `lua` of the broker or, with the engine before it, of an engine."""
+    return scripts._read(*_place(file))
 
 
 @contextmanager
@@ -15,12 +26,12 @@ def in_place(file: str, text: str) -> Iterator[None]:
     An executor keeps what the calls of a script begin with: one that is opened meanwhile runs the text.
     """
     read = scripts._read
-    original = read(file).encode()
+    original = source_of(file).encode()
     rooms = ("", "streams", "workqueue")
     known = (scripts.script(name) for room in rooms for name in scripts.names(room))
     changed = [one for one in known if original in one.text]
     kept = [(one.text, one.sha) for one in changed]
-    scripts._read = lambda path: text if path == file else read(path)
+    scripts._read = lambda engine, path: text if (engine, path) == _place(file) else read(engine, path)
     try:
         for one in changed:
             made = scripts.script.__wrapped__(one.name)

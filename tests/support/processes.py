@@ -1,16 +1,141 @@
-"""Processes that a test has started."""
+"""Processes that a test starts: they end with it, and so does all that they have started, however the test ends.
 
+`Process` and `run` take what `subprocess.Popen` and `subprocess.run` take, and take their place in all tests. A process
+and its children have a mark in their environment, by which `end` finds them after the test. If pytest itself is
+killed, a guard does the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PATIENCE = 60.0
+"""Seconds that `with Process(…)` waits at its end for the process to end by itself."""
+MARK = "STARTED_BY_TESTS"
+GUARD = """
+import sys
+from tests.support.processes import MARK, kill_all
+sys.stdin.read()
+kill_all(f"{MARK}={sys.argv[1]}-")
+"""
 
 
-def processes_of(folder):
-    """The processes that were started under this TMPDIR, servers and workers included."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
+class Process(subprocess.Popen[Any]):
+    """A process in a group of its own; one that is `lasting` outlives the test, and ends with pytest at the latest."""
+
+    def __init__(
+        self, command: Sequence[str | Path], *, env: dict[str, str] | None = None, lasting: bool = False, **options: Any
+    ) -> None:
+        """Start it, and see to its end."""
+        start_guard(os.getpid())
+        marked = {MARK: f"{os.getpid()}-{'lasting' if lasting else 'test'}"}
+        super().__init__(
+            command, env=(os.environ if env is None else env) | marked, **{"start_new_session": True} | options
+        )
+        _started.append(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for its end, but not for ever; kill it after an error."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream:
+                with suppress(BrokenPipeError):
+                    stream.close()
         try:
-            environment = (process / "environ").read_bytes()
-        except OSError:
-            continue
+            if error is None:
+                self.wait(PATIENCE)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Kill it, its group included."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.kill()
+            self.wait()
+
+
+_started: list[Process] = []
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    input: str | bytes | None = None,  # noqa: A002 - as subprocess calls it
+    timeout: float | None = None,
+    check: bool = False,
+    capture_output: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """Run a process to its end, as `subprocess.run` does; with `check` an error shows what the process has said."""
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    with Process(command, **options) as process:
+        out, err = process.communicate(input, timeout)
+    if check and process.returncode:
+        raise AssertionError(f"ended with {process.returncode}:\n{out or ''}\n{err or ''}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def end_all() -> None:
+    """End what the test that is over has started, except what is to last."""
+    if _started:
+        kill_all(f"{MARK}={os.getpid()}-test")
+        for process in _started:
+            process.poll()
+        _started.clear()
+
+
+def kill_all(entry: str) -> None:
+    """Kill every process whose environment has an entry that begins so, and what they start meanwhile."""
+    for _ in range(100):
+        found = [pid for pid, environment in environments() if f"\0{entry}".encode() in b"\0" + environment]
+        if not found:
+            return
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def environments() -> Iterator[tuple[int, bytes]]:
+    """Yield the id and the environment of every process that we may look at; dead ones have none."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            yield int(process.name), (process / "environ").read_bytes()
+
+
+def processes_of(folder: Path) -> list[bytes]:
+    """Return the commands of the processes that were started under this TMPDIR, servers and workers included."""
+    found = []
+    for pid, environment in environments():
         if f"TMPDIR={folder}\0".encode() in environment:
-            found.append((process / "cmdline").read_bytes())
+            with suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
+
+
+@cache
+def start_guard(pid: int) -> None:
+    """Start what kills all that this process has started when it is dead, for only then does its pipe close."""
+    command = [sys.executable, "-ES", "-c", GUARD, str(pid)]  # without site-packages: coverage would measure it
+    _guards.append(
+        subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[2], start_new_session=True)
+    )
+
+
+_guards: list[subprocess.Popen[bytes]] = []

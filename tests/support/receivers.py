@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope
 
-from delayq.throwaway import free_port
+from delayq.testing.redis_server import free_port
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -38,7 +38,7 @@ class _Server(ThreadingHTTPServer):
 class Receiver:
     """A receiver of webhooks: gives its answers in turn, and the last one for ever."""
 
-    answers: list[Answer] = field(default_factory=list)
+    replies: list[Answer] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     port: int = 0
@@ -56,14 +56,14 @@ class Receiver:
         body = handler.rfile.read(int(handler.headers["content-length"]))
         headers = {name.lower(): value for name, value in handler.headers.items()}
         self.requests.append(Request(handler.path, headers, body, handler.client_address[1]))
-        answer = self.answers.pop(0) if len(self.answers) > 1 else (self.answers or [status(204)])[0]
-        answer(handler)
+        reply = self.replies.pop(0) if len(self.replies) > 1 else (self.replies or [status(204)])[0]
+        reply(handler)
 
 
 def status(code: int, body: bytes = b"", **headers: str) -> Answer:
     """Answer with a status."""
 
-    def answer(handler: BaseHTTPRequestHandler) -> None:
+    def reply(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(code)
         for name, value in headers.items():
             handler.send_header(name.replace("_", "-"), value)
@@ -71,7 +71,7 @@ def status(code: int, body: bytes = b"", **headers: str) -> Answer:
         handler.end_headers()
         handler.wfile.write(body)
 
-    return answer
+    return reply
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:
@@ -80,9 +80,9 @@ def hang_up(handler: BaseHTTPRequestHandler) -> None:
 
 
 @contextmanager
-def receiver(*answers: Answer, context: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+def receiver(*replies: Answer, context: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     """Start a receiver of webhooks."""
-    hooks = Receiver([*answers])
+    hooks = Receiver([*replies])
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -112,31 +112,31 @@ class Mailbox:
     """What a mail server has taken, and how it answers: "" for yes, else the answer, by command and in turn."""
 
     port: int
-    answers: dict[str, list[str]] = field(default_factory=dict)
+    replies: dict[str, list[str]] = field(default_factory=dict)
     letters: list[Envelope] = field(default_factory=list)
     sessions: list[int] = field(default_factory=list)
     """The client's port of each letter, which tells connections apart."""
 
     def _answer(self, command: str) -> str:
-        waiting = self.answers.get(command, [])
+        waiting = self.replies.get(command, [])
         return waiting.pop(0) if waiting else ""
 
     async def handle_MAIL(self, _: SMTP, __: Any, envelope: Envelope, address: str, options: list[str]) -> str:  # noqa: N802
-        if answer := self._answer("MAIL"):
-            return answer
+        if reply := self._answer("MAIL"):
+            return reply
         envelope.mail_from = address
         envelope.mail_options.extend(options)
         return "250 OK"
 
     async def handle_RCPT(self, _: SMTP, __: Any, envelope: Envelope, address: str, ___: list[str]) -> str:  # noqa: N802
-        if answer := self._answer("RCPT"):
-            return answer
+        if reply := self._answer("RCPT"):
+            return reply
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
     async def handle_DATA(self, _: SMTP, session: Any, envelope: Envelope) -> str:  # noqa: N802
-        if answer := self._answer("DATA"):
-            return answer
+        if reply := self._answer("DATA"):
+            return reply
         self.letters.append(envelope)
         self.sessions.append(session.peer[1])
         return "250 OK"

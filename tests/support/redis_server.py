@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from functools import cache
 
 import redis
 
-from delayq import throwaway
-from delayq.wakeup import LISTENER
+from delayq.testing import redis_server
+from delayq.worker.wakeup import LISTENER
+from tests.support.processes import run
 
 
-class RedisServer(throwaway.RedisServer):
-    """See `delayq.throwaway.RedisServer`."""
+class RedisServer(redis_server.RedisServer):
+    """See `delayq.testing.redis_server.RedisServer`."""
 
     def client(self) -> redis.Redis:
         """Return a new client that answers in bytes; its owner closes it."""
@@ -24,7 +24,7 @@ class RedisServer(throwaway.RedisServer):
 @cache
 def server_version() -> tuple[int, ...]:
     """Return the version of Redis that the `redis-server` on PATH is compatible with: (7, 0, 15)."""
-    told = subprocess.run([throwaway.find_program() or "redis-server", "--version"], capture_output=True, check=True)
+    told = run([redis_server.find_program() or "redis-server", "--version"], capture_output=True, check=True)
     found = re.search(rb"v=([\d.]+)", told.stdout)
     assert found, told.stdout
     return tuple(int(part) for part in found[1].split(b"."))

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from delayq.calls import Calls
-from delayq.executor import Executor
-from delayq.keys import Keys
-from delayq.values import Call
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.executor import Executor
+from delayq.broker.transport.protocol import PendingRequest, read_reply
+from delayq.errors import DelayqError
 from tests.support.redis_server import server_version
 
 NOW = 1_700_000_000_000
@@ -114,8 +116,8 @@ class Case:
 
     name: str
     before: World
-    call: Call[Any]
-    answer: Any
+    call: ScriptCall[Any]
+    reply: Any
     after: World
 
 
@@ -190,15 +192,20 @@ def observe_replies(executor: Executor) -> dict[bytes, bytes]:
     return dict(executor.client.hgetall(KEYS.replies))
 
 
-def deliver(executor: Executor, call: Call[Any], *, slot: str = "a-slot", sequence: int = 1) -> Any:
+def deliver(executor: Executor, call: ScriptCall[Any], *, slot: str = "a-slot", sequence: int = 1) -> Any:
     """Send a call under a slot and a sequence of the caller's choice, and return its answer as `Calls` reads it."""
     script, keys = call.script, call.keys
     try:
-        answer = executor.client.evalsha(script.sha, len(keys), *keys, slot, sequence, *call.args)
+        reply = executor.client.evalsha(script.sha, len(keys), *keys, slot, sequence, *call.args)
     except redis.exceptions.NoScriptError:
         executor.client.script_load(script.text)
-        answer = executor.client.evalsha(script.sha, len(keys), *keys, slot, sequence, *call.args)
-    return call.parse(answer)
+        reply = executor.client.evalsha(script.sha, len(keys), *keys, slot, sequence, *call.args)
+    sent = PendingRequest(call, b"", (slot, sequence))
+    sent.reply = reply
+    result = read_reply(sent)
+    if isinstance(result, DelayqError):
+        raise result
+    return result
 
 
 def _bytes(text: str) -> bytes:

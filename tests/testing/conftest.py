@@ -1,12 +1,12 @@
-"""The kit's own fixtures, on the embedded Redis and on a real one."""
+"""The fixtures of `delayq.testing`, on the embedded Redis and on a real one."""
 
 from __future__ import annotations
 
 import pytest
 
-# As pytest loads them in the runs of users: our own go without the plugin, see `addopts`.
-from delayq.testing.plugin import (  # noqa: F401
-    _delayq_place,
+# Pytest loads them for users; here the plugin is disabled, see `addopts`.
+from delayq.testing.pytest_plugin import (  # noqa: F401
+    _delayq_namespace,
     delayq_async_queue,
     delayq_async_queues,
     delayq_clock,

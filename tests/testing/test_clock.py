@@ -1,4 +1,4 @@
-"""The clock stands still until it is turned, and all queues go by it for as long as it rules."""
+"""The clock stands still until it is moved, and all queues follow it while it is active."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 from freezegun import freeze_time
 
 from delayq import ConfigurationError, DelayQueue
-from delayq.calls import Calls
-from delayq.keys import Keys
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
 from delayq.testing import Clock, drain, ruling
 from tests.support.waiting import wait_until
 
 NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)
 
 
-def test_it_begins_now_and_stands_still():
+def test_clock_starts_now_and_stands_still():
     before = datetime.now(UTC)
     clock = Clock()
     assert before <= clock.now <= datetime.now(UTC) + timedelta(milliseconds=1)
@@ -25,7 +25,7 @@ def test_it_begins_now_and_stands_still():
     assert repr(clock) == f"<Clock {clock.now.isoformat()}>"
 
 
-def test_it_is_turned_by_durations_and_to_times_also_back():
+def test_clock_moves_by_durations_and_to_times_also_back():
     clock = Clock()
     clock.move_to(NEW_YEAR.astimezone(timezone(timedelta(hours=5))))
     assert clock.now == NEW_YEAR
@@ -37,18 +37,18 @@ def test_it_is_turned_by_durations_and_to_times_also_back():
     assert clock.now == NEW_YEAR
 
 
-@pytest.mark.parametrize("wrong", [-1, "tomorrow", timedelta(seconds=-1)])
-def test_a_duration_that_is_none_is_refused(wrong):
+@pytest.mark.parametrize("invalid", [-1, "tomorrow", timedelta(seconds=-1)])
+def test_invalid_duration_is_refused(invalid):
     with pytest.raises(ConfigurationError):
-        Clock().advance(wrong)
+        Clock().advance(invalid)
 
 
-def test_a_time_without_a_zone_is_refused():
+def test_naive_time_is_refused():
     with pytest.raises(ConfigurationError, match="must carry a time zone"):
         Clock().move_to(datetime(2027, 1, 1))  # noqa: DTZ001
 
 
-def test_clocks_rule_one_within_the_other_and_then_no_more():
+def test_nested_clocks_are_restored():
     calls = Calls(Keys.of("delayq", "q"))
     ours = Calls(Keys.of("delayq", "q"), clock=lambda: 5)
     outer, inner = Clock(), Clock()
@@ -61,14 +61,14 @@ def test_clocks_rule_one_within_the_other_and_then_no_more():
     assert calls.pending_to_ready().args[0] == ""
 
 
-def test_whoever_asks_the_server_for_its_time_gets_that_of_the_clock(delayq_clock, delayq_queues):
+def test_server_time_is_that_of_the_clock(delayq_clock, delayq_queues):
     delayq_clock.move_to(NEW_YEAR)
     queue = delayq_queues()
-    assert queue._executor.call(queue._tools.calls.time()) == delayq_clock.milliseconds()
+    assert queue._executor.call(queue._context.calls.time()) == delayq_clock.milliseconds()
     assert queue.stats().at == NEW_YEAR
 
 
-def test_what_was_sent_before_it_ruled_is_due_by_it(delayq_queue):
+def test_messages_sent_before_follow_the_clock(delayq_queue):
     delayq_queue.callback(lambda message: None)
     delayq_queue.send_delay_msg("x", "1d")
     with ruling(Clock()) as clock:
@@ -77,7 +77,7 @@ def test_what_was_sent_before_it_ruled_is_due_by_it(delayq_queue):
         assert clock.now - datetime.now(UTC) > timedelta(hours=24)
 
 
-def test_a_clock_that_is_set_back_makes_nothing_come_twice(delayq_clock, delayq_queue):
+def test_setting_the_clock_back_delivers_nothing_twice(delayq_clock, delayq_queue):
     delayq_queue.callback(lambda message: None)
     delayq_queue.send_delay_msg("x", "1h")
     delayq_clock.advance("1h")
@@ -88,12 +88,12 @@ def test_a_clock_that_is_set_back_makes_nothing_come_twice(delayq_clock, delayq_
     assert [one.payload for one in drain(delayq_queue)] == ["y"]
 
 
-def test_while_freezegun_freezes_the_time_both_clocks_are_one():
+def test_clock_and_freezegun_show_the_same_time():
     clock = Clock()
     with freeze_time(NEW_YEAR, ignore=["_pytest.timing"]) as frozen:
         assert clock.now == NEW_YEAR
         frozen.tick(timedelta(microseconds=1999))
-        assert clock.now == NEW_YEAR + timedelta(milliseconds=1)  # not before it is over
+        assert clock.now == NEW_YEAR + timedelta(milliseconds=1)  # rounded down
         clock.advance("1d")
         assert datetime.now(UTC) == clock.now
         clock.move_to(NEW_YEAR)
@@ -118,7 +118,7 @@ def test_coroutines_see_the_time_of_freezegun(delayq_clock, delayq_async_queues)
         assert asyncio.run(scenario()) == [NEW_YEAR + timedelta(days=1)]
 
 
-def test_a_running_consumer_follows_within_a_tick(delayq_clock, delayq_queues):
+def test_running_consumer_follows_the_clock_within_a_tick(delayq_clock, delayq_queues):
     queue, seen = delayq_queues(tick="20ms"), []
     queue.callback(lambda message: seen.append(message.payload))
     queue.start_consume()
@@ -127,7 +127,7 @@ def test_a_running_consumer_follows_within_a_tick(delayq_clock, delayq_queues):
     wait_until(lambda: seen == ["x"])
 
 
-def test_a_program_without_pytest(delayq_url):
+def test_clock_works_without_pytest(delayq_url):
     with ruling(Clock()), DelayQueue("mails", url=delayq_url, prefix="unittest") as queue:
         queue.callback(lambda message: None)
         queue.send_delay_msg("x", "3d")

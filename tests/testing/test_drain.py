@@ -1,4 +1,4 @@
-"""A drain delivers what is due, and turns the clock from one due time to the next."""
+"""A drain delivers due messages, and moves the clock from one due time to the next."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from delayq import (
     Retry,
     UnavailableError,
 )
-from delayq.clock import monotonic
 from delayq.testing import crash, drain, restart, unreachable
+from delayq.times import monotonic
 
 DAY = timedelta(days=1)
 NEW_YEAR = datetime(2027, 1, 1, 9, tzinfo=UTC)
@@ -33,11 +33,11 @@ def clock(delayq_clock):
     return delayq_clock
 
 
-def told(delivered):
+def outcomes(delivered):
     return [(one.payload, one.outcome, one.at - NEW_YEAR) for one in delivered]
 
 
-def test_what_is_due_comes_in_the_order_of_due_times_each_at_its_own(clock, delayq_queue):
+def test_messages_are_delivered_in_order_at_their_due_times(clock, delayq_queue):
     seen = []
     delayq_queue.callback(lambda message: seen.append((message.payload, clock.now - NEW_YEAR, message.lateness)))
     for days in (30, 0, 2, 1):
@@ -46,31 +46,31 @@ def test_what_is_due_comes_in_the_order_of_due_times_each_at_its_own(clock, dela
     delivered = drain(delayq_queue)
 
     assert seen == [(days, days * DAY, 0.0) for days in (0, 1, 2, 30)]
-    assert told(delivered) == [(days, "acked", days * DAY) for days in (0, 1, 2, 30)]
+    assert outcomes(delivered) == [(days, "acked", days * DAY) for days in (0, 1, 2, 30)]
     assert delayq_queue.counts().living == 0
 
 
-def test_it_goes_up_to_a_time_and_leaves_the_clock_there(clock, delayq_queue):
+def test_drain_until_a_time_leaves_the_clock_there(clock, delayq_queue):
     delayq_queue.callback(lambda message: None)
     for days in (1, 2, 3):
         delayq_queue.send_delay_msg(days, days * DAY)
 
-    assert told(drain(delayq_queue, until="1d")) == [(1, "acked", DAY)]  # what is due at its end, too
-    assert told(drain(delayq_queue, until=NEW_YEAR + 2.5 * DAY)) == [(2, "acked", 2 * DAY)]
+    assert outcomes(drain(delayq_queue, until="1d")) == [(1, "acked", DAY)]  # includes messages due at the end
+    assert outcomes(drain(delayq_queue, until=NEW_YEAR + 2.5 * DAY)) == [(2, "acked", 2 * DAY)]
     assert clock.now == NEW_YEAR + 2.5 * DAY
     assert drain(delayq_queue, until=0) == []
     assert delayq_queue.counts().pending == 1
 
 
-def test_a_clock_that_was_turned_is_late(clock, delayq_queue, monkeypatch):
-    monkeypatch.setattr("delayq.testing.worker.monotonic", lambda: monotonic() + 1e9 / 3)  # up for a long time
+def test_moved_clock_makes_messages_late(clock, delayq_queue, monkeypatch):
+    monkeypatch.setattr("delayq.testing.drain_worker.monotonic", lambda: monotonic() + 1e9 / 3)  # after a long uptime
     delayq_queue.callback(lambda message: message.lateness == 3600 or pytest.fail("not an hour late"))
     delayq_queue.send_delay_msg("late", "1h")
     clock.advance("2h")
-    assert told(drain(delayq_queue)) == [("late", "acked", timedelta(hours=2))]
+    assert outcomes(drain(delayq_queue)) == [("late", "acked", timedelta(hours=2))]
 
 
-def test_what_a_callback_sends_is_delivered_in_its_turn(clock, delayq_queue):
+def test_messages_sent_by_a_callback_are_delivered_in_order(clock, delayq_queue):
     @delayq_queue.callback
     def count_down(message):
         if message.payload:
@@ -111,7 +111,7 @@ def test_failures_count_as_in_a_consumer(clock, delayq_queues):
         ("discard", "discarded", "too late"),
         ("by hand", "settled", ""),
     ]
-    assert [one for one in told(delivered) if one[1] == "dead"] == [
+    assert [one for one in outcomes(delivered) if one[1] == "dead"] == [
         ("false", "dead", timedelta(minutes=1)),
         ("raise", "dead", timedelta(minutes=1)),
         ("retry", "dead", timedelta(hours=1)),
@@ -121,13 +121,13 @@ def test_failures_count_as_in_a_consumer(clock, delayq_queues):
     assert reasons == {"reject": "no such user", **dict.fromkeys(["false", "raise", "retry"], "retries spent")}
 
 
-def test_what_is_settled_by_hand_is_told_of_as_that(clock, delayq_queue):
+def test_message_settled_by_hand_has_outcome_settled(clock, delayq_queue):
     delayq_queue.callback(lambda message: message.reject("no") and None)
     delayq_queue.send_delay_msg("x")
     assert [one.outcome for one in drain(delayq_queue)] == ["settled"]
 
 
-def test_retries_come_at_their_times_where_redis_knows_no_script_yet(clock, delayq_queue):
+def test_retries_are_on_time_when_scripts_are_not_loaded(clock, delayq_queue):
     delayq_queue.callback(lambda message: False)
     delayq_queue.send_delay_msg("x", retries=2)
     restart(delayq_queue)
@@ -135,7 +135,7 @@ def test_retries_come_at_their_times_where_redis_knows_no_script_yet(clock, dela
     assert milliseconds == [timedelta(milliseconds=50 * n) for n in range(3)]
 
 
-def test_the_first_error_is_raised_if_that_is_asked_for(clock, delayq_queue):
+def test_first_error_is_raised_on_request(clock, delayq_queue):
     @delayq_queue.callback
     def fail(message):
         if message.payload == "bad":
@@ -146,10 +146,10 @@ def test_the_first_error_is_raised_if_that_is_asked_for(clock, delayq_queue):
     with pytest.raises(OSError, match="no route"):
         drain(delayq_queue, raising=True)
     counts = delayq_queue.counts()
-    assert (counts.backoff, counts.ready, counts.active) == (1, 1, 0)  # it has counted, and nothing else is held
+    assert (counts.backoff, counts.ready, counts.active) == (1, 1, 0)  # the failure counts, and no message stays leased
 
 
-def test_outcomes_are_no_errors(clock, delayq_queue):
+def test_outcomes_are_not_raised(clock, delayq_queue):
     @delayq_queue.callback
     def reject(message):
         raise Reject("no")
@@ -159,7 +159,7 @@ def test_outcomes_are_no_errors(clock, delayq_queue):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, lambda: pytest.fail.Exception("as a test fails")])
-def test_what_is_about_the_test_itself_goes_through(clock, delayq_queue, error):
+def test_pytest_outcomes_are_raised(clock, delayq_queue, error):
     @delayq_queue.callback
     def give_up(message):
         raise error()
@@ -169,7 +169,7 @@ def test_what_is_about_the_test_itself_goes_through(clock, delayq_queue, error):
         drain(delayq_queue)
 
 
-def test_a_crash_leaves_the_message_leased_until_the_lease_runs_out(clock, delayq_queues):
+def test_crash_leaves_the_message_leased_until_the_lease_expires(clock, delayq_queues):
     queue = delayq_queues(lease="10m")
 
     @queue.callback
@@ -179,27 +179,27 @@ def test_a_crash_leaves_the_message_leased_until_the_lease_runs_out(clock, delay
 
     queue.send_delay_msg("bomb", retries=1)
     queue.send_delay_msg("next")
-    assert told(drain(queue)) == [
+    assert outcomes(drain(queue)) == [
         ("bomb", "crashed", timedelta()),
         ("next", "acked", timedelta()),
         ("bomb", "acked", timedelta(minutes=10)),
     ]
 
 
-def test_a_crash_costs_a_retry_each_time_and_ends_in_the_dead_letter(clock, delayq_queue):
+def test_each_crash_costs_a_retry_until_the_message_is_dead(clock, delayq_queue):
     @delayq_queue.callback
     def work(message):
         try:
             crash()
-        except Exception:  # noqa: BLE001 - as many callbacks have it
-            pytest.fail("nothing holds up the end of a process")
+        except Exception:  # noqa: BLE001 - as in many callbacks
+            pytest.fail("a crash cannot be caught")
 
     delayq_queue.send_delay_msg("bomb", retries=2)
     assert [(one.attempt, one.outcome) for one in drain(delayq_queue)] == [(n, "crashed") for n in (1, 2, 3)]
     assert [message.payload for message in delayq_queue.dead.list().messages] == ["bomb"]
 
 
-def test_a_callback_that_takes_longer_than_its_lease_has_lost_it(clock, delayq_queues):
+def test_callback_longer_than_its_lease_loses_it(clock, delayq_queues):
     queue = delayq_queues(lease="30s")
     lost = []
 
@@ -233,60 +233,60 @@ def test_batches_are_drained_as_batches(clock, delayq_queue):
     assert [(one.payload, one.outcome) for one in delivered] == [(n, "dead" if n == 4 else "acked") for n in range(5)]
 
 
-def test_undecodable_bytes_are_told_of_as_they_are(clock, delayq_queues):
+def test_undecodable_payload_is_shown_as_bytes(clock, delayq_queues):
     delayq_queues(codec="bytes").send_delay_msg(b"\xff")
     queue = delayq_queues()
     queue.callback(lambda message: pytest.fail("not to be called"))
     assert [(one.payload, one.outcome) for one in drain(queue)] == [(b"\xff", "rejected")]
 
 
-def test_a_drain_that_would_not_end_fails(clock, delayq_queue):
+def test_endless_drain_fails(clock, delayq_queue):
     delayq_queue.callback(lambda message: delayq_queue.send_delay_msg("again", "1h") and None)
     delayq_queue.send_delay_msg("first")
-    with pytest.raises(AssertionError, match="20 messages were delivered, and there is no end"):
+    with pytest.raises(AssertionError, match="20 messages were delivered and more are due"):
         drain(delayq_queue, most=20)
 
 
-def test_it_needs_a_callback(clock, delayq_queue):
+def test_drain_needs_a_callback(clock, delayq_queue):
     with pytest.raises(NoCallbackError):
         drain(delayq_queue)
 
 
-def test_it_needs_a_clock_to_turn(delayq_queue):
+def test_drain_needs_a_clock(delayq_queue):
     delayq_queue.callback(lambda message: None)
-    with pytest.raises(ConfigurationError, match="ask for the fixture delayq_clock"):
+    with pytest.raises(ConfigurationError, match="use the fixture delayq_clock"):
         drain(delayq_queue)
 
 
-def test_it_needs_a_queue(clock):
+def test_drain_needs_a_queue(clock):
     with pytest.raises(ConfigurationError, match="queue must be a DelayQueue or an AsyncDelayQueue, not 5"):
         drain(5)
-    with pytest.raises(ConfigurationError, match="give queues to drain"):
+    with pytest.raises(ConfigurationError, match="drain needs one or more queues"):
         drain()
 
 
-def test_it_takes_one_kind_of_queue_at_a_time(clock, delayq_queue, delayq_async_queue):
-    with pytest.raises(ConfigurationError, match="all of them blocking or all of them asynchronous"):
+def test_drain_takes_one_kind_of_queue(clock, delayq_queue, delayq_async_queue):
+    with pytest.raises(ConfigurationError, match="all DelayQueue or all AsyncDelayQueue"):
         drain(delayq_queue, delayq_async_queue)
 
 
-def test_redis_goes_away_while_it_is_drained(clock, delayq_queue):
+def test_unreachable_redis_during_a_drain_raises(clock, delayq_queue):
     with ExitStack() as outage:
         delayq_queue.callback(lambda message: outage.enter_context(unreachable(delayq_queue)))
         delayq_queue.send_delay_msg("x")
         with pytest.raises(UnavailableError):
             drain(delayq_queue)
     delayq_queue.callback(lambda message: None)
-    assert [(one.payload, one.attempt) for one in drain(delayq_queue)] == [("x", 2)]  # the answer did not get through
+    assert [(one.payload, one.attempt) for one in drain(delayq_queue)] == [("x", 2)]  # the ack failed
 
 
-def test_two_queues_go_by_one_clock(clock, delayq_queues):
+def test_two_queues_follow_one_clock(clock, delayq_queues):
     mails, bills = delayq_queues("mails"), delayq_queues("bills")
     bills.callback(lambda message: mails.send_delay_msg(f"mail of {message.payload}", "1d") and None)
     mails.callback(lambda message: None)
     bills.send_delay_msg("a bill", "1d")
     drain(bills)
-    assert told(drain(mails)) == [("mail of a bill", "acked", 2 * DAY)]
+    assert outcomes(drain(mails)) == [("mail of a bill", "acked", 2 * DAY)]
 
 
 def test_queues_that_feed_each_other_are_drained_together(clock, delayq_queues):
@@ -311,7 +311,7 @@ def test_queues_that_feed_each_other_are_drained_together(clock, delayq_queues):
     assert clock.now == NEW_YEAR + DAY
 
 
-def test_a_crash_in_one_queue_holds_up_no_other(clock, delayq_queues):
+def test_crash_in_one_queue_does_not_stop_another(clock, delayq_queues):
     first, second = delayq_queues("first"), delayq_queues("second")
     first.callback(lambda message: crash() if message.attempt == 1 else None)
     second.callback(lambda message: None)
@@ -324,7 +324,7 @@ def test_a_crash_in_one_queue_holds_up_no_other(clock, delayq_queues):
     ]
 
 
-def test_queues_of_the_program_go_by_the_clock_as_well(clock, delayq_queues):
+def test_queues_of_the_application_follow_the_clock(clock, delayq_queues):
     with DelayQueue("other", url=delayq_queues.url, prefix=delayq_queues.prefix) as queue:
         queue.send_schedule_msg("x", NEW_YEAR + DAY)
         assert queue.stats().at == NEW_YEAR
@@ -333,7 +333,7 @@ def test_queues_of_the_program_go_by_the_clock_as_well(clock, delayq_queues):
             assert message.payload == "x"
 
 
-def test_a_burst_of_a_consumer_goes_by_the_clock(clock, delayq_queue):
+def test_burst_follows_the_clock(clock, delayq_queue):
     seen = []
     delayq_queue.callback(lambda message: seen.append(message.attempt) or False)
     delayq_queue.send_delay_msg("x", "1d", retries=1)
@@ -347,7 +347,7 @@ def test_a_burst_of_a_consumer_goes_by_the_clock(clock, delayq_queue):
     assert seen == [1, 2]
 
 
-def test_the_clock_of_freezegun_is_turned_as_well(delayq_clock, delayq_queue):
+def test_drain_moves_freezegun(delayq_clock, delayq_queue):
     with freeze_time(NEW_YEAR, ignore=["_pytest.timing"]) as frozen:
         assert delayq_clock.now == NEW_YEAR
         seen = []
@@ -362,26 +362,26 @@ def test_the_clock_of_freezegun_is_turned_as_well(delayq_clock, delayq_queue):
         assert seen == [DAY, 3 * DAY]
 
 
-def test_freezegun_alone_is_enough_for_the_embedded_redis(delayq_queue, delayq_url):
+def test_freezegun_alone_works_with_the_embedded_redis(delayq_queue, delayq_url):
     with freeze_time(NEW_YEAR, ignore=["_pytest.timing"]):
         delayq_queue.callback(lambda message: None)
         delayq_queue.send_delay_msg("x", "1d")
         if delayq_url == "memory://":
-            assert told(drain(delayq_queue)) == [("x", "acked", DAY)]
+            assert outcomes(drain(delayq_queue)) == [("x", "acked", DAY)]
         else:
-            with pytest.raises(ConfigurationError, match="does not turn the clock of a real Redis"):
+            with pytest.raises(ConfigurationError, match="does not move the clock of a real Redis"):
                 drain(delayq_queue)
 
 
-def test_a_clock_of_freezegun_that_goes_on_is_no_hindrance(delayq_clock, delayq_queue):
-    with freeze_time(NEW_YEAR, auto_tick_seconds=1, ignore=["_pytest.timing"]):  # each time somebody asks
+def test_ticking_freezegun_clock_works(delayq_clock, delayq_queue):
+    with freeze_time(NEW_YEAR, auto_tick_seconds=1, ignore=["_pytest.timing"]):  # on every look at the clock
         delayq_queue.callback(lambda message: None)
         delayq_queue.send_delay_msg("x", "1d")
         (delivered,) = drain(delayq_queue, until="2d")
         assert DAY <= delivered.at - NEW_YEAR < DAY + timedelta(minutes=1)
 
 
-def test_coroutines_are_drained_where_they_are_awaited(clock, delayq_async_queues):
+def test_asyncio_queue_is_drained_with_await(clock, delayq_async_queues):
     async def scenario():
         async with delayq_async_queues(nack_delay="1m") as queue:
 
@@ -396,7 +396,7 @@ def test_coroutines_are_drained_where_they_are_awaited(clock, delayq_async_queue
             await queue.send_delay_msg("later", "1d")
             return await drain(queue)
 
-    assert told(asyncio.run(scenario())) == [
+    assert outcomes(asyncio.run(scenario())) == [
         ("good", "acked", timedelta()),
         ("fail", "nacked", timedelta()),
         ("crash", "crashed", timedelta()),
@@ -406,7 +406,7 @@ def test_coroutines_are_drained_where_they_are_awaited(clock, delayq_async_queue
     ]
 
 
-def test_a_callback_that_is_cancelled_by_itself_has_failed(clock, delayq_async_queues):
+def test_callback_that_raises_cancelled_error_has_failed(clock, delayq_async_queues):
     async def scenario():
         async with delayq_async_queues() as queue:
 
@@ -420,7 +420,7 @@ def test_a_callback_that_is_cancelled_by_itself_has_failed(clock, delayq_async_q
     assert [one.outcome for one in asyncio.run(scenario())] == ["nacked", "dead"]
 
 
-def test_a_drain_that_is_cancelled_ends(clock, delayq_async_queues):
+def test_drain_can_be_cancelled(clock, delayq_async_queues):
     async def scenario():
         async with delayq_async_queues() as queue:
             started = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Faults come when they are ordered, on the embedded Redis as on a real one."""
+"""Injected faults, on the embedded Redis and on a real one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import asyncio
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, OutcomeUnknown, UnavailableError
-from delayq.script import script
+from delayq.broker.requests import RedisCommand
+from delayq.broker.scripts import script
 from delayq.testing import Crash, crash, drain, lose_replies, restart, unreachable
-from delayq.values import Command
 from tests.support.waiting import wait_until
 
 
-def test_a_lost_answer_does_not_send_twice(delayq_queue):
+def test_lost_reply_does_not_send_twice(delayq_queue):
     with lose_replies(delayq_queue, 3):
-        assert delayq_queue.send_delay_msg("x", id="m").new  # as the first time, though it was sent four times
+        assert delayq_queue.send_delay_msg("x", id="m").new  # reported as new, although it was sent four times
     assert delayq_queue.stats().totals["sent"] == 1
 
 
-def test_a_lost_answer_doubles_no_delivery(delayq_clock, delayq_queue):
+def test_lost_reply_does_not_deliver_twice(delayq_clock, delayq_queue):
     delayq_queue.callback(lambda message: None)
     delayq_queue.send_many(range(5))
     with lose_replies(delayq_queue, 4):
         assert [(one.payload, one.attempt) for one in drain(delayq_queue)] == [(n, 1) for n in range(5)]
 
 
-def test_answers_that_never_come_leave_the_outcome_open(delayq_queues):
+def test_replies_that_stay_lost_raise_outcome_unknown(delayq_queues):
     queue = delayq_queues(deadline="10ms")
     queue.open()
     with lose_replies(queue, 1000), pytest.raises(OutcomeUnknown):
@@ -34,37 +34,37 @@ def test_answers_that_never_come_leave_the_outcome_open(delayq_queues):
     assert queue.counts().living == 1
 
 
-def test_a_fault_that_nobody_met_fails_the_test(delayq_queue):
+def test_unused_fault_fails_the_test(delayq_queue):
     with (
-        pytest.raises(AssertionError, match="queue queue was not used, so no answer was lost"),
+        pytest.raises(AssertionError, match="no reply was lost: queue queue was not used"),
         lose_replies(delayq_queue),
     ):
         pass
 
 
-def test_an_error_of_the_test_is_not_covered_up(delayq_queue):
+def test_error_of_the_test_is_not_hidden(delayq_queue):
     with pytest.raises(KeyError), lose_replies(delayq_queue):
         raise KeyError
 
 
-def test_unreachable_is_told_at_once_and_passes(delayq_queue, monkeypatch):
+def test_unreachable_raises_at_once_until_its_end(delayq_queue, monkeypatch):
     delayq_queue.open()
-    monkeypatch.setattr("delayq.executor.time.sleep", lambda _: pytest.fail("it tries again"))
+    monkeypatch.setattr("delayq.broker.transport.executor.time.sleep", lambda _: pytest.fail("it must not retry"))
     with unreachable(delayq_queue):
-        with pytest.raises(UnavailableError, match="as the test wants it"):
+        with pytest.raises(UnavailableError, match="injected by the test"):
             delayq_queue.send_delay_msg("x")
         with pytest.raises(UnavailableError):
             delayq_queue.counts()
     assert delayq_queue.send_delay_msg("x").new
 
 
-def test_unreachable_is_one_queue_only(delayq_queues):
+def test_unreachable_affects_one_queue_only(delayq_queues):
     one, other = delayq_queues("one"), delayq_queues("other")
     with unreachable(one):
         assert other.send_delay_msg("x").new
 
 
-def test_a_drain_tells_that_redis_is_away(delayq_clock, delayq_queue):
+def test_drain_raises_when_redis_is_unreachable(delayq_clock, delayq_queue):
     delayq_queue.send_delay_msg("x")
     delayq_queue.callback(lambda message: None)
     with unreachable(delayq_queue), pytest.raises(UnavailableError):
@@ -72,7 +72,7 @@ def test_a_drain_tells_that_redis_is_away(delayq_clock, delayq_queue):
     assert [one.outcome for one in drain(delayq_queue)] == ["acked"]
 
 
-def test_after_a_restart_everything_goes_on(delayq_clock, delayq_queue):
+def test_drain_continues_after_a_restart(delayq_clock, delayq_queue):
     @delayq_queue.callback
     def work(message):
         if message.payload == "restart":
@@ -85,16 +85,16 @@ def test_after_a_restart_everything_goes_on(delayq_clock, delayq_queue):
     assert delayq_queue.counts().living == 0
 
 
-def test_a_restart_makes_redis_forget_the_scripts(delayq_queue):
+def test_restart_removes_loaded_scripts(delayq_queue):
     delayq_queue.send_delay_msg("x")
-    known = Command(("SCRIPT", "EXISTS", script("send").sha), lambda answer: [*map(int, answer)])
+    known = RedisCommand(("SCRIPT", "EXISTS", script("send").sha), lambda reply: [*map(int, reply)])
     assert delayq_queue._executor.call(known) == [1]
     restart(delayq_queue)
     assert delayq_queue._executor.call(known) == [0]
     assert delayq_queue.send_delay_msg("y").new
 
 
-def test_a_running_consumer_goes_on_after_a_restart(delayq_queue):
+def test_running_consumer_continues_after_a_restart(delayq_queue):
     seen = []
     delayq_queue.callback(lambda message: seen.append(message.payload))
     delayq_queue.start_consume()
@@ -105,7 +105,7 @@ def test_a_running_consumer_goes_on_after_a_restart(delayq_queue):
     assert seen == [0, 1, 2]
 
 
-def test_to_a_consumer_that_is_no_drain_a_crash_is_an_exception(delayq_queue):
+def test_crash_outside_drain_is_an_exception(delayq_queue):
     delayq_queue.callback(lambda message: crash() if message.attempt == 1 else None)
     delayq_queue.send_delay_msg("x", id="m", retries=1)
     delayq_queue.run(burst=True)
@@ -114,7 +114,7 @@ def test_to_a_consumer_that_is_no_drain_a_crash_is_an_exception(delayq_queue):
         crash()
 
 
-def test_it_needs_a_queue(redis_url):
+def test_fault_needs_a_queue(redis_url):
     for fault in (lose_replies, unreachable):
         with pytest.raises(ConfigurationError), fault("queue"):
             pass
@@ -122,7 +122,7 @@ def test_it_needs_a_queue(redis_url):
         restart(DelayQueue)
 
 
-def test_the_line_of_an_asyncio_queue_breaks_as_well(delayq_clock, delayq_async_queues):
+def test_asyncio_queue_has_the_same_faults(delayq_clock, delayq_async_queues):
     async def scenario():
         async with delayq_async_queues() as queue:
             queue.callback(lambda message: None)

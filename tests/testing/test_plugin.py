@@ -1,23 +1,23 @@
-"""The plugin as users meet it: found by pytest itself, in a run of their own."""
+"""The plugin as users see it: found by pytest, in a separate run."""
 
 from __future__ import annotations
 
 import pkgutil
-import subprocess
 import sys
 from importlib import import_module
 
 import pytest
 
 import delayq
+from tests.support import processes
 
 RUN = ("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-p", "no:hypothesispytest")
-"""What a user may not have, left out: the run is of pytest, anyio and delayq."""
+"""Without plugins that a user may not have: only pytest, anyio and delayq."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def imported():
-    """What a run in this process is the first to import, is forgotten after it, but not where its package keeps it."""
+    """Import all modules first: an in-process run unloads modules that it imports, but not from their packages."""
     for module in pkgutil.walk_packages(delayq.__path__, "delayq."):
         if not module.name.startswith(("delayq.spark.", "delayq.__main__")):
             import_module(module.name)
@@ -42,7 +42,7 @@ TESTS = """
     from delayq.testing import assert_nothing_scheduled, assert_scheduled, drain
 
 
-    def test_a_clock(delayq_clock, delayq_queue):
+    def test_clock(delayq_clock, delayq_queue):
         began = delayq_clock.now
         delayq_queue.callback(lambda message: None)
         delayq_queue.send_delay_msg("x", "3d")
@@ -54,7 +54,7 @@ TESTS = """
 
 
     @pytest.mark.parametrize("n", range(3))
-    def test_no_test_sees_another(delayq_queues, n):
+    def test_tests_are_isolated(delayq_queues, n):
         with delayq_queues("mails", default_retries=0) as queue:
             assert queue.counts().living == 0
             queue.send_delay_msg("x")
@@ -74,32 +74,32 @@ TESTS = """
 """
 
 
-def test_fixtures_are_there_without_being_asked_for(run):
+def test_fixtures_are_available_without_configuration(run):
     run(TESTS).assert_outcomes(passed=5)
 
 
-def test_on_a_real_redis_by_an_option(run, redis_url, redis_client):
+def test_option_selects_a_real_redis(run, redis_url, redis_client):
     run(TESTS, f"--delayq-url={redis_url}").assert_outcomes(passed=5)
     assert redis_client.keys("*") == []
 
 
-def test_on_a_real_redis_by_the_settings_of_a_project(run, pytester, redis_url):
+def test_ini_setting_selects_a_real_redis(run, pytester, redis_url):
     pytester.makeini(f"[pytest]\ndelayq_url = {redis_url}")
     run(f"def test_url(delayq_queues): assert delayq_queues.url == {redis_url!r}").assert_outcomes(passed=1)
 
 
-def test_on_a_redis_of_its_own(run, redis_server):
+def test_throwaway_redis(run, redis_server):
     run(TESTS, "--delayq-url=throwaway").assert_outcomes(passed=5)
 
 
-def test_a_redis_of_its_own_needs_the_program(run, monkeypatch):
+def test_throwaway_redis_needs_redis_server(run, monkeypatch):
     monkeypatch.setenv("PATH", "")
     result = run("def test_it(delayq_queue): pass", "--delayq-url=throwaway")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*--delayq-url throwaway needs a redis-server on PATH*"])
 
 
-def test_a_failure_shows_the_line_of_the_test_and_what_is_there(run):
+def test_failure_shows_the_line_of_the_test_and_the_messages(run):
     result = run(
         """
         from delayq.testing import assert_scheduled
@@ -120,13 +120,13 @@ def test_a_failure_shows_the_line_of_the_test_and_what_is_there(run):
     result.stdout.no_fnmatch_line("*def assert_scheduled*")
 
 
-def test_the_fixtures_are_told_of(pytester):
+def test_fixtures_are_listed(pytester):
     result = pytester.runpytest_inprocess(*RUN, "--fixtures")
     for name in ("delayq_clock", "delayq_queue", "delayq_queues", "delayq_async_queue", "delayq_url"):
         result.stdout.re_match_lines([rf"{name}\b.* -- .*plugin\.py"])
 
 
-def test_a_run_that_asks_for_nothing_loads_nothing(pytester):
+def test_run_without_fixtures_loads_nothing(pytester):
     pytester.makepyfile("def test_it(): pass")
     program = f"""
 import sys, pytest
@@ -134,8 +134,6 @@ assert pytest.main([*{RUN!r}, "-q"]) == 0
 loaded = sorted(name for name in sys.modules if name.split(".")[0] in ("delayq", "redis", "fakeredis", "msgspec"))
 print("loaded", loaded)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=pytester.path
-    )
-    loaded = ["delayq", "delayq.lazy", "delayq.testing", "delayq.testing.plugin"]
+    done = processes.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=pytester.path)
+    loaded = ["delayq", "delayq._lazy", "delayq.testing", "delayq.testing.pytest_plugin"]
     assert done.stdout.splitlines()[-1] == f"loaded {loaded}"

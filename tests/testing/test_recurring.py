@@ -1,4 +1,4 @@
-"""Occurrences of schedules come in a drain as messages do, at their times by the clock."""
+"""A drain fires schedules at their times, by the clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def times(delivered):
     return [(one.payload, one.at.isoformat()) for one in delivered]
 
 
-def test_occurrences_come_at_their_times_and_the_clock_ends_where_it_was_to(queue, delayq_clock):
+def test_occurrences_are_on_time_and_the_clock_ends_at_until(queue, delayq_clock):
     delivered = drain(queue, until="5d")
     assert [one.at for one in delivered] == [datetime(2027, 3, day, 7, tzinfo=UTC) for day in (29, 30, 31)]
     assert {one.outcome for one in delivered} == {"acked"}
@@ -40,7 +40,7 @@ def test_occurrences_come_at_their_times_and_the_clock_ends_where_it_was_to(queu
     assert len(drain(queue, until="1d")) == 1
 
 
-def test_they_alone_keep_no_drain_going(queue, delayq_clock):
+def test_schedules_alone_do_not_keep_a_drain_running(queue, delayq_clock):
     assert drain(queue) == []
     assert delayq_clock.now == BEGIN
 
@@ -50,7 +50,7 @@ def test_they_alone_keep_no_drain_going(queue, delayq_clock):
     assert delayq_clock.now == BEGIN + timedelta(days=4)
 
 
-def test_messages_and_occurrences_come_in_the_order_of_their_times(delayq_clock, delayq_queues):
+def test_messages_and_occurrences_are_delivered_in_order_of_time(delayq_clock, delayq_queues):
     delayq_clock.move_to(BEGIN)
     queue = delayq_queues()
     queue.schedules.add("tick", every="10m", payload="tick")
@@ -63,7 +63,7 @@ def test_messages_and_occurrences_come_in_the_order_of_their_times(delayq_clock,
     ]
 
 
-def test_a_crash_doubles_no_occurrence(delayq_clock, delayq_queues):
+def test_crash_does_not_repeat_an_occurrence(delayq_clock, delayq_queues):
     delayq_clock.move_to(BEGIN)
     queue = delayq_queues(lease="1m")
 
@@ -77,7 +77,7 @@ def test_a_crash_doubles_no_occurrence(delayq_clock, delayq_queues):
     assert delivered == list(zip(["crashed", "acked"] * 2, minutes, strict=True))
 
 
-def test_what_was_missed_is_made_up_for_as_its_schedule_says(delayq_clock, delayq_queues):
+def test_missed_occurrences_are_caught_up(delayq_clock, delayq_queues):
     delayq_clock.move_to(BEGIN)
     queue = delayq_queues()
     queue.schedules.add("one", every="1h", payload="one")
@@ -87,7 +87,7 @@ def test_what_was_missed_is_made_up_for_as_its_schedule_says(delayq_clock, delay
     assert sorted(one.payload for one in drain(queue, until=0)) == ["all", "all", "all", "one"]
 
 
-def test_one_that_cannot_be_fired_here_holds_up_no_message(delayq_clock, delayq_queues, monkeypatch, caplog):
+def test_unfireable_schedule_does_not_block_messages(delayq_clock, delayq_queues, monkeypatch, caplog):
     def missing(*_, **__):
         raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
 
@@ -102,14 +102,14 @@ def test_one_that_cannot_be_fired_here_holds_up_no_message(delayq_clock, delayq_
     assert delayq_clock.now == BEGIN + timedelta(days=5)
 
 
-def test_a_burst_fires_what_is_due_by_the_clock(queue, delayq_clock):
+def test_burst_fires_due_schedules_by_the_clock(queue, delayq_clock):
     queue.run(burst=True)
     delayq_clock.move_to(datetime(2027, 3, 29, 7, tzinfo=UTC))
     queue.run(burst=True)
     assert queue.stats().totals["acked"] == 1
 
 
-def test_of_an_asyncio_queue_as_well(delayq_clock, delayq_async_queues):
+def test_schedules_of_an_asyncio_queue(delayq_clock, delayq_async_queues):
     delayq_clock.move_to(BEGIN)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""A calendar is planned by the clock, and its reminders come in a drain at their times."""
+"""A calendar follows the clock, and a drain delivers its reminders at their times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MONDAY = datetime(2027, 3, 22, 8, tzinfo=UTC)
 START = datetime(2027, 3, 29, 14, tzinfo=ZoneInfo("Europe/Berlin"))  # the clocks go forward on the day before
 
 
-def test_reminders_come_before_their_event(delayq_clock, delayq_queue):
+def test_reminders_are_delivered_before_their_event(delayq_clock, delayq_queue):
     delayq_clock.move_to(MONDAY)
     delayq_queue.callback(lambda message: None)
     calendar = Calendar(delayq_queue, "team", before=["15m", "1 day before at 09:00"])
@@ -27,7 +27,7 @@ def test_reminders_come_before_their_event(delayq_clock, delayq_queue):
     ]
 
 
-def test_an_event_that_is_over_by_the_clock_is_not_reminded_of(delayq_clock, delayq_queue):
+def test_started_event_by_the_clock_has_no_reminder(delayq_clock, delayq_queue):
     delayq_clock.move_to(START + timedelta(hours=1))
     calendar = Calendar(delayq_queue, "team", before="15m")
     calendar.update([Event("kick-off", START, summary="Kick-off")])

@@ -1,4 +1,4 @@
-"""What is scheduled is found by payload, id and time; a failure says what is there."""
+"""Assertions find scheduled messages by payload, id and time; a failure lists the messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def queue(delayq_clock, delayq_queue):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "id"),
+    ("query", "id"),
     [
         ({"payload": {"user": 1}}, "first"),
         ({"payload": {"user": 2}}, "second"),  # the first of two
@@ -37,12 +37,12 @@ def queue(delayq_clock, delayq_queue):
         ({}, "first"),
     ],
 )
-def test_what_is_there_is_found(queue, wanted, id):
-    assert assert_scheduled(queue, **wanted).id == id
+def test_scheduled_message_is_found(queue, query, id):
+    assert assert_scheduled(queue, **query).id == id
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "query",
     [
         {"payload": {"user": 3}},
         {"payload": None},
@@ -54,13 +54,13 @@ def test_what_is_there_is_found(queue, wanted, id):
         {"id": "first", "payload": {"user": 2}},
     ],
 )
-def test_what_is_not_there_is_not_found(queue, wanted):
-    assert_nothing_scheduled(queue, **wanted)
+def test_missing_message_is_not_found(queue, query):
+    assert_nothing_scheduled(queue, **query)
     with pytest.raises(AssertionError):
-        assert_scheduled(queue, **wanted)
+        assert_scheduled(queue, **query)
 
 
-def test_a_failure_lists_what_is_there(queue):
+def test_failure_lists_the_scheduled_messages(queue):
     with pytest.raises(AssertionError) as raised:
         assert_scheduled(queue, payload={"user": 2}, within="1h")
     assert str(raised.value) == (
@@ -73,13 +73,13 @@ def test_a_failure_lists_what_is_there(queue):
         AssertionError, match=r"^2 messages with payload=\{'user': 2\} are scheduled\. Queue queue has:"
     ):
         assert_nothing_scheduled(queue, payload={"user": 2})
-    with pytest.raises(AssertionError, match=r"^1 and not 2 messages with id='first' are scheduled"):
+    with pytest.raises(AssertionError, match=r"^expected 2 messages with id='first', but 1 are scheduled"):
         assert_scheduled(queue, id="first", times=2)
     with pytest.raises(AssertionError, match=r"^3 messages are scheduled"):
         assert_nothing_scheduled(queue)
 
 
-def test_a_failure_says_that_there_is_nothing(delayq_queue):
+def test_failure_of_an_empty_queue(delayq_queue):
     at = datetime(2027, 1, 1, 9, 0, 0, 250_000, tzinfo=UTC)
     with pytest.raises(
         AssertionError, match=r"^no message due at 2027-01-01T09:00:00\.250Z is scheduled\. Queue queue"
@@ -88,34 +88,34 @@ def test_a_failure_says_that_there_is_nothing(delayq_queue):
     assert_nothing_scheduled(delayq_queue)
 
 
-def test_a_failure_says_what_was_wanted(delayq_queue):
+def test_failure_describes_the_expected_message(delayq_queue):
     at = datetime(2027, 1, 1, 9, tzinfo=UTC)
-    wanted = r"^no message with payload='x' and id='m' due at 2027-01-01T09:00:00Z, give or take 60 s is scheduled\."
-    with pytest.raises(AssertionError, match=wanted):
+    query = r"^no message with payload='x' and id='m' due at 2027-01-01T09:00:00Z ± 60 s is scheduled\."
+    with pytest.raises(AssertionError, match=query):
         assert_scheduled(delayq_queue, payload="x", id="m", at=at, within="1m")
 
 
-def test_a_failure_lists_no_more_than_one_reads(delayq_queue):
+def test_failure_lists_a_limited_number_of_messages(delayq_queue):
     delayq_queue.send_many(range(30), "1h")
     with pytest.raises(AssertionError) as raised:
         assert_scheduled(delayq_queue, payload=30)
     assert str(raised.value).splitlines()[-1] == "  and 10 more"
 
 
-def test_more_than_a_page_and_large_payloads_are_read(delayq_queue):
+def test_messages_beyond_one_page_and_large_payloads_are_found(delayq_queue):
     delayq_queue.send_many([*range(1500), "x" * 10_000], "1h")
     assert_scheduled(delayq_queue, payload=1499)
     assert_scheduled(delayq_queue, payload="x" * 10_000)
     assert_scheduled(delayq_queue, times=1501)
 
 
-def test_a_clock_that_goes_on_is_no_reason_to_fail(delayq_queue):
+def test_running_clock_does_not_cause_failures(delayq_queue):
     for n in range(20):
         delayq_queue.send_delay_msg(n, "1h")
         assert_scheduled(delayq_queue, payload=n, within="1h")
 
 
-def test_what_is_to_be_delivered_again_is_scheduled_for_then(delayq_clock, delayq_queues):
+def test_retry_is_scheduled_for_its_time(delayq_clock, delayq_queues):
     queue = delayq_queues(nack_delay="5m")
     queue.callback(lambda message: False)
     queue.send_delay_msg("x")
@@ -124,7 +124,7 @@ def test_what_is_to_be_delivered_again_is_scheduled_for_then(delayq_clock, delay
     assert_nothing_scheduled(queue, within="4m")
 
 
-def test_what_is_processed_dead_or_done_is_not_scheduled(queue, delayq_clock):
+def test_active_dead_and_settled_messages_are_not_scheduled(queue, delayq_clock):
     delayq_clock.advance("1d")
     first, second, third = queue.lease(n=3)
     first.ack()
@@ -134,13 +134,13 @@ def test_what_is_processed_dead_or_done_is_not_scheduled(queue, delayq_clock):
     assert_scheduled(queue, id="third")
 
 
-@pytest.mark.parametrize("wrong", [{"within": -1}, {"at": datetime(2027, 1, 1)}, {"times": 0}])  # noqa: DTZ001
-def test_wrong_arguments_are_refused(queue, wrong):
+@pytest.mark.parametrize("invalid", [{"within": -1}, {"at": datetime(2027, 1, 1)}, {"times": 0}])  # noqa: DTZ001
+def test_invalid_arguments_are_refused(queue, invalid):
     with pytest.raises(ConfigurationError):
-        assert_scheduled(queue, **wrong)
+        assert_scheduled(queue, **invalid)
 
 
-def test_of_an_asyncio_queue_they_are_awaited(delayq_async_queues):
+def test_assertions_are_awaited_for_asyncio_queues(delayq_async_queues):
     async def scenario():
         async with delayq_async_queues() as queue:
             await queue.send_delay_msg("x", "1h")

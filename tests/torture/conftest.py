@@ -1,4 +1,4 @@
-"""What runs of `delayq torture` need: a folder of their own, and no coverage."""
+"""Fixtures for runs of `delayq torture`: a temporary folder, and no coverage."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def folder():
-    # Not pytest's: a unix socket's path may have about a hundred characters.
+    # Not pytest's tmp_path: the path of a unix socket is limited to about a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="dq-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
@@ -18,6 +18,6 @@ def folder():
 
 @pytest.fixture
 def unmeasured(monkeypatch):
-    """Leave coverage, which would double the time of a run with dozens of processes, to the smaller runs."""
+    """Measure no coverage: it would double the time of a run with dozens of processes."""
     for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
         monkeypatch.delenv(name)

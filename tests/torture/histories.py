@@ -1,33 +1,33 @@
-"""Tells a history by hand: what processes did, a call at a time, on a clock of its own."""
+"""Builds a history by hand, one call at a time, with its own clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from delayq.torture.checker import Verdict, judge
-from delayq.torture.history import (
-    Answer,
-    Calm,
-    End,
-    Fault,
-    Final,
-    Invoke,
+from delayq.testing.torture.checker import CheckResult, check_lines
+from delayq.testing.torture.history import (
+    CallRecord,
+    EndRecord,
+    FaultRecord,
+    FaultsEndedRecord,
+    HeaderRecord,
     Line,
-    Opened,
-    Rules,
-    Start,
+    ReplyRecord,
+    ScanRecord,
+    SettingsRecord,
+    StartRecord,
     digest,
 )
 
 SERVER = 1_700_000_000_000
-"""The server's time (ms) at the beginning."""
+"""The server's time (ms) at the start."""
 PAYLOAD = digest(b"payload")
 LEASE = 1000
 
 
-class Tale:
-    """Every call takes a millisecond. Times `due` and what the server says are milliseconds from the beginning."""
+class History:
+    """Builds a history. Each call takes 1 ms; due times and server times are milliseconds since the start."""
 
     def __init__(self, engine: str = "delay") -> None:
         self.lines: list[tuple[str, Line]] = []
@@ -35,40 +35,41 @@ class Tale:
         self.calls = 0
         self.attempts: dict[str, int] = {}
         for process in ("producer", "worker", "other"):
-            self._write(process, Opened(at=0, process=process, pid=1))
-        rules = Rules(at=0, queue="q", lease=LEASE, tick=100, longest_delay=50, engine=engine)
+            self._write(process, HeaderRecord(at=0, process=process, pid=1))
+        rules = SettingsRecord(at=0, queue="q", lease=LEASE, tick=100, max_nack_delay=50, engine=engine)
         self._write("producer", rules)
 
-    def after(self, ms: int) -> Tale:
-        """Let time go by."""
+    def after(self, ms: int) -> History:
+        """Let time pass."""
         self.time += ms
         return self
 
-    def send(self, *ids: str, due: int = 0, retries: int = 3, payload: str = PAYLOAD, digits: str = "", **more: Any):
+    def send(self, *ids: str, due: int = 0, retries: int = 3, payload: str = PAYLOAD, statuses: str = "", **more: Any):
         columns = {"dues": [SERVER + due] * len(ids), "retries": [retries] * len(ids)}
         for id in ids:
             self.attempts.pop(id, None)
         replace = more.pop("replace", False)
         columns |= {"payloads": [payload] * len(ids), "replace": replace}
-        return self._call("producer", "send", digits or "1" * len(ids), ids=list(ids), **columns, **more)
+        return self._call("producer", "send", statuses or "1" * len(ids), ids=list(ids), **columns, **more)
 
-    def cancel(self, id: str, digit: str = "1", **more: Any):
-        return self._call("producer", "cancel", digit, ids=[id], **more)
+    def cancel(self, id: str, status: str = "1", **more: Any):
+        return self._call("producer", "cancel", status, ids=[id], **more)
 
-    def reschedule(self, id: str, due: int, digit: str = "1", **more: Any):
-        return self._call("producer", "reschedule", digit, ids=[id], dues=[SERVER + due], **more)
+    def reschedule(self, id: str, due: int, status: str = "1", **more: Any):
+        return self._call("producer", "reschedule", status, ids=[id], dues=[SERVER + due], **more)
 
-    def redrive(self, id: str, token: int, digit: str = "1", **more: Any):
+    def redrive(self, id: str, token: int, status: str = "1", **more: Any):
         self.attempts.pop(id, None)
-        return self._call("producer", "redrive", digit, ids=[id], tokens=[token], **more)
+        return self._call("producer", "redrive", status, ids=[id], tokens=[token], **more)
 
     def claim(self, id: str, token: int, *, by: str = "worker", due: int = 0, attempt: int = 0, **more: Any):
+        lasting = more.pop("lasting", 0.5)
         self.calls += 1
-        self._write(by, Invoke(at=self._now, call=self.calls, op="claim", lease=LEASE))
+        self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE))
         self.attempts[id] = attempt or self.attempts.get(id, 0) + 1
         now = more.pop("now", self.time)
-        answer = Answer(
-            at=self._now + 500,
+        record = ReplyRecord(
+            at=self._now + round(1000 * lasting),
             call=self.calls,
             now=SERVER + now,
             deadline=SERVER + now + LEASE,
@@ -78,59 +79,59 @@ class Tale:
             attempts=[self.attempts[id]],
             payloads=[more.pop("payload", PAYLOAD)],
         )
-        self._write(by, answer)
+        self._write(by, record)
         return self.after(1)
 
     def lost_claim(self, by: str = "worker"):
-        """A claim whose answer nobody has heard."""
+        """A claim without a reply."""
         self.calls += 1
-        self._write(by, Invoke(at=self._now, call=self.calls, op="claim", lease=LEASE))
+        self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE))
         return self.after(1)
 
-    def settle(self, op: str, id: str, token: int, digit: str = "1", *, by: str = "worker", **more: Any):
-        return self._call(by, op, digit, ids=[id], tokens=[token], **more)
+    def settle(self, op: str, id: str, token: int, status: str = "1", *, by: str = "worker", **more: Any):
+        return self._call(by, op, status, ids=[id], tokens=[token], **more)
 
     def start(self, id: str, token: int, *, by: str = "worker", server: int | None = None):
         self._write(
-            by, Start(at=self._now, id=id, token=token, server=SERVER + (self.time if server is None else server))
+            by, StartRecord(at=self._now, id=id, token=token, server=SERVER + (self.time if server is None else server))
         )
         return self.after(1)
 
     def end(self, id: str, token: int, outcome: Any = "acked", *, by: str = "worker"):
-        self._write(by, End(at=self._now, id=id, token=token, outcome=outcome))
+        self._write(by, EndRecord(at=self._now, id=id, token=token, outcome=outcome))
         return self.after(1)
 
     def fault(self, kind: str, lasting: int = 10, **more: Any):
         lost = more.pop("lost", None)
         if lost is not None:
             more["lost"] = lost * 1000
-        self._write("other", Fault(at=self._now, until=self._now + 1000 * lasting, kind=kind, **more))
+        self._write("other", FaultRecord(at=self._now, until=self._now + 1000 * lasting, kind=kind, **more))
         return self.after(lasting)
 
     def finish(self, late: int = 0, **final: Any):
-        """End with what Redis holds: nothing, unless told; `late` ms after the last fault."""
-        self._write("other", Calm(at=self._now))
+        """End with the contents of Redis, empty by default, `late` ms after the last fault."""
+        self._write("other", FaultsEndedRecord(at=self._now))
         self.after(late)
-        self.final = Final(at=self._now, server=SERVER + self.time, **final)
+        self.final = ScanRecord(at=self._now, server=SERVER + self.time, **final)
         self._write("other", self.final)
         return self
 
-    def verdict(self) -> Verdict:
-        return judge(self.lines)
+    def result(self) -> CheckResult:
+        return check_lines(self.lines)
 
     def broken(self) -> list[str]:
-        return list(self.verdict().broken)
+        return list(self.result().broken)
 
     @property
     def _now(self) -> int:
         return 1000 * self.time
 
-    def _call(self, by: str, op: Any, digits: str, *, outcome: Any = "ok", **columns: Any):
+    def _call(self, by: str, op: Any, statuses: str, *, outcome: Any = "ok", **columns: Any):
         self.calls += 1
-        self._write(by, Invoke(at=self._now, call=self.calls, op=op, **columns))
+        self._write(by, CallRecord(at=self._now, call=self.calls, op=op, **columns))
         if outcome != "unanswered":
-            told = digits if outcome == "ok" else ""
-            self._write(by, Answer(at=self._now + 500, call=self.calls, outcome=outcome, digits=told))
+            replied = statuses if outcome == "ok" else ""
+            self._write(by, ReplyRecord(at=self._now + 500, call=self.calls, outcome=outcome, statuses=replied))
         return self.after(1)
 
     def _write(self, process: str, line: Line) -> None:
@@ -140,22 +141,22 @@ class Tale:
         return iter(self.lines)
 
 
-class ItemTale(Tale):
-    """Of a work queue: without due times, retries or tokens; `number` is that of a delivery, for the history only."""
+class ItemHistory(History):
+    """Builds the history of a work queue: without due times, retries or tokens; `number` is the delivery."""
 
     def __init__(self) -> None:
         super().__init__("workqueue")
 
-    def add(self, *ids: str, digits: str = "", payload: str = PAYLOAD, **more: Any):
+    def add(self, *ids: str, statuses: str = "", payload: str = PAYLOAD, **more: Any):
         return self._call(
-            "producer", "send", digits or "1" * len(ids), ids=list(ids), payloads=[payload] * len(ids), **more
+            "producer", "send", statuses or "1" * len(ids), ids=list(ids), payloads=[payload] * len(ids), **more
         )
 
     def lease(self, id: str, number: int, *, by: str = "worker", lasting: int = 1, payload: str = PAYLOAD):
-        """Lease an item; the answer comes after `lasting` ms."""
+        """Lease an item; the reply comes after `lasting` ms."""
         self.calls += 1
-        self._write(by, Invoke(at=self._now, call=self.calls, op="claim", lease=LEASE))
-        answer = Answer(
+        self._write(by, CallRecord(at=self._now, call=self.calls, op="claim", lease=LEASE))
+        record = ReplyRecord(
             at=self._now + 1000 * lasting,
             call=self.calls,
             now=self.time + lasting,
@@ -164,18 +165,18 @@ class ItemTale(Tale):
             tokens=[number],
             payloads=[payload],
         )
-        self._write(by, answer)
+        self._write(by, record)
         return self.after(1)
 
-    def complete(self, id: str, digit: str = "1", *, by: str = "worker", **more: Any):
-        return self._call(by, "ack", digit, ids=[id], **more)
+    def complete(self, id: str, status: str = "1", *, by: str = "worker", **more: Any):
+        return self._call(by, "ack", status, ids=[id], **more)
 
 
-def delivered(id: str = "a", token: int = 1) -> Tale:
-    """A message that was sent, delivered and acked, as it should be."""
+def delivered(id: str = "a", token: int = 1) -> History:
+    """Return the history of a message that was sent, delivered and acked."""
     counters = {"sent": 1, "acked": 1}
     return (
-        Tale()
+        History()
         .send(id)
         .claim(id, token)
         .start(id, token)

@@ -1,4 +1,4 @@
-"""Runs `delayq torture` as its users do, and says what is asked of every run."""
+"""Runs `delayq torture` as a process, and checks the result."""
 
 import json
 import os
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.processes import processes_of
+from tests.support.processes import Process, processes_of
 
-# What is given up when the machine is busy: a run takes as long as it takes.
+# On a busy machine a run takes much longer.
 LONG = pytest.mark.timeout(900)
 
 
 @contextmanager
 def start(folder, *args, **environment):
-    process = subprocess.Popen(
+    process = Process(
         [sys.executable, "-m", "delayq", "torture", *args],
         env=os.environ | {"TMPDIR": str(folder)} | environment,
         stdin=subprocess.DEVNULL,
@@ -33,21 +33,21 @@ def start(folder, *args, **environment):
 
 
 def run(folder, *args, **environment):
-    """Run to the end, and return the exit code, the account, and what was said."""
+    """Run to the end; return the exit code, the tally, and standard error."""
     with start(folder, *args, "--json", **environment) as torture:
         out, err = torture.communicate()
     return torture.returncode, json.loads(out), err
 
 
 def check(account, faults):
-    """What is asked of every run: all that was planned happened, and nothing broke a guarantee."""
+    """Check a run: all planned faults happened, and no guarantee was broken."""
     assert account["right"], (account["problems"], account["failed_rounds"])
     for kind, number in faults.items():
-        # How many replies can be lost and connections cut, is up to how many there are.
+        # There may be too few replies and connections for all planned faults.
         assert account["faults"].get(kind, 0) >= number * (0.9 if kind in {"replies", "cut"} else 1), kind
     assert [account[what] for what in ("lost", "early", "in_two_places", "unexpected")] == [0, 0, 0, 0]
     assert account["duplicates"] == sum(account["explained"].values())
-    # A lost reply or a cut connection is no reason to deliver again.
+    # A lost reply or a cut connection must not cause a second delivery.
     assert not {"replies", "cut", "flush", "memory", "term"} & set(account["explained"])
 
 

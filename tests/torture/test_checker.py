@@ -1,17 +1,16 @@
-"""The checker says yes to what is right and no to what is wrong, rule by rule, and shows the least that is needed."""
+"""The checker accepts valid histories, and reports the violated rule of invalid ones with the shortest evidence."""
 
 from pathlib import Path
 
 import pytest
 
-from delayq.torture.breach import RULES
-from delayq.torture.checker import check, tell
-from delayq.torture.history import HistoryError
-from tests.torture.tale import SERVER, Tale, delivered
+from delayq.testing.torture.checker import RULES, check, report_lines
+from delayq.testing.torture.history import HistoryError
+from tests.torture.histories import SERVER, History, delivered
 
-RIGHT = {
+VALID = {
     "delivered once": delivered(),
-    "failed, then done": Tale()
+    "failed, then done": History()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
@@ -22,27 +21,27 @@ RIGHT = {
     .end("a", 2)
     .settle("ack", "a", 2)
     .finish(counters={"sent": 1, "nacked": 1, "acked": 1}),
-    "still waiting": Tale()
+    "still waiting": History()
     .send("a", due=60_000)
     .finish(counters={"sent": 1}, living=[("a", "pending", SERVER + 60_000)]),
-    "dead after its retries": Tale()
+    "dead after its retries": History()
     .send("a", retries=0)
     .claim("a", 1)
     .settle("nack", "a", 1, "2")
     .finish(counters={"sent": 1, "nacked": 1}, dead=[("a", 1, 1, 0, "retries spent")]),
-    "cancelled": Tale().send("a", due=500).cancel("a").finish(counters={"sent": 1, "cancelled": 1}),
-    "a send in doubt that was not carried out": Tale().send("a", outcome="unanswered").finish(counters={}),
-    "a send in doubt that was carried out": Tale()
+    "cancelled": History().send("a", due=500).cancel("a").finish(counters={"sent": 1, "cancelled": 1}),
+    "a send of unknown outcome that was not carried out": History().send("a", outcome="unanswered").finish(counters={}),
+    "a send of unknown outcome that was carried out": History()
     .send("a", outcome="unanswered")
     .claim("a", 1)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),
-    "an ack in doubt that was carried out": Tale()
+    "an ack of unknown outcome that was carried out": History()
     .send("a")
     .claim("a", 1)
     .settle("ack", "a", 1, outcome="unanswered")
     .finish(counters={"sent": 1, "acked": 1}),
-    "delivered again after the worker was killed": Tale()
+    "delivered again after the worker was killed": History()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
@@ -52,14 +51,14 @@ RIGHT = {
     .start("a", 2, by="other")
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
-    "a claim nobody heard, then the next attempt": Tale()
+    "a claim whose reply was lost, then the next attempt": History()
     .send("a")
     .lost_claim()
     .after(1000)
     .claim("a", 2, by="other", attempt=2)
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
-    "two lives": Tale()
+    "two lives": History()
     .send("a")
     .claim("a", 1)
     .settle("ack", "a", 1)
@@ -67,26 +66,26 @@ RIGHT = {
     .claim("a", 2)
     .settle("ack", "a", 2)
     .finish(counters={"sent": 2, "acked": 2}),
-    "replaced": Tale()
+    "replaced": History()
     .send("a", due=500)
-    .send("a", due=0, replace=True, digits="2")
+    .send("a", due=0, replace=True, statuses="2")
     .claim("a", 1)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),
-    "rescheduled": Tale()
+    "rescheduled": History()
     .send("a", due=5000)
     .reschedule("a", 0)
     .claim("a", 1)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),
-    "released and delivered with the same number": Tale()
+    "released and delivered with the same number": History()
     .send("a")
     .claim("a", 1)
     .settle("release", "a", 1)
     .claim("a", 2, by="other", attempt=1)
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
-    "redriven": Tale()
+    "redriven": History()
     .send("a", retries=0)
     .claim("a", 1)
     .settle("nack", "a", 1, "2")
@@ -94,7 +93,7 @@ RIGHT = {
     .claim("a", 2, due=3)
     .settle("ack", "a", 2)
     .finish(counters={"sent": 1, "nacked": 1, "acked": 1}),
-    "a lease renewed by heartbeat": Tale()
+    "a lease renewed by heartbeat": History()
     .send("a")
     .claim("a", 1)
     .after(900)
@@ -102,8 +101,8 @@ RIGHT = {
     .after(900)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),
-    "a send the server forgot": Tale().after(1).send("a").fault("power", lost=1).finish(counters={}),
-    "an ack the server forgot": Tale()
+    "a send the server forgot": History().after(1).send("a").fault("power", lost=1).finish(counters={}),
+    "an ack the server forgot": History()
     .send("a")
     .after(5000)
     .claim("a", 1)
@@ -117,112 +116,119 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("tale", RIGHT.values(), ids=RIGHT.keys())
-def test_what_is_right_is_found_right(tale):
-    verdict = tale.verdict()
-    assert verdict.right, list(tell(verdict))
+@pytest.mark.table("history", VALID.values(), ids=VALID.keys())
+def test_valid_history_is_accepted(history):
+    result = history.result()
+    assert result.right, list(report_lines(result))
 
 
-WRONG = {
-    ("conservation", "lost after its send had returned"): Tale().send("a").finish(counters={"sent": 1}),
-    ("conservation", "lost in its second life"): Tale()
+INVALID = {
+    ("conservation", "lost after its send had returned"): History().send("a").finish(counters={"sent": 1}),
+    ("conservation", "lost in its second life"): History()
     .send("a")
     .claim("a", 1)
     .settle("ack", "a", 1)
     .send("a")
     .finish(counters={"sent": 2, "acked": 1}),
-    ("conservation", "lives on after its ack"): Tale()
+    ("conservation", "still in the queue after its ack"): History()
     .send("a")
     .claim("a", 1)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}, living=[("a", "retry", SERVER)]),
-    ("conservation", "cancelled and acked"): Tale()
+    ("conservation", "cancelled and acked"): History()
     .send("a")
     .claim("a", 1)
     .cancel("a")
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "cancelled": 1, "acked": 1}),
-    ("conservation", "lost, and not by the fault before it"): Tale()
+    ("conservation", "lost, and not by the fault before it"): History()
     .after(1)
     .fault("power", lost=1)
     .send("a")
     .finish(counters={"sent": 1}),
-    ("provenance", "never sent"): Tale().claim("a", 1).settle("ack", "a", 1),
-    ("provenance", "another payload"): Tale().send("a").claim("a", 1, payload="ffff").settle("ack", "a", 1),
-    ("never early", "claimed a millisecond early"): Tale().send("a", due=500).after(498).claim("a", 1, due=500),
-    ("never early", "begun early"): Tale().send("a").claim("a", 1).start("a", 1, server=-1),
-    ("never early", "due when nobody asked"): Tale().send("a", due=5).after(99).claim("a", 1, due=7),
-    ("never early", "due as before it was rescheduled"): Tale()
+    ("provenance", "never sent"): History().claim("a", 1).settle("ack", "a", 1),
+    ("provenance", "another payload"): History().send("a").claim("a", 1, payload="ffff").settle("ack", "a", 1),
+    ("never early", "claimed a millisecond early"): History().send("a", due=500).after(498).claim("a", 1, due=500),
+    ("never early", "started early"): History().send("a").claim("a", 1).start("a", 1, server=-1),
+    ("never early", "due at a time that was never requested"): History()
+    .send("a", due=5)
+    .after(99)
+    .claim("a", 1, due=7),
+    ("never early", "due as before it was rescheduled"): History()
     .send("a")
     .reschedule("a", 9000)
     .claim("a", 1, due=0)
     .settle("ack", "a", 1),
-    ("bounded deliveries", "more attempts than retries allow"): Tale().send("a", retries=0).claim("a", 1, attempt=2),
-    ("bounded deliveries", "an attempt that was not charged"): Tale()
+    ("bounded deliveries", "more attempts than retries allow"): History().send("a", retries=0).claim("a", 1, attempt=2),
+    ("bounded deliveries", "an attempt that was not charged"): History()
     .send("a")
     .claim("a", 1)
     .settle("nack", "a", 1)
     .claim("a", 2, attempt=1),
-    ("bounded deliveries", "charged twice"): Tale()
+    ("bounded deliveries", "charged twice"): History()
     .send("a")
     .claim("a", 1)
     .settle("nack", "a", 1)
     .claim("a", 2, attempt=3),
-    ("bounded deliveries", "delivered after its ack"): Tale()
+    ("bounded deliveries", "delivered after its ack"): History()
     .send("a")
     .claim("a", 1)
     .settle("ack", "a", 1)
     .claim("a", 2),
-    ("bounded deliveries", "delivered after it was cancelled"): Tale().send("a").cancel("a").claim("a", 1),
-    ("leases", "a token twice"): Tale().send("a").claim("a", 1).claim("a", 1, by="other"),
-    ("leases", "tokens fall"): Tale().send("a").claim("a", 2).settle("nack", "a", 2).claim("a", 1),
-    ("leases", "two at a time"): Tale().send("a").claim("a", 1).claim("a", 2, by="other"),
-    ("leases", "two at a time, the first renewed"): Tale()
+    ("bounded deliveries", "delivered after it was cancelled"): History().send("a").cancel("a").claim("a", 1),
+    ("leases", "a token twice"): History().send("a").claim("a", 1).claim("a", 1, by="other"),
+    ("leases", "tokens fall"): History().send("a").claim("a", 2).settle("nack", "a", 2).claim("a", 1),
+    ("leases", "two at a time"): History().send("a").claim("a", 1).claim("a", 2, by="other"),
+    ("leases", "two at a time, the first renewed"): History()
     .send("a")
     .claim("a", 1)
     .after(900)
     .settle("extend", "a", 1, lease=1000)
     .after(500)
     .claim("a", 2, by="other"),
-    ("fencing", "a nack under an old token"): Tale()
+    ("fencing", "a nack under an old token"): History()
     .send("a")
     .claim("a", 1)
     .after(1000)
     .claim("a", 2, by="other")
     .settle("nack", "a", 1),
-    ("fencing", "an ack from an earlier life"): Tale()
+    ("fencing", "an ack from an earlier life"): History()
     .send("a")
     .claim("a", 1)
     .cancel("a", outcome="unanswered")
     .send("a")
     .settle("ack", "a", 1),
-    ("fencing", "two acks"): Tale().send("a").claim("a", 1).settle("ack", "a", 1).settle("ack", "a", 1),
-    ("dead letter", "dead before its time"): Tale()
+    ("fencing", "two acks"): History().send("a").claim("a", 1).settle("ack", "a", 1).settle("ack", "a", 1),
+    ("dead letter", "dead before its time"): History()
     .send("a", retries=3)
     .claim("a", 1)
     .settle("nack", "a", 1)
     .finish(counters={"sent": 1, "nacked": 1}, dead=[("a", 1, 1, 3, "retries spent")]),
-    ("counters", "an ack too few"): Tale().send("a").claim("a", 1).settle("ack", "a", 1).finish(counters={"sent": 1}),
-    ("doubt", "sent anew while it lived"): Tale().send("a").send("a").finish(counters={"sent": 2}),
-    ("doubt", "a call carried out in part"): Tale()
+    ("counters", "an ack too few"): History()
+    .send("a")
+    .claim("a", 1)
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1}),
+    ("doubt", "reported as new while it existed"): History().send("a").send("a").finish(counters={"sent": 2}),
+    ("doubt", "a call carried out in part"): History()
     .send("a", "b", outcome="unanswered")
     .claim("a", 1)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),
-    ("liveness", "due and not delivered"): Tale()
+    ("liveness", "due and not delivered"): History()
     .send("a")
     .after(5000)
     .finish(counters={"sent": 1}, living=[("a", "ready", SERVER)]),
     ("leftovers", "a field of no message"): delivered("b").finish(leftovers=["headers: a is no message"]),
-    ("duplicates", "begun again for no reason"): Tale()
+    ("duplicates", "started again without a fault"): History()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
     .after(1000)
     .claim("a", 2, by="other")
     .start("a", 2, by="other"),
-    ("duplicates", "begun twice under one token"): Tale().send("a").claim("a", 1).start("a", 1).start("a", 1),
-    ("duplicates", "by a reply that was dropped"): Tale()
+    ("duplicates", "started twice under one token"): History().send("a").claim("a", 1).start("a", 1).start("a", 1),
+    ("duplicates", "by a reply that was dropped"): History()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
@@ -230,7 +236,7 @@ WRONG = {
     .after(1000)
     .claim("a", 2, by="other")
     .start("a", 2, by="other"),
-    ("duplicates", "by a fault of another"): Tale()
+    ("duplicates", "by a fault of another"): History()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
@@ -241,57 +247,57 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "tale"), [(rule, tale) for (rule, _), tale in WRONG.items()], ids=map(" - ".join, WRONG)
+@pytest.mark.table(
+    ("rule", "history"), [(rule, history) for (rule, _), history in INVALID.items()], ids=map(" - ".join, INVALID)
 )
-def test_what_is_wrong_is_found_wrong(rule, tale):
-    verdict = tale.verdict()
-    assert rule in verdict.broken, list(tell(verdict))
+def test_invalid_history_violates_its_rule(rule, history):
+    result = history.result()
+    assert rule in result.broken, list(report_lines(result))
 
 
-def test_every_rule_is_shown_to_bite():
-    assert {rule for rule, _ in WRONG} == set(RULES)
+def test_every_rule_has_an_invalid_history():
+    assert {rule for rule, _ in INVALID} == set(RULES)
 
 
-def test_the_slice_shows_the_message_and_nothing_of_others():
-    tale = Tale()
+def test_evidence_contains_only_the_message():
+    history = History()
     for id in "bcd":
-        tale.send(id).claim(id, 1).settle("ack", id, 1)
-    tale.send("a").claim("a", 1).settle("ack", "a", 1).after(5).claim("a", 2)
-    (violation,) = tale.verdict().violations
+        history.send(id).claim(id, 1).settle("ack", id, 1)
+    history.send("a").claim("a", 1).settle("ack", "a", 1).after(5).claim("a", 2)
+    (violation,) = history.result().violations
     assert (violation.rule, violation.number, violation.id) == ("bounded deliveries", 4, "a")
     assert [line.split(" → ")[0].split()[4:6] for line in violation.history] == [["ack", "a"], ["claim", "a"]]
 
 
-def test_the_slice_shows_the_faults_that_came_between():
-    tale = Tale().send("a").claim("a", 1).start("a", 1).fault("kill", process="other").after(1000).claim("a", 2)
-    (violation,) = tale.start("a", 2).verdict().violations
+def test_evidence_contains_the_faults_in_between():
+    history = History().send("a").claim("a", 1).start("a", 1).fault("kill", process="other").after(1000).claim("a", 2)
+    (violation,) = history.start("a", 2).result().violations
     assert any("other" in line and "fault: kill" in line for line in violation.history)
 
 
-def test_a_duplicate_is_laid_to_its_fault():
-    verdict = RIGHT["delivered again after the worker was killed"].verdict()
-    assert (verdict.duplicates, verdict.explained, verdict.faults) == (1, {"kill": 1}, {"kill": 1})
+def test_duplicate_is_explained_by_its_fault():
+    result = VALID["delivered again after the worker was killed"].result()
+    assert (result.duplicates, result.explained, result.faults) == (1, {"kill": 1}, {"kill": 1})
 
 
-def test_many_violations_are_counted_and_few_are_told():
-    tale = Tale()
+def test_all_violations_are_counted_but_few_are_shown():
+    history = History()
     for number in range(10):
-        tale.send(f"m{number}")
-    verdict = tale.finish(counters={"sent": 10}).verdict()
-    assert verdict.broken == {"conservation": 10}
-    assert len(verdict.violations) == 3
-    assert list(tell(verdict))[-1] == "broken: conservation 10"
+        history.send(f"m{number}")
+    result = history.finish(counters={"sent": 10}).result()
+    assert result.broken == {"conservation": 10}
+    assert len(result.violations) == 3
+    assert list(report_lines(result))[-1] == "broken: conservation 10"
 
 
-def test_what_cannot_be_checked_is_said():
-    text = "\n".join(tell(Tale().send("a").verdict()))
+def test_unchecked_rules_are_reported():
+    text = "\n".join(report_lines(History().send("a").result()))
     assert "no final scan" in text
     assert text.endswith("right, as far as it was checked")
 
 
-def test_no_history_is_an_error(tmp_path):
-    with pytest.raises(HistoryError, match="no history there"):
+def test_missing_history_is_an_error(tmp_path):
+    with pytest.raises(HistoryError, match="no history"):
         check([tmp_path])
-    with pytest.raises(HistoryError, match="no history there"):
+    with pytest.raises(HistoryError, match="no history"):
         check([Path(tmp_path / "none.jsonl")])

@@ -1,21 +1,24 @@
-"""The rules judge what an engine promises, and bite: told histories of streams and work queues, right and wrong."""
+"""The rules check what each engine guarantees: valid and invalid histories of streams and work queues."""
 
 import pytest
 
-from delayq.torture.breach import RULES
-from delayq.torture.checker import tell
-from delayq.torture.promises import PROMISES
-from tests.torture.tale import SERVER, ItemTale, Tale
+from delayq.testing.torture.checker import RULES, report_lines
+from delayq.testing.torture.engine_guarantees import GUARANTEES
+from tests.torture.histories import SERVER, History, ItemHistory
 
 
 def stream():
-    return Tale("streams")
+    return History("streams")
 
 
-RIGHT = {
+VALID = {
     "of a stream, delivered once": stream().send("a").claim("a", 1).settle("ack", "a", 1).finish(),
-    "of a stream, for a time nobody asked for": stream().send("a").claim("a", 1, due=-9).settle("ack", "a", 1).finish(),
-    "of a stream, given back and delivered under the same token": stream()
+    "of a stream, due at a time that was never requested": stream()
+    .send("a")
+    .claim("a", 1, due=-9)
+    .settle("ack", "a", 1)
+    .finish(),
+    "of a stream, released and delivered under the same token": stream()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
@@ -23,6 +26,13 @@ RIGHT = {
     .claim("a", 1, attempt=1)
     .start("a", 1)
     .settle("ack", "a", 1)
+    .finish(),
+    "of a stream, released and claimed by a call that was sent before": stream()
+    .send("a")
+    .claim("a", 1, by="other", attempt=1, lasting=9)
+    .claim("a", 1, attempt=1)
+    .settle("release", "a", 1)
+    .settle("ack", "a", 1, by="other")
     .finish(),
     "of a stream, dead and sent again": stream()
     .send("a", retries=0)
@@ -32,9 +42,9 @@ RIGHT = {
     .claim("a", 3)
     .settle("ack", "a", 3)
     .finish(),
-    "of a stream, a first attempt that nobody saw": stream().send("a").claim("a", 2, attempt=2).settle("ack", "a", 2),
-    "an item, completed": ItemTale().add("a").lease("a", 1).start("a", 1).complete("a").finish(),
-    "an item, completed late": ItemTale()
+    "of a stream, a lost first attempt": stream().send("a").claim("a", 2, attempt=2).settle("ack", "a", 2),
+    "an item, completed": ItemHistory().add("a").lease("a", 1).start("a", 1).complete("a").finish(),
+    "an item, completed late": ItemHistory()
     .add("a")
     .lease("a", 1)
     .start("a", 1)
@@ -45,21 +55,29 @@ RIGHT = {
     .complete("a")
     .complete("a", "0", by="other")
     .finish(),
-    "an item, added again while it was there": ItemTale().add("a").add("a", digits="0").lease("a", 1).complete("a"),
-    "an item, added in doubt and then for sure": ItemTale()
+    "an item, added again while it was there": ItemHistory()
+    .add("a")
+    .add("a", statuses="0")
+    .lease("a", 1)
+    .complete("a"),
+    "an item, added with an unknown and then a known outcome": ItemHistory()
     .add("a", outcome="unknown")
-    .add("a", digits="0")
+    .add("a", statuses="0")
     .lease("a", 1)
     .complete("a")
     .finish(),
-    "an item, completed in doubt": ItemTale().add("a").lease("a", 1).complete("a", outcome="unknown").finish(),
-    "an item, completed in doubt and then for sure": ItemTale()
+    "an item, completed with an unknown outcome": ItemHistory()
+    .add("a")
+    .lease("a", 1)
+    .complete("a", outcome="unknown")
+    .finish(),
+    "an item, completed with an unknown and then a known outcome": ItemHistory()
     .add("a")
     .lease("a", 1)
     .complete("a", outcome="unknown")
     .complete("a", "0")
     .finish(),
-    "an item, delivered as often as workers die": ItemTale()
+    "an item, delivered as often as workers die": ItemHistory()
     .add("a")
     .lease("a", 1)
     .after(1000)
@@ -68,7 +86,7 @@ RIGHT = {
     .lease("a", 3)
     .complete("a")
     .finish(),
-    "a later life of an item, completed by who had the former": ItemTale()
+    "a later life of an item, completed by the holder of the previous one": ItemHistory()
     .add("a")
     .lease("a", 1)
     .after(1000)
@@ -77,13 +95,13 @@ RIGHT = {
     .add("a")
     .complete("a")
     .finish(),
-    "an item whose second lease was asked for before the first and given after it": ItemTale()
+    "an item whose second lease was requested before the first and granted after it": ItemHistory()
     .add("a")
     .lease("a", 1, lasting=1500)
     .lease("a", 2, by="other")
     .complete("a")
     .finish(),
-    "an item, after the clock was set": ItemTale()
+    "an item, after the clock was set": ItemHistory()
     .add("a")
     .lease("a", 1)
     .fault("clock", shift=5000)
@@ -93,13 +111,13 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("tale", RIGHT.values(), ids=RIGHT.keys())
-def test_what_is_right_is_found_right(tale):
-    verdict = tale.verdict()
-    assert verdict.right, list(tell(verdict))
+@pytest.mark.table("history", VALID.values(), ids=VALID.keys())
+def test_valid_history_is_accepted(history):
+    result = history.result()
+    assert result.right, list(report_lines(result))
 
 
-WRONG = {
+INVALID = {
     ("conservation", "a message of a stream, lost"): stream().send("a").finish(),
     ("conservation", "a message of a stream, acked and left"): stream()
     .send("a")
@@ -112,11 +130,18 @@ WRONG = {
     .claim("a", 1)
     .settle("nack", "a", 1)
     .claim("a", 2, attempt=1),
-    ("leases", "a token of a stream, twice though nobody gave it back"): stream()
+    ("leases", "a token of a stream, twice without a release"): stream()
     .send("a")
     .claim("a", 1)
     .after(2000)
     .claim("a", 1, by="other"),
+    ("leases", "a token of a stream, once more than it was given back"): stream()
+    .send("a")
+    .claim("a", 1)
+    .settle("release", "a", 1)
+    .claim("a", 1, attempt=1)
+    .after(2000)
+    .claim("a", 1, attempt=1, by="other"),
     ("leases", "a message of a stream, two at a time"): stream().send("a").claim("a", 1).claim("a", 2, by="other"),
     ("fencing", "a nack on a stream under an old token"): stream()
     .send("a")
@@ -129,38 +154,46 @@ WRONG = {
     .claim("a", 1)
     .settle("nack", "a", 1)
     .finish(dead=[("a", 0, 1, 3, "retries spent")]),
-    ("doubt", "of a stream, new though it lived"): stream().send("a").send("a").finish(),
-    ("liveness", "of a stream, left to lie"): stream().send("a").after(5000).finish(living=[("a", "active", SERVER)]),
+    ("doubt", "of a stream, reported as new while it existed"): stream().send("a").send("a").finish(),
+    ("liveness", "of a stream, not delivered"): stream().send("a").after(5000).finish(living=[("a", "active", SERVER)]),
     ("leftovers", "an entry of a stream, left behind"): stream().finish(leftovers=["a is settled, and left"]),
-    ("duplicates", "of a stream, begun twice under one token"): stream()
+    ("duplicates", "of a stream, started twice under one token"): stream()
     .send("a")
     .claim("a", 1)
     .start("a", 1)
     .start("a", 1),
-    ("conservation", "an item, lost"): ItemTale().add("a").lease("a", 1).finish(),
-    ("conservation", "an item, completed by two at a time"): ItemTale()
+    ("duplicates", "of a stream, given back once and begun three times"): stream()
+    .send("a")
+    .claim("a", 1)
+    .start("a", 1)
+    .settle("release", "a", 1)
+    .claim("a", 1, attempt=1)
+    .start("a", 1)
+    .start("a", 1),
+    ("conservation", "an item, lost"): ItemHistory().add("a").lease("a", 1).finish(),
+    ("conservation", "an item, completed by two at a time"): ItemHistory()
     .add("a")
     .lease("a", 1)
     .complete("a")
     .complete("a", by="other")
     .finish(),
-    ("provenance", "an item, with other data"): ItemTale().add("a").lease("a", 1, payload="ffff"),
-    ("bounded deliveries", "an item, leased after it was completed"): ItemTale()
+    ("provenance", "an item, with other data"): ItemHistory().add("a").lease("a", 1, payload="ffff"),
+    ("bounded deliveries", "an item, leased after it was completed"): ItemHistory()
     .add("a")
     .lease("a", 1)
     .complete("a")
     .lease("a", 2),
-    ("leases", "an item, leased by two at a time"): ItemTale().add("a").lease("a", 1).after(900).lease("a", 2),
-    ("fencing", "an item, completed twice"): ItemTale().add("a").lease("a", 1).complete("a").complete("a"),
-    ("doubt", "an item, added though it was there"): ItemTale().add("a").add("a").finish(),
-    ("doubt", "some items of one transaction"): ItemTale()
+    ("leases", "an item, leased by two at a time"): ItemHistory().add("a").lease("a", 1).after(900).lease("a", 2),
+    ("fencing", "an item, completed twice"): ItemHistory().add("a").lease("a", 1).complete("a").complete("a"),
+    ("doubt", "an item, added though it was there"): ItemHistory().add("a").add("a").finish(),
+    ("doubt", "some items of one transaction"): ItemHistory()
     .add("a", "b", outcome="unknown")
     .lease("a", 1)
     .complete("a")
     .finish(),
-    ("liveness", "an item, left to lie"): ItemTale().add("a").finish(late=5000, living=[("a", "ready", 0)]),
-    ("leftovers", "an item in neither list"): ItemTale().finish(leftovers=["a is an item in neither list"]),
-    ("duplicates", "an item, begun again for no reason"): ItemTale()
+    ("liveness", "an item, not delivered"): ItemHistory().add("a").finish(late=5000, living=[("a", "ready", 0)]),
+    ("leftovers", "an item in neither list"): ItemHistory().finish(leftovers=["a is an item in neither list"]),
+    ("duplicates", "an item, started again without a fault"): ItemHistory()
     .add("a")
     .lease("a", 1)
     .start("a", 1)
@@ -170,22 +203,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "tale"), [(rule, tale) for (rule, _), tale in WRONG.items()], ids=map(" - ".join, WRONG)
+@pytest.mark.table(
+    ("rule", "history"), [(rule, history) for (rule, _), history in INVALID.items()], ids=map(" - ".join, INVALID)
 )
-def test_what_is_wrong_is_found_wrong(rule, tale):
-    verdict = tale.verdict()
-    assert rule in verdict.broken, list(tell(verdict))
+def test_invalid_history_violates_its_rule(rule, history):
+    result = history.result()
+    assert rule in result.broken, list(report_lines(result))
 
 
-@pytest.mark.parametrize(("engine", "kind"), [("streams", Tale), ("workqueue", ItemTale)])
-def test_every_rule_that_an_engine_has_is_shown_to_bite(engine, kind):
-    judged = set(RULES) - PROMISES[engine].unjudged.keys()
-    bitten = {rule for (rule, _), tale in WRONG.items() if type(tale) is kind}
-    assert bitten == judged
+@pytest.mark.parametrize(("engine", "kind"), [("streams", History), ("workqueue", ItemHistory)])
+def test_every_rule_of_an_engine_has_an_invalid_history(engine, kind):
+    applicable = set(RULES) - GUARANTEES[engine].inapplicable_rules.keys()
+    tested = {rule for (rule, _), history in INVALID.items() if type(history) is kind}
+    assert tested == applicable
 
 
-def test_what_has_no_meaning_is_said_and_not_judged():
-    lines = list(tell(ItemTale().add("a").lease("a", 1).complete("a").finish().verdict()))
-    assert "without a meaning here is never early: a work queue has no due times" in lines
-    assert lines[-1] == "right: all nine rules hold"
+def test_rules_that_do_not_apply_are_named_and_not_checked():
+    lines = list(report_lines(ItemHistory().add("a").lease("a", 1).complete("a").finish().result()))
+    assert "does not apply: never early: a work queue has no due times" in lines
+    assert lines[-1] == "right: all 9 rules hold"

@@ -1,4 +1,4 @@
-"""The plan of a round: drawn from the seed, all of what was asked for, and nothing that cannot be done."""
+"""The plan of a round: drawn from the seed, complete, and without impossible faults."""
 
 from collections import Counter
 from itertools import pairwise
@@ -7,33 +7,33 @@ from types import SimpleNamespace
 import pytest
 
 from delayq import ConfigurationError
-from delayq.torture.crew import Crew
-from delayq.torture.plan import EXCLUSIVE, KINDS, Settings, draw, read_aof, read_faults
+from delayq.testing.torture.processes import Processes
+from delayq.testing.torture.round_plan import EXCLUSIVE, FAULT_KINDS, RunSettings, draw_round, read_aof, read_faults
 
-FAULTS = dict.fromkeys(KINDS, 7) | {"replies": 500, "cut": 90}
+FAULTS = dict.fromkeys(FAULT_KINDS, 7) | {"replies": 500, "cut": 90}
 
 
 def settings(**changed):
-    given = {"seed": 1, "messages": 100_000, "faults": FAULTS, "aof": ("always", "everysec")}
-    return Settings(**{**given, **changed})
+    defaults = {"seed": 1, "messages": 100_000, "faults": FAULTS, "aof": ("always", "everysec")}
+    return RunSettings(**{**defaults, **changed})
 
 
 def drawn(settings):
-    return [draw(settings, number) for number in range(1, settings.rounds + 1)]
+    return [draw_round(settings, number) for number in range(1, settings.rounds + 1)]
 
 
-def test_the_same_seed_draws_the_same_again_and_another_does_not():
+def test_plan_depends_on_the_seed():
     assert drawn(settings()) == drawn(settings())
     assert drawn(settings()) != drawn(settings(seed=2))
 
 
-def test_the_rounds_of_a_seed_differ():
+def test_rounds_of_a_seed_differ():
     one, other = drawn(settings(aof=("always",)))
     assert [fault.at for fault in one.faults] != [fault.at for fault in other.faults]
 
 
 @pytest.mark.parametrize("per_round", [10_000, 33_000, 100_000])
-def test_all_that_was_asked_for_is_planned(per_round):
+def test_all_requested_faults_are_planned(per_round):
     plans = drawn(settings(per_round=per_round))
     planned = Counter()
     for plan in plans:
@@ -43,48 +43,48 @@ def test_all_that_was_asked_for_is_planned(per_round):
     assert sum(plan.messages for plan in plans) == 100_000
 
 
-def test_the_power_fails_where_every_write_is_synced_if_that_is_among_the_policies():
+def test_power_cuts_are_planned_for_rounds_that_sync_every_write():
     for plan in drawn(settings(per_round=10_000)):
         assert plan.aof == "always" or not any(fault.kind == "power" for fault in plan.faults)
-    only = draw(settings(aof=("everysec",), per_round=100_000), 1)
+    only = draw_round(settings(aof=("everysec",), per_round=100_000), 1)
     assert sum(fault.kind == "power" for fault in only.faults) == 7
 
 
-def test_faults_of_the_server_come_one_after_another_and_every_fault_within_the_round():
-    plan = draw(settings(per_round=100_000), 1)
+def test_server_faults_do_not_overlap_and_all_faults_are_within_the_round():
+    plan = draw_round(settings(per_round=100_000), 1)
     times = [fault.at for fault in plan.faults if fault.kind in EXCLUSIVE]
     assert min(later - earlier for earlier, later in pairwise(times)) > 1
     assert all(0 < fault.at < plan.seconds for fault in plan.faults)
 
 
-def test_a_worker_is_frozen_for_longer_than_its_leases():
-    plan = draw(settings(lease=3.0), 1)
+def test_worker_is_stopped_for_longer_than_its_lease():
+    plan = draw_round(settings(lease=3.0), 1)
     assert all(fault.lasts > 3 for fault in plan.faults if fault.kind == "stop")
 
 
 @pytest.mark.parametrize(("target", "name"), [(0.0, "one"), (0.499, "one"), (0.5, "two"), (0.999, "two"), (1.0, "two")])
-def test_a_target_is_one_of_the_workers_that_are_there(target, name):
-    crew = object.__new__(Crew)
-    crew.members = [
+def test_target_of_a_fault_is_a_running_worker(target, name):
+    processes = object.__new__(Processes)
+    processes.all = [
         SimpleNamespace(name=name, role=role, running=True, ready=True)
         for name, role in [("one", "worker"), ("other", "producer"), ("two", "worker")]
     ]
-    assert crew.choose(target).name == name
+    assert processes.pick_worker(target).name == name
 
 
-def test_a_round_that_there_is_not_is_refused():
+def test_unknown_round_is_refused():
     with pytest.raises(ConfigurationError, match="between 1 and 2"):
-        draw(settings(), 3)
+        draw_round(settings(), 3)
 
 
-def read(text, allowed=KINDS, aof=("always",)):
+def read(text, allowed=FAULT_KINDS, aof=("always",)):
     return read_faults(text, messages=200_000, allowed=allowed, aof=aof)
 
 
-def test_faults_are_read():
+def test_faults_are_parsed():
     assert read("none") == {}
-    assert read("kill=5, stop") == {"kill": 5, "stop": 2 * KINDS["stop"].usual}
-    assert set(read("all")) == set(KINDS)
+    assert read("kill=5, stop") == {"kill": 5, "stop": 2 * FAULT_KINDS["stop"].usual}
+    assert set(read("all")) == set(FAULT_KINDS)
     assert set(read("all", allowed=("kill", "cut"))) == {"kill", "cut"}
     assert not {"server-kill", "power", "disk"} & set(read("all", aof=("always", "no")))
 
@@ -92,19 +92,19 @@ def test_faults_are_read():
 @pytest.mark.parametrize(
     ("text", "allowed", "aof"),
     [
-        ("earthquake", KINDS, ("always",)),
-        ("kill=many", KINDS, ("always",)),
-        ("kill=-1", KINDS, ("always",)),
+        ("earthquake", FAULT_KINDS, ("always",)),
+        ("kill=many", FAULT_KINDS, ("always",)),
+        ("kill=-1", FAULT_KINDS, ("always",)),
         ("power", ("kill",), ("always",)),
-        ("server-kill", KINDS, ("no",)),
+        ("server-kill", FAULT_KINDS, ("no",)),
     ],
 )
-def test_what_cannot_be_done_is_refused(text, allowed, aof):
+def test_invalid_or_impossible_fault_is_refused(text, allowed, aof):
     with pytest.raises(ConfigurationError, match=text.partition("=")[0]):
         read(text, allowed, aof)
 
 
-def test_policies_are_read():
+def test_aof_policies_are_parsed():
     assert read_aof("always, everysec") == ("always", "everysec")
     with pytest.raises(ConfigurationError, match="seldom"):
         read_aof("always,seldom")

@@ -1,4 +1,4 @@
-"""`delayq torture` from the outside: the figures of every test run, each kind of fault, and what it leaves behind."""
+"""`delayq torture` as a process: each kind of fault, interruption, and cleanup."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import redis
 from click.testing import CliRunner
 
 from delayq.cli import main
-from delayq.torture.plan import KINDS
-from delayq.torture.round import Round
+from delayq.testing.torture.round import Round
+from delayq.testing.torture.round_plan import FAULT_KINDS
 from tests.support.processes import processes_of
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
@@ -27,40 +27,51 @@ pytestmark = pytest.mark.faults
 
 
 FIGURES = {"kill": 50, "stop": 10, "term": 10, "server-kill": 10, "replies": 2000, "cut": 500}
+FEW = {"kill": 3, "stop": 1, "term": 1, "server-kill": 1, "replies": 100, "cut": 25}
 
 
 @LONG
+@pytest.mark.long
 @pytest.mark.usefixtures("unmeasured")
-def test_the_figures_of_every_test_run(folder):
+def test_a_few_client_faults_of_each_kind(folder):
+    planned = FEW | {"replies": 110, "cut": 28}
+    account = torture(folder, 5_000, planned, "--aof", "always", "--lease", "3", "--producers", "6")
+    assert all(account["faults"][kind] >= number for kind, number in FEW.items())
+
+
+@LONG
+@pytest.mark.long
+@pytest.mark.usefixtures("unmeasured")
+def test_full_number_of_client_faults(folder):
     planned = FIGURES | {"replies": 2200, "cut": 560}
     account = torture(folder, 100_000, planned, "--aof", "always,everysec", "--lease", "3", "--producers", "6")
     assert all(account["faults"][kind] >= number for kind, number in FIGURES.items())
     assert account["rounds"] == 2
-    assert account["messages"] > 97_000  # some are sent by every producer
+    assert account["messages"] > 97_000  # every producer sends some of them
     assert account["deliveries"] > account["messages"]
 
 
 @LONG
-@pytest.mark.parametrize("aof", ["always", "everysec"])
+@pytest.mark.parametrize("aof", ["always", pytest.param("everysec", marks=pytest.mark.long)])
 @pytest.mark.usefixtures("unmeasured")
 def test_every_kind_of_fault(folder, aof):
-    """Those of the figures happen all the time; these are the others."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
-    others = {kind: 1 for kind, about in KINDS.items() if about.server}
-    torture(folder, 4_000, others | {"kill": 2, "replies": 40}, "--aof", aof, "--lease", "3")
+    once = dict.fromkeys(FAULT_KINDS, 1)
+    torture(folder, 3_000, once | {"kill": 2, "replies": 50, "cut": 12}, "--aof", aof, "--lease", "3")
 
 
 @LONG
+@pytest.mark.long
 @pytest.mark.usefixtures("unmeasured")
-def test_without_faults_nothing_is_delivered_twice(folder):
+def test_run_without_faults_has_no_duplicates(folder):
     assert torture(folder, 5_000, {}, "--lease", "10")["duplicates"] == 0
 
 
 @LONG
 @pytest.mark.torture
 @pytest.mark.usefixtures("unmeasured")
-def test_a_million_messages_without_faults(folder):
+def test_million_messages_without_faults(folder):
     account = torture(folder, 1_000_000, {}, "--per-round", "100000", "--aof", "everysec", "--lease", "10")
     assert account["duplicates"] == 0
 
@@ -69,7 +80,7 @@ def test_a_million_messages_without_faults(folder):
 
 
 @pytest.fixture
-def theirs():
+def user_redis():
     with RedisServer(tcp=True) as server, server.client() as client:
         client.set("precious", 1)
         yield server
@@ -77,27 +88,32 @@ def theirs():
 
 
 @LONG
-def test_on_the_users_redis_only_the_clients_are_troubled(folder, theirs):
-    code, account, err = run(folder, "--messages", "2000", "--faults", "all", "--seconds", "10", DELAYQ_URL=theirs.url)
+@pytest.mark.long
+def test_run_on_the_users_redis_has_only_client_faults(folder, user_redis):
+    code, account, err = run(
+        folder, "--messages", "2000", "--faults", "all", "--seconds", "10", DELAYQ_URL=user_redis.url
+    )
     assert (code, account["right"]) == (0, True)
     assert set(account["faults"]) == {"kill", "stop", "term", "replies", "cut"}
-    assert err == "delayq: on a Redis that is not ours, nothing is done to the server\n"
+    assert err == "delayq: server faults are left out: this Redis was not started by us\n"
     assert list(folder.iterdir()) == []
 
 
-def test_what_would_trouble_the_users_redis_is_refused(theirs):
-    result = CliRunner().invoke(main, ["--url", theirs.url, "torture", "--faults", "server-kill"])
+def test_server_faults_are_refused_on_the_users_redis(user_redis):
+    result = CliRunner().invoke(main, ["--url", user_redis.url, "torture", "--faults", "server-kill"])
     assert result.exit_code == 2
     assert "server-kill" in result.stderr
 
 
 @LONG
-def test_a_message_that_is_lost_is_found_and_its_history_kept(folder, theirs):
-    with start(folder, "--messages", "1000", "--faults", "none", "--seconds", "5", DELAYQ_URL=theirs.url) as torture:
-        with redis.Redis.from_url(theirs.url) as client:
+def test_lost_message_is_found_and_its_history_kept(folder, user_redis):
+    with start(
+        folder, "--messages", "1000", "--faults", "none", "--seconds", "5", DELAYQ_URL=user_redis.url
+    ) as torture:
+        with redis.Redis.from_url(user_redis.url) as client:
 
             def lose():
-                """Forget a message that waits, as a defect would."""
+                """Delete a pending message, as a defect would."""
                 for key in client.scan_iter("delayq-torture:*:pending"):
                     for id, _ in client.zrange(key, -1, -1, withscores=True):
                         hash_ = key.decode().removesuffix("pending")
@@ -107,27 +123,29 @@ def test_a_message_that_is_lost_is_found_and_its_history_kept(folder, theirs):
             wait_until(lose, timeout=60)
         out, _ = torture.communicate()
     assert torture.returncode == 1
-    assert "WRONG: the guarantees do not hold." in out
+    assert "WRONG: a guarantee was broken." in out
     assert "VIOLATION of rule 1, conservation" in out
     (kept,) = folder.glob("delayq-torture-*/round-1")
-    assert f"round 1 failed; its histories: {kept}" in out
-    assert "again: delayq torture --seed 0" in out
+    assert f"round 1 failed; histories: {kept}" in out
+    assert "repeat: delayq torture --seed 0" in out
     again = CliRunner().invoke(main, ["torture", "check", str(kept), "--json"])
     assert again.exit_code == 1
     assert json.loads(again.stdout)["broken"]["conservation"] == 1
 
 
-# How it ends
+# Interruption
 
 
 def begun(folder):
-    """Whether a run has come so far that all of its processes are there."""
-    names = b" ".join(processes_of(folder))
-    return all(role in names for role in (b"torture.worker", b"torture.producer", b"torture.inspector"))
+    """Return whether all processes of a run have started."""
+    commands = processes_of(folder)
+    return all(
+        any(b"process_roles\0" + role in one for one in commands) for role in (b"worker", b"producer", b"inspector")
+    )
 
 
 def server_of(torture):
-    """The folder in /proc of the server that a run has started, which hides its environment."""
+    """Return the folder in /proc of the server of a run, which hides its environment."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             _, name, _, parent = (process / "stat").read_text().split()[:4]
@@ -140,34 +158,40 @@ def server_of(torture):
 
 @LONG
 @pytest.mark.usefixtures("unmeasured")
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "to all in the terminal"])
-def test_ctrl_c_ends_it_with_the_account_so_far(folder, send):
+@pytest.mark.parametrize(
+    "send",
+    [
+        pytest.param(os.kill, id="to it alone", marks=pytest.mark.long),
+        pytest.param(os.killpg, id="to all in the terminal"),
+    ],
+)
+def test_ctrl_c_ends_the_run_with_a_tally(folder, send):
     with start(folder, "--messages", "100000", "--faults", "kill=500,stop=5,replies=50") as torture:
         wait_until(lambda: begun(folder), timeout=60)
         server = server_of(torture)
         send(torture.pid, signal.SIGINT)
         out, err = torture.communicate(timeout=60)
     assert (torture.returncode, err) == (130, "")
-    assert "interrupted: this is the account of what was" in out
+    assert "interrupted: the figures are those so far" in out
     assert list(folder.iterdir()) == []
     assert processes_of(folder) == []
     assert not server.exists()
 
 
 @pytest.mark.timeout(10)
-def test_a_fault_that_still_waits_for_a_worker_does_not_hold_up_the_end():
+def test_fault_that_waits_for_a_worker_does_not_delay_the_end():
     interrupted = threading.Event()
     interrupted.set()
     ended = object.__new__(Round)
-    ended._crew = SimpleNamespace(of=lambda _: iter(()))  # Ctrl-C in a terminal has ended all of them
+    ended._processes = SimpleNamespace(running=lambda _: iter(()))  # Ctrl-C in a terminal has ended all of them
     ended._todo = [(0.0, 0, None, repeat(0.01))]
-    ended._break(interrupted)
+    ended._cause_faults(interrupted)
 
 
 @LONG
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("unmeasured")
-def test_nothing_runs_on_when_it_is_ended_at_once(folder, number):
+def test_nothing_keeps_running_after_a_kill(folder, number):
     with start(folder, "--messages", "100000", "--faults", "stop=5") as torture:
         wait_until(lambda: begun(folder), timeout=60)
         server = server_of(torture)
@@ -180,10 +204,10 @@ def test_nothing_runs_on_when_it_is_ended_at_once(folder, number):
         torture.communicate()
 
 
-# What is shown
+# Output
 
 
-def test_a_plan_is_shown_and_nothing_done(folder):
+def test_dry_run_prints_the_plan(folder):
     words = ["torture", "--messages", "1000", "--faults", "kill=2,cut=5", "--seed", "7", "--dry-run"]
     shown = CliRunner().invoke(main, words)
     assert shown.exit_code == 0
@@ -194,7 +218,7 @@ def test_a_plan_is_shown_and_nothing_done(folder):
     assert len(plan["faults"]) == len(lines) - 1
 
 
-def test_the_full_figures_can_be_planned():
+def test_full_option_plans_large_rounds():
     shown = CliRunner().invoke(main, ["torture", "--full", "--round", "100", "--dry-run"])
     assert shown.stdout.startswith("round 100: 50,000 messages in ")
     chosen = CliRunner().invoke(main, ["torture", "--full", "--messages", "1000", "--faults", "none", "--dry-run"])
@@ -202,7 +226,7 @@ def test_the_full_figures_can_be_planned():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (["--faults", "earthquake"], "earthquake"),
         (["--aof", "seldom"], "seldom"),
@@ -210,19 +234,19 @@ def test_the_full_figures_can_be_planned():
         (["--faults", "power", "--aof", "no"], "power"),
     ],
 )
-def test_what_cannot_be_done_is_a_usage_error(words, told):
+def test_impossible_fault_is_a_usage_error(words, error):
     result = CliRunner().invoke(main, ["torture", *words])
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert error in result.stderr
 
 
-def test_a_redis_out_of_reach_is_one_line_and_69():
+def test_unreachable_redis_is_one_line_and_exits_69():
     result = CliRunner().invoke(main, ["--url", "unix:///nowhere.sock", "--timeout", "0.2s", "torture"])
     assert result.exit_code == 69
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_without_a_compiler_it_says_what_is_left_out(folder, monkeypatch):
+def test_run_without_a_compiler_names_the_left_out_faults(folder, monkeypatch):
     server = shutil.which("redis-server")
     assert server
     (folder / "redis-server").symlink_to(server)
@@ -233,8 +257,8 @@ def test_without_a_compiler_it_says_what_is_left_out(folder, monkeypatch):
     assert " power" not in result.stdout
 
 
-def test_a_history_that_is_none_is_one_line(folder):
+def test_check_of_a_folder_without_history_is_one_line(folder):
     (folder / "empty").mkdir()
     result = CliRunner().invoke(main, ["torture", "check", str(folder / "empty")])
     assert result.exit_code == 1
-    assert "no history there" in result.stderr
+    assert "no history (*.jsonl) found" in result.stderr

@@ -1,11 +1,11 @@
-"""The final scan: what is left, and that nothing out of order is overlooked."""
+"""The final scan reports remaining messages and every inconsistency."""
 
 import pytest
 
 from delayq import DelayQueue
-from delayq.doctor import removal
-from delayq.keys import Keys
-from delayq.torture.scan import scan
+from delayq.broker.keys import Keys
+from delayq.queue.server_check import removal
+from delayq.testing.torture.final_scan import scan
 
 KEYS = Keys.of("delayq", "scanned")
 
@@ -32,7 +32,7 @@ def scanned(queue):
     return lambda: scan(queue._executor, KEYS, own=True)
 
 
-def test_all_that_is_held_is_told(scanned):
+def test_scan_reports_all_messages(scanned):
     final = scanned()
     assert {(id, state) for id, state, _ in final.living} == {
         ("backoff", "backoff"),
@@ -45,38 +45,38 @@ def test_all_that_is_held_is_told(scanned):
     assert final.leftovers == []
 
 
-def test_of_a_queue_that_was_removed_nothing_is_left(queue, scanned):
+def test_removed_queue_leaves_nothing(queue, scanned):
     queue._executor.run(removal(KEYS, "delayq", "scanned"))
     final = scanned()
     assert (final.living, final.dead, final.leftovers) == ([], [], [])
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "text"),
     [
-        (("ZADD", KEYS.pending, 1, "held"), "held stands in 2 places"),
-        (("ZADD", KEYS.unack, 1, "nobody"), "nobody stands in a place and is no message"),
-        (("ZREM", KEYS.pending, "pending"), "pending is a message in no place"),
+        (("ZADD", KEYS.pending, 1, "held"), "held is in 2 structures"),
+        (("ZADD", KEYS.unack, 1, "ghost"), "ghost is in a structure, but not a message"),
+        (("ZREM", KEYS.pending, "pending"), "pending is a message in no structure"),
         (("HDEL", KEYS.retries, "held"), "held has no retries"),
-        (("HSET", KEYS.retries, "nobody", 1), "nobody has retries and is no message"),
-        (("HSET", KEYS.deliveries, "nobody", "ready 1 1 1 1 -"), "nobody has deliveries and is no message"),
-        (("HSET", KEYS.headers, "nobody", "{}"), "nobody has headers and is no message"),
-        (("HSET", KEYS.errors, "nobody", "x"), "nobody has errors and is no message"),
-        (("ZADD", KEYS.dead, 1, "nobody:1"), "nobody:1 is dead without a message"),
-        (("HSET", KEYS.dead_ids, "nobody", "1"), "nobody:1 is not dead by id and by time alike"),
+        (("HSET", KEYS.retries, "ghost", 1), "ghost has retries, but is not a message"),
+        (("HSET", KEYS.deliveries, "ghost", "ready 1 1 1 1 -"), "ghost has deliveries, but is not a message"),
+        (("HSET", KEYS.headers, "ghost", "{}"), "ghost has headers, but is not a message"),
+        (("HSET", KEYS.errors, "ghost", "x"), "ghost has errors, but is not a message"),
+        (("ZADD", KEYS.dead, 1, "ghost:1"), "ghost:1 is dead without a message"),
+        (("HSET", KEYS.dead_ids, "ghost", "1"), "ghost:1 is dead by id or by time, but not by both"),
         (("HINCRBY", KEYS.meta, "backoffs", 1), "backoff: counted as 2, but there are 1"),
         (("HINCRBY", KEYS.meta, "stale_ready", -1), "stale_ready: counted as"),
         (("SET", KEYS.meta + "x", 1), f"unknown key {KEYS.meta}x"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_nothing_out_of_order_is_overlooked(scanned, redis_client, command, told):
+def test_every_inconsistency_is_reported(scanned, redis_client, command, text):
     redis_client.execute_command(*command)
-    assert [text for text in scanned().leftovers if text.startswith(told)]
+    assert [found for found in scanned().leftovers if found.startswith(text)]
 
 
-def test_of_much_in_disorder_some_is_told_and_the_rest_counted(scanned, redis_client):
-    redis_client.zadd(KEYS.unack, {f"nobody-{n}": 1 for n in range(100)})
+def test_all_inconsistencies_are_counted_but_some_reported(scanned, redis_client):
+    redis_client.zadd(KEYS.unack, {f"ghost-{n}": 1 for n in range(100)})
     leftovers = scanned().leftovers
     assert len(leftovers) == 21
     assert leftovers[-1].startswith("and 8")

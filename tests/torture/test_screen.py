@@ -1,4 +1,4 @@
-"""What a run shows, and how its account adds up."""
+"""Output of a run, and sums of its tally."""
 
 import io
 
@@ -6,28 +6,27 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from delayq.torture.account import RoundAccount, add_up, look_back, statement
-from delayq.torture.checker import judge
-from delayq.torture.engine import Looked
-from delayq.torture.history import Answer, Fault, Invoke, Opened, Recorder
-from delayq.torture.plan import Plan, Planned
-from delayq.torture.round import Progress
-from delayq.torture.screen import Screen
+from delayq.testing.torture.checker import check_lines
+from delayq.testing.torture.engine_interface import QueueSnapshot
+from delayq.testing.torture.history import CallRecord, FaultRecord, HeaderRecord, Recorder, ReplyRecord
+from delayq.testing.torture.round_plan import PlannedFault, RoundPlan
+from delayq.testing.torture.run_tally import RoundTally, stalls_and_recovery, summary_lines, tally_rounds
+from delayq.testing.torture.torture_screen import RoundProgress, TortureScreen
 
-PLAN = Plan(round=2, messages=1000, seconds=10.0, batch=10, aof="always", faults=[Planned(1.0, "kill")])
+PLAN = RoundPlan(round=2, messages=1000, seconds=10.0, batch=10, aof="always", faults=[PlannedFault(1.0, "kill")])
 
 
 def progress(elapsed, sent):
-    looked = Looked(counts={"pending": 7, "active": 3, "dead": 1}, living=10, changes=sent, totals={"sent": sent})
-    return Progress(PLAN, elapsed, looked, 4, {"kill": 1}, "faults")
+    snapshot = QueueSnapshot(counts={"pending": 7, "active": 3, "dead": 1}, living=10, totals={"sent": sent})
+    return RoundProgress(PLAN, elapsed, snapshot, 4, {"kill": 1}, "faults")
 
 
 def verdict(**changed):
-    return msgspec.structs.replace(judge([("p", Opened(at=1, process="p", pid=1))]), **changed)
+    return msgspec.structs.replace(check_lines([("p", HeaderRecord(at=1, process="p", pid=1))]), **changed)
 
 
 def round_account(**changed):
-    given = {
+    defaults = {
         "round": 2,
         "seconds": 12.0,
         "faults": {"kill": 1},
@@ -36,7 +35,7 @@ def round_account(**changed):
         "problems": [],
         "verdict": verdict(messages=990, deliveries=1100, duplicates=3, explained={"kill": 3}),
     }
-    return RoundAccount(**{**given, **changed})
+    return RoundTally(**{**defaults, **changed})
 
 
 @pytest.fixture
@@ -45,10 +44,10 @@ def shown():
 
 
 def screen(shown, *, terminal):
-    return Screen(Console(file=shown, force_terminal=terminal, width=100, color_system=None))
+    return TortureScreen(Console(file=shown, force_terminal=terminal, width=100, color_system=None))
 
 
-def test_without_a_terminal_there_is_a_line_for_each_round(shown):
+def test_round_is_one_line_without_a_terminal(shown):
     with screen(shown, terminal=False) as made:
         made.begin(PLAN, 3)
         made.fault(1.2, PLAN.faults[0], "worker-1")
@@ -60,7 +59,7 @@ def test_without_a_terminal_there_is_a_line_for_each_round(shown):
     ]
 
 
-def test_on_a_terminal_faults_and_the_queue_are_followed(shown, monkeypatch):
+def test_terminal_shows_faults_and_the_queue(shown, monkeypatch):
     monkeypatch.setattr(shown, "isatty", lambda: True)
     with screen(shown, terminal=True) as made:
         made.begin(PLAN, 3)
@@ -74,7 +73,7 @@ def test_on_a_terminal_faults_and_the_queue_are_followed(shown, monkeypatch):
     assert "pending 7" in text
 
 
-def test_a_round_that_failed_and_one_that_was_interrupted_are_told(shown):
+def test_failed_and_interrupted_rounds_are_reported(shown):
     made = screen(shown, terminal=False)
     made.end(round_account(problems=["worker-1 ended with 1"], verdict=verdict(broken={"leases": 2}, right=False)))
     made.end(round_account(verdict=None))
@@ -83,27 +82,27 @@ def test_a_round_that_failed_and_one_that_was_interrupted_are_told(shown):
     assert interrupted == "round 2: interrupted"
 
 
-def test_rounds_add_up():
+def test_tally_adds_up_rounds():
     wrong = round_account(
         kept="/there", problems=["ended"], verdict=verdict(broken={"leases": 2, "doubt": 1}, right=False)
     )
-    account = add_up("delayq torture --seed 1", [round_account(), wrong], 24.0, interrupted=False)
-    assert (account.messages, account.faults, account.stalls, account.slowest_recovery) == (990, {"kill": 2}, 2, 0.5)
-    assert (account.lost, account.in_two_places, account.unexpected, account.right) == (0, 2, 2, False)
-    text = "\n".join(statement(account))
-    assert "round 2 failed; its histories: /there\n  again: delayq torture --seed 1 --round 2\n" in text
+    tally = tally_rounds("delayq torture --seed 1", [round_account(), wrong], 24.0, interrupted=False)
+    assert (tally.messages, tally.faults, tally.stalls, tally.slowest_recovery) == (990, {"kill": 2}, 2, 0.5)
+    assert (tally.lost, tally.in_two_places, tally.unexpected, tally.right) == (0, 2, 2, False)
+    text = "\n".join(summary_lines(tally))
+    assert "round 2 failed; histories: /there\n  repeat: delayq torture --seed 1 --round 2\n" in text
     assert "lost 0, early 0, in two places 2, unexpected 2" in text
 
 
-def test_what_was_held_up_and_how_soon_the_server_was_back_is_read_from_the_histories(tmp_path):
+def test_stalls_and_recovery_are_computed_from_the_histories(tmp_path):
     file = tmp_path / "p.jsonl"
     with Recorder(file, "p") as recorder:
-        recorder.write(Invoke(at=1_000_000, call=1, op="claim"))
-        recorder.write(Fault(at=1_100_000, until=2_000_000, kind="server-kill"))
-        recorder.write(Answer(at=2_300_000, call=1))
-        recorder.write(Invoke(at=2_400_000, call=2, op="claim"))
-        recorder.write(Answer(at=9_000_000, call=2))
-        recorder.write(Fault(at=3_000_000, until=5_000_000, kind="stall", process="w"))
-        recorder.write(Fault(at=6_000_000, until=8_000_000, kind="stall", process="w"))
-        recorder.write(Fault(at=6_100_000, until=7_900_000, kind="stop", process="w"))
-    assert look_back([file]) == (1, 0.3)
+        recorder.write(CallRecord(at=1_000_000, call=1, op="claim"))
+        recorder.write(FaultRecord(at=1_100_000, until=2_000_000, kind="server-kill"))
+        recorder.write(ReplyRecord(at=2_300_000, call=1))
+        recorder.write(CallRecord(at=2_400_000, call=2, op="claim"))
+        recorder.write(ReplyRecord(at=9_000_000, call=2))
+        recorder.write(FaultRecord(at=3_000_000, until=5_000_000, kind="stall", process="w"))
+        recorder.write(FaultRecord(at=6_000_000, until=8_000_000, kind="stall", process="w"))
+        recorder.write(FaultRecord(at=6_100_000, until=7_900_000, kind="stop", process="w"))
+    assert stalls_and_recovery([file]) == (1, 0.3)

@@ -1,4 +1,4 @@
-"""The shim under a server: what it does to its clock and its disk, and what a power cut leaves."""
+"""The libc shim of a server: effects on clock and disk, and data after a power cut."""
 
 import errno
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 import redis
 
-from delayq.torture import shim
+from delayq.testing.torture import libc_shim as shim
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -36,7 +36,7 @@ def client(server):
 
 
 @pytest.mark.parametrize("milliseconds", [-3_600_500, -1, 0, 1, 3_600_500])
-def test_the_clock_of_the_server_is_set(built, client, milliseconds):
+def test_shim_shifts_the_clock_of_the_server(built, client, milliseconds):
     built.shift(milliseconds)
     before = time.time()
     seconds, micros = client.time()
@@ -44,7 +44,7 @@ def test_the_clock_of_the_server_is_set(built, client, milliseconds):
     assert before - 0.005 <= seconds + micros / 1e6 - milliseconds / 1000 <= after + 0.005
 
 
-def test_each_fsync_takes_longer(built, client):
+def test_shim_slows_down_fsync(built, client):
     built.slow(0.2)
     began = time.monotonic()
     client.set("a", 1)
@@ -52,7 +52,7 @@ def test_each_fsync_takes_longer(built, client):
     built.slow(0)
 
 
-def test_a_power_cut_takes_what_had_not_reached_the_disk_and_no_more(built, server, client):
+def test_power_cut_loses_only_unsynced_writes(built, server, client):
     client.set("synced", 1)
     client.config_set("appendfsync", "no")
     before = time.monotonic_ns() // 1000
@@ -65,7 +65,7 @@ def test_a_power_cut_takes_what_had_not_reached_the_disk_and_no_more(built, serv
     assert client.keys("*") == [b"synced"]
 
 
-def test_a_power_cut_takes_nothing_that_was_answered_where_every_write_is_synced(built, server, client):
+def test_power_cut_loses_nothing_if_every_write_is_synced(built, server, client):
     for number in range(100):
         client.set(f"key-{number}", number)
     server.kill()
@@ -74,7 +74,7 @@ def test_a_power_cut_takes_nothing_that_was_answered_where_every_write_is_synced
     assert client.dbsize() == 100
 
 
-def test_a_full_disk_is_refused_and_accepted_again_when_it_has_room(built, server, client):
+def test_server_refuses_writes_while_the_disk_is_full(built, server, client):
     client.config_set("appendfsync", "everysec")
     built.fail_writes(errno.ENOSPC)
 
@@ -92,7 +92,7 @@ def test_a_full_disk_is_refused_and_accepted_again_when_it_has_room(built, serve
     assert client.get("a") == b"1"
 
 
-def test_after_a_failed_fsync_redis_refuses_until_it_is_started_again(built, server, client):
+def test_server_refuses_writes_after_a_failed_fsync_until_a_restart(built, server, client):
     client.config_set("appendfsync", "everysec")
     built.fail_syncs(errno.EIO)
 
@@ -109,7 +109,7 @@ def test_after_a_failed_fsync_redis_refuses_until_it_is_started_again(built, ser
     assert not refused()
 
 
-def test_it_says_why_there_is_none(tmp_path, monkeypatch):
+def test_missing_compiler_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(shim.NoShimError, match=r"compiler|Linux"):
         shim.build(tmp_path)
@@ -130,7 +130,7 @@ SECOND = 5_000_000
         pytest.param((0, 0), SECOND + 4_000, SECOND, id="the first sync"),
     ],
 )
-def test_what_a_server_may_hold_back_is_known_by_its_syncs(tmp_path, monkeypatch, sync, at, since):
+def test_unsynced_time_is_computed_from_the_last_sync(tmp_path, monkeypatch, sync, at, since):
     made = shim.Shim(tmp_path / "shim.so", tmp_path / "control")
     monkeypatch.setattr(shim.time, "time_ns", lambda: (at + 1_700_000_000_000_000 - 250_000) * 1000)
     made.shift(250)

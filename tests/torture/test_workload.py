@@ -1,32 +1,33 @@
-"""The workload: what each message is to become, and what producers do to it."""
+"""The workload: behaviour of callbacks, and actions of producers."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from delayq import Discard, Reject, Retry
-from delayq.torture.workload import FATES, decide, deeds, fate_of, payload_of
+from delayq.testing.torture.workload import PROFILES, actions, behavior_of, payload_of, profile_of
 
 
 def payload(name):
     return f"{name} 0 id ".encode()
 
 
-def test_the_shares_of_the_fates_are_whole():
-    assert sum(fate.share for fate in FATES.values()) == 10_000
+def test_shares_of_the_profiles_add_up():
+    assert sum(profile.share for profile in PROFILES.values()) == 10_000
 
 
-def test_a_payload_tells_its_fate_and_is_a_function_of_id_and_life():
+def test_payload_names_its_profile_and_depends_only_on_id_and_life():
     assert payload_of("a", 0) == payload_of("a", 0)
     assert len({payload_of(id, life) for id in "abc" for life in range(3)}) == 9
     found = Counter(payload_of(f"id-{n}", 0).split()[0].decode() for n in range(20_000))
     assert found["good"] > 15_000
-    assert set(found) == set(FATES)
-    assert fate_of(payload_of("a", 0)) in FATES.values()
+    assert set(found) == set(PROFILES)
+    assert profile_of(payload_of("a", 0)) in PROFILES.values()
 
 
-@pytest.mark.parametrize(
-    ("fate", "attempt", "said", "by_hand"),
+@pytest.mark.table(
+    ("profile", "attempt", "outcome", "method"),
     [
         ("good", 1, "acked", ""),
         ("flaky", 1, "failed", ""),
@@ -40,41 +41,46 @@ def test_a_payload_tells_its_fate_and_is_a_function_of_id_and_life():
         ("renews", 1, "acked", "extend"),
     ],
 )
-def test_an_attempt_ends_as_its_fate_says(fate, attempt, said, by_hand):
-    act = decide(payload(fate), attempt, number=1, lease=2.0)
-    assert (act.said, act.by_hand) == (said, by_hand)
+def test_profile_decides_the_outcome_of_an_attempt(profile, attempt, outcome, method):
+    behavior = behavior_of(payload(profile), attempt, number=1, lease=2.0)
+    assert (behavior.outcome, behavior.method) == (outcome, method)
 
 
-def test_a_release_ends_at_some_time():
-    acts = [decide(payload("gives"), 1, number, lease=2.0) for number in range(20)]
-    assert {act.by_hand for act in acts} == {"release", ""}
+def test_message_is_not_released_for_ever():
+    behaviors = [behavior_of(payload("gives"), 1, number, lease=2.0) for number in range(20)]
+    assert {behavior.method for behavior in behaviors} == {"release", ""}
 
 
-def test_a_long_one_outlasts_its_lease():
-    assert decide(payload("long"), 1, 1, lease=2.0).takes > 2.0
+def test_long_callback_takes_longer_than_its_lease():
+    assert behavior_of(payload("long"), 1, 1, lease=2.0).takes > 2.0
 
 
 @pytest.mark.parametrize(
-    ("fate", "raised"), [("flaky", RuntimeError), ("later", Retry), ("wrong", Reject), ("stale", Discard)]
+    ("profile", "raised"), [("flaky", RuntimeError), ("later", Retry), ("wrong", Reject), ("stale", Discard)]
 )
-def test_an_act_says_so_as_a_callback_does(fate, raised):
+def test_profile_decides_the_exception_of_a_callback(profile, raised):
     with pytest.raises(raised):
-        decide(payload(fate), 1, 1, 2.0).end()
+        behavior_of(payload(profile), 1, 1, 2.0).finish()
 
 
-def test_an_act_returns_what_a_callback_does():
-    assert decide(payload("good"), 1, 1, 2.0).end() is True
-    assert decide(payload("false"), 1, 1, 2.0).end() is False
+def test_profile_decides_the_result_of_a_callback():
+    assert behavior_of(payload("good"), 1, 1, 2.0).finish() is True
+    assert behavior_of(payload("false"), 1, 1, 2.0).finish() is False
 
 
 def done(number, messages=5_000):
-    return list(deeds("1/1", number, producers=2, messages=messages, seconds=20.0, batch=10))
+    task = SimpleNamespace(seed="1/1", number=number, producers=2, messages=messages, seconds=20.0, batch=10)
+    return list(actions(task))
 
 
-def test_producers_share_the_messages_and_do_the_same_again():
+def test_producers_share_the_messages_and_repeat_the_same_actions():
     assert done(1) == done(1)
     first = [
-        id for number in (1, 2) for deed in done(number) for id in deed.ids if deed.life == 0 and deed.what == "send"
+        id
+        for number in (1, 2)
+        for action in done(number)
+        for id in action.ids
+        if action.life == 0 and action.what == "send"
     ]
     times = Counter(first)
     assert 4_800 < len(times) <= 5_000
@@ -83,7 +89,7 @@ def test_producers_share_the_messages_and_do_the_same_again():
     assert len(twice) > 20
 
 
-def test_everything_that_users_do_is_done():
-    kinds = {(deed.what, deed.life) for deed in done(1)}
+def test_all_kinds_of_actions_occur():
+    kinds = {(action.what, action.life) for action in done(1)}
     assert kinds == {("send", 0), ("send", 1), ("send", 2), ("replace", 1), ("cancel", 0), ("reschedule", 0)}
-    assert all(len(deed.ahead) in (0, len(deed.ids)) for deed in done(1))
+    assert all(len(action.ahead) in (0, len(action.ids)) for action in done(1))

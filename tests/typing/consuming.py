@@ -91,7 +91,7 @@ def callbacks_are_checked() -> None:
     DelayQueue("reminders", payload_type=Reminder, callback=anything)
     DelayQueue("reminders", payload_type=Reminder, callback=read)  # type: ignore[arg-type]
     DelayQueue("reminders", payload_type=Reminder, callback=nothing)  # type: ignore[arg-type]
-    DelayQueue("reminders", payload_type=Reminder, callback=5)  # type: ignore[call-overload]
+    DelayQueue("reminders", payload_type=Reminder, callback=5)  # type: ignore[arg-type]
     DelayQueue("reminders", payload_type=Reminder, callback=remind_later)  # type: ignore[arg-type]
     DelayQueue("reminders", callback=remind)
     DelayQueue("reminders", callback=read)
@@ -148,6 +148,9 @@ def consuming_is_a_handle() -> None:
     assert_type(consuming.wait("5s"), bool)
     assert_type(queue.stop_consume("5s"), bool)
     queue.run(burst=True)
+    queue.run(burst=True, concurrency=4, grace="5s", connect_timeout=2)
+    assert_type(queue.start_consume(concurrency=None, grace=0.5), Consuming)
+    queue.run(concurrency="4")  # type: ignore[arg-type]
     queue.run(True)  # type: ignore[call-arg]
 
 
@@ -159,3 +162,4 @@ async def consuming_is_a_handle_with_asyncio() -> None:
     assert_type(await consuming.wait(5), bool)
     assert_type(await queue.stop_consume(), bool)
     await queue.run()
+    await queue.run(burst=True, concurrency=4, grace="5s", connect_timeout=2)

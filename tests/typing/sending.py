@@ -73,10 +73,10 @@ def times_and_numbers_are_checked_too() -> None:
 
 def options_are_checked_by_name_and_type() -> None:
     DelayQueue("reminders", url="redis://localhost", concurrency=5, lease="1m", nack_delay=5, strict=True)
-    DelayQueue("reminders", concurency=5)  # type: ignore[call-overload]
-    DelayQueue("reminders", concurrency="5")  # type: ignore[call-overload]
-    DelayQueue("reminders", lease=None)  # type: ignore[call-overload]
-    DelayQueue(5)  # type: ignore[call-overload]
+    DelayQueue("reminders", concurency=5)  # type: ignore[call-arg]
+    DelayQueue("reminders", concurrency="5")  # type: ignore[arg-type]
+    DelayQueue("reminders", lease=None)  # type: ignore[arg-type]
+    DelayQueue(5)  # type: ignore[arg-type]
 
 
 def steering_has_exact_answers() -> None:
@@ -106,4 +106,4 @@ async def it_is_the_same_with_asyncio() -> None:
     await queue.send_delay_msg({"user": 42})  # type: ignore[arg-type]
     await queue.send_schedule_msg(42, at)  # type: ignore[arg-type]
     await queue.send_many([Reminder(1), 2])  # type: ignore[list-item]
-    AsyncDelayQueue("reminders", concurency=5)  # type: ignore[call-overload]
+    AsyncDelayQueue("reminders", concurency=5)  # type: ignore[call-arg]

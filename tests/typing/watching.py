@@ -32,7 +32,7 @@ def runs_are_listed_and_ended() -> None:
 
 def options_can_be_left_as_they_are() -> None:
     DelayQueue("reminders", events=None, dedupe_window=None)
-    DelayQueue("reminders", events="yes")  # type: ignore[call-overload]
+    DelayQueue("reminders", events="yes")  # type: ignore[arg-type]
 
 
 async def it_is_the_same_with_asyncio() -> None:

@@ -1,4 +1,4 @@
-"""Executors and a network to break, for the tests of both faces of the executor."""
+"""Executors and a breakable network, for the tests of the blocking and the asyncio executor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import conversation
-from delayq.calls import Calls
-from delayq.keys import Keys
-from delayq.script import script
-from delayq.torture.proxy import Proxy
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.scripts import script
+from delayq.broker.transport import protocol
 from tests.support.executors import Asyncio, Blocking
+from tests.support.faulty_proxy import FaultyProxy
 
 OpenExecutor = Callable[..., Blocking]
 
@@ -28,7 +28,7 @@ def calls() -> Calls:
 
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
 def open_executor(request: pytest.FixtureRequest) -> Iterator[OpenExecutor]:
-    """`open_executor(url, **settings)` opens an executor of either face."""
+    """`open_executor(url, **settings)` opens a blocking or an asyncio executor."""
     with ExitStack() as opened:
 
         def open_(url: str, **settings: Any) -> Blocking:
@@ -40,22 +40,22 @@ def open_executor(request: pytest.FixtureRequest) -> Iterator[OpenExecutor]:
 
 
 @pytest.fixture
-def proxy(redis_url: str) -> Iterator[Proxy]:
+def proxy(redis_url: str) -> Iterator[FaultyProxy]:
     """A proxy before an empty Redis."""
-    with Proxy(redis_url) as proxy:
+    with FaultyProxy(redis_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def taught(redis_client: redis.Redis) -> None:
-    """Have the server know every script: one it must be taught first runs after the rest of its round trip."""
-    for path in files("delayq").joinpath("lua").iterdir():
+def loaded_scripts(redis_client: redis.Redis) -> None:
+    """Load every script: a script that is not loaded yet runs after the rest of its round trip."""
+    for path in files("delayq").joinpath("broker", "lua").iterdir():
         if path.is_file():
             redis_client.script_load(script(path.name.removesuffix(".lua")).text)
 
 
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have lost calls sent again almost at once."""
-    monkeypatch.setattr(conversation, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(conversation, "_LONGEST_PAUSE", 0.002)
+    """Make retries of lost calls almost immediate."""
+    monkeypatch.setattr(protocol, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(protocol, "_MAX_PAUSE", 0.002)

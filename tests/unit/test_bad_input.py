@@ -1,4 +1,4 @@
-"""What is wrong with an argument is said by a typed error at once, before anything is sent, and nothing is stored."""
+"""An invalid argument raises a typed error at once, before anything is sent or stored."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from delayq import (
 )
 
 NOWHERE = "redis://127.0.0.1:1/0"
-"""Nobody listens there: a call that did send something would try for an hour."""
+"""No server listens there: a call that did send something would retry for an hour."""
 
 
 class Broken:
@@ -120,7 +120,7 @@ NO_PAYLOAD = [object(), Broken(), math.nan, [math.inf], {"a": 1j}, "\ud800", {(1
 
 
 def cases(**groups):
-    """Name each call for its group, and its wrong value for its type and place."""
+    """Name each case by its group, and by the index and type of its invalid value."""
     return [
         pytest.param(call, value, id=f"{name}-{at}-{type(value).__name__}")
         for name, (call, values) in groups.items()
@@ -208,16 +208,14 @@ ARGUMENTS = cases(
 )
 
 
-async def _finish(answer):
-    return await answer
+async def _finish(reply):
+    return await reply
 
 
 def call(queue, act, wrong):
-    """Make a call on either face, to its end."""
-    answer = act(queue, wrong)
-    return (
-        asyncio.run(_finish(answer)) if isinstance(queue, AsyncDelayQueue) and hasattr(answer, "__await__") else answer
-    )
+    """Run a call on a blocking or an asyncio queue."""
+    reply = act(queue, wrong)
+    return asyncio.run(_finish(reply)) if isinstance(queue, AsyncDelayQueue) and hasattr(reply, "__await__") else reply
 
 
 def contents(client):
@@ -235,8 +233,8 @@ FACES = pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue], ids=["blo
 
 
 @FACES
-@pytest.mark.parametrize(("act", "wrong"), ARGUMENTS)
-def test_a_wrong_argument_is_refused_before_anything_is_sent(face, act, wrong):
+@pytest.mark.table(("act", "wrong"), ARGUMENTS)
+def test_invalid_argument_is_refused_before_anything_is_sent(face, act, wrong):
     queue = face("reminders", url=NOWHERE, deadline="1h")
     with pytest.raises((ConfigurationError, PayloadError)) as caught:
         call(queue, act, wrong)
@@ -258,7 +256,7 @@ def queue(redis_url):
         yield queue
 
 
-def test_a_wrong_argument_stores_nothing(queue, redis_client):
+def test_invalid_argument_stores_nothing(queue, redis_client):
     with nothing_stored(redis_client):
         for case in ARGUMENTS:
             act, wrong = case.values
@@ -266,7 +264,7 @@ def test_a_wrong_argument_stores_nothing(queue, redis_client):
                 call(queue, act, wrong)
 
 
-def test_one_wrong_message_among_many_stores_none(queue, redis_client):
+def test_one_invalid_message_among_many_stores_none(queue, redis_client):
     good = [NewMessage(n, id=f"good{n}") for n in range(2000)]
     for wrong in (
         object(),
@@ -302,7 +300,7 @@ def test_a_payload_over_max_payload_is_refused_before_a_byte_is_sent(face, codec
             call(queue, act, payload)
 
 
-def test_a_payload_may_be_as_large_as_max_payload(queue):
+def test_payload_can_be_as_large_as_max_payload(queue):
     assert queue.send_delay_msg("x" * 98).new  # and two quotes
     with pytest.raises(PayloadTooLargeError):
         queue.send_delay_msg("x" * 99)
@@ -318,7 +316,7 @@ def test_the_default_limit_is_one_mebibyte(redis_url):
 
 
 @FACES
-def test_a_payload_of_another_type_is_refused_before_it_is_sent(face):
+def test_payload_of_wrong_type_is_refused_before_it_is_sent(face):
     queue = face("reminders", payload_type=Reminder, url=NOWHERE, deadline="1h")
     for wrong in ({"user": 1}, None, 5, Reminder, [Reminder(1)]):
         for act in (lambda q, wrong: q.send_delay_msg(wrong), lambda q, wrong: q.send_many([Reminder(1), wrong])):
@@ -327,7 +325,7 @@ def test_a_payload_of_another_type_is_refused_before_it_is_sent(face):
 
 
 class Sloppy:
-    """A codec that does not give bytes."""
+    """A codec that does not return bytes."""
 
     def encode(self, payload):
         return payload
@@ -338,15 +336,15 @@ class Sloppy:
 
 @FACES
 @pytest.mark.parametrize("encoded", ["text", None, 5, bytearray(b"x"), memoryview(b"x")], ids=type)
-def test_a_codec_that_does_not_give_bytes_is_told_so(face, encoded):
+def test_codec_that_does_not_return_bytes_raises_payload_error(face, encoded):
     queue = face("reminders", url=NOWHERE, deadline="1h", codec=Sloppy())
     with pytest.raises(PayloadError, match="the codec must encode to bytes"):
         call(queue, lambda q, wrong: q.send_delay_msg(wrong), encoded)
 
 
 @FACES
-@pytest.mark.parametrize("name", [*NO_ID, None, "a:b", "a/b", "a#0"], ids=lambda name: type(name).__name__)
-def test_a_wrong_name_or_prefix_makes_no_queue(face, name):
+@pytest.mark.table("name", [*NO_ID, None, "a:b", "a/b", "a#0"], ids=lambda name: type(name).__name__)
+def test_invalid_name_or_prefix_is_refused(face, name):
     with pytest.raises(ConfigurationError):
         face(name, url=NOWHERE)
     with pytest.raises(ConfigurationError):
@@ -354,7 +352,7 @@ def test_a_wrong_name_or_prefix_makes_no_queue(face, name):
 
 
 @FACES
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "options",
     [
         {"codec": "pickle"},
@@ -371,7 +369,7 @@ def test_a_wrong_name_or_prefix_makes_no_queue(face, name):
     ],
     ids=str,
 )
-def test_a_wrong_option_makes_no_queue(face, options):
+def test_invalid_option_is_refused(face, options):
     with pytest.raises(ConfigurationError):
         face("reminders", url=NOWHERE, **options)
 
@@ -380,14 +378,14 @@ async def later(message):
     pass
 
 
-def test_a_coroutine_function_is_no_callback_of_a_blocking_queue():
+def test_blocking_queue_refuses_a_coroutine_function_as_callback():
     queue = DelayQueue("reminders", url=NOWHERE)
     for function in (later, partial(later)):
-        with pytest.raises(ConfigurationError, match="those are for an AsyncDelayQueue"):
+        with pytest.raises(ConfigurationError, match="use it with an AsyncDelayQueue"):
             queue.callback(function)
         with pytest.raises(ConfigurationError, match="batch_callback is a coroutine function"):
             queue.batch_callback(function)
-        with pytest.raises(ConfigurationError, match="those are for an AsyncDelayQueue"):
+        with pytest.raises(ConfigurationError, match="use it with an AsyncDelayQueue"):
             queue.batch_callback(most=5)(function)
     with pytest.raises(ConfigurationError, match="coroutine"):
         DelayQueue("reminders", url=NOWHERE, callback=later)
@@ -413,18 +411,18 @@ MESSAGE = cases(
 )
 
 
-def test_a_wrong_argument_of_a_message_leaves_it_held(queue, redis_client):
+def test_invalid_argument_does_not_settle_a_message(queue, redis_client):
     with queue.lease() as message:
         for case in MESSAGE:
             act, wrong = case.values
             with nothing_stored(redis_client), pytest.raises(ConfigurationError):
                 act(message, wrong)
-            assert not message._holding.settled
+            assert not message._delivery.settled
         assert message.ack()
         assert not message.lease_lost
 
 
-def test_a_wrong_argument_of_an_asyncio_message_leaves_it_held(redis_url):
+def test_invalid_argument_does_not_settle_an_asyncio_message(redis_url):
     async def scene():
         async with AsyncDelayQueue("reminders", url=redis_url) as queue:
             await queue.send_delay_msg(1)
@@ -433,7 +431,7 @@ def test_a_wrong_argument_of_an_asyncio_message_leaves_it_held(redis_url):
                     act, wrong = case.values
                     with pytest.raises(ConfigurationError):
                         await act(message, wrong)
-                    assert not message._holding.settled
+                    assert not message._delivery.settled
                 assert await message.ack()
 
     asyncio.run(scene())
@@ -442,7 +440,7 @@ def test_a_wrong_argument_of_an_asyncio_message_leaves_it_held(redis_url):
 @pytest.mark.parametrize(
     "text", ["", "\x00", "\ud800", "\u202e", "x" * 10_000, "a\r\nb", "é" * 3000], ids=lambda t: ascii(t[:5])
 )
-def test_any_text_is_a_reason_or_an_error(redis_url, text):
+def test_any_text_can_be_a_reason_or_an_error(redis_url, text):
     kept = text[:2048].replace("\ud800", "?")
     with DelayQueue("reminders", url=redis_url) as queue:
         queue.send_many([NewMessage(1, id="a"), NewMessage(2, id="b")])
@@ -458,7 +456,7 @@ def test_any_text_is_a_reason_or_an_error(redis_url, text):
     [ValueError("\ud800"), Retry("\ud800"), Retry(delay=math.nan), Retry(Broken()), Retry(b"x"), ValueError(Broken())],
     ids=lambda raised: type(raised).__name__,
 )
-def test_whatever_a_callback_raises_its_worker_goes_on(redis_url, raised, caplog):
+def test_worker_continues_after_any_exception_of_a_callback(redis_url, raised, caplog):
     caplog.set_level(logging.CRITICAL, "delayq")  # pytest-xdist cannot pass a lone surrogate on
     done = []
 
@@ -475,7 +473,7 @@ def test_whatever_a_callback_raises_its_worker_goes_on(redis_url, raised, caplog
         assert queue.counts().living == 0
 
 
-def test_a_wrong_argument_of_a_running_consumer_leaves_it_running(redis_url):
+def test_invalid_argument_does_not_stop_a_consumer(redis_url):
     with DelayQueue("reminders", url=redis_url, callback=print) as queue:
         consuming = queue.start_consume()
         for wrong in NO_DURATION:
@@ -486,7 +484,7 @@ def test_a_wrong_argument_of_a_running_consumer_leaves_it_running(redis_url):
         assert not consuming.wait("1ms")
 
 
-def test_a_wrong_argument_of_a_running_asyncio_consumer_leaves_it_running(redis_url):
+def test_invalid_argument_does_not_stop_an_asyncio_consumer(redis_url):
     async def scene():
         async with AsyncDelayQueue("reminders", url=redis_url, callback=print) as queue:
             consuming = await queue.start_consume()

@@ -1,4 +1,4 @@
-"""Payloads to bytes and back."""
+"""Codecs convert payloads to bytes and back."""
 
 import enum
 import json
@@ -58,16 +58,16 @@ values = st.recursive(
 
 
 @given(values)
-def test_plain_json_comes_back_as_it_was(value):
+def test_plain_json_survives_the_round_trip(value):
     assert plain.decode(plain.encode(value)) == value
 
 
 @given(values)
-def test_what_is_stored_is_json_that_others_read(value):
+def test_stored_payload_is_standard_json(value):
     assert json.loads(plain.encode(value)) == value
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("payload_type", "value"),
     [
         (Reminder, Reminder(42, "milk")),
@@ -105,14 +105,14 @@ def test_what_is_stored_is_json_that_others_read(value):
     ],
     ids=str,
 )
-def test_a_typed_payload_comes_back_as_it_was(payload_type, value):
+def test_typed_payload_survives_the_round_trip(payload_type, value):
     codec = JsonCodec(payload_type)
     back = codec.decode(codec.encode(value))
     assert back == value
     assert type(back) is type(value) or payload_type is float
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("payload_type", "value"),
     [
         (Reminder, {"user": 1}),
@@ -141,7 +141,7 @@ def test_a_typed_payload_comes_back_as_it_was(payload_type, value):
     ],
     ids=str,
 )
-def test_a_payload_of_another_type_is_refused_before_it_is_sent(payload_type, value):
+def test_payload_of_wrong_type_is_refused_before_it_is_sent(payload_type, value):
     with pytest.raises(PayloadError):
         JsonCodec(payload_type).encode(value)
 
@@ -150,7 +150,7 @@ def test_a_payload_of_another_type_is_refused_before_it_is_sent(payload_type, va
 @pytest.mark.parametrize(
     "wrap", [lambda x: x, lambda x: [None, {"a": x}], lambda x: {"a": (x,)}], ids=["bare", "in", "tuple"]
 )
-def test_what_json_has_no_number_for_is_refused_not_turned_into_null(value, wrap):
+def test_nan_and_infinity_are_refused_not_turned_into_null(value, wrap):
     with pytest.raises(PayloadError):
         plain.encode(wrap(value))
     with pytest.raises(PayloadError):
@@ -171,7 +171,7 @@ def test_what_json_has_no_number_for_is_refused_not_turned_into_null(value, wrap
     ],
     ids=str,
 )
-def test_none_is_null(value):
+def test_none_is_stored_as_null(value):
     assert b"null" in plain.encode(value)
 
 
@@ -193,7 +193,7 @@ class Cross:
         raise RuntimeError
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "make",
     [
         itself,
@@ -212,7 +212,7 @@ class Cross:
         lambda: OrderedDict({object(): 1}),
     ],
 )
-def test_what_is_no_json_is_refused(make):
+def test_value_that_is_not_json_is_refused(make):
     with pytest.raises(PayloadError) as caught:
         plain.encode(make())
     assert isinstance(caught.value, ValueError)
@@ -246,7 +246,7 @@ def test_what_is_no_json_is_refused(make):
     ids=lambda data: repr(data[:12]),
 )
 @pytest.mark.parametrize("payload_type", [None, Any, Reminder, list[Any], Options], ids=str)
-def test_bytes_that_are_no_json_are_undecodable(data, payload_type):
+def test_invalid_json_is_undecodable(data, payload_type):
     with pytest.raises(UndecodableError, match="undecodable"):
         JsonCodec(payload_type).decode(data)
 
@@ -263,7 +263,7 @@ def test_bytes_that_are_no_json_are_undecodable(data, payload_type):
     ],
     ids=str,
 )
-def test_json_of_another_type_is_undecodable(payload_type, data):
+def test_json_of_wrong_type_is_undecodable(payload_type, data):
     with pytest.raises(UndecodableError):
         JsonCodec(payload_type).decode(data)
 
@@ -276,16 +276,16 @@ def test_any_bytes_decode_or_are_undecodable(data):
 
 
 @pytest.mark.parametrize("depth", [1, 100, 500])
-def test_sensible_depths_pass_both_ways(depth):
+def test_nested_payloads_of_normal_depth_survive_the_round_trip(depth):
     assert plain.decode(plain.encode(nested(depth))) == nested(depth)
 
 
-def test_a_field_a_later_version_added_is_passed_over():
+def test_unknown_field_is_ignored():
     assert JsonCodec(Reminder).decode(b'{"user":1,"added":[1,2]}') == Reminder(1)
 
 
 @given(st.text())
-def test_text_comes_back_as_it_was(text):
+def test_text_survives_the_round_trip(text):
     codec = TextCodec()
     try:
         stored = codec.encode(text)
@@ -296,12 +296,12 @@ def test_text_comes_back_as_it_was(text):
 
 
 @pytest.mark.parametrize("value", [b"a", 1, None, ["a"], bytearray(b"a")], ids=repr)
-def test_the_text_codec_takes_text_only(value):
+def test_text_codec_accepts_only_text(value):
     with pytest.raises(PayloadError, match="the text codec takes str"):
         TextCodec().encode(value)
 
 
-def test_the_text_codec_refuses_lone_surrogates_and_bytes_that_are_no_utf_8():
+def test_text_codec_refuses_lone_surrogates_and_invalid_utf_8():
     with pytest.raises(PayloadError, match="surrogates not allowed"):
         TextCodec().encode("a\ud800")
     with pytest.raises(UndecodableError):
@@ -309,7 +309,7 @@ def test_the_text_codec_refuses_lone_surrogates_and_bytes_that_are_no_utf_8():
 
 
 @given(st.binary())
-def test_any_bytes_come_back_as_they_were(data):
+def test_any_bytes_survive_the_round_trip(data):
     codec = BytesCodec()
     assert codec.decode(codec.encode(data)) == data
     assert type(codec.encode(bytearray(data))) is bytes
@@ -317,13 +317,13 @@ def test_any_bytes_come_back_as_they_were(data):
 
 
 @pytest.mark.parametrize("value", ["a", 5, None, [1, 2], True], ids=repr)
-def test_the_bytes_codec_takes_bytes_only(value):
+def test_bytes_codec_accepts_only_bytes(value):
     with pytest.raises(PayloadError, match="the bytes codec takes bytes"):
         BytesCodec().encode(value)
 
 
 class Pickled:
-    """A user's own codec, whatever one thinks of it."""
+    """A custom codec."""
 
     def encode(self, payload):
         return pickle.dumps(payload)
@@ -332,7 +332,7 @@ class Pickled:
         return pickle.loads(data)
 
 
-def test_an_option_names_the_codec_or_is_one():
+def test_codec_option_is_a_name_or_a_codec():
     own = Pickled()
     assert isinstance(find_codec("json", None), JsonCodec)
     assert isinstance(find_codec("text", None), TextCodec)
@@ -348,12 +348,12 @@ def test_an_unknown_codec_is_refused(codec):
 
 
 @pytest.mark.parametrize("codec", ["text", "bytes", "nonsense"])
-def test_a_payload_type_goes_with_json_only(codec):
+def test_payload_type_works_only_with_json(codec):
     with pytest.raises(ConfigurationError, match="payload_type goes with the json codec"):
         find_codec(codec, Reminder)
 
 
 @pytest.mark.parametrize("payload_type", [5, "Reminder", Reminder(1), [int], {}, 1.5], ids=str)
-def test_a_payload_type_that_is_none_is_refused(payload_type):
+def test_invalid_payload_type_is_refused(payload_type):
     with pytest.raises(ConfigurationError, match="payload_type"):
         JsonCodec(payload_type)

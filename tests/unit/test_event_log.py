@@ -1,21 +1,21 @@
-"""Entries of the event log as they are read: what this delayq knows, and what a later one may have written."""
+"""Reading entries of the event log, including those that a later version of delayq may write."""
 
 import pytest
 
 from delayq import EventKind
-from delayq.answers import Entry, Run, read_entries, read_run, read_runs, read_tail
-from delayq.clock import moment
-from delayq.events import MessageEvent, expand
-from delayq.runs import RunInfo, read
+from delayq.broker.replies import EventEntry, RunRecord, read_entries, read_run, read_runs, read_tail
+from delayq.queue.bulk_runs import RunInfo, read
+from delayq.queue.event_log import MessageEvent, expand
+from delayq.times import from_millis
 
 AT = 1_700_000_000_000
 
 
 def entry(kind="sent", **columns):
-    return Entry(7, kind, AT, {name: cells.encode() for name, cells in columns.items()})
+    return EventEntry(7, kind, AT, {name: cells.encode() for name, cells in columns.items()})
 
 
-def test_every_column_goes_to_its_message():
+def test_each_column_is_split_by_message():
     first, second = expand(
         entry(
             "dead",
@@ -34,9 +34,9 @@ def test_every_column_goes_to_its_message():
         offset=7,
         index=0,
         kind=EventKind.DEAD,
-        at=moment(AT),
+        at=from_millis(AT),
         id="a",
-        due=moment(AT - 5),
+        due=from_millis(AT - 5),
         attempt=1,
         token=8,
         retries_left=None,
@@ -49,36 +49,36 @@ def test_every_column_goes_to_its_message():
     assert (second.retries_left, second.reason, second.error) == (3, None, "boom")
 
 
-def test_what_a_kind_does_not_tell_is_none():
+def test_attributes_without_a_column_are_none():
     (event,) = expand(entry("cancelled", ids="a"))
-    told = {name: getattr(event, name) for name in MessageEvent.__slots__}
-    assert {name for name, value in told.items() if value is not None} == {"offset", "index", "kind", "at", "id"}
+    values = {name: getattr(event, name) for name in MessageEvent.__slots__}
+    assert {name for name, value in values.items() if value is not None} == {"offset", "index", "kind", "at", "id"}
 
 
-def test_an_entry_that_names_no_message_is_one_event():
-    assert expand(entry("purged", count="6")) == [MessageEvent(7, 0, EventKind.PURGED, moment(AT), None)]
+def test_entry_without_ids_is_one_event():
+    assert expand(entry("purged", count="6")) == [MessageEvent(7, 0, EventKind.PURGED, from_millis(AT), None)]
 
 
-def test_kinds_and_columns_of_a_later_delayq_are_borne():
+def test_unknown_kinds_and_columns_are_accepted():
     (event,) = expand(entry("frozen", ids="a", degrees="-5"))
     assert (event.kind, type(event.kind), event.id) == ("frozen", str, "a")
 
 
-def test_a_column_that_is_too_short_is_borne():
+def test_column_that_is_too_short_is_filled_with_none():
     assert [event.token for event in expand(entry(ids="a b c", tokens="1 2"))] == [1, 2, None]
 
 
-@pytest.mark.parametrize("kind", EventKind)
-def test_every_kind_is_known_by_its_name(kind):
+@pytest.mark.table("kind", EventKind)
+def test_every_kind_is_found_by_its_name(kind):
     (event,) = expand(entry(kind.value, ids="a"))
     assert event.kind is kind
 
 
 FIELDS = [b"kind", b"acked", b"at", b"1700000000000", b"ids", b"a b"]
-READ = [Entry(3, "acked", AT, {"ids": b"a b"})]
+READ = [EventEntry(3, "acked", AT, {"ids": b"a b"})]
 
 
-def test_a_range_and_a_tail_are_read_in_both_protocols():
+def test_xrange_and_xread_replies_are_read_in_both_protocols():
     assert read_entries([]) == []
     assert read_entries([[b"0-3", FIELDS]]) == READ
     assert read_tail(None) == []
@@ -87,24 +87,24 @@ def test_a_range_and_a_tail_are_read_in_both_protocols():
     assert read_tail({b"the key": [[b"0-3", FIELDS]]}) == READ
 
 
-def test_an_entry_that_somebody_else_has_added_is_borne():
+def test_foreign_entry_is_accepted():
     (stranger,) = read_entries([[b"0-4", [b"hello", b"world"]]])
-    assert expand(stranger) == [MessageEvent(4, 0, "", moment(0), None)]
+    assert expand(stranger) == [MessageEvent(4, 0, "", from_millis(0), None)]
 
 
-def test_the_ledger_is_read_in_both_protocols():
+def test_run_ledger_is_read_in_both_protocols():
     record = b"committed 1700000000000 1700000000005 3 1 2 3 4 5 6"
-    run = Run("committed", AT, AT + 5, 3, 1, 2, 3, 4, 5, 6)
+    run = RunRecord("committed", AT, AT + 5, 3, 1, 2, 3, 4, 5, 6)
     assert read_run(record) == run
     assert read_runs([]) == read_runs({}) == {}
     assert read_runs([b"r", record]) == read_runs({b"r": record}) == {"r": run}
 
 
-def test_a_run_is_shown_with_times():
-    assert read("r", Run("writing", AT, 0, -1, 1, 2, 3, 4, 5, 6)) == RunInfo(
+def test_run_info_has_datetimes():
+    assert read("r", RunRecord("writing", AT, 0, -1, 1, 2, 3, 4, 5, 6)) == RunInfo(
         run="r",
         state="writing",
-        started=moment(AT),
+        started=from_millis(AT),
         ended=None,
         new=1,
         exists=2,
@@ -113,4 +113,4 @@ def test_a_run_is_shown_with_times():
         settled=5,
         refused=6,
     )
-    assert read("r", Run("aborted", AT, AT + 5, -1, 0, 0, 0, 0, 0, 0)).ended == moment(AT + 5)
+    assert read("r", RunRecord("aborted", AT, AT + 5, -1, 0, 0, 0, 0, 0, 0)).ended == from_millis(AT + 5)

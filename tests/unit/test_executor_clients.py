@@ -1,4 +1,4 @@
-"""The clients that executors make or are given."""
+"""The Redis clients that executors create or receive."""
 
 import asyncio
 from contextlib import suppress
@@ -7,13 +7,14 @@ import pytest
 import redis
 import redis.asyncio
 
-from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError, clients
-from delayq.executor import AsyncExecutor, Executor
-from delayq.values import Outgoing
+from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError
+from delayq.broker.requests import Outgoing
+from delayq.broker.transport import clients
+from delayq.broker.transport.executor import AsyncExecutor, Executor
 from tests.support.executors import Asyncio, Blocking
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("taught")
+pytestmark = pytest.mark.usefixtures("loaded_scripts")
 
 SECRET = "canary-5ca1ab1e"
 
@@ -100,7 +101,7 @@ def test_a_malformed_url_is_refused_without_showing_any_of_it(face, url):
         "memory://reminders",
     ],
 )
-def test_a_well_formed_url_is_not_connected_to_before_it_is_used(face, url):
+def test_valid_url_is_not_connected_before_it_is_used(face, url):
     face("reminders", url=url)
 
 
@@ -119,7 +120,7 @@ SECRET_URLS = pytest.mark.parametrize(
 @pytest.mark.parametrize("face", [DelayQueue, AsyncDelayQueue])
 def test_no_repr_and_no_str_shows_the_password(face, url):
     queue = face("reminders", url=url, deadline="10ms")
-    for thing in (queue, queue._executor, queue._executor.client, queue.dead, queue.settings, queue._tools):
+    for thing in (queue, queue._executor, queue._executor.client, queue.dead, queue.settings, queue._context):
         assert SECRET not in repr(thing)
         assert SECRET not in str(thing)
 
@@ -140,7 +141,7 @@ def test_no_error_of_a_queue_shows_the_password(face, url, caplog):
     assert SECRET not in caplog.text
 
 
-def test_sentinels_and_master_each_get_what_is_theirs():
+def test_sentinels_and_master_get_their_own_credentials():
     url = "rediss+sentinel://me:mine@a:1,b/5?master=one&sentinel_username=it&sentinel_password=its&ssl_ca_certs=/ca.pem"
     url += "&ssl_check_hostname=false"
     with DelayQueue("reminders", url=url, socket_timeout=3) as queue:
@@ -163,10 +164,10 @@ def test_sentinels_and_master_each_get_what_is_theirs():
 
 
 @pytest.mark.parametrize(("scheme", "kind"), [("redis", redis.Connection), ("rediss", redis.SSLConnection)])
-def test_the_nodes_of_a_cluster_are_connected_to_alike(scheme, kind):
+def test_all_nodes_of_a_cluster_use_the_same_connection_options(scheme, kind):
     with DelayQueue("reminders", url=f"{scheme}+cluster://me:p%40ss@a:1,b/") as queue:
         cluster = queue._executor.client
-        assert cluster.routes.nodes == [("a", 1), ("b", 6379)]
+        assert cluster.slot_map.nodes == [("a", 1), ("b", 6379)]
         pool = cluster.pool(("found-later", 7))
     assert pool.connection_class is kind
     wanted = {"host": "found-later", "port": 7, "username": "me", "password": "p@ss", "socket_timeout": 5}
@@ -184,7 +185,7 @@ def test_the_nodes_of_a_cluster_are_connected_to_alike(scheme, kind):
         "redis+cluster://:{secret}@{host}:7,127.0.0.1:8/",
     ],
 )
-def test_a_password_that_crosses_the_network_in_the_open_is_warned_of_once(url, host, caplog, monkeypatch):
+def test_unencrypted_password_on_the_network_is_warned_of_once(url, host, caplog, monkeypatch):
     monkeypatch.setattr(clients, "_warned", set())
     for _ in range(2):
         DelayQueue("reminders", url=url.format(secret=SECRET, host=host))
@@ -208,7 +209,7 @@ def test_a_password_that_crosses_the_network_in_the_open_is_warned_of_once(url, 
         "redis+cluster://redis.example:7/",
     ],
 )
-def test_a_password_that_stays_here_or_is_encrypted_is_not_warned_of(url, caplog, monkeypatch):
+def test_local_or_encrypted_password_causes_no_warning(url, caplog, monkeypatch):
     monkeypatch.setattr(clients, "_warned", set())
     DelayQueue("reminders", url=url.format(secret=SECRET))
     assert not caplog.messages
@@ -228,7 +229,7 @@ def test_a_password_that_stays_here_or_is_encrypted_is_not_warned_of(url, caplog
     ],
     ids=lambda one: getattr(one, "__name__", type(one).__name__),
 )
-def test_a_client_of_another_kind_is_refused(face, client):
+def test_client_of_the_wrong_type_is_refused(face, client):
     with pytest.raises(ConfigurationError, match=r"redis must be a redis\..*Redis, not"):
         face("reminders", redis=client)
 
@@ -245,13 +246,13 @@ PROTOCOLS = pytest.mark.parametrize("protocol", [2, 3])
 
 
 @PROTOCOLS
-def test_a_client_may_speak_either_protocol(redis_url, calls, protocol):
+def test_blocking_client_works_with_both_protocols(redis_url, calls, protocol):
     with redis.Redis.from_url(redis_url, protocol=protocol) as client:
         _exercise(Blocking({"redis": client}), calls)
 
 
 @PROTOCOLS
-def test_an_asyncio_client_may_speak_either_protocol(redis_url, calls, protocol):
+def test_asyncio_client_works_with_both_protocols(redis_url, calls, protocol):
     client = redis.asyncio.Redis.from_url(redis_url, protocol=protocol)
     executor = Asyncio({"redis": client})
     try:
@@ -261,7 +262,7 @@ def test_an_asyncio_client_may_speak_either_protocol(redis_url, calls, protocol)
         executor.close()
 
 
-def test_a_client_without_hiredis_does(redis_url, calls):
+def test_client_without_hiredis_works(redis_url, calls):
     from redis._parsers import _RESP2Parser
 
     with redis.Redis.from_url(redis_url, protocol=2) as client:
@@ -269,7 +270,7 @@ def test_a_client_without_hiredis_does(redis_url, calls):
         _exercise(Blocking({"redis": client}), calls)
 
 
-def test_a_pool_of_one_connection_that_the_application_uses_too_does(redis_url, calls):
+def test_pool_of_one_connection_can_be_shared_with_the_application(redis_url, calls):
     pool = redis.BlockingConnectionPool.from_url(redis_url, max_connections=1, timeout=5)
     with redis.Redis(connection_pool=pool) as client:
         executor = Blocking({"redis": client})
@@ -282,9 +283,9 @@ def test_a_pool_of_one_connection_that_the_application_uses_too_does(redis_url, 
 def _exercise(executor, calls):
     payload = bytes(range(256))
     assert executor.call(sending(calls, "a", payload=payload)) == "1"
-    promoted, claimed = executor.run([calls.pending_to_ready(), calls.ready_to_unack(5, lease=1000, holder="me")])
+    promoted, claimed = executor.run([calls.pending_to_ready(), calls.ready_to_unack(5, lease=1000, consumer_id="me")])
     assert promoted.moved == 1
-    (delivery,) = claimed.deliveries
+    (delivery,) = claimed.messages
     assert (delivery.id, delivery.payload, delivery.headers) == ("a", payload, b"")
     assert executor.call(calls.get("a")).payload == payload
     assert executor.call(calls.get("b")) is None
@@ -293,7 +294,7 @@ def _exercise(executor, calls):
     assert executor.call(calls.purge()) == 1
 
 
-def test_closing_closes_what_delayq_made(redis_url, redis_client, calls):
+def test_close_closes_the_connections_that_delayq_opened(redis_url, redis_client, calls):
     before = redis_client.info("clients")["connected_clients"]
     executor = Blocking({"url": redis_url})
     executor.run_together(*([calls.counts()] for _ in range(5)))
@@ -303,7 +304,7 @@ def test_closing_closes_what_delayq_made(redis_url, redis_client, calls):
     wait_until(lambda: redis_client.info("clients")["connected_clients"] <= before)
 
 
-def test_closing_closes_what_the_asyncio_face_made(redis_url, redis_client, calls):
+def test_close_closes_the_connections_of_an_asyncio_queue(redis_url, redis_client, calls):
     before = redis_client.info("clients")["connected_clients"]
     executor = Asyncio({"url": redis_url})
     executor.run_together(*([calls.counts()] for _ in range(5)))
@@ -313,7 +314,7 @@ def test_closing_closes_what_the_asyncio_face_made(redis_url, redis_client, call
     wait_until(lambda: redis_client.info("clients")["connected_clients"] <= before)
 
 
-def test_closing_leaves_a_given_client_alone(redis_url, calls):
+def test_close_leaves_a_passed_client_open(redis_url, calls):
     with redis.Redis.from_url(redis_url) as client:
         executor = Blocking({"redis": client})
         executor.call(calls.counts())
@@ -344,7 +345,7 @@ def test_the_embedded_server_is_shared_by_name_within_the_process():
     assert asyncio.run(scene()) == 1
 
 
-def test_without_the_extra_the_embedded_mode_says_what_to_install(monkeypatch):
+def test_embedded_mode_without_its_extra_says_what_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "fakeredis", None)
@@ -353,16 +354,16 @@ def test_without_the_extra_the_embedded_mode_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Executor, AsyncExecutor])
-def test_a_blocking_wait_ends_well_within_the_time_out_of_the_socket(kind):
+def test_blocking_wait_is_shorter_than_the_socket_timeout(kind):
     module = redis if kind is Executor else redis.asyncio
-    for timeout, longest in [(5, 2.5), (0.2, 0.1), (None, 60.0)]:
-        assert kind(module.Redis(socket_timeout=timeout), deadline=1, owned=False).longest_block == longest
+    for timeout, seconds in [(5, 2.5), (0.2, 0.1), (None, 60.0)]:
+        assert kind(module.Redis(socket_timeout=timeout), deadline=1, owned=False).max_block == seconds
     client = module.Redis.from_url("redis://localhost")
     usual = client.connection_pool.make_connection().socket_timeout  # its options do not show it
-    assert kind(client, deadline=1, owned=False).longest_block == (usual / 2 if usual else 60.0)
+    assert kind(client, deadline=1, owned=False).max_block == (usual / 2 if usual else 60.0)
 
 
-def test_a_cancellation_that_comes_when_a_command_has_just_been_sent_is_obeyed(redis_url, monkeypatch):
+def test_cancellation_right_after_a_command_was_sent_is_not_lost(redis_url, monkeypatch):
     """`asyncio.wait_for`, by which redis-py sends, swallows it up to Python 3.11."""
     send = redis.asyncio.connection.AbstractConnection.send_packed_command
 

@@ -1,4 +1,4 @@
-"""A Redis that does not answer: how long it is tried, and what is said about the outcome."""
+"""A Redis that does not reply: how long calls are retried, and which error they raise."""
 
 import asyncio
 import socket
@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError, UnavailableError
-from delayq.values import Outgoing
 from tests.support.executors import Asyncio
 from tests.support.waiting import wait_until
 
@@ -19,15 +19,15 @@ def sending(calls, *ids):
 
 
 @pytest.fixture
-def nobody():
-    """An address at which nobody listens."""
+def unused_address():
+    """An address without a server."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"redis://127.0.0.1:{bound.getsockname()[1]}/0"
 
 
-def test_what_was_never_sent_is_said_not_to_have_been_carried_out(open_executor, nobody, calls):
-    executor = open_executor(nobody, deadline="200ms")
+def test_call_that_was_never_sent_raises_unavailable_error(open_executor, unused_address, calls):
+    executor = open_executor(unused_address, deadline="200ms")
     began = time.monotonic()
     with pytest.raises(UnavailableError, match="send was not carried out: Redis cannot be reached") as caught:
         executor.call(sending(calls, "a"))
@@ -35,7 +35,7 @@ def test_what_was_never_sent_is_said_not_to_have_been_carried_out(open_executor,
     assert isinstance(caught.value, ConnectionError)
 
 
-def test_what_was_sent_without_an_answer_is_said_to_be_unknown(open_executor, proxy, calls):
+def test_call_sent_without_a_reply_raises_outcome_unknown(open_executor, proxy, calls):
     executor = open_executor(proxy.url, deadline="300ms", socket_timeout="100ms")
     executor.call(sending(calls, "a"))
     proxy.darken()
@@ -46,7 +46,7 @@ def test_what_was_sent_without_an_answer_is_said_to_be_unknown(open_executor, pr
     assert isinstance(caught.value, TimeoutError)
 
 
-def test_a_read_without_an_answer_is_just_unavailable(open_executor, proxy, calls):
+def test_read_without_a_reply_raises_unavailable_error(open_executor, proxy, calls):
     executor = open_executor(proxy.url, deadline="200ms", socket_timeout="100ms")
     executor.call(sending(calls, "a"))
     proxy.darken()
@@ -54,58 +54,58 @@ def test_a_read_without_an_answer_is_just_unavailable(open_executor, proxy, call
         executor.call(calls.counts())
 
 
-def test_a_silent_server_that_was_never_reached_is_unavailable(open_executor, proxy, calls):
+def test_silent_server_that_was_never_reached_raises_unavailable_error(open_executor, proxy, calls):
     proxy.darken()
     executor = open_executor(proxy.url, deadline="200ms", socket_timeout="100ms")
     with pytest.raises(UnavailableError, match="was not carried out"):
         executor.call(sending(calls, "a"))
 
 
-def test_each_call_of_a_round_trip_gets_its_own_error(open_executor, nobody, calls):
-    executor = open_executor(nobody, deadline="100ms")
+def test_each_call_of_a_round_trip_gets_its_own_error(open_executor, unused_address, calls):
+    executor = open_executor(unused_address, deadline="100ms")
     errors = executor.run([sending(calls, "a"), calls.counts(), calls.await_wake(0.1)])
     assert [type(error) for error in errors] == [UnavailableError] * 3
     assert [str(error).split()[0] for error in errors] == ["send", "counts", "BLPOP"]
 
 
-def test_without_patience_there_is_one_attempt(open_executor, nobody, calls):
-    executor = open_executor(nobody, deadline="1h")
+def test_should_retry_can_end_after_one_attempt(open_executor, unused_address, calls):
+    executor = open_executor(unused_address, deadline="1h")
     asked = []
     began = time.monotonic()
-    (error,) = executor.run([sending(calls, "a")], patience=lambda: asked.append(1))
+    (error,) = executor.run([sending(calls, "a")], should_retry=lambda: asked.append(1))
     assert isinstance(error, UnavailableError)
     assert len(asked) == 1
     assert time.monotonic() - began < 10
 
 
-def test_with_patience_the_deadline_does_not_count_and_silence_is_logged_once(open_executor, nobody, calls, caplog):
-    executor = open_executor(nobody, deadline="1ms")
+def test_should_retry_overrides_the_deadline_and_silence_is_logged_once(open_executor, unused_address, calls, caplog):
+    executor = open_executor(unused_address, deadline="1ms")
     tries = iter(range(4))
-    (error,) = executor.run([sending(calls, "a")], patience=lambda: next(tries, None) is not None)
+    (error,) = executor.run([sending(calls, "a")], should_retry=lambda: next(tries, None) is not None)
     assert isinstance(error, UnavailableError)
     assert next(tries, "all used") == "all used"
-    told = [record.message[:21] for record in caplog.records if record.name.startswith("delayq")]
-    assert told == ["Redis does not answer"]
+    messages = [record.message[:21] for record in caplog.records if record.name.startswith("delayq")]
+    assert messages == ["Redis does not answer"]
 
 
-def test_a_server_that_was_killed_and_comes_back_is_found_again(open_executor, start_redis, calls):
+def test_restarted_server_is_found_again(open_executor, start_redis, calls):
     server = start_redis(tcp=True)
     executor = open_executor(server.url)
     executor.call(sending(calls, "a"))
     server.kill()
     failed = []
 
-    def patience():
+    def should_retry():
         if not failed:
             failed.append(True)
             server.start()
         return True
 
-    assert executor.run([sending(calls, "b")], patience=patience) == ["1"]
+    assert executor.run([sending(calls, "b")], should_retry=should_retry) == ["1"]
     assert failed
 
 
-def test_a_frozen_server_is_unknown_and_executes_once_when_it_thaws(open_executor, start_redis, calls):
+def test_frozen_server_executes_a_repeated_call_once(open_executor, start_redis, calls):
     server = start_redis()
     executor = open_executor(server.url, deadline="200ms", socket_timeout="100ms")
     executor.call(sending(calls, "a"))
@@ -124,7 +124,7 @@ def test_a_frozen_server_is_unknown_and_executes_once_when_it_thaws(open_executo
     ("userinfo", "says"),
     [("", "HELLO must|NOAUTH"), (":wrong-5ca1ab1e@", "invalid|WRONGPASS"), ("me:wrong-5ca1ab1e@", "invalid|WRONGPASS")],
 )
-def test_a_refused_login_is_told_at_once_without_the_password(open_executor, start_redis, calls, userinfo, says):
+def test_refused_login_raises_at_once_without_the_password(open_executor, start_redis, calls, userinfo, says):
     server = start_redis(tcp=True)
     with server.client() as client:
         client.config_set("requirepass", "right-5ca1ab1e")
@@ -132,7 +132,7 @@ def test_a_refused_login_is_told_at_once_without_the_password(open_executor, sta
         began = time.monotonic()
         with pytest.raises(ServerError, match=says) as caught:
             executor.call(sending(calls, "a"))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 10
         error = caught.value
         while error is not None:
             assert "5ca1ab1e" not in str(error)
@@ -140,7 +140,7 @@ def test_a_refused_login_is_told_at_once_without_the_password(open_executor, sta
         client.config_set("requirepass", "")
 
 
-def test_a_cancelled_call_does_not_mix_up_the_answers_of_the_next(redis_url, redis_client, calls):
+def test_cancelled_call_does_not_mix_up_later_replies(redis_url, redis_client, calls):
     executor = Asyncio({"url": redis_url})
     try:
 
@@ -159,8 +159,8 @@ def test_a_cancelled_call_does_not_mix_up_the_answers_of_the_next(redis_url, red
         executor.close()
 
 
-def test_a_cancelled_call_keeps_its_slot_from_being_used_for_another(redis_url, redis_client, calls, proxy):
-    """Its request may still arrive; a later call under the same number would be taken for its repetition."""
+def test_slot_of_a_cancelled_call_is_not_reused(redis_url, redis_client, calls, proxy):
+    """Its request may still arrive; a later call in the same slot would be taken for its repetition."""
     executor = Asyncio({"url": proxy.url})
     try:
 

@@ -1,9 +1,9 @@
-"""What Redis answers instead of doing it: tried again, or told in the words of delayq."""
+"""Error replies of Redis: retried, or raised as errors of delayq."""
 
 import pytest
 
+from delayq.broker.requests import Failure, Outgoing, Receipt
 from delayq.errors import QueueFullError, ServerError, UnavailableError
-from delayq.values import Failure, Outgoing, Receipt
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -42,7 +42,7 @@ def sending(calls, *ids, payload=b"1", max_length=None):
 
 
 def claiming(calls):
-    return calls.ready_to_unack(1, lease=30_000, holder="me")
+    return calls.ready_to_unack(1, lease=30_000, consumer_id="me")
 
 
 def short(text):
@@ -50,7 +50,7 @@ def short(text):
 
 
 @pytest.mark.parametrize("flushed_at", [1, 2])
-def test_scripts_the_server_has_forgotten_are_taught_again(open_executor, redis_url, redis_client, calls, flushed_at):
+def test_flushed_scripts_are_loaded_again(open_executor, redis_url, redis_client, calls, flushed_at):
     executor = open_executor(redis_url)
     for n in range(3):
         if n == flushed_at:
@@ -58,22 +58,20 @@ def test_scripts_the_server_has_forgotten_are_taught_again(open_executor, redis_
         assert executor.call(sending(calls, f"m{n}")) == "1"
 
 
-def test_forgotten_scripts_in_the_middle_of_a_round_trip_are_taught_again(
-    open_executor, redis_url, redis_client, calls
-):
+def test_scripts_missing_in_part_of_a_round_trip_are_loaded_again(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     redis_client.script_flush()
-    executor.call(calls.pending_to_ready())  # one of them it knows
+    executor.call(calls.pending_to_ready())  # one script is loaded
     first, promoted, second, counted, missing = executor.run(
         [sending(calls, "a"), calls.pending_to_ready(), sending(calls, "b"), calls.counts(), calls.get("c")]
     )
     assert (first, second, missing) == ("1", "1", None)
     assert promoted.moved in (0, 1, 2)
-    assert counted.messages == 2  # taught in the same breath as the sends, and after them
+    assert counted.messages == 2  # loaded together with the sends, and run after them
     assert redis_client.hlen(calls.keys.messages) == 2
 
 
-def test_each_script_is_taught_once_however_often_it_is_called(open_executor, redis_url, redis_client, calls):
+def test_each_missing_script_is_loaded_once_per_round_trip(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     redis_client.script_flush()
     redis_client.config_resetstat()
@@ -82,7 +80,7 @@ def test_each_script_is_taught_once_however_often_it_is_called(open_executor, re
 
 
 @pytest.mark.faults
-def test_scripts_that_may_not_be_taught_are_refused_at_once(open_executor, start_redis, calls):
+def test_missing_right_to_load_scripts_raises_at_once(open_executor, start_redis, calls):
     server = start_redis()
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-script|load")
@@ -95,30 +93,30 @@ def test_scripts_that_may_not_be_taught_are_refused_at_once(open_executor, start
 
 @pytest.mark.parametrize("error", PASSING, ids=short)
 @pytest.mark.parametrize("name", ["send", "claim", "read"])
-def test_a_passing_state_of_the_server_is_waited_out(open_executor, proxy, calls, error, name):
+def test_temporary_error_is_retried(open_executor, proxy, calls, error, name):
     executor = open_executor(proxy.url)
     request = {"send": sending(calls, "a"), "claim": claiming(calls), "read": calls.counts()}[name]
-    proxy.answer(3, error)
-    answer = executor.call(request)
-    assert proxy._answering == 0
+    proxy.reply(3, error)
+    reply = executor.call(request)
+    assert proxy._replies_left == 0
     if name == "send":
-        assert answer == "1"
+        assert reply == "1"
         assert executor.call(calls.counts()).messages == 1
 
 
 @pytest.mark.parametrize("error", PASSING, ids=short)
-def test_a_passing_state_that_does_not_pass_is_told_at_the_deadline(open_executor, proxy, calls, error):
+def test_temporary_error_is_raised_at_the_deadline(open_executor, proxy, calls, error):
     executor = open_executor(proxy.url, deadline="100ms")
-    proxy.answer(10**6, error)
+    proxy.reply(10**6, error)
     with pytest.raises(UnavailableError, match="send was not carried out: Redis is not ready") as caught:
         executor.call(sending(calls, "a"))
     assert error.split(" ", 1)[1][:30] in str(caught.value)
 
 
 @pytest.mark.parametrize("error", LASTING, ids=short)
-def test_any_other_refusal_is_told_at_once(open_executor, proxy, calls, error):
+def test_permanent_error_is_raised_at_once(open_executor, proxy, calls, error):
     executor = open_executor(proxy.url)
-    proxy.answer(1, error)
+    proxy.reply(1, error)
     with pytest.raises(ServerError, match=r"^send: ") as caught:
         executor.call(sending(calls, "a"))
     assert error.split(" ", 1)[1][:20] in str(caught.value)
@@ -126,35 +124,35 @@ def test_any_other_refusal_is_told_at_once(open_executor, proxy, calls, error):
 
 
 @pytest.mark.parametrize("error", OOM, ids=["plain", "script", "old"])
-def test_a_send_waits_for_room_in_a_full_redis(open_executor, proxy, calls, error):
+def test_send_to_a_full_redis_is_retried(open_executor, proxy, calls, error):
     executor = open_executor(proxy.url)
-    proxy.answer(3, error)
+    proxy.reply(3, error)
     assert executor.call(sending(calls, "a")) == "1"
 
 
 @pytest.mark.parametrize("error", OOM, ids=["plain", "script", "old"])
 def test_a_send_into_a_full_redis_ends_at_the_deadline_with_nothing_stored(open_executor, proxy, calls, error):
     executor = open_executor(proxy.url, deadline="100ms")
-    proxy.answer(10**6, error)
+    proxy.reply(10**6, error)
     with pytest.raises(QueueFullError, match="nothing was stored"):
         executor.call(sending(calls, "a"))
 
 
 @pytest.mark.parametrize("error", OOM, ids=["plain", "script", "old"])
 @pytest.mark.parametrize("name", ["claim", "ack", "nack"])
-def test_a_full_redis_does_not_hold_back_claims_and_settlements(open_executor, proxy, calls, error, name):
+def test_full_redis_does_not_delay_claims_and_settlements(open_executor, proxy, calls, error, name):
     requests = {
         "claim": claiming(calls),
         "ack": calls.ack([Receipt("a", 1)]),
         "nack": calls.nack([Failure("a", 1, 50, "boom")]),
     }
     executor = open_executor(proxy.url)
-    proxy.answer(1, error)
+    proxy.reply(1, error)
     with pytest.raises(QueueFullError):
         executor.call(requests[name])
 
 
-def test_a_queue_at_its_max_length_says_how_full_it_is(open_executor, redis_url, calls, redis_client):
+def test_queue_full_error_shows_length_and_limit(open_executor, redis_url, calls, redis_client):
     executor = open_executor(redis_url)
     assert executor.call(sending(calls, "a", "b", max_length=3)) == "11"
     with pytest.raises(QueueFullError) as caught:
@@ -163,8 +161,8 @@ def test_a_queue_at_its_max_length_says_how_full_it_is(open_executor, redis_url,
     assert redis_client.hlen(calls.keys.messages) == 2
 
 
-@pytest.mark.usefixtures("taught")
-def test_one_refused_call_leaves_the_others_of_its_round_trip_alone(open_executor, redis_url, calls, redis_client):
+@pytest.mark.usefixtures("loaded_scripts")
+def test_refused_call_does_not_affect_others_of_its_round_trip(open_executor, redis_url, calls, redis_client):
     executor = open_executor(redis_url)
     redis_client.set(calls.keys.garbage, "not a set")
     sent, refused, woken = executor.run([sending(calls, "a"), calls.collect_garbage(**LIMITS), calls.await_wake(0.01)])
@@ -173,14 +171,14 @@ def test_one_refused_call_leaves_the_others_of_its_round_trip_alone(open_executo
     assert "WRONGTYPE" in str(refused)
 
 
-def test_a_command_is_refused_by_its_name(open_executor, redis_url, calls, redis_client):
+def test_error_of_a_command_starts_with_its_name(open_executor, redis_url, calls, redis_client):
     executor = open_executor(redis_url)
     redis_client.set(calls.keys.wake, "not a list")
     with pytest.raises(ServerError, match=r"^BLPOP: WRONGTYPE"):
         executor.call(calls.await_wake(0.01))
 
 
-def test_an_error_shows_nothing_of_the_payload(open_executor, redis_url, calls, redis_client):
+def test_error_does_not_show_the_payload(open_executor, redis_url, calls, redis_client):
     executor = open_executor(redis_url)
     redis_client.set(calls.keys.meta, "not a hash")
     with pytest.raises(ServerError) as caught:
@@ -189,15 +187,15 @@ def test_an_error_shows_nothing_of_the_payload(open_executor, redis_url, calls, 
     assert "canary" not in repr(caught.value.__cause__)
 
 
-def test_a_long_error_is_cut(open_executor, proxy, calls):
-    proxy.answer(1, "ERR " + "x" * 10_000)
+def test_long_error_is_truncated(open_executor, proxy, calls):
+    proxy.reply(1, "ERR " + "x" * 10_000)
     with pytest.raises(ServerError) as caught:
         open_executor(proxy.url).call(sending(calls, "a"))
     assert len(str(caught.value)) < 250
 
 
 @pytest.mark.faults
-def test_a_server_busy_with_a_script_is_waited_for(open_executor, start_redis, calls):
+def test_call_waits_while_the_server_is_busy_with_a_script(open_executor, start_redis, calls):
     server = start_redis("--busy-reply-threshold", "10", "--lua-time-limit", "10")
     executor = open_executor(server.url)
     executor.call(sending(calls, "a"))

@@ -1,14 +1,14 @@
-"""Each call in flight has a slot of its own and a sequence number of that slot."""
+"""Each call in flight has its own slot and the next sequence number of that slot."""
 
 import os
-import subprocess
 import sys
 import threading
 
 import pytest
 
-from delayq.slots import Slots
-from delayq.values import Outgoing
+from delayq.broker.requests import Outgoing
+from delayq.broker.transport.protocol import RedisProtocol
+from tests.support.processes import run
 
 
 def message(id):
@@ -20,33 +20,33 @@ def stored(client, calls):
     return {slot.decode(): int(reply.split()[0]) for slot, reply in client.hgetall(calls.keys.replies).items()}
 
 
-def test_a_slot_is_used_again_with_the_next_sequence():
-    slots = Slots()
-    slot, first = slots.take()
-    slots.free.append((slot, first))
-    assert slots.take() == (slot, first + 1)
+def test_slot_is_reused_with_the_next_sequence_number():
+    slots = RedisProtocol(deadline=1)
+    slot, first = slots._take_slot()
+    slots._slots.append((slot, first))
+    assert slots._take_slot() == (slot, first + 1)
 
 
-def test_calls_in_flight_have_slots_of_their_own():
-    slots = Slots()
-    taken = [slots.take() for _ in range(5)]
+def test_calls_in_flight_have_different_slots():
+    slots = RedisProtocol(deadline=1)
+    taken = [slots._take_slot() for _ in range(5)]
     assert len({slot for slot, _ in taken}) == 5
     assert {sequence for _, sequence in taken} == {1}
 
 
-def test_two_processes_have_different_names():
-    assert Slots().take()[0] != Slots().take()[0]
+def test_two_clients_have_different_names():
+    assert RedisProtocol(deadline=1)._take_slot()[0] != RedisProtocol(deadline=1)._take_slot()[0]
 
 
 @pytest.mark.parametrize("attempt", range(5))
-def test_threads_that_begin_together_never_share_a_slot(attempt):
+def test_concurrent_threads_never_share_a_slot(attempt):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    slots, taken, ready = Slots(), [], threading.Barrier(8)
+    slots, taken, ready = RedisProtocol(deadline=1), [], threading.Barrier(8)
 
     def take():
         ready.wait()
-        taken.extend([slots.take()[0] for _ in range(200)])
+        taken.extend([slots._take_slot()[0] for _ in range(200)])
 
     try:
         threads = [threading.Thread(target=take) for _ in range(8)]
@@ -60,35 +60,35 @@ def test_threads_that_begin_together_never_share_a_slot(attempt):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_gets_a_name_of_its_own_and_does_not_go_on_with_its_parents_slots():
+def test_forked_process_gets_its_own_name_and_slots():
     program = """
 import os
-from delayq.slots import Slots
-slots = Slots()
-mine = slots.take()
-slots.free.append(mine)
+from delayq.broker.transport.protocol import RedisProtocol
+slots = RedisProtocol(deadline=1)
+mine = slots._take_slot()
+slots._slots.append(mine)
 read, write = os.pipe()
 if not os.fork():
-    slot, sequence = slots.take()
+    slot, sequence = slots._take_slot()
     os.write(write, f"{slot} {sequence}".encode())
     os._exit(0)
 os.close(write)
 slot, sequence = os.read(read, 100).decode().split()
 assert sequence == "1"
 assert slot.split(".")[0] != mine[0].split(".")[0]
-assert slots.take() == (mine[0], 2)
+assert slots._take_slot() == (mine[0], 2)
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    run([sys.executable, "-c", program], check=True, timeout=30)
 
 
-def test_calls_one_after_another_share_a_slot(open_executor, redis_url, redis_client, calls):
+def test_sequential_calls_share_a_slot(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     for n in range(5):
         executor.call(calls.send([message(f"m{n}")], replace=False, max_length=None))
     assert list(stored(redis_client, calls).values()) == [5]
 
 
-def test_the_calls_of_one_round_trip_have_a_slot_each(open_executor, redis_url, redis_client, calls):
+def test_calls_of_one_round_trip_have_different_slots(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     sends = [calls.send([message(f"m{n}")], replace=False, max_length=None) for n in range(5)]
     assert executor.run(sends) == ["1"] * 5
@@ -96,7 +96,7 @@ def test_the_calls_of_one_round_trip_have_a_slot_each(open_executor, redis_url, 
     assert list(stored(redis_client, calls).values()) == [2] * 5
 
 
-def test_calls_at_a_time_have_a_slot_each(open_executor, redis_url, redis_client, calls):
+def test_concurrent_calls_have_different_slots(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     batches = [[calls.send([message(f"m{n}")], replace=False, max_length=None)] for n in range(200)]
     assert executor.run_together(*batches[:20]) == [["1"]] * 20
@@ -108,13 +108,13 @@ def test_calls_at_a_time_have_a_slot_each(open_executor, redis_url, redis_client
     assert redis_client.hlen(calls.keys.messages) == 200
 
 
-def test_calls_that_only_read_need_no_slot(open_executor, redis_url, redis_client, calls):
+def test_read_only_calls_use_no_slot(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     executor.run([calls.counts(), calls.get("a"), calls.page("pending", limit=5, cursor="", score="", preview=5)])
     assert stored(redis_client, calls) == {}
 
 
-def test_the_name_of_a_client_stays_and_begins_its_slots(open_executor, redis_url, redis_client, calls):
+def test_client_name_is_constant_and_prefixes_its_slots(open_executor, redis_url, redis_client, calls):
     executor = open_executor(redis_url)
     name = executor.core.client_name
     executor.call(calls.purge())

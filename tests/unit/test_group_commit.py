@@ -1,4 +1,4 @@
-"""Group commit, on a producer and a store that the tests hold in their hands."""
+"""Group commit, with a fake producer and a fake store that the tests control."""
 
 import asyncio
 import os
@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from delayq import group_commit
+from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
-from delayq.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.producer import SLICE, SLICE_BYTES, SendStatus, Sent
-from delayq.values import Outgoing
+from delayq.queue import group_commit
+from delayq.queue.group_commit import AsyncGroupCommit, GroupCommit
+from delayq.queue.producer import BATCH, BATCH_BYTES, SendStatus, Sent
 from tests.support.waiting import wait_until
 
 
 class Producer:
-    """Makes an operation that is the messages themselves."""
+    """Makes operations that are just the messages."""
 
     is_limited = False
 
@@ -25,7 +25,7 @@ class Producer:
 
 
 class Store:
-    """Carries operations out one by one, each when it is let through."""
+    """Runs each operation when the test lets it through."""
 
     def __init__(self):
         self.begun = []
@@ -35,22 +35,22 @@ class Store:
 
     def __call__(self, operation):
         messages, replace = operation
-        gate, answer = threading.Event(), []
+        gate, reply = threading.Event(), []
         if not self.held:
             gate.set()
         self.threads.append(threading.current_thread())
-        self.gates.append((gate, answer))
+        self.gates.append((gate, reply))
         self.begun.append([message.id for message in messages])
         assert gate.wait(30)
-        if answer:
-            raise answer[0]
+        if reply:
+            raise reply[0]
         status = SendStatus.REPLACED if replace else SendStatus.NEW
         return [Sent(message.id, status) for message in messages]
 
     def let_through(self, at, error=None):
-        gate, answer = self.gates[at]
+        gate, reply = self.gates[at]
         if error:
-            answer.append(error)
+            reply.append(error)
         gate.set()
 
 
@@ -82,7 +82,7 @@ class Senders:
 
 @pytest.fixture
 def patient(monkeypatch):
-    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
 
 
 @pytest.fixture
@@ -92,14 +92,14 @@ def store():
 
 @pytest.fixture
 def group(store, monkeypatch):
-    monkeypatch.setattr(group_commit, "LINGERING", 0.2)
+    monkeypatch.setattr(group_commit, "IDLE_TIMEOUT", 0.2)
     yield GroupCommit(Producer(), store)
     wait_until(lambda: not any(thread.name == "delayq-sends" for thread in threading.enumerate()))
 
 
 @contextmanager
-def under_way(group, store, *waiting, **options):
-    """Have one send under way and others wait for it."""
+def in_flight(group, store, *waiting, **options):
+    """Start one send, and others that wait for it."""
     senders = Senders(group)
     senders.start("first")
     wait_until(lambda: store.begun)
@@ -109,15 +109,15 @@ def under_way(group, store, *waiting, **options):
     yield senders
 
 
-def test_who_is_alone_sends_at_once_and_by_itself(group, store):
+def test_lone_sender_sends_at_once_in_its_own_thread(group, store):
     store.held = False
     assert group.send(Outgoing("a", 0, 3, b"p", b""), replace=False) == Sent("a", SendStatus.NEW)
     assert store.threads == [threading.current_thread()]
 
 
 @pytest.mark.usefixtures("patient")
-def test_those_that_come_meanwhile_go_together_and_in_order(group, store):
-    with under_way(group, store, "a", "b", "c") as senders:
+def test_sends_during_a_send_are_grouped_in_order(group, store):
+    with in_flight(group, store, "a", "b", "c") as senders:
         assert store.begun == [["first"]]
         store.let_through(0)
         wait_until(lambda: len(store.begun) == 2)
@@ -127,8 +127,8 @@ def test_those_that_come_meanwhile_go_together_and_in_order(group, store):
 
 
 @pytest.mark.usefixtures("patient")
-def test_each_of_a_group_raises_an_error_of_its_own(group, store):
-    with under_way(group, store, "a", "b") as senders:
+def test_each_sender_of_a_failed_group_gets_its_own_error(group, store):
+    with in_flight(group, store, "a", "b") as senders:
         store.let_through(0)
         wait_until(lambda: len(store.begun) == 2)
         store.let_through(1, OutcomeUnknown("stopped answering"))
@@ -142,16 +142,16 @@ def test_each_of_a_group_raises_an_error_of_its_own(group, store):
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("error", [ServerError("refused"), KeyboardInterrupt()])
-def test_a_send_that_fails_holds_nobody_up(group, store, error):
-    with under_way(group, store, "a") as senders:
+def test_failed_send_does_not_block_others(group, store, error):
+    with in_flight(group, store, "a") as senders:
         store.let_through(0, error)
         wait_until(lambda: len(store.begun) == 2)
         store.let_through(1)
         assert senders.join() == {"first": error, "a": Sent("a", SendStatus.NEW)}
 
 
-def test_nobody_waits_long_for_one_that_is_not_answered(group, store):
-    with under_way(group, store) as senders:
+def test_senders_do_not_wait_long_for_a_send_without_a_reply(group, store):
+    with in_flight(group, store) as senders:
         senders.start("a", "b")
         wait_until(lambda: len(store.begun) == 3)
         assert sorted(store.begun[1:]) == [["a"], ["b"]]
@@ -164,18 +164,18 @@ def test_nobody_waits_long_for_one_that_is_not_answered(group, store):
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_group_is_no_larger_than_a_slice(group, store):
+def test_group_is_no_larger_than_a_batch(group, store):
     store.held = False
-    messages = [group_commit._Waiting(Outgoing(str(n), 0, 3, b"p", b"")) for n in range(SLICE + 1)]
+    messages = [group_commit._WaitingSend(Outgoing(str(n), 0, 3, b"p", b"")) for n in range(BATCH + 1)]
     for one in messages[1:]:
         group._waiting.put(one)
-    assert group._gather(messages[0]) == messages[:SLICE]
-    assert group._gather(group._waiting.get()) == messages[SLICE:]
+    assert group._gather(messages[0]) == messages[:BATCH]
+    assert group._gather(group._waiting.get()) == messages[BATCH:]
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_group_ends_with_the_message_that_makes_it_large(group, store):
-    with under_way(group, store, "a", "b", "c", payload=b"p" * (SLICE_BYTES // 2)) as senders:
+def test_group_ends_with_the_message_that_reaches_the_byte_limit(group, store):
+    with in_flight(group, store, "a", "b", "c", payload=b"p" * (BATCH_BYTES // 2)) as senders:
         store.let_through(0)
         wait_until(lambda: len(store.begun) == 2)
         store.let_through(1)
@@ -186,9 +186,9 @@ def test_a_group_ends_with_the_message_that_makes_it_large(group, store):
 
 
 @pytest.mark.parametrize(("replace", "limited"), [(True, False), (False, True)])
-def test_what_depends_on_its_company_goes_alone(group, store, replace, limited):
+def test_replacing_and_limited_sends_are_not_grouped(group, store, replace, limited):
     group._producer.is_limited = limited
-    with under_way(group, store) as senders:
+    with in_flight(group, store) as senders:
         senders.start("a", replace=replace)
         wait_until(lambda: len(store.begun) == 2)
         assert store.begun[1] == ["a"]
@@ -199,10 +199,10 @@ def test_what_depends_on_its_company_goes_alone(group, store, replace, limited):
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_thread_that_stores_groups_ends_and_comes_again(group, store):
+def test_group_thread_ends_when_idle_and_starts_again(group, store):
     store.held = False
     for n in range(2):
-        with group._line:
+        with group._sending:
             senders = Senders(group)
             senders.start(f"a{n}")
             wait_until(lambda: group._gathering)
@@ -212,16 +212,16 @@ def test_the_thread_that_stores_groups_ends_and_comes_again(group, store):
     assert store.threads[0] is not store.threads[1]
 
 
-def test_a_fork_waits_for_no_thread_of_its_parent(group, store, monkeypatch):
+def test_forked_process_does_not_wait_for_threads_of_its_parent(group, store, monkeypatch):
     store.held = False
-    group._line.acquire()  # by a thread that the fork does not have
+    group._sending.acquire()  # by a thread that the fork does not have
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert group.send(Outgoing("a", 0, 3, b"p", b""), replace=False) == Sent("a", SendStatus.NEW)
     assert store.threads == [threading.current_thread()]
 
 
 class AsyncStore:
-    """Carries operations out, each when it is let through."""
+    """Runs each operation when the test lets it through."""
 
     def __init__(self):
         self.begun = []
@@ -237,7 +237,7 @@ class AsyncStore:
 
 
 class Tasks:
-    """Tasks that send a message each, while the first is under way."""
+    """Tasks that send a message each while the first one is in flight."""
 
     def __init__(self):
         self.store = AsyncStore()
@@ -251,7 +251,7 @@ class Tasks:
         await asyncio.sleep(0)
 
     async def begun(self, n):
-        while len(self.store.begun) < n:  # noqa: ASYNC110 - what is waited for is a step or two away
+        while len(self.store.begun) < n:  # noqa: ASYNC110 - the condition is met after a step or two
             await asyncio.sleep(0)
         return self.store.begun[n - 1]
 
@@ -260,7 +260,7 @@ class Tasks:
         return dict(zip(self.tasks, found, strict=True))
 
 
-def test_tasks_that_come_meanwhile_go_together(monkeypatch):
+def test_tasks_that_send_during_a_send_are_grouped(monkeypatch):
     async def main():
         tasks = Tasks()
         await tasks.start("first", "a", "b", "c")
@@ -270,13 +270,13 @@ def test_tasks_that_come_meanwhile_go_together(monkeypatch):
         tasks.store.gates[1].set_result(None)
         assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in ("first", "a", "b", "c")}
         assert not tasks.group._tasks
-        assert not tasks.group._under_way
+        assert not tasks.group._in_flight
 
-    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_takes_no_other_with_it(monkeypatch):
+def test_cancelled_task_does_not_cancel_others_of_its_group(monkeypatch):
     async def main():
         tasks = Tasks()
         await tasks.start("first", "gone", "a", "late")
@@ -289,11 +289,11 @@ def test_a_task_that_is_cancelled_takes_no_other_with_it(monkeypatch):
         assert results.pop("a") == Sent("a", SendStatus.NEW)
         assert all(isinstance(result, asyncio.CancelledError) for result in results.values())
 
-    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 
-def test_each_task_of_a_group_raises_an_error_of_its_own(monkeypatch):
+def test_each_task_of_a_failed_group_gets_its_own_error(monkeypatch):
     async def main():
         tasks = Tasks()
         await tasks.start("first", "a", "b")
@@ -304,11 +304,11 @@ def test_each_task_of_a_group_raises_an_error_of_its_own(monkeypatch):
         assert isinstance(results["first"], ServerError)
         assert [results[id].ids for id in "ab"] == [("a",), ("b",)]
 
-    monkeypatch.setattr(group_commit, "PATIENCE", 30.0)
+    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 
-def test_no_task_waits_long_for_one_that_is_not_answered(monkeypatch):
+def test_tasks_do_not_wait_long_for_a_send_without_a_reply(monkeypatch):
     async def main():
         tasks = Tasks()
         await tasks.start("first", "a", "b")
@@ -319,11 +319,11 @@ def test_no_task_waits_long_for_one_that_is_not_answered(monkeypatch):
         tasks.store.gates[0].set_result(None)
         assert (await tasks.results()).keys() == {"first", "a", "b"}
 
-    monkeypatch.setattr(group_commit, "PATIENCE", 0.05)
+    monkeypatch.setattr(group_commit, "MAX_WAIT", 0.05)
     asyncio.run(main())
 
 
-def test_a_task_that_replaces_goes_alone():
+def test_replacing_task_is_not_grouped():
     async def main():
         tasks = Tasks()
         await tasks.start("first")

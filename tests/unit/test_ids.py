@@ -2,31 +2,31 @@
 
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
 
 import pytest
 
-from delayq.ids import new_id, new_ids
-from delayq.keys import check_id
+from delayq.broker.keys import check_id
+from delayq.queue.producer import new_id, new_ids
+from tests.support.processes import run
 
 
-def test_an_id_has_22_characters_of_a_message_id():
+def test_new_id_is_a_valid_message_id_of_22_characters():
     for _ in range(1000):
         id = new_id()
         assert re.fullmatch(r"[0-9A-Za-z]{22}", id)
         check_id(id)
 
 
-def test_ids_sort_as_text_in_the_order_they_were_made():
+def test_ids_sort_as_text_in_order_of_creation():
     ids = [new_id() for _ in range(20_000)]
     assert ids == sorted(ids)
     assert len(set(ids)) == len(ids)
 
 
-def test_many_at_once_rise_too_among_those_made_one_by_one():
+def test_ids_made_in_bulk_and_one_by_one_sort_in_order_of_creation():
     ids = [id for n in (1, 2, 500, 5000, 0, 7) * 20 for id in (*new_ids(n), new_id())]
     assert len(ids) == 20 * (5510 + 6)
     assert ids == sorted(ids)
@@ -35,12 +35,12 @@ def test_many_at_once_rise_too_among_those_made_one_by_one():
 
 
 @pytest.mark.parametrize("make", [new_id, lambda: new_ids(500)[-1]])
-def test_ids_say_when_they_were_made(make):
-    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+def test_id_contains_its_creation_time(make):
+    statuses = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     before = time.time_ns() // 1_000_000
     number = 0
     for character in make():
-        number = number * 62 + digits.index(character)
+        number = number * 62 + statuses.index(character)
     after = time.time_ns() // 1_000_000
     assert before <= number >> 80 <= after
     assert (number >> 76) & 15 == 7  # the version of a UUID
@@ -73,7 +73,7 @@ def test_ids_are_unique_over_threads(monkeypatch):
 def test_ids_are_unique_over_forks():
     program = """
 import os, sys
-from delayq.ids import new_id
+from delayq.queue.producer import new_id
 new_id()
 children = []
 for _ in range(4):
@@ -89,4 +89,4 @@ ids = mine + [text[at:at + 22] for text in texts for at in range(0, len(text), 2
 assert len(ids) == 5000
 assert len(set(ids)) == 5000
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+    run([sys.executable, "-c", program], check=True, timeout=30)

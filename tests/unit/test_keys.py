@@ -1,4 +1,4 @@
-"""The keys of a queue, and what may be a name or an id."""
+"""The keys of a queue; valid names and ids."""
 
 import string
 from dataclasses import fields
@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError
-from delayq.keys import Keys, check_id, check_name, registry
+from delayq.broker.keys import Keys, check_id, check_name, registry
 
 HOSTILE = [
     "",
@@ -58,7 +58,7 @@ def shown(value):
     return type(value).__name__ if isinstance(value, int) else repr(value)[:20]
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, "a:b", "a/b", "a@b", "a+b", "a=b"], ids=shown)
+@pytest.mark.table("name", [*HOSTILE, "a:b", "a/b", "a@b", "a+b", "a=b"], ids=shown)
 def test_a_hostile_name_is_refused(name):
     with pytest.raises(ConfigurationError) as caught:
         check_name(name)
@@ -69,7 +69,7 @@ def test_a_hostile_name_is_refused(name):
         Keys.of(name, "reminders")
 
 
-@pytest.mark.parametrize("id", HOSTILE, ids=shown)
+@pytest.mark.table("id", HOSTILE, ids=shown)
 def test_a_hostile_id_is_refused(id):
     with pytest.raises(ConfigurationError) as caught:
         check_id(id)
@@ -82,17 +82,17 @@ def _tame(error):
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "a" * 128, "...", "-", "0"])
-def test_letters_digits_dots_and_dashes_make_a_name(name):
+def test_name_of_letters_digits_dots_and_dashes_is_valid(name):
     assert check_name(name) == name
 
 
 @pytest.mark.parametrize("id", ["a", "user:42", "me@example.org", "a/b+c=", "a" * 128, ":", "0350yfVhjsJ9TJf2FnzvBT"])
-def test_an_id_may_be_what_users_have(id):
+def test_common_ids_of_users_are_valid(id):
     assert check_id(id) == id
 
 
 @given(st.text(max_size=6))
-def test_a_name_is_valid_exactly_if_it_is_of_the_alphabet(text):
+def test_name_is_valid_only_with_allowed_characters(text):
     allowed = set(string.ascii_letters + string.digits + "._-")
     if text and set(text) <= allowed:
         assert check_name(text) == text
@@ -101,11 +101,11 @@ def test_a_name_is_valid_exactly_if_it_is_of_the_alphabet(text):
             check_name(text)
 
 
-def test_a_key_is_prefix_queue_in_braces_and_part():
+def test_key_is_prefix_queue_in_braces_and_part():
     assert Keys.of("delayq", "reminders").dead_messages == "delayq:{reminders}:dead_messages"
 
 
-def test_every_part_has_its_own_key_with_the_tag_of_the_queue():
+def test_every_part_has_its_own_key_with_the_hash_tag_of_the_queue():
     keys = Keys.of("p", "q")
     spelled = [getattr(keys, part.name) for part in fields(Keys)]
     assert len(set(spelled)) == len(spelled)
@@ -116,7 +116,7 @@ names = st.text("ab.-_", min_size=1, max_size=5)
 
 
 @given(names, names, names, names)
-def test_two_queues_share_a_key_only_if_they_are_the_same(prefix, name, other_prefix, other):
+def test_different_queues_share_no_key(prefix, name, other_prefix, other):
     assume((prefix, name) != (other_prefix, other))
     mine, theirs = Keys.of(prefix, name), Keys.of(other_prefix, other)
     spelled = {getattr(mine, part.name) for part in fields(Keys)} | {registry(prefix)}
@@ -125,5 +125,5 @@ def test_two_queues_share_a_key_only_if_they_are_the_same(prefix, name, other_pr
 
 
 @given(names)
-def test_the_registry_is_no_key_of_a_queue(prefix):
+def test_registry_key_is_never_a_key_of_a_queue(prefix):
     assert registry(prefix) not in {getattr(Keys.of(prefix, "queues"), part.name) for part in fields(Keys)}

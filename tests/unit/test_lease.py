@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from delayq import DelayQueue
-from delayq.script import script
+from delayq.broker.scripts import script
 
 
-def test_what_is_due_is_found_though_the_server_knows_only_the_claim(redis_url, redis_client):
+def test_lease_finds_due_messages_if_only_the_claim_script_is_loaded(redis_url, redis_client):
     with DelayQueue("orders", url=redis_url) as queue:
         queue.send_delay_msg("due")
         redis_client.script_flush()

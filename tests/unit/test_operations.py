@@ -1,28 +1,28 @@
-"""Operations are generators: they are driven here by hand, with neither Redis nor clock."""
+"""Operations are generators: these tests drive them without Redis and without a clock."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from delayq import CancelOutcome, ConfigurationError, NewMessage, PayloadError, RescheduleOutcome, SendStatus
-from delayq.calls import Calls
+from delayq.broker.calls import Calls
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import Keys
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.transport.operation import may_write, single
 from delayq.codec import BytesCodec, JsonCodec
-from delayq.config import read_settings
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
-from delayq.inspector import queue_names
-from delayq.keys import Keys
-from delayq.message import Tools
-from delayq.operation import begun, single
-from delayq.producer import SLICE, SLICE_BYTES, Producer, SentMany, due_text
-from delayq.steering import cancel, reschedule
-from delayq.values import Call, Command
-from tests.support.flow import Asking
+from delayq.options import read_settings
+from delayq.queue.cancellation import cancel, reschedule
+from delayq.queue.inspector import queue_names
+from delayq.queue.producer import BATCH, BATCH_BYTES, Producer, SentMany, due_text
+from tests.support.loop_harness import Asking
 
 CALLS = Calls(Keys.of("delayq", "unit"))
 
 
 class Talk:
-    """An operation, the rounds it has asked for, and what it came to."""
+    """An operation, its current round of requests, and its result."""
 
     def __init__(self, operation):
         self.operation = operation
@@ -31,8 +31,8 @@ class Talk:
         self.round = []
         self._advance(lambda: next(operation))
 
-    def answer(self, *answers):
-        self._advance(lambda: self.operation.send(list(answers)))
+    def reply(self, *replies):
+        self._advance(lambda: self.operation.send(list(replies)))
         return self
 
     def fail(self, error):
@@ -46,13 +46,13 @@ class Talk:
 
 
 @pytest.fixture
-def tools():
-    return Tools(Asking(), read_settings({}), lambda data: data)
+def context():
+    return QueueContext(Asking(), read_settings({}), lambda data: data)
 
 
 @pytest.fixture
-def producer(tools):
-    return Producer(tools, JsonCodec())
+def producer(context):
+    return Producer(context, JsonCodec())
 
 
 def many(producer, messages, **options):
@@ -71,48 +71,46 @@ def one(producer, *, replace=False, **options):
 # Beginning
 
 
-def test_a_single_call_gives_its_answer():
+def test_single_call_returns_its_reply():
     call = CALLS.purge()
     talk = Talk(single(call))
     assert talk.round == [call]
-    assert talk.answer(5).result == 5
+    assert talk.reply(5).result == 5
 
 
-def test_a_wrong_argument_comes_out_at_the_beginning():
+def test_invalid_argument_raises_before_the_first_request():
     with pytest.raises(ConfigurationError):
-        begun(cancel(Tools(CALLS, read_settings({}), bytes), "a b"))
+        next(cancel(QueueContext(CALLS, read_settings({}), bytes), "a b"))
 
 
-def test_what_has_begun_goes_on_as_if_it_had_not():
-    operation, writes = begun(cancel(Tools(CALLS, read_settings({}), bytes), "a"))
-    assert writes
-    talk = Talk(operation)
+def test_call_that_executes_once_is_marked_as_writing():
+    talk = Talk(cancel(QueueContext(CALLS, read_settings({}), bytes), "a"))
+    assert may_write(talk.round)
     assert [call.script.name for call in talk.round] == ["cancel"]
-    assert talk.answer("1").result is CancelOutcome.CANCELLED
+    assert talk.reply("1").result is CancelOutcome.CANCELLED
 
 
-def test_who_only_reads_writes_nothing():
-    assert not begun(single(CALLS.counts()))[1]
-    assert not begun(queue_names("delayq"))[1]
+def test_read_only_operations_are_not_marked_as_writing():
+    assert not may_write(next(single(CALLS.counts())))
+    assert not may_write(next(queue_names("delayq")))
 
 
-def test_what_has_begun_is_told_of_failures():
+def test_operation_receives_errors():
     def operation():
         try:
             yield [CALLS.purge()]
         except ServerError as error:
-            (answer,) = yield [CALLS.counts()]
-            return answer, str(error)
+            (reply,) = yield [CALLS.counts()]
+            return reply, str(error)
 
-    talk = Talk(begun(operation())[0])
+    talk = Talk(operation())
     talk.fail(ServerError("boom"))
     assert [call.script.name for call in talk.round] == ["counts"]
-    assert talk.answer("counted").result == ("counted", "boom")
+    assert talk.reply("counted").result == ("counted", "boom")
 
 
-def test_an_operation_without_a_request_may_be_over_at_once(producer):
-    operation, writes = begun(producer.send_many([], delay=0, retries=None, replace=False, run=None))
-    assert not writes
+def test_operation_without_requests_ends_at_once(producer):
+    operation = producer.send_many([], delay=0, retries=None, replace=False, run=None)
     assert list(Talk(operation).result) == []
 
 
@@ -129,55 +127,55 @@ def test_an_operation_without_a_request_may_be_over_at_once(producer):
         ("5", SendStatus.SETTLED, False),
     ],
 )
-def test_a_send_says_what_became_of_it(producer, digit, status, new):
-    sent = one(producer).answer(digit).result
+def test_send_returns_the_status_of_its_message(producer, digit, status, new):
+    sent = one(producer).reply(digit).result
     assert (sent.id, sent.status, sent.new) == ("a", status, new)
 
 
-def test_a_send_carries_everything_in_one_call(producer):
+def test_send_is_one_call_with_all_data(producer):
     talk = one(producer, payload={"user": 42}, due=5000, retries=7, headers={"b": "c"}, replace=True)
     (send,) = talk.round
-    assert send.options == {"replace": True, "max_length": None, "run": ""}
+    assert send.options == {"replace": True, "max_length": None}
     assert send.what == [("a", 5000, 7, b'{"user":42}', b'{"b":"c"}')]
 
 
-def test_a_send_without_an_id_makes_one_before_it_is_tried(producer):
+def test_send_without_an_id_makes_one_before_the_first_attempt(producer):
     talk = one(producer, id=None)
     assert len(talk.round[0].what[0].id) == 22
-    assert talk.answer("1").result.id
+    assert talk.reply("1").result.id
 
 
-def test_an_id_that_is_spent_is_collected_and_sent_again(producer):
-    talk = one(producer).answer("4")
-    assert [ask.name for ask in talk.round] == ["collect_garbage", "send"]
+def test_spent_id_is_collected_and_sent_again(producer):
+    talk = one(producer).reply("4")
+    assert [ask.name for ask in talk.round] == ["collect", "send"]
     assert talk.round[0].options["ids"] == ("a",)
-    assert talk.answer(None, "1").result.new
+    assert talk.reply(None, "1").result.new
 
 
-def test_a_send_in_doubt_names_its_id(producer):
-    for talk in (one(producer, id=None), one(producer).answer("4")):
+def test_outcome_unknown_of_a_send_has_its_id(producer):
+    for talk in (one(producer, id=None), one(producer).reply("4")):
         id = talk.round[-1].what[0].id
         with pytest.raises(OutcomeUnknown) as caught:
             talk.fail(OutcomeUnknown("silence"))
         assert caught.value.ids == (id,)
 
 
-def test_many_go_in_slices_of_one_round_trip(producer):
-    talk = many(producer, range(2 * SLICE + 1), delay="1h", retries=0)
-    assert [len(send.what) for send in talk.round] == [SLICE, SLICE, 1]
+def test_send_many_sends_all_batches_in_one_round_trip(producer):
+    talk = many(producer, range(2 * BATCH + 1), delay="1h", retries=0)
+    assert [len(send.what) for send in talk.round] == [BATCH, BATCH, 1]
     assert {(message.due, message.retries) for send in talk.round for message in send.what} == {(3_600_000, 0)}
-    sent = talk.answer("1" * SLICE, "1" * SLICE, "0").result
-    assert len(sent) == 2 * SLICE + 1
-    assert len(sent.new) == 2 * SLICE
+    sent = talk.reply("1" * BATCH, "1" * BATCH, "0").result
+    assert len(sent) == 2 * BATCH + 1
+    assert len(sent.new) == 2 * BATCH
 
 
-def test_large_payloads_make_short_slices(tools):
-    producer = Producer(tools, BytesCodec())
-    talk = many(producer, [b"x" * (SLICE_BYTES // 2)] * 5)
+def test_large_payloads_make_small_batches(context):
+    producer = Producer(context, BytesCodec())
+    talk = many(producer, [b"x" * (BATCH_BYTES // 2)] * 5)
     assert [len(send.what) for send in talk.round] == [2, 2, 1]
 
 
-def test_messages_with_times_of_their_own_stand_among_plain_ones(producer):
+def test_messages_with_their_own_options_keep_their_order(producer):
     at = datetime(2027, 1, 1, tzinfo=UTC)
     talk = many(producer, [1, NewMessage(2, delay=5, retries=9, id="b", headers={"c": "d"}), NewMessage(3, at=at)])
     plain, delayed, timed = talk.round[0].what
@@ -186,41 +184,41 @@ def test_messages_with_times_of_their_own_stand_among_plain_ones(producer):
     assert (timed.due, timed.retries) == (f"@{round(at.timestamp() * 1000)}", 3)
 
 
-def test_everything_is_checked_before_the_first_is_sent(producer):
-    messages = iter([*range(5 * SLICE), object()])
+def test_send_many_checks_all_messages_before_it_sends_one(producer):
+    messages = iter([*range(5 * BATCH), object()])
     with pytest.raises(PayloadError):
         many(producer, messages)
     assert next(messages, "all read") == "all read"
 
 
-def test_spent_ids_among_many_are_collected_and_sent_again_in_their_places(producer):
-    talk = many(producer, [NewMessage(n, id=f"m{n}") for n in range(6)], run="r").answer("141401")
+def test_spent_ids_of_send_many_are_collected_and_sent_again_in_order(producer):
+    talk = many(producer, [NewMessage(n, id=f"m{n}") for n in range(6)], run="r").reply("141401")
     assert talk.round[0].options["ids"] == ("m1", "m3")
     assert [message.id for message in talk.round[1].what] == ["m1", "m3"]
     assert talk.round[1].options["run"] == "r"
-    sent = talk.answer(None, "12").result
-    assert "".join(sent._digits) == "111201"
+    sent = talk.reply(None, "12").result
+    assert "".join(sent._statuses) == "111201"
     assert sent.new == ["m0", "m1", "m2", "m5"]
 
 
-def test_every_call_of_a_run_names_it(producer):
-    talk = many(producer, range(SLICE + 1), run="nightly:2027-01-01")
+def test_every_call_of_a_run_has_its_name(producer):
+    talk = many(producer, range(BATCH + 1), run="nightly:2027-01-01")
     assert [send.options["run"] for send in talk.round] == ["nightly:2027-01-01"] * 2
 
 
 @pytest.mark.parametrize("run", ["", "a b", "x" * 129, "é", 5, b"r"])
-def test_a_run_has_a_name_like_an_id(producer, run):
+def test_invalid_run_name_is_refused(producer, run):
     with pytest.raises(ConfigurationError, match="run must be 1 to 128 of"):
         many(producer, [1], run=run)
 
 
-def test_many_in_doubt_name_the_ids_that_may_not_be_stored(producer):
+def test_outcome_unknown_of_send_many_has_the_uncertain_ids(producer):
     messages = [NewMessage(n, id=f"m{n}") for n in range(3)]
     talk = many(producer, messages)
     with pytest.raises(OutcomeUnknown) as caught:
         talk.fail(OutcomeUnknown("silence"))
     assert caught.value.ids == ("m0", "m1", "m2")
-    talk = many(producer, messages).answer("141")
+    talk = many(producer, messages).reply("141")
     with pytest.raises(OutcomeUnknown) as caught:
         talk.fail(OutcomeUnknown("silence"))
     assert caught.value.ids == ("m1",)
@@ -231,7 +229,7 @@ def test_another_error_passes_through(producer):
         many(producer, [1]).fail(QueueFullError("full"))
 
 
-def test_what_became_of_many_is_a_sequence():
+def test_result_of_send_many_is_a_sequence():
     assert SentMany(["a"], "5")[0].status is SendStatus.SETTLED
     sent = SentMany(["a", "b", "c", "d"], "1023")
     assert len(sent) == 4
@@ -246,7 +244,7 @@ def test_what_became_of_many_is_a_sequence():
         sent[4]
 
 
-def test_a_due_time_is_a_delay_or_a_time():
+def test_due_time_is_either_a_delay_or_a_time():
     assert due_text("1s", None) == 1000
     assert due_text(None, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == "@1000"
     for both in ((None, None), (0, datetime.now(UTC))):
@@ -254,7 +252,7 @@ def test_a_due_time_is_a_delay_or_a_time():
             due_text(*both)
 
 
-# Steering and looking
+# Cancelling, rescheduling and listing
 
 
 @pytest.mark.parametrize(
@@ -266,8 +264,8 @@ def test_a_due_time_is_a_delay_or_a_time():
         ("0", CancelOutcome.GONE),
     ],
 )
-def test_a_cancel_is_answered_by_exactly_one_of_four(tools, digit, outcome):
-    assert Talk(cancel(tools, "a")).answer(digit).result is outcome
+def test_cancel_returns_one_of_four_outcomes(context, digit, outcome):
+    assert Talk(cancel(context, "a")).reply(digit).result is outcome
 
 
 @pytest.mark.parametrize(
@@ -279,16 +277,16 @@ def test_a_cancel_is_answered_by_exactly_one_of_four(tools, digit, outcome):
         ("0", RescheduleOutcome.GONE),
     ],
 )
-def test_a_reschedule_is_answered_by_exactly_one_of_four(tools, digit, outcome):
-    talk = Talk(reschedule(tools, "a", "1s", None))
+def test_reschedule_returns_one_of_four_outcomes(context, digit, outcome):
+    talk = Talk(reschedule(context, "a", "1s", None))
     assert talk.round[0].what == [("a", 1000)]
-    assert talk.answer(digit).result is outcome
+    assert talk.reply(digit).result is outcome
 
 
-def test_the_names_of_queues_are_read_to_the_end_and_sorted():
+def test_queue_names_are_read_completely_and_sorted():
     talk = Talk(queue_names("delayq"))
-    assert isinstance(talk.round[0], Command)
-    assert not isinstance(talk.round[0], Call)
-    talk.answer([b"17", [b"b", b"a"]])
+    assert isinstance(talk.round[0], RedisCommand)
+    assert not isinstance(talk.round[0], ScriptCall)
+    talk.reply([b"17", [b"b", b"a"]])
     assert "17" in [str(argument, "ascii") for argument in talk.round[0].args if isinstance(argument, bytes)]
-    assert talk.answer([b"0", [b"a", b"c"]]).result == ["a", "b", "c"]
+    assert talk.reply([b"0", [b"a", b"c"]]).result == ["a", "b", "c"]

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, config
-from delayq.config import (
-    MOST_CONCURRENCY,
-    MOST_PREFETCH,
-    MOST_REPLICAS,
-    MOST_RETRIES,
+from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, options
+from delayq.options import (
+    MAX_CONCURRENCY,
+    MAX_PREFETCH,
+    MAX_REPLICAS,
+    MAX_RETRIES,
     Settings,
     find_url,
     nack_wait,
@@ -32,24 +32,24 @@ DURATIONS = {
     "deadline": (1, None),
     "socket_timeout": (10, None),
 }
-"""Each with its least and its most in milliseconds."""
+"""Minimum and maximum of each option in milliseconds."""
 
 NUMBERS = {
-    "concurrency": (1, MOST_CONCURRENCY),
-    "prefetch": (0, MOST_PREFETCH),
+    "concurrency": (1, MAX_CONCURRENCY),
+    "prefetch": (0, MAX_PREFETCH),
     "fetch_limit": (1, 1_000_000),
-    "default_retries": (0, MOST_RETRIES),
+    "default_retries": (0, MAX_RETRIES),
     "max_payload": (1, 512 << 20),
     "max_length": (1, 1 << 40),
     "dead_max": (0, 1 << 40),
     "events_max_len": (1000, 1 << 40),
     "dedupe_max": (1, 1 << 40),
-    "replicas": (1, MOST_REPLICAS),
+    "replicas": (1, MAX_REPLICAS),
 }
 OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events"}
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events"}
-"""What a setting is called, where it has not the name of its option."""
+"""Settings whose names differ from their options."""
 ELSEWHERE = {"url", "redis", "prefix", "codec", "durability"}
 
 
@@ -60,7 +60,7 @@ def test_every_option_is_covered_here():
 def test_every_option_is_documented():
     (declared,) = (
         node
-        for node in ast.parse(inspect.getsource(config)).body
+        for node in ast.parse(inspect.getsource(options)).body
         if isinstance(node, ast.ClassDef) and node.name == "QueueOptions"
     )
     documented = {
@@ -71,7 +71,7 @@ def test_every_option_is_documented():
     assert documented == set(QueueOptions.__annotations__)
 
 
-def test_the_defaults_are_those_of_the_design():
+def test_defaults_are_as_documented():
     assert read_settings({}) == Settings(
         tick=1000,
         lease=30_000,
@@ -108,8 +108,8 @@ def test_a_duration_out_of_range_is_refused_by_name(name, value):
         read_settings({name: value})
 
 
-@pytest.mark.parametrize(("name", "bounds"), DURATIONS.items())
-def test_a_duration_may_be_as_short_as_its_bound(name, bounds):
+@pytest.mark.table(("name", "bounds"), DURATIONS.items())
+def test_duration_can_equal_its_limits(name, bounds):
     least, most = bounds
     read_settings({name: timedelta(milliseconds=least)})
     if least:
@@ -128,8 +128,8 @@ def test_a_number_out_of_range_is_refused_by_name(name, value):
         read_settings({name: value})
 
 
-@pytest.mark.parametrize(("name", "bounds"), NUMBERS.items())
-def test_a_number_may_lie_on_its_bounds(name, bounds):
+@pytest.mark.table(("name", "bounds"), NUMBERS.items())
+def test_number_can_equal_its_limits(name, bounds):
     least, most = bounds
     for value in (least, most):
         settings = read_settings({name: value, "events": True, "durability": "replicated"})
@@ -139,8 +139,8 @@ def test_a_number_may_lie_on_its_bounds(name, bounds):
             read_settings({name: value})
 
 
-@pytest.mark.parametrize("name", [*DURATIONS, *NUMBERS, *SWITCHES])
-def test_only_what_has_a_default_of_none_can_be_none(name):
+@pytest.mark.table("name", [*DURATIONS, *NUMBERS, *SWITCHES])
+def test_only_optional_options_can_be_none(name):
     if name in OPTIONAL:
         assert getattr(read_settings({name: None}), name) is None
         assert getattr(read_settings({}), name) is None
@@ -151,12 +151,12 @@ def test_only_what_has_a_default_of_none_can_be_none(name):
 
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("value", [1, 0, "yes", "false", []], ids=repr)
-def test_a_switch_is_a_bool(name, value):
+def test_switch_must_be_true_or_false(name, value):
     with pytest.raises(ConfigurationError, match=f"{name} must be True or False"):
         read_settings({name: value})
 
 
-def test_replicas_count_only_where_a_send_waits_for_them():
+def test_replicas_apply_only_to_replicated_durability():
     assert read_settings({"replicas": 2}).replicas == 0
     assert read_settings({"replicas": 2, "durability": "stored"}).replicas == 0
     assert read_settings({"replicas": 2, "durability": "replicated"}).replicas == 2
@@ -164,12 +164,12 @@ def test_replicas_count_only_where_a_send_waits_for_them():
 
 
 @pytest.mark.parametrize("value", ["Replicated", "", "fsync", None, True, 1, ["replicated"]], ids=repr)
-def test_a_durability_that_is_none_is_refused(value):
+def test_invalid_durability_is_refused(value):
     with pytest.raises(ConfigurationError, match="durability must be 'stored' or 'replicated', not"):
         read_settings({"durability": value})
 
 
-def test_replicas_are_waited_for_well_within_the_time_out_of_the_socket():
+def test_replication_timeout_is_at_most_half_of_the_socket_timeout():
     assert read_settings({"socket_timeout": "300ms"}).replication_timeout == 150
     assert read_settings({"socket_timeout": "10ms"}).replication_timeout == 5
     assert read_settings({"socket_timeout": 20, "replication_timeout": 10}).replication_timeout == 10_000
@@ -177,25 +177,25 @@ def test_replicas_are_waited_for_well_within_the_time_out_of_the_socket():
         read_settings({"socket_timeout": "300ms", "replication_timeout": "151ms"})
 
 
-def test_strict_is_off_unless_it_is_asked_for():
+def test_strict_is_switched_on_and_off():
     assert read_settings({"strict": True}).strict
     assert not read_settings({"strict": False}).strict
 
 
-def test_the_event_log_is_left_as_it_is_or_switched_on_to_a_length_or_off():
+def test_event_log_is_unchanged_switched_on_with_a_length_or_off():
     assert read_settings({"events_max_len": 5000}).events is None
     assert read_settings({"events": True}).events == 100_000
     assert read_settings({"events": True, "events_max_len": 5000}).events == 5000
     assert read_settings({"events": False, "events_max_len": 5000}).events == 0
 
 
-def test_the_dedupe_window_is_left_as_it_is_or_set_or_switched_off():
+def test_dedupe_window_is_set_or_switched_off():
     assert read_settings({"dedupe_window": "1h"}).dedupe_window == 3_600_000
     assert read_settings({"dedupe_window": 0}).dedupe_window == 0
     assert read_settings({"dedupe_window": "1h", "dedupe_max": 7}).dedupe_max == 7
 
 
-def test_a_nack_delay_may_be_a_backoff():
+def test_nack_delay_can_be_a_backoff():
     backoff = Backoff.exponential(1)
     assert read_settings({"nack_delay": backoff}).backoff is backoff
     assert read_settings({"nack_delay": "1m"}).backoff == Backoff.constant(60)
@@ -214,14 +214,14 @@ def test_a_nack_delay_may_be_a_backoff():
         ("socket_time_out", "socket_timeout"),
     ],
 )
-def test_an_unknown_option_names_the_one_that_was_meant(wrong, right):
+def test_unknown_option_error_suggests_the_closest_option(wrong, right):
     with pytest.raises(ConfigurationError, match=f"unknown option '{wrong}'") as caught:
         read_settings({wrong: 1})
     if wrong != "max_retries":
         assert f"did you mean '{right}'?" in str(caught.value)
 
 
-def test_an_option_like_no_other_is_just_unknown():
+def test_unknown_option_without_a_close_match_has_no_suggestion():
     with pytest.raises(ConfigurationError, match=r"unknown option 'zzzzzz'$"):
         read_settings({"zzzzzz": 1})
 
@@ -234,17 +234,17 @@ def test_a_configuration_error_is_also_a_value_error():
 @pytest.mark.parametrize(
     ("delay", "wait"), [(0, 50), (0.05, 50), (0.051, 51), ("1s", 1000), (timedelta(microseconds=1), 50)]
 )
-def test_a_nack_waits_50_ms_at_least(delay, wait):
+def test_nack_waits_at_least_50_ms(delay, wait):
     assert nack_wait(delay) == wait
 
 
-def test_the_url_is_the_option_else_the_environment_else_the_local_redis(monkeypatch):
+def test_url_comes_from_the_option_the_environment_or_the_default(monkeypatch):
     assert find_url({}) == "redis://localhost:6379/0"
     monkeypatch.setenv("DELAYQ_URL", "redis://from-environment")
     assert find_url({}) == "redis://from-environment"
     assert find_url({"url": "redis://from-option"}) == "redis://from-option"
 
 
-def test_settings_have_no_option_that_users_cannot_give():
+def test_every_setting_is_an_option():
     renamed = {"backoff": "nack_delay"}
     assert {renamed.get(field.name, field.name) for field in fields(Settings)} <= set(QueueOptions.__annotations__)

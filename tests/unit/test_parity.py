@@ -1,4 +1,4 @@
-"""What is blocking and what is awaited have the same names, the same arguments and the same words."""
+"""The blocking and the asyncio API have the same names, arguments and docstrings."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ from delayq import (
     Message,
     Schedules,
 )
-from delayq.executor import AsyncExecutor, Executor
+from delayq.broker.transport.executor import AsyncExecutor, Executor
 from delayq.reminders import AsyncCalendar, Calendar
 from delayq.streams import AsyncRelay, AsyncStreamDeadLetter, AsyncStreamQueue, Relay, StreamDeadLetter, StreamQueue
 
@@ -47,7 +47,7 @@ NOT_AWAITED = {
     "lease": "gives an object that is awaited or entered",
     "stop": "asks for a stop and returns at once; `wait` waits",
 }
-"""Methods of the asyncio faces that are none of coroutines, and why."""
+"""Methods of the asyncio API that are not coroutines, and why."""
 
 
 def public(kind):
@@ -64,7 +64,7 @@ def methods():
 
 
 def arguments(function):
-    """A signature as text, without what tells the twins apart."""
+    """A signature as text, without the differences between blocking and asyncio."""
     text = "; ".join(
         f"{one.kind.name} {one.name}: {one.annotation} = {one.default!r}"
         for one in inspect.signature(function).parameters.values()
@@ -76,30 +76,30 @@ def _blocking(text):
     return re.sub(r"Awaitable\[object\] \| object", "object", str(text)).replace("Async", "")
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous"), TWINS, ids=lambda kind: kind.__name__)
+@pytest.mark.table(("blocking", "asynchronous"), TWINS, ids=lambda kind: kind.__name__)
 def test_twins_have_the_same_public_names(blocking, asynchronous):
     assert set(public(blocking)) == set(public(asynchronous))
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous"), TWINS, ids=lambda kind: kind.__name__)
-def test_what_is_a_property_here_is_one_there(blocking, asynchronous):
+@pytest.mark.table(("blocking", "asynchronous"), TWINS, ids=lambda kind: kind.__name__)
+def test_twins_have_the_same_properties(blocking, asynchronous):
     for name, member in public(blocking).items():
         assert isinstance(member, property) == isinstance(public(asynchronous)[name], property), name
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+@pytest.mark.table(("blocking", "asynchronous", "name"), methods())
 def test_twins_take_the_same_arguments(blocking, asynchronous, name):
     assert arguments(getattr(blocking, name)) == arguments(getattr(asynchronous, name))
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
-def test_twins_give_the_same(blocking, asynchronous, name):
+@pytest.mark.table(("blocking", "asynchronous", "name"), methods())
+def test_twins_return_the_same_types(blocking, asynchronous, name):
     one, other = (inspect.signature(getattr(kind, name)).return_annotation for kind in (blocking, asynchronous))
     assert _blocking(one) == _blocking(other)
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
-def test_twins_are_described_in_the_same_words(blocking, asynchronous, name):
+@pytest.mark.table(("blocking", "asynchronous", "name"), methods())
+def test_twins_have_the_same_docstrings(blocking, asynchronous, name):
     ours, theirs = inspect.getdoc(getattr(blocking, name)), inspect.getdoc(getattr(asynchronous, name))
     assert ours
     if blocking is Executor:
@@ -108,23 +108,23 @@ def test_twins_are_described_in_the_same_words(blocking, asynchronous, name):
         assert ours == theirs
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
+@pytest.mark.table(("blocking", "asynchronous", "name"), methods())
 def test_twins_have_the_same_overloads(blocking, asynchronous, name):
     one, other = (get_overloads(getattr(kind, name)) for kind in (blocking, asynchronous))
     assert [arguments(overload) for overload in one] == [arguments(overload) for overload in other]
 
 
-@pytest.mark.parametrize(("blocking", "asynchronous", "name"), methods())
-def test_the_asyncio_twin_is_awaited(blocking, asynchronous, name):
+@pytest.mark.table(("blocking", "asynchronous", "name"), methods())
+def test_methods_of_the_asyncio_twin_are_coroutines(blocking, asynchronous, name):
     assert not inspect.iscoroutinefunction(getattr(blocking, name))
     assert inspect.iscoroutinefunction(getattr(asynchronous, name)) is (name not in NOT_AWAITED)
 
 
-def test_every_exception_is_one():
+def test_every_listed_exception_exists():
     assert set(NOT_AWAITED) <= {case.values[2] for case in methods()}
 
 
-def test_the_queues_are_made_with_the_same_options():
+def test_both_queues_take_the_same_options():
     assert arguments(DelayQueue.__init__) == arguments(AsyncDelayQueue.__init__)
     one, other = get_overloads(DelayQueue.__init__), get_overloads(AsyncDelayQueue.__init__)
     assert [arguments(overload) for overload in one] == [arguments(overload) for overload in other]
@@ -133,7 +133,7 @@ def test_the_queues_are_made_with_the_same_options():
 @pytest.mark.parametrize(
     ("blocking", "asynchronous"), [(DelayQueue, AsyncDelayQueue), (Lease, AsyncLease)], ids=lambda kind: kind.__name__
 )
-def test_what_is_entered_here_is_entered_there(blocking, asynchronous):
+def test_twins_are_both_context_managers(blocking, asynchronous):
     for name in ("enter", "exit"):
         assert not inspect.iscoroutinefunction(getattr(blocking, f"__{name}__"))
         assert inspect.iscoroutinefunction(getattr(asynchronous, f"__a{name}__"))

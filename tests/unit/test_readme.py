@@ -1,4 +1,4 @@
-"""README and handbook are true: their code runs, the drawing is that of the states, and what they name exists."""
+"""README and handbook are correct: their code runs, their diagrams match the states, and all names in them exist."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +23,12 @@ import redis
 from click.testing import CliRunner
 
 import delayq
-from delayq import ConfigurationError, DelayQueue, QueueOptions, State
+from delayq import ConfigurationError, DelayQueue, QueueOptions, State, streams, workqueue
+from delayq.broker.keys import Keys
 from delayq.cli import main as cli
-from delayq.clock import HORIZON, milliseconds
-from delayq.config import read_settings
-from delayq.keys import Keys
+from delayq.options import read_settings
+from delayq.times import HORIZON, to_millis
+from tests.support.processes import run
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +49,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path, language: str) -> list[Block]:
-    """Return the blocks of a language. Why one is not run stands in a comment above it."""
+    """Return the blocks of a language. A comment above a block says why it is not run."""
     text = page.read_text()
     found = re.finditer(r"(?:<!-- not run: (.+) -->\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [
@@ -57,7 +58,7 @@ def blocks(page: Path, language: str) -> list[Block]:
 
 
 def inline(page: Path) -> list[str]:
-    """Return what a page has in inline code."""
+    """Return the inline code of a page."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"`([^`\n]+)`", prose)
 
@@ -69,7 +70,7 @@ def rows(page: Path, heading: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in row.strip("|").split(" | ")]
 
 
-# What is to be run runs
+# Code blocks run
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def workplace(redis_url, tmp_path, monkeypatch):
 
 
 @every_page
-def test_the_python_of_a_page_runs_from_top_to_bottom(page, workplace, capsys):
+def test_python_blocks_of_a_page_run(page, workplace, capsys):
     names: dict[str, Any] = {"__name__": "page"}
     try:
         for block in blocks(page, "python"):
@@ -104,20 +105,20 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page, workplace, capsys):
                 queue.close()
     if list(workplace.glob("test_*.py")):
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "."]
-        done = subprocess.run(command, cwd=workplace, capture_output=True, text=True, check=False)
+        done = run(command, cwd=workplace, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
     if page == README:
         assert "remember {'user': 42}\n" in capsys.readouterr().out
 
 
 @every_page
-def test_the_commands_of_a_page_run_from_top_to_bottom(page, workplace, monkeypatch):
+def test_shell_commands_of_a_page_run(page, workplace, monkeypatch):
     for block in blocks(page, "python"):
         if titled := re.match(r"# (\w+\.py)\n", block.text):
             (workplace / titled[1]).write_text(block.text)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     for block in blocks(page, "sh"):
-        # What installs delayq, or runs these tests, is not run from within.
+        # Commands that install delayq or run these tests are skipped.
         if not block.excuse and not block.text.startswith(("make ", "pip ")):
             for line in block.text.splitlines():
                 code, output = run_line(line)
@@ -130,12 +131,12 @@ def run_line(line: str) -> tuple[int, str]:
     if words[0] == "delayq" and words[1] not in ("worker", "relay") and not {"|", ">"} & set(words):
         result = CliRunner().invoke(cli, words[1:])
         return result.exit_code, result.output
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, check=False)
+    done = run(["bash", "-c", f"set -o pipefail; {line}"], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
 def stop_when_idle(names: dict[str, Any]) -> None:
-    """Do what somebody would who has seen enough of `queue.run()`: wait until nothing is due soon, and stop it."""
+    """Stop `queue.run()` once no message is due soon, as a user would."""
 
     def running() -> list[DelayQueue[Any]]:
         queues = [queue for queue in list(names.values()) if isinstance(queue, DelayQueue)]
@@ -152,7 +153,7 @@ def stop_when_idle(names: dict[str, Any]) -> None:
         queue.stop_consume()
 
 
-# The drawing
+# Diagrams
 
 
 @pytest.fixture(scope="module")
@@ -163,16 +164,17 @@ def diagram():
     return module
 
 
-def test_the_drawing_is_that_of_the_states(diagram):
-    assert diagram.outdated() == [], "run scripts/diagram.py"
+def test_diagrams_match_the_code(diagram):
+    assert [page.name for page, _ in diagram.outdated()] == [], "run scripts/diagram.py"
 
 
-def test_the_drawing_shows_another_when_the_states_differ(diagram, monkeypatch):
-    monkeypatch.setattr(diagram, "TRANSITIONS", diagram.TRANSITIONS[2:])  # a send and an occurrence are alike
-    assert diagram.outdated() == [README, ROOT / "delayq" / "docs" / "life-of-a-message.md"]
+def test_diagrams_change_with_the_states(diagram, monkeypatch):
+    other = [replace(move, cause=move.cause.upper()) for move in diagram.TRANSITIONS]
+    monkeypatch.setattr(diagram, "TRANSITIONS", other)
+    assert [page.name for page, _ in diagram.outdated()] == ["README.md", "life-of-a-message.md"]
 
 
-# What is named exists
+# Names exist
 
 
 OBJECTS = {
@@ -197,13 +199,13 @@ def test_attributes_exist(page):
 @every_page
 def test_classes_exist(page):
     for code in inline(page):
-        if page.stem != "from-go" and re.fullmatch(r"([A-Z][a-z]+){2,}(\(.*\))?", code):
+        if page.stem not in {"from-go", "contributing"} and re.fullmatch(r"([A-Z][a-z]+){2,}(\(.*\))?", code):
             name = code.partition("(")[0]
-            assert hasattr(delayq, name), code
+            assert any(hasattr(package, name) for package in (delayq, streams, workqueue)), code
 
 
 def commands(page: Path) -> list[str]:
-    """Return the lines of the blocks for a shell, and what a page has in inline code."""
+    """Return the lines of the shell blocks and the inline code of a page."""
     return [line for block in blocks(page, "sh") for line in block.text.splitlines()] + inline(page)
 
 
@@ -216,7 +218,7 @@ def test_make_targets_exist(page):
 
 
 def every_command(group: click.Group = cli) -> Iterator[click.Command]:
-    """Yield a command and all that are below it."""
+    """Yield a command and all its subcommands."""
     yield group
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
@@ -253,7 +255,7 @@ def test_options_of_the_command_line_exist(page):
             assert code.split()[0] in known, code
 
 
-def test_every_command_is_explained():
+def test_every_command_is_documented():
     (page,) = (page for page in HANDBOOK if page.stem == "command-line")
     explained = " ".join(commands(page))
     for name in cli.list_commands(click.Context(cli)):
@@ -276,19 +278,48 @@ def test_links_lead_to_files(page):
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text().splitlines()) <= 200
+    assert len(README.read_text().splitlines()) <= 130
 
 
-def test_the_readme_leads_to_every_topic():
+def test_the_readme_lists_every_topic():
     (named,) = re.findall(r"`delayq docs TOPIC` shows one: ([^.]+)\.", README.read_text())
     assert set(re.split(r",\s+", re.sub(r" \([^)]*\)", "", named))) == TOPICS
+
+
+# Contributing
+
+
+def defined(path: Path) -> set[str]:
+    """Return the functions, classes and methods of a module, methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return found
+
+
+def test_files_and_functions_named_in_contributing_exist():
+    (page,) = (page for page in HANDBOOK if page.stem == "contributing")
+    missing = []
+    for code in inline(page):
+        path, _, name = code.removeprefix("python ").partition(":")
+        if re.fullmatch(r"[a-z_/]+\.(py|lua)|[a-z_]+(/[a-z_]+)*/", path):
+            known = [home / path for home in (ROOT, ROOT / "delayq", ROOT / "delayq/testing/torture")]
+            found = next((one for one in known if one.exists()), None)
+            if found is None or (name and name not in defined(found)):
+                missing.append(code)
+    assert not missing, missing
 
 
 # The handbook
 
 
-@pytest.mark.parametrize("page", HANDBOOK, ids=lambda page: page.stem)
-def test_a_topic_begins_with_its_title_and_a_sentence(page):
+@pytest.mark.table("page", HANDBOOK, ids=lambda page: page.stem)
+def test_topic_starts_with_a_title_and_a_sentence(page):
     title, summary, _ = page.read_text().split("\n\n", 2)
     assert re.fullmatch(r"# \w[^\n]+", title)
     assert re.fullmatch(r"[^.\n]+\.", summary)
@@ -300,40 +331,40 @@ def options() -> dict[str, list[str]]:
     return {row[0].strip("`"): row for row in rows(page, "option")}
 
 
-def test_every_option_is_explained_and_no_other():
+def test_every_option_is_documented_and_no_other():
     assert set(options()) == set(QueueOptions.__annotations__)
 
 
 SETTINGS = [name for name in options() if name not in {"url", "redis", "prefix", "codec"}]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_the_default_of_an_option_is_the_one_given(name):
+@pytest.mark.table("name", SETTINGS)
+def test_documented_default_of_an_option_is_correct(name):
     default = ast.literal_eval(options()[name][1].strip("`"))
     assert read_settings({name: default}) == read_settings({})
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name not in {"strict", "events", "durability"}])
-def test_the_range_of_an_option_is_the_one_given(name):
+@pytest.mark.table("name", [name for name in SETTINGS if name not in {"strict", "events", "durability"}])
+def test_documented_range_of_an_option_is_correct(name):
     least, most = re.match(r"`([^`]+)` to (`[^`]+`|100 years)", options()[name][2]).groups()
     ends = [ast.literal_eval(least), HORIZON // 1000 if most == "100 years" else ast.literal_eval(most.strip("`"))]
     for end, beyond in zip(ends, (-1, 1), strict=True):
         read_settings({name: end})
         if "int" not in str(QueueOptions.__annotations__[name]):
-            beyond_it: object = timedelta(milliseconds=milliseconds(end) + beyond)
+            beyond_it: object = timedelta(milliseconds=to_millis(end) + beyond)
         else:
             beyond_it = end + beyond
         with pytest.raises(ConfigurationError):
             read_settings({name: beyond_it})
 
 
-def test_every_structure_script_and_state_is_explained():
+def test_every_structure_script_and_state_is_documented():
     (page,) = (page for page in HANDBOOK if page.stem == "life-of-a-message")
     parts = {row[0].strip("`") for row in rows(page, "part")}
     scripts = {row[0].strip("`") for row in rows(page, "script")}
     states = set(re.findall(r"^- \*\*(\w+)\*\*", page.read_text(), re.MULTILINE))
     assert parts == set(Keys.__dataclass_fields__)
-    assert scripts == {file.stem for file in (ROOT / "delayq" / "lua").glob("*.lua")}
+    assert scripts == {file.stem for file in (ROOT / "delayq" / "broker" / "lua").glob("*.lua")}
     assert states == set(State)
 
 
@@ -344,11 +375,11 @@ def production(language: str) -> list[str]:
     return block.text.splitlines()
 
 
-def test_redis_takes_the_configuration(start_redis):
+def test_redis_accepts_the_documented_configuration(start_redis):
     start_redis(*(word for line in production("conf") for word in shlex.split(f"--{line}")))
 
 
-def test_the_access_rights_suffice(start_redis, workplace, monkeypatch):
+def test_documented_access_rights_suffice(start_redis, workplace, monkeypatch):
     server = start_redis(tcp=True)
     with redis.Redis.from_url(server.url) as admin:
         (rule,) = production("text")

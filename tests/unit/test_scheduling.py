@@ -1,4 +1,4 @@
-"""Putting schedules in their places while others fire and change them, and in slices of bounded size."""
+"""Storing schedules while others fire and change them, and in batches of limited size."""
 
 from __future__ import annotations
 
@@ -8,69 +8,69 @@ from typing import Any
 import pytest
 
 from delayq import ConfigurationError, Schedule
-from delayq.calls import Calls
-from delayq.config import read_settings
-from delayq.keys import Keys
-from delayq.message import Tools
+from delayq.broker.calls import Calls
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import Keys
+from delayq.broker.replies import SchedulePage, StoredSchedule
+from delayq.options import read_settings
 from delayq.schedules.definition import occurrence_id, pack, unpack
-from delayq.schedules.placing import SLICE, alter, pausing, put
-from delayq.schedules.standing import SchedulePage, Standing
+from delayq.schedules.store import BATCH, pause, put, update
 
 NOW = 1_800_000_000_000
-TOOLS = Tools(Calls(Keys.of("delayq", "q")), read_settings({}), bytes)
+TOOLS = QueueContext(Calls(Keys.of("delayq", "q")), read_settings({}), bytes)
 SPEC = b'{"retries":3,"every":3600000}\n1'
 OTHER = b'{"retries":3,"every":7200000}\n1'
 
 
-def page(*schedules: Standing) -> SchedulePage:
+def page(*schedules: StoredSchedule) -> SchedulePage:
     return SchedulePage(NOW, "0", list(schedules))
 
 
-def standing(revision: str, at: int | None = NOW + 5, last: int = 0, spec: bytes = OTHER) -> Standing:
-    return Standing("s", at, spec, revision, 7, last, False)
+def stored(revision: str, at: int | None = NOW + 5, last: int = 0, spec: bytes = OTHER) -> StoredSchedule:
+    return StoredSchedule("s", at, spec, revision, 7, last, False)
 
 
-def played(operation: Any, *answers: Any) -> tuple[list[list[Any]], Any]:
-    """Run an operation with answers, a call a round; returns the names and arguments of its calls, and its result."""
+def played(operation: Any, *replies: Any) -> tuple[list[list[Any]], Any]:
+    """Run an operation with one reply a round; return the names and arguments of its calls, and its result."""
     asked = []
     step = next(operation)
     try:
-        for answer in answers:
+        for reply in replies:
             (call,) = step
             asked.append([call.script.name, *call.args[1:]])
-            step = operation.send([answer])
+            step = operation.send([reply])
     except StopIteration as end:
         return asked, end.value
-    raise AssertionError("it asks for more")
+    raise AssertionError("the operation has more requests")
 
 
-def test_one_that_was_fired_or_changed_meanwhile_is_read_and_placed_again():
+def test_put_is_repeated_if_the_schedule_has_changed_meanwhile():
     operation = put(TOOLS, {"s": SPEC})
     hour = NOW // 3_600_000 * 3_600_000 + 3_600_000
-    asked, found = played(operation, page(standing("1")), "0", page(standing("2", hour + 5, last=hour)), "1")
+    asked, found = played(operation, page(stored("1")), "0", page(stored("2", hour + 5, last=hour)), "1")
     assert [name for name, *_ in asked] == ["schedules_page", "schedule_put"] * 2
     assert asked[1][1:] == ["s", "1", hour, 0, SPEC]
     assert asked[3][1:] == ["s", "2", hour + 3_600_000, 0, SPEC]
     assert found == {"s": "changed"}
 
 
-def test_of_several_only_those_that_stand_otherwise_are_tried_again():
+def test_put_repeats_only_the_schedules_that_have_changed():
     operation = put(TOOLS, {"a": SPEC, "b": SPEC, "c": SPEC})
-    asked, found = played(operation, page(), "101", page(standing("3", spec=SPEC)._replace(name="b")), "1")
-    assert asked[2] == ["schedules_page", "0", SLICE, "b"]
+    asked, found = played(operation, page(), "101", page(stored("3", spec=SPEC)._replace(name="b")), "1")
+    assert asked[2] == ["schedules_page", "0", BATCH, "b"]
     assert (asked[3][0], asked[3][1], asked[3][2]) == ("schedule_put", "b", "3")
     assert found == {"a": "new", "b": "changed", "c": "new"}
 
 
-def test_a_pause_is_tried_until_it_holds_and_leaves_one_that_is_gone():
-    asked, found = played(alter(TOOLS, "s", pausing), page(standing("1")), "0", page(standing("2")), "1")
+def test_pause_is_retried_until_it_succeeds_or_the_schedule_is_removed():
+    asked, found = played(update(TOOLS, "s", pause), page(stored("1")), "0", page(stored("2")), "1")
     assert [call[0] for call in asked] == ["schedules_page", "schedule_put"] * 2
     assert found is not None
-    asked, found = played(alter(TOOLS, "s", pausing), page(standing("1")), "0", page())
+    asked, found = played(update(TOOLS, "s", pause), page(stored("1")), "0", page())
     assert found is None
 
 
-def test_many_or_large_ones_go_in_slices():
+def test_many_or_large_schedules_are_stored_in_batches():
     def slices(specs: dict[str, bytes]) -> list[int]:
         operation, sizes = put(TOOLS, specs), []
         step = next(operation, None)
@@ -84,11 +84,11 @@ def test_many_or_large_ones_go_in_slices():
                 step = None
         return sizes
 
-    assert slices({f"s{n}": SPEC for n in range(2 * SLICE + 1)}) == [SLICE, SLICE, 1]
-    assert slices({f"s{n}": SPEC + b"x" * 600_000 for n in range(5)}) == [2, 2, 1]
+    assert slices({f"s{n}": SPEC for n in range(2 * BATCH + 1)}) == [BATCH, BATCH, 1]
+    assert slices({f"s{n}": SPEC + b"x" * 400_000 for n in range(5)}) == [2, 2, 1]
 
 
-def test_a_definition_that_is_broken_or_of_the_future_is_told_or_read():
+def test_invalid_definition_raises_and_unknown_fields_are_ignored():
     for spec in (
         b"",
         b"{",
@@ -102,10 +102,10 @@ def test_a_definition_that_is_broken_or_of_the_future_is_told_or_read():
         with pytest.raises(ConfigurationError, match="its definition cannot be read"):
             unpack(spec)
     opened = unpack(b'{"retries":1,"every":5000,"colour":"red","misfire":"later"}\nP')
-    assert (opened.payload, opened.definition.every, opened.timetable.makes_up) == (b"P", 5000, 1)
+    assert (opened.payload, opened.definition.every, opened.definition.timetable.makes_up) == (b"P", 5000, 1)
 
 
-def test_what_is_stored_is_the_same_whenever_it_is_packed():
+def test_equal_schedules_are_packed_to_equal_bytes():
     def packed(**options: Any) -> bytes:
         return pack(Schedule("s", **options), read_settings({}), lambda payload: b"%d" % payload, declared=False)
 
@@ -125,5 +125,5 @@ def test_what_is_stored_is_the_same_whenever_it_is_packed():
         (1_795_334_400_120, "s@2026-11-22T08:00:00.120Z"),
     ],
 )
-def test_the_id_of_an_occurrence_is_its_time_in_utc(time, id):
+def test_id_of_an_occurrence_is_its_time_in_utc(time, id):
     assert occurrence_id("s", time) == id

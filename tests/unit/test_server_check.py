@@ -5,19 +5,19 @@ import logging
 import pytest
 
 from delayq import UnsafeServerError
-from delayq.doctor import SCHEMA, check, find_dangers, opening
+from delayq.broker.keys import Keys
 from delayq.errors import ServerError
-from delayq.keys import Keys
+from delayq.queue.server_check import SCHEMA, check, find_dangers, opening
 
 SAFE = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 INFO = b"# Server\r\nredis_version:7.0.15\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n\r\naof_enabled:1\r\n"
 
 
-def answers(info=INFO, schema=b"1"):
+def replies(info=INFO, schema=b"1"):
     return [info, 0, schema, 0]
 
 
-def test_a_server_that_keeps_what_it_is_given_is_no_danger():
+def test_safe_server_has_no_dangers():
     assert find_dangers(SAFE) == []
 
 
@@ -33,7 +33,7 @@ def test_a_server_without_an_append_only_file_is_a_danger():
     assert "append-only" in danger
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("version", "old"),
     [
         ("2.8.24", True),
@@ -54,59 +54,59 @@ def test_a_server_older_than_6_2_is_a_danger(version, old):
     assert bool(find_dangers(SAFE | {"redis_version": version})) is old
 
 
-def test_what_a_server_does_not_say_is_no_danger():
+def test_missing_server_information_is_no_danger():
     assert find_dangers({}) == []
 
 
-def test_every_danger_is_told():
+def test_every_danger_is_reported():
     assert len(find_dangers({"redis_version": "5.0", "maxmemory_policy": "allkeys-lru", "aof_enabled": "0"})) == 3
 
 
-def test_a_danger_is_a_warning(caplog):
-    check("reminders", answers(INFO.replace(b"aof_enabled:1", b"aof_enabled:0")), embedded=False, strict=False)
+def test_danger_is_logged_as_a_warning(caplog):
+    check("reminders", replies(INFO.replace(b"aof_enabled:1", b"aof_enabled:0")), embedded=False, strict=False)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.queue == "reminders"
 
 
 def test_a_danger_is_refused_if_strict():
-    unsafe = answers(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 1).encode())
+    unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 1).encode())
     with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 2"):
         check("reminders", unsafe, embedded=False, strict=True)
 
 
 def test_a_safe_server_passes_if_strict(caplog):
-    check("reminders", answers(), embedded=False, strict=True)
+    check("reminders", replies(), embedded=False, strict=True)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("embedded", [False, True])
 def test_a_newer_schema_is_a_danger_everywhere(embedded):
-    with pytest.raises(UnsafeServerError, match="this delayq knows 1: upgrade it"):
-        check("reminders", answers(schema=b"2"), embedded=embedded, strict=True)
+    with pytest.raises(UnsafeServerError, match="this delayq knows only 1: upgrade delayq"):
+        check("reminders", replies(schema=b"2"), embedded=embedded, strict=True)
 
 
-def test_the_embedded_server_is_not_blamed_for_keeping_nothing():
-    check("reminders", answers(INFO.replace(b"aof_enabled:1", b"aof_enabled:0")), embedded=True, strict=True)
+def test_embedded_server_may_lack_an_append_only_file():
+    check("reminders", replies(INFO.replace(b"aof_enabled:1", b"aof_enabled:0")), embedded=True, strict=True)
 
 
 @pytest.mark.parametrize("refused", [ServerError("INFO: NOPERM"), None, b"", b"\xff\xfe", b"no colon at all"], ids=repr)
-def test_a_server_that_tells_nothing_is_taken_as_it_is(refused):
-    check("reminders", answers(refused), embedded=False, strict=True)
+def test_server_without_information_passes(refused):
+    check("reminders", replies(refused), embedded=False, strict=True)
 
 
 @pytest.mark.parametrize("schema", [ServerError("HGET: WRONGTYPE"), None, b"1", b"0"], ids=repr)
 def test_a_schema_that_is_not_newer_passes(schema):
-    check("reminders", answers(schema=schema), embedded=False, strict=True)
+    check("reminders", replies(schema=schema), embedded=False, strict=True)
 
 
 @pytest.mark.parametrize("schema", [b"", b"two", b"2.0", b"\xff", b"1" * 5000], ids=lambda schema: repr(schema[:5]))
-def test_a_schema_that_is_no_number_is_a_danger(schema):
+def test_schema_that_is_not_a_number_is_a_danger(schema):
     with pytest.raises(UnsafeServerError, match="schema"):
-        check("reminders", answers(schema=schema), embedded=False, strict=True)
+        check("reminders", replies(schema=schema), embedded=False, strict=True)
 
 
-def test_opening_names_the_schema_once_and_makes_the_queue_known():
+def test_opening_stores_the_schema_and_registers_the_queue():
     keys = Keys.of("delayq", "reminders")
     commands = [command.args for command in opening(keys, "delayq", "reminders")]
     assert ("HSETNX", keys.meta, "schema", SCHEMA) in commands

@@ -1,18 +1,20 @@
-"""The table of states and transitions, from which the drawing is made."""
+"""The table of states and transitions, from which the diagram is generated."""
 
 from importlib.resources import files
 
 import pytest
 
-from delayq.script import script
+from delayq.broker.scripts import script
 from delayq.states import TRANSITIONS, State
 
-NAMES = {path.name.removesuffix(".lua") for path in files("delayq").joinpath("lua").iterdir() if path.is_file()}
+NAMES = {
+    path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
+}
 READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page"}
 
 
-@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
-def test_a_transition_is_made_by_a_script(transition):
+@pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
+def test_every_transition_belongs_to_a_script(transition):
     assert transition.script in NAMES
     assert script(transition.script).executes_once
     assert transition.cause
@@ -28,7 +30,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere
 
 
-def test_every_state_can_be_reached_and_left_for_good():
+def test_every_state_can_be_reached_and_left():
     def reachable(start, step):
         seen, todo = set(), [start]
         while todo:
@@ -48,12 +50,12 @@ def test_only_a_claim_makes_a_message_active():
     assert {one.script for one in TRANSITIONS if one.target is State.ACTIVE} == {"ready_to_unack"}
 
 
-def test_the_dead_are_left_only_by_redrive_purge_and_trimming():
+def test_dead_messages_leave_only_by_redrive_purge_or_trimming():
     leaving = {(one.script, one.target) for one in TRANSITIONS if one.source is State.DEAD}
     assert leaving == {("redrive", State.PENDING), ("dead_purge", None), ("collect_garbage", None)}
 
 
-def test_what_waits_can_be_cancelled_rescheduled_replaced_and_acknowledged_late():
+def test_waiting_messages_can_be_cancelled_rescheduled_replaced_or_acked_late():
     waiting = {State.PENDING, State.READY, State.RETRY, State.BACKOFF}
     for name in ("cancel", "reschedule"):
         assert {one.source for one in TRANSITIONS if one.script == name} == waiting

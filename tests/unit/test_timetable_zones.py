@@ -1,4 +1,4 @@
-"""A year of schedules in twenty zones, against plain `zoneinfo` arithmetic: the wall clock is read at every quarter."""
+"""A year of schedules in twenty zones, compared with the wall clock of `zoneinfo` at every quarter of an hour."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FIXED_LONG = FIXED | {
 
 @cache
 def walls(zone: str, year: int) -> dict[int, datetime]:
-    """Return what the clocks show at every quarter of a year and a day around it."""
+    """Return the wall-clock time at every quarter of an hour of a year and a day around it."""
     first = int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) - 2 * 86_400
     times = range(first, first + 370 * 86_400, QUARTER)
     return {time: datetime.fromtimestamp(time, ZoneInfo(zone)).replace(tzinfo=None) for time in times}
@@ -105,10 +105,10 @@ def year_of(text: str, zone: str, first: int, last: int) -> list[int]:
 
 def back_from(text: str, zone: str, first: int, last: int) -> list[int]:
     rule, found = Cron(text, zone), []
-    time = rule.upto(last * 1000)
+    time = rule.up_to(last * 1000)
     while time is not None and time >= first * 1000:
         found.append(time // 1000)
-        time = rule.upto(time - 1)
+        time = rule.up_to(time - 1)
     return found[::-1]
 
 
@@ -127,14 +127,16 @@ def occurs_as_shown(
             assert back_from(text, zone, first, last) == within, text
 
 
-@pytest.mark.parametrize(("zone", "year"), ZONES)
-def test_a_year_of_every_expression_occurs_as_the_wall_clock_shows_it(zone, year):
+@pytest.mark.parametrize(
+    ("zone", "year"), [*ZONES[:5], *(pytest.param(*zone, marks=pytest.mark.long) for zone in ZONES[5:])]
+)
+def test_occurrences_of_a_year_match_the_wall_clock(zone, year):
     occurs_as_shown(zone, year, COUNTED, FIXED, ["30 2 * * *", "@daily", "*/15 1,23 L * *"])
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize(("zone", "year"), ZONES)
-def test_a_year_of_every_quarter_occurs_as_well_forth_and_back(zone, year):
+def test_frequent_occurrences_of_a_year_match_the_wall_clock_both_ways(zone, year):
     occurs_as_shown(zone, year, COUNTED_LONG, FIXED_LONG, [*COUNTED_LONG, *FIXED_LONG])
 
 
@@ -149,7 +151,7 @@ def local(text: str, zone: str, since: str, n: int) -> list[str]:
     return [datetime.fromtimestamp(time // 1000, ZoneInfo(zone)).strftime("%d %H:%M:%S %z") for time in times]
 
 
-def test_what_is_skipped_in_spring_occurs_when_the_clocks_have_gone_on():
+def test_time_skipped_in_spring_occurs_after_the_gap():
     berlin = "Europe/Berlin"
     assert local("30 2 * * *", berlin, "2026-03-28T12:00", 2) == ["29 03:00:00 +0200", "30 02:30:00 +0200"]
     assert local("0 30 2 * * *", berlin, "2026-03-28T12:00", 2) == ["29 03:00:00 +0200", "30 02:30:00 +0200"]
@@ -160,7 +162,7 @@ def test_what_is_skipped_in_spring_occurs_when_the_clocks_have_gone_on():
     assert local("*/30 * * * *", berlin, "2026-03-29T01:30", 2) == ["29 01:30:00 +0100", "29 03:00:00 +0200"]
 
 
-def test_what_comes_twice_in_autumn_occurs_once_if_it_is_fixed():
+def test_fixed_time_repeated_in_autumn_occurs_once():
     berlin = "Europe/Berlin"
     assert local("30 2 * * *", berlin, "2026-10-25T00:00", 2) == ["25 02:30:00 +0200", "26 02:30:00 +0100"]
     assert local("*/30 2 * * *", berlin, "2026-10-25T00:00", 5) == [
@@ -168,25 +170,25 @@ def test_what_comes_twice_in_autumn_occurs_once_if_it_is_fixed():
     ]
 
 
-def test_a_day_that_is_left_out_has_no_occurrence():
+def test_skipped_day_has_no_occurrence():
     apia = "Pacific/Apia"
     assert local("0 9 * * *", apia, "2011-12-29T00:00", 2) == ["29 09:00:00 -1000", "31 09:00:00 +1400"]
     assert local("0 0 30 12 *", apia, "2011-12-01T00:00", 1)[0].startswith("30 00:00:00")
     assert Cron("0 0 30 12 *", apia).after(at("2011-12-01T00:00", apia) * 1000) == at("2012-12-30T00:00", apia) * 1000
 
 
-def test_half_an_hour_is_a_gap_too():
+def test_gap_of_half_an_hour_is_handled():
     howe = "Australia/Lord_Howe"
     assert local("15 2 * * *", howe, "2026-10-03T12:00", 2) == ["04 02:30:00 +1100", "05 02:15:00 +1100"]
     assert local("*/10 3 * * *", howe, "2026-10-04T00:00", 2) == ["04 03:00:00 +1100", "04 03:10:00 +1100"]
 
 
-def test_a_leap_day_and_the_last_days_of_months_are_found():
+def test_leap_days_and_last_days_of_months_are_found():
     assert local("0 12 29 2 *", "UTC", "2026-01-01T00:00", 2) == ["29 12:00:00 +0000"] * 2
     assert [text[:2] for text in local("0 0 L * *", "UTC", "2026-01-15T00:00", 4)] == ["31", "28", "31", "30"]
 
 
-def test_a_date_far_ahead_is_found_across_many_changes():
+def test_distant_date_is_found_across_clock_changes():
     berlin = "Europe/Berlin"
     timetable = Timetable(Cron("*/20 3 29 2 *", berlin))
     times = timetable.upcoming(timetable.after(at("2028-03-01T00:00", berlin) * 1000), 2)

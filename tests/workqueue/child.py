@@ -1,4 +1,4 @@
-"""A worker that may be killed at any moment: URL, name. It lists what it has completed under the key `done`."""
+"""A worker process that tests kill at any time. Arguments: URL, name. It adds completed ids to the list `done`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A work queue on an empty Redis, through either face."""
+"""Fixtures: a work queue, blocking or asyncio, on an empty Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "jobs"
 
 
 class Blocking:
-    """A queue whose methods are called without a client."""
+    """A queue whose methods take no client argument."""
 
     def __init__(self, url: str, prefix: str = PREFIX, **options: Any) -> None:
         self.queue = WorkQueue(prefix)
@@ -36,7 +36,7 @@ class Blocking:
 
 
 class Asyncio:
-    """The same on an event loop of its own."""
+    """The same for asyncio, on its own event loop."""
 
     def __init__(self, url: str, prefix: str = PREFIX, **options: Any) -> None:
         self.queue = AsyncWorkQueue(prefix)
@@ -65,7 +65,7 @@ class Asyncio:
 
 @pytest.fixture(params=[Blocking, Asyncio], ids=["blocking", "asyncio"])
 def opened(request: pytest.FixtureRequest, redis_url: str) -> Iterator[Any]:
-    """`opened(prefix="jobs", **options)` gives a queue with its client, of one face, then of the other."""
+    """`opened(prefix="jobs", **options)` returns a queue with its client, first blocking, then asyncio."""
     faces: list[Any] = []
 
     def open_one(prefix: str = PREFIX, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Two clients of ours, peers that stop between any two commands or die there, and cleaners that are as slow."""
+"""State machine: two of our clients, and peers and cleaners that pause or die between any two commands."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import redis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delayq.operation import Pause
+from delayq.broker.transport.operation import Wait
 from delayq.workqueue import Item, WorkQueue
-from delayq.workqueue.calls import Run
-from tests.workqueue.peer import Peer, Steps
+from tests.workqueue.peer import Peer, Steps, run_call
 
 SIDES = st.integers(0, 1)
 CHOICES = st.integers(0, 1000)
 
 
 class Sharing(RuleBasedStateMachine):
-    """A queue that all of them share; `db` is the client of an empty Redis.
+    """The queue that all clients share; `db` is the client of an empty Redis.
 
-    One thing is assumed of a peer that lives: it does not stay between two commands for longer than a cleaner's grace.
+    The model assumes that a living peer never pauses between two commands for longer than a cleaner's grace.
     """
 
     db: redis.Redis
@@ -32,21 +31,21 @@ class Sharing(RuleBasedStateMachine):
         self.peer = Peer(self.db)
         self.added = 0
         self.holders: list[str] = []
-        """Ids as they were handed out; who has lost a lease may complete it all the same."""
+        """Ids that were leased; a worker whose lease expired can still complete its item."""
         self.completed: set[str] = set()
         self.adding: list[Steps[Any]] = []
         self.leasing: list[Steps[Any]] = []
         self.completing: list[tuple[str, Steps[Any]]] = []
         self.cleaning: list[Any] = []
 
-    # Items come and go
+    # Adding and completing items
 
     def new_id(self) -> str:
         self.added += 1
         return f"id-{self.added}"
 
     @rule(side=SIDES, known=st.booleans())
-    def we_add(self, side: int, *, known: bool) -> None:
+    def our_add(self, side: int, *, known: bool) -> None:
         item = Item(b"\xff", id=self.new_id())
         if known:
             self.ours[side].add_unique_item(self.db, item)
@@ -55,13 +54,13 @@ class Sharing(RuleBasedStateMachine):
             assert not self.ours[1 - side].add_item(self.db, item)
 
     @rule(known=st.booleans())
-    def a_peer_begins_to_add(self, *, known: bool) -> None:
+    def peer_starts_add(self, *, known: bool) -> None:
         id = self.new_id()
         steps = self.peer.add_unique_item(id, b"\xff") if known else self.peer.add_item(id, b"\xff")
-        self._begin(self.adding, steps)
+        self._start(self.adding, steps)
 
     @rule(side=SIDES)
-    def we_lease(self, side: int) -> None:
+    def our_lease(self, side: int) -> None:
         held, kept = self._leased(), self._leased(to_workers=False)
         waiting = self.db.lrange("jobs:queue", 0, -1)
         item = self.ours[side].lease(self.db, 3600, False)
@@ -69,41 +68,41 @@ class Sharing(RuleBasedStateMachine):
             assert not {id.decode() for id in waiting} & self._alive() - kept
             return
         assert item.data() == b"\xff"
-        assert item.id() not in held, "handed out under another's lease"
+        assert item.id() not in held, "leased while another lease is valid"
         self.holders.append(item.id())
 
     @rule()
-    def a_peer_begins_to_lease(self) -> None:
-        self._begin(self.leasing, self.peer.lease(3600))
+    def peer_starts_lease(self) -> None:
+        self._start(self.leasing, self.peer.lease(3600))
 
     @precondition(lambda self: self.holders)
     @rule(side=SIDES, choice=CHOICES)
-    def we_complete(self, side: int, choice: int) -> None:
+    def our_complete(self, side: int, choice: int) -> None:
         id = self.holders[choice % len(self.holders)]
-        self._answered(id, first=self.ours[side].complete(self.db, Item("", id=id)))
+        self._completed(id, first=self.ours[side].complete(self.db, Item("", id=id)))
 
     @precondition(lambda self: self.holders)
     @rule(choice=CHOICES)
-    def a_peer_begins_to_complete(self, choice: int) -> None:
+    def peer_starts_complete(self, choice: int) -> None:
         id = self.holders[choice % len(self.holders)]
-        self._begin(self.completing, self.peer.complete(id), id)
+        self._start(self.completing, self.peer.complete(id), id)
 
     @rule(choice=CHOICES)
-    def a_peer_goes_on(self, choice: int) -> None:
+    def peer_continues(self, choice: int) -> None:
         operations = [self.adding, self.leasing, self.completing]
-        going = [(kind, one) for kind in operations for one in kind]
-        if going:
-            self._go_on(*going[choice % len(going)])
+        running = [(kind, one) for kind in operations for one in kind]
+        if running:
+            self._continue(*running[choice % len(running)])
 
     @rule(choice=CHOICES)
-    def a_peer_dies(self, choice: int) -> None:
-        going = [(kind, one) for kind in (self.adding, self.leasing, self.completing) for one in kind]
-        if going:
-            kind, one = going[choice % len(going)]
+    def peer_dies(self, choice: int) -> None:
+        running = [(kind, one) for kind in (self.adding, self.leasing, self.completing) for one in kind]
+        if running:
+            kind, one = running[choice % len(running)]
             kind.remove(one)
 
     @rule(choice=CHOICES)
-    def a_lease_runs_out(self, choice: int) -> None:
+    def lease_expires(self, choice: int) -> None:
         leases = sorted(self.db.keys("jobs:lease:*"))
         if leases:
             self.db.delete(leases[choice % len(leases)])
@@ -112,12 +111,12 @@ class Sharing(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.cleaning) < 2)
     @rule(side=SIDES, deep=st.booleans())
-    def a_cleaner_begins(self, side: int, *, deep: bool) -> None:
+    def cleaner_starts(self, side: int, *, deep: bool) -> None:
         self.cleaning.append([self.ours[side]._clean(1, deep=deep), None])
 
     @precondition(lambda self: self.cleaning)
     @rule(choice=CHOICES, steps=st.integers(1, 12))
-    def a_cleaner_goes_on(self, choice: int, steps: int) -> None:
+    def cleaner_continues(self, choice: int, steps: int) -> None:
         cleaner = self.cleaning[choice % len(self.cleaning)]
         for _ in range(steps):
             try:
@@ -126,18 +125,18 @@ class Sharing(RuleBasedStateMachine):
                 self.cleaning.remove(cleaner)
                 return
             cleaner[1] = None
-            if isinstance(step, Pause):
-                self._the_grace_passes()
+            if isinstance(step, Wait):
+                self._pass_grace()
             else:
-                words = step.whole if isinstance(step, Run) else step.args
-                cleaner[1] = step.parse(self.db.execute_command(*words))
+                (call,) = step
+                cleaner[1] = [run_call(self.db, call)]
 
     @precondition(lambda self: self.cleaning)
     @rule(choice=CHOICES)
-    def a_cleaner_dies(self, choice: int) -> None:
+    def cleaner_dies(self, choice: int) -> None:
         self.cleaning.pop(choice % len(self.cleaning))
 
-    # What is always true
+    # Invariants
 
     @invariant()
     def no_id_is_listed_twice(self) -> None:
@@ -145,7 +144,7 @@ class Sharing(RuleBasedStateMachine):
         assert len(listed) == len(set(listed))
 
     def teardown(self) -> None:
-        """All have died; a deep clean makes every item that was not completed available, once, and nothing is left."""
+        """After all clients died, a deep clean requeues every item that is not completed, once."""
         for lease in self.db.keys("jobs:lease:*"):
             self.db.delete(lease)
         ours, remaining = self.ours[0], self._alive()
@@ -158,43 +157,43 @@ class Sharing(RuleBasedStateMachine):
         ours.light_clean(self.db, grace=0)
         assert self.db.keys("*") == []
 
-    # How
+    # Helpers
 
     def _alive(self) -> set[str]:
         return {key.decode().removeprefix("jobs:item:") for key in self.db.keys("jobs:item:*")}
 
     def _leased(self, *, to_workers: bool = True) -> set[str]:
-        """The ids under a lease; that of a cleaner is none of a worker's."""
+        """Ids leased by workers, not by cleaners."""
         workers = {one.encode() for one in (self.peer.session, *(queue._session for queue in self.ours))}
         leases = [key for key in self.db.keys("jobs:lease:*") if not to_workers or self.db.get(key) in workers]
         return {key.decode().removeprefix("jobs:lease:") for key in leases}
 
-    def _answered(self, id: str, *, first: bool) -> None:
+    def _completed(self, id: str, *, first: bool) -> None:
         assert first == (id not in self.completed)
         self.completed.add(id)
 
-    def _begin(self, kind: list[Any], steps: Steps[Any], id: str = "") -> None:
+    def _start(self, kind: list[Any], steps: Steps[Any], id: str = "") -> None:
         one = (id, steps) if kind is self.completing else steps
         kind.append(one)
-        self._go_on(kind, one)
+        self._continue(kind, one)
         if id and one in kind:  # its first command decides
-            self._answered(id, first=id not in self.completed)
+            self._completed(id, first=id not in self.completed)
 
-    def _go_on(self, kind: list[Any], one: Any) -> None:
+    def _continue(self, kind: list[Any], one: Any) -> None:
         held = self._leased()
         try:
             next(one[1] if kind is self.completing else one)
         except StopIteration as end:
-            answer = end.value
+            reply = end.value
         else:
             return
         kind.remove(one)
-        if kind is self.leasing and answer is not None:
-            assert answer[0] not in held, "handed out under another's lease"
-            self.holders.append(answer[0])
+        if kind is self.leasing and reply is not None:
+            assert reply[0] not in held, "leased while another lease is valid"
+            self.holders.append(reply[0])
 
-    def _the_grace_passes(self) -> None:
+    def _pass_grace(self) -> None:
         for kind in (self.adding, self.leasing):
             for one in list(kind):
                 while one in kind:
-                    self._go_on(kind, one)
+                    self._continue(kind, one)

@@ -1,7 +1,7 @@
-"""A client as those of other languages are, written from the description of the protocol, one command at a time.
+"""A client like those of other languages, written from the description of the protocol, one command at a time.
 
-Its operations are generators that stop between any two commands: whoever drives them decides what happens there, and
-one that is left where it stands is a client that has died.
+Its operations are generators that stop between any two commands: the test decides what happens there. A generator
+that is not resumed is a client that has died.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 import redis
 
+from delayq.broker.requests import RedisCommand, ScriptCall
+
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 
 def finish(steps: Steps[T]) -> T:
-    """Carry out what is left of an operation."""
+    """Run the rest of an operation."""
     try:
         while True:
             next(steps)
@@ -25,10 +27,17 @@ def finish(steps: Steps[T]) -> T:
 
 
 def stopped(steps: Steps[Any], commands: int) -> Steps[Any]:
-    """Carry out so many commands of an operation, and return the rest of it."""
+    """Run a number of commands of an operation, and return the rest."""
     for _ in range(commands):
         next(steps)
     return steps
+
+
+def run_call(db: redis.Redis, call: ScriptCall[T] | RedisCommand[T]) -> T:
+    """Run one of our calls, and return its reply."""
+    if isinstance(call, RedisCommand):
+        return call.parse(db.execute_command(*call.args))
+    return call.parse(db.execute_command("EVAL", call.script.text, len(call.keys), *call.keys, *call.args))
 
 
 class Peer:
@@ -57,7 +66,7 @@ class Peer:
         self.db.lpush(self.queue, id)
 
     def lease(self, seconds: int, timeout: float | None = None) -> Steps[tuple[str, bytes] | None]:
-        """Lease; `timeout` waits so long, 0 for ever, None not at all."""
+        """Lease an item; wait up to `timeout` seconds, 0 for ever, None not at all."""
         if timeout is None:
             popped = self.db.execute_command("RPOPLPUSH", self.queue, self.processing)
         else:

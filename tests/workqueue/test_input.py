@@ -1,4 +1,4 @@
-"""Items, prefixes, and what is said of wrong arguments."""
+"""Items, prefixes, and errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from redis.crc import key_slot
 
 from delayq import ConfigurationError, PayloadError, UndecodableError
 from delayq.workqueue import AsyncWorkQueue, Item, KeyPrefix, WorkQueue
-from delayq.workqueue.client import longest_wait
-from delayq.workqueue.keys import Keys
+from delayq.workqueue.client import max_wait
+from delayq.workqueue.keys import WorkQueueKeys
 
 # Items
 
@@ -29,7 +29,7 @@ def test_a_text_becomes_utf_8():
     assert Item("ä").data() == "ä".encode()
 
 
-def test_an_id_is_random_unless_it_is_given():
+def test_an_item_without_an_id_gets_a_random_one():
     assert len({Item("x").id() for _ in range(100)}) == 100
     assert uuid.UUID(Item("x").id()).version == 4
     given = uuid.uuid4()
@@ -49,29 +49,29 @@ def test_an_item_is_read_from_json():
     assert Item.parse(json.dumps({"data": "x"})).id()
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "told"),
+@pytest.mark.table(
+    ("make", "error", "message"),
     [
-        (lambda: Item(5), PayloadError, "must be bytes or a text, not 5"),
-        (lambda: Item(None), PayloadError, "must be bytes or a text, not None"),
+        (lambda: Item(5), PayloadError, "must be bytes or a str, not 5"),
+        (lambda: Item(None), PayloadError, "must be bytes or a str, not None"),
         (lambda: Item("\ud800"), PayloadError, "UTF-8"),
         (lambda: Item("x", id=""), ConfigurationError, "must not be empty"),
-        (lambda: Item("x", id=b"a"), ConfigurationError, "must be a text, a number or a UUID, not b'a'"),
+        (lambda: Item("x", id=b"a"), ConfigurationError, "must be a str, an int or a UUID, not b'a'"),
         (lambda: Item("x", id=True), ConfigurationError, "not True"),
         (lambda: Item("x", id="\ud800"), ConfigurationError, "UTF-8"),
-        (lambda: Item.from_json_data({1j}), PayloadError, "cannot be put as JSON"),
+        (lambda: Item.from_json_data({1j}), PayloadError, "cannot be encoded as JSON"),
         (lambda: Item.from_json_data("x", id=""), ConfigurationError, "must not be empty"),
-        (lambda: Item.parse("{"), UndecodableError, "is no JSON"),
-        (lambda: Item.parse(5), UndecodableError, "is no JSON"),
+        (lambda: Item.parse("{"), UndecodableError, "must be a JSON object, not '{'"),
+        (lambda: Item.parse(5), UndecodableError, "must be a JSON object, not 5"),
         (lambda: Item.parse("[]"), ConfigurationError, "a mapping with 'data', not []"),
         (lambda: Item.from_dict({"id": "a"}), ConfigurationError, "a mapping with 'data'"),
-        (lambda: Item(b"\xff").data_json(), UndecodableError, "is no JSON"),
+        (lambda: Item(b"\xff").data_json(), UndecodableError, "is not valid JSON"),
     ],
 )
-def test_what_is_no_item_is_refused(make, error, told):
+def test_an_invalid_item_raises(make, error, message):
     with pytest.raises(error) as caught:
         make()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -88,7 +88,7 @@ def test_a_prefix_makes_keys_and_prefixes():
 
 @pytest.mark.parametrize("prefix", ["{jobs}", "a{jobs}b", "}{jobs}", "{{jobs}", "jobs", "{}{jobs}", "{jobs", "a{}"])
 def test_a_prefix_has_a_hash_tag_if_it_puts_all_keys_in_one_slot(prefix):
-    keys = Keys(KeyPrefix(prefix))
+    keys = WorkQueueKeys(KeyPrefix(prefix))
     slots = {key_slot(key) for key in (keys.queue, keys.processing, keys.item(b"a"), keys.lease(b"a"), keys.item(b"b"))}
     assert keys.tagged is (len(slots) == 1)
 
@@ -99,61 +99,61 @@ def test_a_prefix_has_a_hash_tag_if_it_puts_all_keys_in_one_slot(prefix):
 @pytest.mark.parametrize("module", [redis, redis.asyncio], ids=["blocking", "asyncio"])
 @pytest.mark.parametrize("options", ["", "?socket_timeout=0.5", "?db=3"])
 @pytest.mark.parametrize("server", ["redis://localhost", "rediss://localhost", "unix:///nowhere"])
-def test_a_client_of_a_url_waits_within_the_time_out_of_its_sockets(module, server, options):
+def test_a_client_of_a_url_waits_within_its_socket_timeout(module, server, options):
     client = module.Redis.from_url(server + options)
     timeout = client.connection_pool.make_connection().socket_timeout
-    assert timeout is None or longest_wait(client) < timeout
+    assert timeout is None or max_wait(client) < timeout
 
 
 @pytest.fixture
 def client():
-    """A client that would connect, if it were used, to nothing."""
+    """A client that cannot connect."""
     with redis.Redis(port=1, retry=None) as client:
         yield client
 
 
 @pytest.mark.parametrize(
-    ("use", "told"),
+    ("use", "message"),
     [
-        (lambda queue, db: KeyPrefix(5), "a prefix must be a text, not 5"),
-        (lambda queue, db: KeyPrefix("\ud800"), "a prefix must be a text in UTF-8"),
-        (lambda queue, db: WorkQueue(5), "named by a KeyPrefix, not 5"),
-        (lambda queue, db: queue.add_item(db, {"id": "a", "data": b""}), "expected an Item"),
-        (lambda queue, db: queue.complete(db, "a"), "expected an Item, not 'a'"),
-        (lambda queue, db: queue.get_item_data(db, 5), "the id of an item must be a text, not 5"),
+        (lambda queue, db: KeyPrefix(5), "prefix must be a str, not 5"),
+        (lambda queue, db: KeyPrefix("\ud800"), "prefix must be valid UTF-8 text"),
+        (lambda queue, db: WorkQueue(5), "must be a KeyPrefix, not 5"),
+        (lambda queue, db: queue.add_item(db, {"id": "a", "data": b""}), "must be an Item"),
+        (lambda queue, db: queue.complete(db, "a"), "must be an Item, not 'a'"),
+        (lambda queue, db: queue.get_item_data(db, 5), "item id must be a str, not 5"),
         (lambda queue, db: queue.lease(db, 0), "lease_secs must be between"),
         (lambda queue, db: queue.lease(db, -1), "lease_secs must be between"),
         (lambda queue, db: queue.lease(db, None), "lease_secs must be"),
         (lambda queue, db: queue.lease(db, 5, timeout=-1), "timeout must be between"),
         (lambda queue, db: queue.lease(db, 5, timeout="soon"), "timeout must look like"),
         (lambda queue, db: queue.light_clean(db, grace=-1), "grace must be between"),
-        (lambda queue, db: queue.add_item(Item("x"), db), "expected an Item"),
+        (lambda queue, db: queue.add_item(Item("x"), db), "must be an Item"),
         (lambda queue, db: queue.add_item(5, Item("x")), "db must be a client such as redis.Redis, not 5"),
         (lambda queue, db: queue.queue_len(redis.asyncio.Redis()), "db must be a client such as redis.Redis"),
         (lambda queue, db: queue.add_item(db.pipeline(), Item("x")), "db must be a client such as redis.Redis, not <"),
-        (lambda queue, db: queue.add_item_to_pipeline(db, Item("x")), "pipeline must be one of a client of redis-py"),
-        (lambda queue, db: queue.add_unique_item_to_pipeline(5, Item("x")), "pipeline must be one"),
+        (lambda queue, db: queue.add_item_to_pipeline(db, Item("x")), "pipeline must be one of a redis-py client"),
+        (lambda queue, db: queue.add_unique_item_to_pipeline(5, Item("x")), "such as db.pipeline(), not 5"),
     ],
 )
-def test_a_wrong_argument_is_a_configuration_error_in_one_line(client, use, told):
+def test_an_invalid_argument_raises_a_configuration_error_of_one_line(client, use, message):
     with pytest.raises(ConfigurationError) as caught:
         use(WorkQueue("jobs"), client)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_blocking_client_is_none_for_the_asyncio_face(client):
+def test_a_blocking_client_is_refused_by_the_async_queue(client):
     with pytest.raises(ConfigurationError, match=r"db must be a client such as redis\.asyncio\.Redis"):
         asyncio.run(AsyncWorkQueue("jobs").queue_len(client))
 
 
-def test_errors_of_redis_are_those_of_its_client(client):
+def test_redis_errors_are_those_of_the_client(client):
     with pytest.raises(redis.ConnectionError):
         WorkQueue("jobs").queue_len(client)
 
 
-def test_a_cancellation_that_a_client_swallows_ends_a_lease_all_the_same():
-    """As `asyncio.wait_for` of Python 3.11 does with one that comes when its work is done."""
+def test_a_cancellation_that_the_client_swallows_still_ends_a_lease():
+    """As `asyncio.wait_for` of Python 3.11 does with a cancellation that arrives when its work is done."""
 
     class Swallowing:
         async def execute_command(self, *args, **options):

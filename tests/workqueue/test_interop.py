@@ -1,4 +1,4 @@
-"""Clients of other languages and ours on one queue, in both directions, and what each finds of the other."""
+"""Clients of other languages share a queue with ours, in both directions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_we_work_on_what_a_peer_adds(jobs, peer, redis_client):
     assert redis_client.keys() == []
 
 
-def test_an_id_is_one_for_all(jobs, peer):
+def test_an_id_is_the_same_for_all_clients(jobs, peer):
     assert finish(peer.add_item("a", b"theirs"))
     assert not jobs.add_item(Item("ours", id="a"))
     assert jobs.add_item(Item("ours", id="b"))
@@ -51,19 +51,19 @@ def test_an_id_is_one_for_all(jobs, peer):
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_one_of_both_completes_an_item(jobs, peer, redis_client, first):
+def test_an_item_is_completed_by_one_of_two_clients(jobs, peer, redis_client, first):
     jobs.add_item(Item("x", id="a"))
     item = jobs.lease(10)
     expire(redis_client, "a")
     finish(peer.light_clean())
     assert finish(peer.lease(10)) == ("a", b"x")
-    answers = {"ours": lambda: jobs.complete(item), "theirs": lambda: finish(peer.complete("a"))}
-    assert answers.pop(first)() is True
-    assert next(iter(answers.values()))() is False
+    replies = {"ours": lambda: jobs.complete(item), "theirs": lambda: finish(peer.complete("a"))}
+    assert replies.pop(first)() is True
+    assert next(iter(replies.values()))() is False
     assert redis_client.keys() == []
 
 
-def test_a_peer_leaves_alone_what_we_have_leased_and_puts_back_what_we_have_lost(jobs, peer, redis_client):
+def test_a_peers_cleaner_requeues_our_items_only_after_their_leases_expired(jobs, peer, redis_client):
     jobs.add_item(Item("x", id="a"))
     jobs.lease(10)
     finish(peer.light_clean())
@@ -74,7 +74,7 @@ def test_a_peer_leaves_alone_what_we_have_leased_and_puts_back_what_we_have_lost
     assert finish(peer.lease(10)) == ("a", b"x")
 
 
-def test_we_leave_alone_what_a_peer_has_leased_and_put_back_what_it_has_lost(jobs, peer, redis_client):
+def test_our_cleaner_requeues_a_peers_items_only_after_their_leases_expired(jobs, peer, redis_client):
     finish(peer.add_item("a", b"x"))
     finish(peer.lease(10))
     assert jobs.light_clean() == jobs.deep_clean() == 0
@@ -83,8 +83,8 @@ def test_we_leave_alone_what_a_peer_has_leased_and_put_back_what_it_has_lost(job
     assert jobs.lease(10, False).data() == b"x"
 
 
-def test_all_who_wait_get_one_item_each(start_redis):
-    """Six of ours and six peers wait; twelve items are added; nobody gets one twice, nobody goes without."""
+def test_each_waiting_worker_gets_one_item(start_redis):
+    """Six of our workers and six peers wait; of twelve items each worker gets one."""
     got, server = [], start_redis()
 
     def ours():

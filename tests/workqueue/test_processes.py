@@ -1,4 +1,4 @@
-"""Processes that work, and die while they do: every item is completed, once, and nothing is left."""
+"""Worker processes are killed: every item is completed once, and no keys are left."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import time
 import pytest
 
 from delayq.workqueue import Item, WorkQueue
+from tests.support.processes import Process
 from tests.workqueue.peer import Peer, finish, stopped
 
 
 class Crew:
-    """Workers that are replaced when they have died."""
+    """Workers that are replaced when they die."""
 
     def __init__(self, url, workers):
         self.command = [sys.executable, "-m", "tests.workqueue.child", url]
@@ -22,7 +23,7 @@ class Crew:
         self.processes = [self.start() for _ in range(workers)]
 
     def start(self):
-        return subprocess.Popen(self.command, stderr=subprocess.DEVNULL)
+        return Process(self.command, stderr=subprocess.DEVNULL)
 
     def replace(self):
         for n, process in enumerate(self.processes):
@@ -37,7 +38,7 @@ class Crew:
 
 
 def add(db, items):
-    """Add items as we do, and as peers do, half of whose adds are cut off."""
+    """Add items as this library and as peers do; half of the peers' adds are cut off."""
     for n in range(items):
         id = str(n)
         if n % 3:
@@ -49,7 +50,7 @@ def add(db, items):
 
 
 def work_through(server, *, items, workers, kills):
-    """Have workers complete items, of which every tenth kills its first worker; `kills` is the chance of another."""
+    """Let workers complete items. Every tenth item kills its first worker; `kills` is the chance of another kill."""
     queue = WorkQueue("jobs")
     with server.client() as db:
         crew = Crew(server.url, workers)
@@ -65,7 +66,7 @@ def work_through(server, *, items, workers, kills):
             crew.end()
         done = [int(id) for id in db.lrange("done", 0, -1)]
         assert len(done) == len(set(done))
-        # Whoever is killed between completing and listing lists nothing.
+        # A worker killed between completing and listing an item does not list it.
         assert items - crew.deaths - workers <= len(done) <= items
         for lease in db.keys("jobs:lease:*"):
             db.delete(lease)
@@ -75,11 +76,11 @@ def work_through(server, *, items, workers, kills):
         return crew.deaths
 
 
-def test_workers_that_die_lose_and_double_nothing(start_redis):
+def test_killed_workers_lose_and_duplicate_no_item(start_redis):
     assert work_through(start_redis(), items=41, workers=2, kills=0) >= 4
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(600)
-def test_many_workers_that_die_lose_and_double_nothing(start_redis):
+def test_many_killed_workers_lose_and_duplicate_no_item(start_redis):
     assert work_through(start_redis(), items=1000, workers=6, kills=0.01) >= 100

@@ -1,4 +1,4 @@
-"""What a work queue does to the keys of the protocol, and what it answers; through either face."""
+"""What a work queue stores in the keys of the protocol, and what it returns; blocking and asyncio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ids(db, key):
 
 
 def expire(db, *leased):
-    """What the end of a lease is: its key is gone."""
+    """Expire a lease: delete its key."""
     assert db.delete(*(f"jobs:lease:{id}" for id in leased)) == len(leased)
 
 
@@ -50,19 +50,19 @@ def test_an_id_is_added_once_until_it_is_completed(jobs, redis_client):
     assert ids(redis_client, QUEUE) == ["a"]
 
 
-def test_a_unique_item_is_added_without_a_look(jobs, redis_client):
+def test_a_unique_item_is_added_without_a_check(jobs, redis_client):
     assert jobs.add_unique_item(Item("x", id="a")) is None
     assert (redis_client.get("jobs:item:a"), ids(redis_client, QUEUE)) == (b"x", ["a"])
 
 
-def test_a_pipeline_adds_whole_items_and_says_which_were_new(jobs, redis_client):
+def test_a_pipeline_adds_whole_items_and_returns_which_were_new(jobs, redis_client):
     names = ["add_item_to_pipeline", "add_item_to_pipeline", "add_unique_item_to_pipeline"]
     assert jobs.pipeline(*names, items=[Item("1", id="a"), Item("2", id="a"), Item("3", id="b")]) == [1, 0, 1]
     assert ids(redis_client, QUEUE) == ["b", "a"]
     assert redis_client.get("jobs:item:a") == b"1"
 
 
-def test_nothing_is_added_to_a_list_that_is_none(jobs, redis_client):
+def test_no_item_is_added_if_the_queue_is_not_a_list(jobs, redis_client):
     redis_client.set(QUEUE, "a text")
     with pytest.raises(redis.ResponseError):
         jobs.add_item(Item("x", id="a"))
@@ -72,7 +72,7 @@ def test_nothing_is_added_to_a_list_that_is_none(jobs, redis_client):
 # Leasing
 
 
-def test_the_first_added_is_the_first_leased_and_its_lease_holds_the_session(jobs, redis_client):
+def test_items_are_leased_in_order_under_the_session(jobs, redis_client):
     for id in "abc":
         jobs.add_item(Item(id, id=id))
     item = jobs.lease(10)
@@ -97,14 +97,14 @@ def test_an_empty_queue_leases_nothing(jobs, redis_client):
     assert keys(redis_client) == set()
 
 
-def test_a_wait_ends_with_its_timeout(jobs, redis_client):
+def test_a_wait_ends_after_its_timeout(jobs, redis_client):
     began = time.monotonic()
     assert jobs.lease(10, timeout=0.2) is None
-    assert 0.2 <= time.monotonic() - began < 5
+    assert 0.2 <= time.monotonic() - began < 10
     assert keys(redis_client) == set()
 
 
-def test_ids_without_data_are_dropped_however_many_stand_before_the_work(jobs, redis_client):
+def test_any_number_of_ids_without_data_is_dropped(jobs, redis_client):
     redis_client.rpush(QUEUE, "work", *(f"stale-{n}" for n in range(1000)))
     redis_client.set("jobs:item:work", b"x")
     assert jobs.lease(10, False).id() == "work"
@@ -118,7 +118,7 @@ def test_a_thousand_ids_without_data_cost_a_few_commands(jobs, redis_client):
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 10
 
 
-def test_an_id_whose_data_is_no_string_is_dropped(jobs, redis_client):
+def test_an_id_whose_data_is_not_a_string_is_dropped(jobs, redis_client):
     redis_client.lpush("jobs:item:odd", "a list")
     redis_client.lpush(QUEUE, "odd")
     jobs.add_item(Item("x", id="a"))
@@ -126,7 +126,7 @@ def test_an_id_whose_data_is_no_string_is_dropped(jobs, redis_client):
     assert ids(redis_client, QUEUE) == []
 
 
-def test_a_lease_that_is_no_string_is_one(jobs, redis_client):
+def test_a_lease_key_that_is_not_a_string_counts_as_a_lease(jobs, redis_client):
     redis_client.mset({"jobs:item:a": "x", "jobs:item:b": "x"})
     redis_client.lpush(PROCESSING, "a", "b")
     redis_client.lpush("jobs:lease:a", "a list")
@@ -134,7 +134,7 @@ def test_a_lease_that_is_no_string_is_one(jobs, redis_client):
     assert (ids(redis_client, QUEUE), ids(redis_client, PROCESSING)) == (["b"], ["a"])
 
 
-def test_ids_without_data_alone_are_no_work(jobs, redis_client):
+def test_a_queue_of_ids_without_data_is_empty(jobs, redis_client):
     redis_client.rpush(QUEUE, *(f"stale-{n}" for n in range(20)))
     assert jobs.lease(10, False) is None
     assert keys(redis_client) == set()
@@ -143,7 +143,7 @@ def test_ids_without_data_alone_are_no_work(jobs, redis_client):
     assert keys(redis_client) == set()
 
 
-def test_what_is_listed_twice_is_leased_once(jobs, redis_client):
+def test_an_id_listed_twice_is_leased_once(jobs, redis_client):
     jobs.add_unique_item(Item("x", id="a"))
     jobs.add_unique_item(Item("y", id="a"))
     item = jobs.lease(10, False)
@@ -154,7 +154,7 @@ def test_what_is_listed_twice_is_leased_once(jobs, redis_client):
     assert keys(redis_client) == set()
 
 
-def test_an_item_under_a_lease_that_is_queued_is_kept_for_a_cleaner(jobs, redis_client):
+def test_a_queued_item_with_a_lease_is_left_to_a_cleaner(jobs, redis_client):
     jobs.add_item(Item("x", id="a"))
     redis_client.set("jobs:lease:a", "another", ex=10)
     assert jobs.lease(10, False) is None
@@ -167,7 +167,7 @@ def test_an_item_under_a_lease_that_is_queued_is_kept_for_a_cleaner(jobs, redis_
 # Completing
 
 
-def test_completing_leaves_nothing(jobs, redis_client):
+def test_completing_leaves_no_keys(jobs, redis_client):
     jobs.add_item(Item("x", id="a"))
     item = jobs.lease(10)
     assert jobs.complete(item) is True
@@ -175,7 +175,7 @@ def test_completing_leaves_nothing(jobs, redis_client):
     assert jobs.complete(item) is False
 
 
-def test_a_late_completion_counts_and_takes_the_item_from_the_queue(jobs, redis_client):
+def test_a_late_completion_counts_and_removes_the_item_from_the_queue(jobs, redis_client):
     jobs.add_item(Item("x", id="a"))
     item = jobs.lease(10)
     expire(redis_client, "a")
@@ -185,7 +185,7 @@ def test_a_late_completion_counts_and_takes_the_item_from_the_queue(jobs, redis_
     assert keys(redis_client) == set()
 
 
-def test_of_two_who_hold_an_item_one_completes_it(jobs, opened, redis_client):
+def test_one_of_two_holders_completes_an_item(jobs, opened, redis_client):
     jobs.add_item(Item("x", id="a"))
     late = jobs.lease(10)
     expire(redis_client, "a")
@@ -196,14 +196,14 @@ def test_of_two_who_hold_an_item_one_completes_it(jobs, opened, redis_client):
     assert keys(redis_client) == set()
 
 
-def test_completing_takes_an_item_out_of_processing_however_often_it_is_there(jobs, redis_client):
+def test_completing_removes_all_copies_from_processing(jobs, redis_client):
     redis_client.set("jobs:item:a", b"x")
     redis_client.rpush(PROCESSING, "a", "b", "a")
     assert jobs.complete(Item("", id="a"))
     assert ids(redis_client, PROCESSING) == ["b"]
 
 
-def test_the_queue_is_searched_only_for_what_is_not_in_processing(jobs, redis_client):
+def test_completing_searches_the_queue_only_if_the_id_is_not_in_processing(jobs, redis_client):
     redis_client.set("jobs:item:a", b"x")
     redis_client.rpush(PROCESSING, "a")
     redis_client.rpush(QUEUE, "a")
@@ -216,7 +216,7 @@ def test_the_queue_is_searched_only_for_what_is_not_in_processing(jobs, redis_cl
 # Cleaning
 
 
-def test_a_light_clean_puts_back_what_has_lost_its_lease_and_nothing_else(jobs, redis_client):
+def test_a_light_clean_requeues_only_items_without_a_lease(jobs, redis_client):
     for id in "abcd":
         jobs.add_item(Item(id, id=id))
     leased = [jobs.lease(10).id() for _ in range(3)]
@@ -227,7 +227,7 @@ def test_a_light_clean_puts_back_what_has_lost_its_lease_and_nothing_else(jobs, 
     assert jobs.light_clean(grace=0) == 0
 
 
-def test_a_lease_runs_out_by_itself(jobs, redis_client):
+def test_a_lease_expires(jobs, redis_client):
     jobs.add_item(Item("x", id="a"))
     jobs.lease(0.02)
     wait_until(lambda: not redis_client.exists("jobs:lease:a"))
@@ -235,14 +235,14 @@ def test_a_lease_runs_out_by_itself(jobs, redis_client):
     assert jobs.lease(10, False).id() == "a"
 
 
-def test_a_clean_drops_from_processing_what_is_no_item(jobs, redis_client):
+def test_a_clean_drops_ids_without_an_item_from_processing(jobs, redis_client):
     redis_client.rpush(PROCESSING, "gone", "gone", "leased")
     redis_client.set("jobs:lease:leased", "another")
     assert jobs.light_clean(grace=0) == 0
     assert ids(redis_client, PROCESSING) == ["leased"]
 
 
-def test_an_item_that_is_twice_in_processing_is_put_back_once(jobs, redis_client):
+def test_an_item_twice_in_processing_is_requeued_once(jobs, redis_client):
     redis_client.set("jobs:item:a", b"x")
     redis_client.rpush(PROCESSING, "a", "a")
     assert jobs.light_clean(grace=0) == 1
@@ -250,20 +250,20 @@ def test_an_item_that_is_twice_in_processing_is_put_back_once(jobs, redis_client
 
 
 @pytest.mark.parametrize("clean", ["light_clean", "deep_clean"])
-def test_an_add_that_was_cut_off_between_its_two_commands_heals(jobs, redis_client, clean):
+def test_a_clean_repairs_an_add_cut_off_between_its_two_commands(jobs, redis_client, clean):
     redis_client.set("jobs:item:a", b"x")
     assert getattr(jobs, clean)() == 1
     assert jobs.lease(10, False).data() == b"x"
 
 
-def test_light_cleans_walk_through_a_larger_database_by_and_by(jobs, redis_client):
+def test_light_cleans_scan_a_large_database_step_by_step(jobs, redis_client):
     redis_client.mset({f"other:{n}": b"" for n in range(15_000)})
     redis_client.set("jobs:item:a", b"x")
     assert sum(jobs.light_clean(grace=0) for _ in range(3)) == 1
     assert ids(redis_client, QUEUE) == ["a"]
 
 
-def test_a_light_clean_does_not_search_a_long_queue_and_a_deep_one_does(jobs, redis_client):
+def test_only_a_deep_clean_searches_a_long_queue(jobs, redis_client):
     redis_client.rpush(QUEUE, *range(20_001))
     redis_client.set("jobs:item:a", b"x")
     assert jobs.light_clean(grace=0) == 0
@@ -271,8 +271,8 @@ def test_a_light_clean_does_not_search_a_long_queue_and_a_deep_one_does(jobs, re
     assert redis_client.lindex(QUEUE, 0) == b"a"
 
 
-def test_a_clean_of_long_lists_searches_a_few_at_a_time(jobs, redis_client, monkeypatch):
-    monkeypatch.setattr("delayq.workqueue.cleaning.SEARCHED", 40_002)
+def test_a_clean_of_long_lists_searches_in_small_steps(jobs, redis_client, monkeypatch):
+    monkeypatch.setattr("delayq.workqueue.cleaner.MAX_SEARCHED", 40_002)
     redis_client.rpush(QUEUE, *range(20_001))
     for id in "abc":
         redis_client.set(f"jobs:item:{id}", b"x")
@@ -281,12 +281,12 @@ def test_a_clean_of_long_lists_searches_a_few_at_a_time(jobs, redis_client, monk
         redis_client.lpush(PROCESSING, id)
     redis_client.config_resetstat()
     assert jobs.deep_clean(grace=0) == 6
-    # One for what was in processing, one to count, two for the others.
+    # One for the ids in processing, one to count, two for the others.
     assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] <= 4
     assert ids(redis_client, QUEUE)[3:6] == ["f", "e", "d"]
 
 
-def test_a_deep_clean_leaves_alone_what_is_in_order(jobs, redis_client):
+def test_a_deep_clean_changes_no_correct_item(jobs, redis_client):
     for id in "abc":
         jobs.add_item(Item(id, id=id))
     jobs.lease(10)
@@ -297,7 +297,7 @@ def test_a_deep_clean_leaves_alone_what_is_in_order(jobs, redis_client):
     assert {key: redis_client.dump(key) for key in redis_client.keys("*")} == before
 
 
-def test_a_clean_of_a_queue_looks_at_no_other(opened, redis_client):
+def test_a_clean_ignores_other_queues(opened, redis_client):
     prefix = "a*[b]?\\"
     redis_client.set(f"{prefix}:item:x", b"x")
     redis_client.set("abcb:item:y", b"y")
@@ -307,8 +307,8 @@ def test_a_clean_of_a_queue_looks_at_no_other(opened, redis_client):
     assert ids(redis_client, f"{prefix}:queue") == ["x"]
 
 
-def test_a_clean_waits_only_if_there_is_something_to_put_back(jobs, redis_client, monkeypatch):
-    monkeypatch.setattr("delayq.workqueue.cleaning.PAGE", 2)
+def test_a_clean_waits_only_if_it_finds_an_item_to_requeue(jobs, redis_client, monkeypatch):
+    monkeypatch.setattr("delayq.workqueue.cleaner.PAGE", 2)
     for id in "abcdef":
         jobs.add_item(Item("x", id=id))
     jobs.lease(10)
@@ -321,10 +321,10 @@ def test_a_clean_waits_only_if_there_is_something_to_put_back(jobs, redis_client
     assert time.monotonic() - began >= 0.15
 
 
-# Looking
+# Counting
 
 
-def test_what_is_counted(jobs):
+def test_counts(jobs):
     for id in "abc":
         jobs.add_item(Item(id, id=id))
     item = jobs.lease(10)
@@ -334,11 +334,11 @@ def test_what_is_counted(jobs):
     assert (jobs.get_item_data("a"), jobs.counts()) == (None, (2, 0))
 
 
-# Clients and what they carry
+# Clients
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_any_bytes_and_ids_pass_a_client_that_decodes(opened, protocol):
+def test_any_bytes_and_ids_work_with_a_decoding_client(opened, protocol):
     jobs = opened(decode_responses=True, protocol=protocol)
     data = bytes(range(256))
     assert jobs.add_item(Item(data, id="ä:{}*\n"))
@@ -349,7 +349,7 @@ def test_any_bytes_and_ids_pass_a_client_that_decodes(opened, protocol):
 
 
 @pytest.mark.parametrize("id", [b"\xff\xfe", b"\xed\xb2\x80", b"", b"\x00"])
-def test_an_id_that_we_would_not_give_is_worked_on_all_the_same(jobs, redis_client, id):
+def test_an_id_that_this_library_would_refuse_can_be_processed(jobs, redis_client, id):
     for _ in range(2):
         redis_client.set(b"jobs:item:" + id, b"x")
         redis_client.lpush(QUEUE, id)
@@ -360,14 +360,14 @@ def test_an_id_that_we_would_not_give_is_worked_on_all_the_same(jobs, redis_clie
     assert redis_client.lrange(QUEUE, 0, -1) == [id]
 
 
-def test_a_client_with_a_short_timeout_waits_all_the_same(opened):
+def test_a_client_with_a_short_timeout_can_wait(opened):
     jobs = opened(socket_timeout=0.5, retry=None)
     began = time.monotonic()
     assert jobs.lease(10, timeout=0.8) is None
     assert time.monotonic() - began >= 0.8
 
 
-def test_scripts_that_the_server_has_forgotten_are_sent_again(jobs, redis_client):
+def test_scripts_missing_on_the_server_are_sent_again(jobs, redis_client):
     for id in "ab":
         redis_client.script_flush()
         assert jobs.add_item(Item(id, id=id))
@@ -396,7 +396,7 @@ def test_a_full_redis_still_leases_completes_and_cleans(start_redis, grace, left
         assert ids(db, QUEUE) == [left, "c"]
 
 
-def test_a_client_of_fakeredis_does_for_tests():
+def test_a_fakeredis_client_works():
     jobs, db = WorkQueue("jobs"), fakeredis.FakeRedis(server=fakeredis.FakeServer(version=(7,)))
     db.set("jobs:item:orphan", b"\xff")
     assert jobs.add_item(db, Item("x", id="a"))
@@ -409,6 +409,6 @@ def test_a_client_of_fakeredis_does_for_tests():
     assert keys(db) == set()
 
 
-def test_every_object_is_a_session_of_its_own():
+def test_every_object_is_a_separate_session():
     assert len({WorkQueue("jobs")._session for _ in range(10)}) == 10
     assert uuid.UUID(WorkQueue("jobs")._session)

@@ -1,4 +1,4 @@
-"""The faces: the names of the original's Python package, and the same for both."""
+"""Public names: those of the original Python package, the same for both queues."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import inspect
 import pytest
 
 from delayq.workqueue import AsyncWorkQueue, Item, KeyPrefix, WorkQueue
-from delayq.workqueue.calls import add, claim, complete, counts, hold, restore
-from delayq.workqueue.keys import Keys
+from delayq.workqueue.calls import WorkQueueCalls
+from delayq.workqueue.keys import WorkQueueKeys
 from tests.workqueue.test_scripts import HEADERS, keys_of
 
 ORIGINAL = {
@@ -33,25 +33,25 @@ ORIGINAL = {
         "deep_clean": ["db"],
     },
 }
-"""What the original's Python package has: methods and their arguments."""
+"""Methods of the original Python package, with their arguments."""
 
 
 def methods(kind):
     return {name: member for name, member in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.table(
     ("kind", "name", "arguments"),
     [(kind, name, arguments) for kind, table in ORIGINAL.items() for name, arguments in table.items()],
 )
-def test_what_the_original_has_is_called_alike(kind, name, arguments):
+def test_the_names_of_the_original_exist(kind, name, arguments):
     taken = inspect.signature(getattr(kind, name)).parameters.values()
     positional = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"]
     assert positional == arguments
 
 
-@pytest.mark.parametrize("name", sorted(methods(WorkQueue)))
-def test_twins_take_the_same_and_say_the_same(name):
+@pytest.mark.table("name", sorted(methods(WorkQueue)))
+def test_sync_and_async_methods_have_the_same_signatures_and_docstrings(name):
     ours, theirs = methods(WorkQueue)[name], methods(AsyncWorkQueue)[name]
     assert inspect.signature(ours) == inspect.signature(theirs)
     assert inspect.getdoc(ours) == inspect.getdoc(theirs)
@@ -63,19 +63,19 @@ def test_twins_take_the_same_and_say_the_same(name):
 @pytest.mark.parametrize(
     ("run", "names"),
     [
-        (lambda keys: add(keys, b"a", b"x", known=False), ["item a", "queue"]),
+        (lambda calls: calls.add(b"a", b"x", known=False), ["item a", "queue"]),
         (
-            lambda keys: claim(keys, "s", 1, [b"a", b"b"], 8),
+            lambda calls: calls.claim("s", 1, [b"a", b"b"], 8),
             ["queue", "processing", "item a", "lease a", "item b", "lease b"],
         ),
-        (lambda keys: complete(keys, b"a"), ["item a", "processing", "lease a", "queue"]),
-        (lambda keys: counts(keys), ["queue", "processing"]),
-        (lambda keys: hold(keys, [b"a", b"b"], "c", 1), ["processing", "lease a", "lease b"]),
-        (lambda keys: restore(keys, {b"a": 1}), ["queue", "processing", "item a", "lease a"]),
+        (lambda calls: calls.complete(b"a"), ["item a", "processing", "lease a", "queue"]),
+        (lambda calls: calls.counts(), ["queue", "processing"]),
+        (lambda calls: calls.hold([b"a", b"b"], "c", 1), ["processing", "lease a", "lease b"]),
+        (lambda calls: calls.restore({b"a": 1}), ["queue", "processing", "item a", "lease a"]),
     ],
 )
-def test_a_call_gives_its_script_the_keys_that_the_header_asks_for(run, names):
-    call = run(Keys(KeyPrefix("{jobs}")))
+def test_a_call_passes_the_keys_of_the_header(run, names):
+    call = run(WorkQueueCalls(WorkQueueKeys(KeyPrefix("{jobs}"))))
     spelled = [name.replace(" ", ":") for name in names]
     assert [key.decode() for key in call.keys] == [f"{{jobs}}:{name}" for name in spelled]
     once, each = keys_of(HEADERS[call.script.name.removeprefix("workqueue/")])

@@ -1,4 +1,4 @@
-"""Interleavings driven one by one: something happens between any two commands of something else."""
+"""Interleavings, one by one: an operation runs between any two commands of another."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.operation import Pause
-from delayq.script import script
+from delayq.broker.requests import ScriptCall
+from delayq.broker.scripts import script
+from delayq.broker.transport.operation import Wait
 from delayq.workqueue import Item, WorkQueue
-from delayq.workqueue.calls import Run
-from tests.workqueue.peer import Peer, finish, stopped
+from tests.workqueue.peer import Peer, finish, run_call, stopped
 
 
 class Interrupted:
-    """A client that lets something happen before each command it is given: `happens(n)` for the n-th."""
+    """A client that calls `happens(n)` before its n-th command."""
 
     def __init__(self, db: redis.Redis, happens: Any) -> None:
         self.db, self.happens, self.commands = db, happens, 0
@@ -30,7 +30,7 @@ class Interrupted:
 
 
 def at(place, do):
-    """Have something happen before the command of a number."""
+    """Call a function before the n-th command."""
     return lambda n: do() if n == place else None
 
 
@@ -43,7 +43,9 @@ def count(db, operation):
 
 @pytest.fixture
 def db(redis_client):
-    for path in files("delayq.workqueue").joinpath("lua").iterdir():  # one that is not known costs a second command
+    for path in (
+        files("delayq.workqueue").joinpath("lua").iterdir()
+    ):  # a script that is not loaded costs a second command
         redis_client.script_load(script(f"workqueue/{path.name.removesuffix('.lua')}").text)
     return redis_client
 
@@ -79,7 +81,7 @@ each_wait = pytest.mark.parametrize("block", [True, False], ids=["blocking", "at
 
 @each_cleaner
 @each_wait
-def test_a_cleaner_between_any_two_commands_of_our_lease_hands_nothing_out_twice(db, ours, other, clean, block):
+def test_a_cleaner_between_two_commands_of_our_lease_causes_no_second_delivery(db, ours, other, clean, block):
     for place in range(4):
         db.flushall()
         ours.add_item(db, Item("x", id="a"))
@@ -98,8 +100,8 @@ def test_a_cleaner_between_any_two_commands_of_our_lease_hands_nothing_out_twice
 
 
 @each_cleaner
-def test_a_waiting_lease_takes_nothing_before_it_has_leased_it(db, ours, clean):
-    """At whatever command it dies, the item is in the queue, or leased."""
+def test_a_waiting_lease_takes_no_item_before_it_has_leased_it(db, ours, clean):
+    """Whichever command it dies at, the item is queued or leased."""
     for place in range(5):
         db.flushall()
 
@@ -119,26 +121,27 @@ def test_a_waiting_lease_takes_nothing_before_it_has_leased_it(db, ours, clean):
 
 
 def drive(queue, db, *, deep, while_waiting=lambda: None, before_holding=lambda: None):
-    """Carry a clean of ours out, and let something happen between its looks; returns its waits and its answer."""
-    work, answer, waits = queue._clean(1, deep=deep), None, 0
+    """Run one of our cleans, and call functions between its checks; returns its waits and its result."""
+    operation, replies, waits = queue._clean(1, deep=deep), None, 0
     try:
         while True:
-            step = work.send(answer)
-            answer = None
-            if isinstance(step, Pause):
+            step = operation.send(replies)
+            replies = None
+            if isinstance(step, Wait):
                 waits += 1
                 while_waiting()
                 continue
-            if isinstance(step, Run) and step.script.name == "workqueue/hold":
+            (call,) = step
+            if isinstance(call, ScriptCall) and call.script.name == "workqueue/hold":
                 before_holding()
-            answer = step.parse(db.execute_command(*(step.whole if isinstance(step, Run) else step.args)))
+            replies = [run_call(db, call)]
     except StopIteration as end:
         return waits, end.value
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
 @pytest.mark.parametrize("commands", [1, 2])
-def test_a_peer_between_taking_and_leasing_is_given_time(db, ours, other, deep, commands):
+def test_a_peer_has_time_between_taking_and_leasing(db, ours, other, deep, commands):
     finish(Peer(db).add_item("a", b"x"))
     leasing = stopped(Peer(db).lease(60), commands)
     assert drive(ours, db, deep=deep, while_waiting=lambda: finish(leasing)) == (1, 0)
@@ -147,14 +150,14 @@ def test_a_peer_between_taking_and_leasing_is_given_time(db, ours, other, deep, 
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
-def test_a_peer_between_the_commands_of_an_add_is_given_time(db, ours, deep):
+def test_a_peer_has_time_between_the_commands_of_an_add(db, ours, deep):
     adding = stopped(Peer(db).add_item("a", b"x"), 1)
     assert drive(ours, db, deep=deep, while_waiting=lambda: finish(adding)) == (1, 0)
     assert ids(db, "queue") == ["a"]
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
-def test_a_peer_that_has_died_between_two_commands_is_not_waited_for(db, ours, deep):
+def test_items_of_a_dead_peer_are_requeued_after_one_grace(db, ours, deep):
     finish(Peer(db).add_item("a", b"x"))
     stopped(Peer(db).lease(60), 2)
     stopped(Peer(db).add_item("b", b"y"), 1)
@@ -162,14 +165,14 @@ def test_a_peer_that_has_died_between_two_commands_is_not_waited_for(db, ours, d
     assert sorted(ids(db, "queue")) == ["a", "b"]
 
 
-def test_a_worker_that_leases_before_the_cleaner_holds_is_not_waited_for(db, ours):
+def test_a_clean_does_not_wait_for_a_worker_that_leases_first(db, ours):
     finish(Peer(db).add_item("a", b"x"))
     leasing = stopped(Peer(db).lease(60), 2)
     assert drive(ours, db, deep=False, before_holding=lambda: finish(leasing)) == (0, 0)
     assert db.get("jobs:lease:a") == b"a-peer"
 
 
-def test_an_item_that_was_restored_and_taken_again_before_it_is_held_has_its_full_grace(db, ours, other):
+def test_an_item_restored_and_taken_again_gets_its_full_grace(db, ours, other):
     finish(Peer(db).add_item("a", b"x"))
     stopped(Peer(db).lease(60), 2)
     leasing = []
@@ -185,8 +188,8 @@ def test_an_item_that_was_restored_and_taken_again_before_it_is_held_has_its_ful
     assert (ids(db, "queue"), ids(db, "processing")) == ([], ["a"])
 
 
-def test_a_peer_that_leases_late_keeps_what_a_cleaner_has_put_back_meanwhile(db, ours):
-    """Nobody of ours is handed an item under a lease, wherever it stands."""
+def test_a_peer_that_leases_late_keeps_an_item_requeued_meanwhile(db, ours):
+    """None of our workers gets a leased item, whichever list has it."""
     finish(Peer(db).add_item("a", b"x"))
     leasing = stopped(Peer(db).lease(60), 2)
     assert ours.light_clean(db, grace=0) == 1
@@ -211,7 +214,7 @@ CLEANS = {"light": WorkQueue.light_clean, "deep": WorkQueue.deep_clean}
 
 
 @pytest.mark.parametrize(("one", "two"), list(product(CLEANS, CLEANS)))
-def test_two_cleaners_of_ours_put_an_item_back_once(db, ours, other, one, two):
+def test_two_of_our_cleaners_requeue_an_item_once(db, ours, other, one, two):
     scene(db)
     commands = count(db, lambda client: CLEANS[one](ours, client, grace=0))
     for place in range(commands + 1):
@@ -222,7 +225,7 @@ def test_two_cleaners_of_ours_put_an_item_back_once(db, ours, other, one, two):
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
-def test_a_worker_between_any_two_commands_of_our_cleaner_keeps_what_it_gets(db, ours, other, deep):
+def test_a_worker_between_two_commands_of_our_cleaner_keeps_its_item(db, ours, other, deep):
     clean = WorkQueue.deep_clean if deep else WorkQueue.light_clean
     scene(db)
     commands = count(db, lambda client: clean(ours, client, grace=0))
@@ -237,23 +240,23 @@ def test_a_worker_between_any_two_commands_of_our_cleaner_keeps_what_it_gets(db,
 
 @pytest.mark.parametrize("deep", [False, True], ids=["light", "deep"])
 @pytest.mark.parametrize("id", ["leased", "lost", "queued", "orphan"])
-def test_a_completion_between_any_two_commands_of_our_cleaner_is_final(db, ours, other, deep, id):
+def test_a_completion_between_two_commands_of_our_cleaner_is_final(db, ours, other, deep, id):
     clean = WorkQueue.deep_clean if deep else WorkQueue.light_clean
     scene(db)
     commands = count(db, lambda client: clean(ours, client, grace=0))
     for place in range(commands + 1):
         scene(db)
-        answers = []
-        done = lambda answers=answers: answers.append(other.complete(db, Item("", id=id)))  # noqa: E731
+        replies = []
+        done = lambda replies=replies: replies.append(other.complete(db, Item("", id=id)))  # noqa: E731
         clean(ours, Interrupted(db, at(place, done)), grace=0)
         if place < commands:
-            assert answers == [True]
+            assert replies == [True]
             assert everything(db) == sorted({"leased", "lost", "orphan", "queued"} - {id})
 
 
 @each_cleaner
 def test_a_peer_that_dies_at_any_command_loses_nothing(db, ours, clean):
-    """A deep clean brings back what any of its operations has left behind."""
+    """A deep clean requeues what any operation of a dead peer has left behind."""
     operations = {
         "add": (lambda peer: peer.add_item("b", b"x"), ["a", "b"], 2),
         "lease": (lambda peer: peer.lease(60), ["a"], 3),
@@ -282,13 +285,13 @@ def test_a_peer_that_dies_at_any_command_loses_nothing(db, ours, clean):
             assert db.keys() == []
 
 
-def test_a_claim_is_not_misled_by_others_who_empty_the_queue_meanwhile(db, ours, other):
+def test_a_claim_works_while_others_empty_the_queue(db, ours, other):
     for n in range(100):
         ours.add_item(db, Item("x", id=f"{n:02d}"))
     taken = []
 
     def others(n):
-        if n < 4:  # more than were seen, each time
+        if n < 4:  # more than were read, each time
             taken.extend(other.lease(db, 60, False).id() for _ in range(20))
 
     taken.append(ours.lease(Interrupted(db, others), 60, False).id())
@@ -296,7 +299,7 @@ def test_a_claim_is_not_misled_by_others_who_empty_the_queue_meanwhile(db, ours,
     assert len(taken) == 81
 
 
-def test_a_lease_after_a_lease_needs_no_look_and_bears_that_others_were_faster(db, ours, other):
+def test_a_second_lease_reads_no_ids_and_tolerates_faster_clients(db, ours, other):
     for n in range(20):
         ours.add_item(db, Item("x", id=f"{n:02d}"))
     assert count(db, lambda client: ours.lease(client, 60)) == 2

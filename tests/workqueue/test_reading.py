@@ -1,4 +1,4 @@
-"""Looking into a work queue touches nothing: pages of both lists, one item and where it is."""
+"""Reading a work queue without changing it: pages of both lists, one item with its state."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ def ids(page):
 
 @pytest.fixture
 def scene(jobs, redis_client):
-    """Items queued, leased, with a lease that has run out, and in neither list."""
+    """Items that are queued, leased, with an expired lease, and in neither list."""
     for id in ("gone", "held", "r", "s"):
         jobs.add_item(Item(f"data of {id}", id=id))
     assert [jobs.lease(0.05 if id == "gone" else 60).id() for id in ("gone", "held")] == ["gone", "held"]
@@ -24,7 +24,7 @@ def scene(jobs, redis_client):
 
 
 @pytest.mark.usefixtures("scene")
-def test_each_list_has_its_items_and_an_item_its_place(jobs):
+def test_list_and_get_return_items_with_their_state(jobs):
     queued, processing = (jobs.list(state) for state in ("queued", "processing"))
     assert (ids(queued), ids(processing)) == (["r", "s"], ["gone", "held"])
     assert queued.cursor is processing.cursor is None
@@ -44,7 +44,7 @@ def test_each_list_has_its_items_and_an_item_its_place(jobs):
 
 
 @pytest.mark.usefixtures("scene")
-def test_looking_changes_nothing(jobs, redis_client):
+def test_reading_changes_nothing(jobs, redis_client):
     before = {key: redis_client.dump(key) for key in redis_client.scan_iter() if b":lease:" not in key}
     for state in ("queued", "processing"):
         jobs.list(state)
@@ -53,13 +53,13 @@ def test_looking_changes_nothing(jobs, redis_client):
     assert redis_client.pttl("jobs:lease:held") > 0
 
 
-def test_a_queue_that_is_none_is_empty(jobs, redis_client):
+def test_a_missing_queue_is_empty(jobs, redis_client):
     assert jobs.list("queued").items == jobs.list("processing").items == []
     assert jobs.get("a") is None
     assert redis_client.keys() == []
 
 
-def test_pages_follow_one_another(jobs):
+def test_a_cursor_continues_after_its_page(jobs):
     for n in range(5):
         jobs.add_item(Item("x", id=n))
     first = jobs.list("queued", limit=2)
@@ -70,13 +70,13 @@ def test_pages_follow_one_another(jobs):
     assert ids(jobs.list("queued", cursor="99")) == []
 
 
-def test_stale_and_double_ids_are_no_items(jobs, redis_client):
+def test_stale_and_duplicate_ids_are_not_listed(jobs, redis_client):
     jobs.add_item(Item("x", id="a"))
     redis_client.lpush("jobs:queue", "stale", "a")
     assert ids(jobs.list("queued")) == ["a"]
 
 
-def test_any_data_and_any_id_are_told(opened, redis_client):
+def test_any_data_and_any_id_are_returned(opened, redis_client):
     jobs = opened("jobs", decode_responses=True)
     data = b"\xff\x00" * 5000
     jobs.add_item(Item(data, id="a"))
@@ -91,8 +91,8 @@ def test_any_data_and_any_id_are_told(opened, redis_client):
     assert jobs.get("a").data == data
 
 
-def test_in_a_queue_too_long_to_search_an_item_is_taken_for_queued(jobs, monkeypatch):
-    monkeypatch.setattr("delayq.workqueue.inspecting.SEARCHED", 2)
+def test_in_a_queue_too_long_to_search_an_item_counts_as_queued(jobs, monkeypatch):
+    monkeypatch.setattr("delayq.workqueue.inspector.MAX_SEARCHED", 2)
     for n in range(4):
         jobs.add_item(Item("x", id=n))
     assert jobs.get("3").state == "queued"
@@ -101,7 +101,7 @@ def test_in_a_queue_too_long_to_search_an_item_is_taken_for_queued(jobs, monkeyp
 @pytest.mark.parametrize(
     "wrong", [{"state": "orphaned"}, {"state": "ready"}, {"state": 7}, {"cursor": "x"}, {"limit": 0}, {"limit": 1001}]
 )
-def test_wrong_arguments_are_refused(jobs, wrong):
+def test_invalid_arguments_raise_a_configuration_error(jobs, wrong):
     with pytest.raises(ConfigurationError):
         jobs.list(**({"state": "queued"} | wrong))
     with pytest.raises(ConfigurationError):

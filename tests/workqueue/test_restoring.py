@@ -1,4 +1,4 @@
-"""What a cleaner's scripts do with an id, by where it is, who has leased it, and what was seen of it."""
+"""What the scripts of a cleaner do with an id, by its location, its lease, and what the cleaner has seen."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import NamedTuple
 
 import pytest
 
+from delayq.broker.transport.operation import single
 from delayq.workqueue import KeyPrefix
-from delayq.workqueue.calls import hold, one, restore
+from delayq.workqueue.calls import WorkQueueCalls
 from delayq.workqueue.client import perform
-from delayq.workqueue.keys import Keys
+from delayq.workqueue.keys import WorkQueueKeys
 
-KEYS = Keys(KeyPrefix("jobs"))
+KEYS = WorkQueueKeys(KeyPrefix("jobs"))
+CALLS = WorkQueueCalls(KEYS)
 
 
 class Place(NamedTuple):
-    """Where the id "a" is: how often in each list, who has leased it, whether it has data."""
+    """The state of the id "a": how often it is in each list, who has leased it, whether it has data."""
 
     queued: int = 0
     processed: int = 0
@@ -39,14 +41,14 @@ def observe(db):
 
 
 CASES = {
-    # seen in processing, by a cleaner that holds nothing
+    # seen in processing, by a cleaner without a lease
     "lost": (Place(processed=1), 1, "", (1, 0), Place(queued=1)),
     "lost, twice there": (Place(processed=2), 2, "", (1, 0), Place(queued=1)),
     "leased meanwhile": (Place(processed=1, leased="w"), 1, "", (0, 0), Place(processed=1, leased="w")),
     "restored by another": (Place(queued=1), 1, "", (0, 0), Place(queued=1)),
     "completed": (Place(processed=2, alive=False), 2, "", (0, 1), Place(alive=False)),
     "completed and taken out": (Place(alive=False), 1, "", (0, 0), Place(alive=False)),
-    # seen in processing, by a cleaner that has held it
+    # seen in processing, by a cleaner that leased it
     "held": (Place(processed=1, leased="c"), 1, "c", (1, 0), Place(queued=1)),
     "held, leased meanwhile": (Place(processed=1, leased="w"), 1, "c", (0, 0), Place(processed=1, leased="w")),
     "held too long": (Place(processed=1), 1, "c", (0, 0), Place(processed=1)),
@@ -62,28 +64,28 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("short", [20_000, 0], ids=["short lists", "long lists"])
+@pytest.mark.parametrize("max_scanned", [20_000, 0], ids=["short lists", "long lists"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_restore(redis_client, monkeypatch, short, case):
-    before, copies, cleaner, answer, after = case
-    monkeypatch.setattr("delayq.workqueue.calls.SHORT", short)
+def test_restore(redis_client, monkeypatch, max_scanned, case):
+    before, copies, cleaner, reply, after = case
+    monkeypatch.setattr("delayq.workqueue.calls.MAX_SCANNED", max_scanned)
     plant(redis_client, before)
-    for told in (answer, (0, 0)):  # run again it finds nothing to do
-        assert perform(redis_client, one(restore(KEYS, {b"a": copies}, cleaner))) == told
+    for expected in (reply, (0, 0)):  # the second run finds nothing to do
+        assert perform(redis_client, KEYS, single(CALLS.restore({b"a": copies}, cleaner))) == expected
         assert observe(redis_client) == after
 
 
-def test_one_completed_item_does_not_keep_others_from_being_restored(redis_client):
+def test_a_completed_item_does_not_block_the_restore_of_others(redis_client):
     plant(redis_client, Place(processed=1))
     redis_client.lpush(KEYS.processing, "gone")
-    assert perform(redis_client, one(restore(KEYS, {b"gone": 1, b"a": 1}))) == (1, 1)
+    assert perform(redis_client, KEYS, single(CALLS.restore({b"gone": 1, b"a": 1}))) == (1, 1)
     assert observe(redis_client) == Place(queued=1)
 
 
 def test_hold(redis_client):
     redis_client.set("jobs:lease:a", "w")
-    for _ in range(2):  # run again it says the same
-        assert perform(redis_client, one(hold(KEYS, [b"a", b"b"], "c", 1000))) == [False, True]
+    for _ in range(2):  # the second run returns the same
+        assert perform(redis_client, KEYS, single(CALLS.hold([b"a", b"b"], "c", 1000))) == [False, True]
     assert redis_client.get("jobs:lease:a") == b"w"
     assert redis_client.get("jobs:lease:b") == b"c"
     assert 0 < redis_client.pttl("jobs:lease:b") <= 1000

@@ -1,4 +1,4 @@
-"""Header and body of every script of the work queue say the same."""
+"""Header and body of every script of the work queue agree."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ each_script = pytest.mark.parametrize("name", sorted(TEXTS))
 
 
 def keys_of(header):
-    """Return the keys that a header names, those given once and those for each id."""
-    told = re.search(r"KEYS: (.*?) ARGV:", header)[1]
-    once, _, each = told.partition("for each id: ")
+    """Return the keys that a header declares: those passed once, and those for each id."""
+    declared = re.search(r"KEYS: (.*?) ARGV:", header)[1]
+    once, _, each = declared.partition("for each id: ")
     parts = [re.findall(r"(\w+) (?:list|string)", text) for text in (once, each)]
-    for part, kind in re.findall(r"(\w+) (list|string)", told):
+    for part, kind in re.findall(r"(\w+) (list|string)", declared):
         assert TYPES[part] == kind
     return parts
 
@@ -35,7 +35,7 @@ def body(name):
 
 
 @each_script
-def test_a_header_says_what_it_is_for_what_it_takes_and_what_a_re_run_does(name):
+def test_a_header_has_purpose_keys_arguments_reply_and_re_run(name):
     assert re.match(r"[A-Z].+\. KEYS: .+ ARGV: .+ Returns: .+ Re-run: .+\.$", HEADERS[name])
     assert any(keys_of(HEADERS[name]))
 
@@ -51,8 +51,8 @@ def test_a_body_builds_no_key_and_is_short(name):
 @each_script
 def test_commands_touch_only_declared_keys(name):
     once, each = keys_of(HEADERS[name])
-    known = {*once, *each, "list"} | {"items[n]", "KEYS[1]", "KEYS[2]", "KEYS[n]", "KEYS[place[id]]"}
-    known |= {"KEYS[place[id] + 1]", "unpack(leases)", "unpack(items)", "unpack(held)"}
+    known = {*once, *each, "list"} | {"items[n]", "KEYS[1]", "KEYS[2]", "KEYS[n]", "KEYS[index[id]]"}
+    known |= {"KEYS[index[id] + 1]", "unpack(leases)", "unpack(items)", "unpack(own_leases)"}
     touched = set(re.findall(r"redis\.call\('\w+', (unpack\(\w+\)|[^,)]+)", body(name)))
     assert touched <= known
 
@@ -60,4 +60,4 @@ def test_commands_touch_only_declared_keys(name):
 @each_script
 def test_a_script_that_must_run_when_redis_is_full_begins_with_a_write_that_removes(name):
     writes = re.findall(r"redis\.call\('(SET|LPUSH|RPOP|DEL|LREM|LTRIM)'", body(name))
-    assert (writes[0] in {"RPOP", "DEL", "LREM", "LTRIM"} if writes else name in {"counts", "look"}) or name == "add"
+    assert (writes[0] in {"RPOP", "DEL", "LREM", "LTRIM"} if writes else name in {"counts", "view"}) or name == "add"

@@ -1,4 +1,4 @@
-"""Whatever clients of both kinds and cleaners do to a queue, in whatever order: nothing is lost, doubled or left."""
+"""Clients of both kinds and cleaners, in any order, lose and duplicate no item and leave no keys."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def walk(db, *, examples, steps):
     )
 
 
-def test_nothing_is_lost_doubled_or_left(redis_client):
+def test_no_item_is_lost_duplicated_or_left(redis_client):
     walk(redis_client, examples=80, steps=40)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(900)
-def test_nothing_is_lost_doubled_or_left_in_a_long_run(redis_client):
+def test_no_item_is_lost_duplicated_or_left_in_a_long_run(redis_client):
     walk(redis_client, examples=1000, steps=80)

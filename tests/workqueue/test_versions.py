@@ -1,4 +1,4 @@
-"""What differs from one version of Redis to another, and is the same to those who use a work queue."""
+"""Differences between versions of Redis that users of a work queue do not notice."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import pytest
 import redis
 
 from delayq.workqueue import AsyncWorkQueue, Item, WorkQueue
-from delayq.workqueue.calls import Claimed
-from delayq.workqueue.keys import KeyPrefix, Keys
-from delayq.workqueue.leasing import Seen, lease
+from delayq.workqueue.calls import ItemClaimReply, WorkQueueCalls
+from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
+from delayq.workqueue.leasing import LookAhead, lease
 
 
 @pytest.mark.parametrize("timeout", [1e-9, 0.0004, 0.001, 0.0014])
-def test_a_wait_is_never_so_short_that_redis_6_2_waits_for_ever(timeout):
-    work = lease(Keys(KeyPrefix("jobs")), "a-session", Seen(), 1000, block=True, timeout=3600, longest=timeout)
-    next(work)
-    waiting = work.send(Claimed(None, []))
+def test_no_wait_is_so_short_that_redis_6_2_waits_for_ever(timeout):
+    calls = WorkQueueCalls(WorkQueueKeys(KeyPrefix("jobs")))
+    operation = lease(calls, "a-session", LookAhead(), 1000, block=True, timeout=3600, longest=timeout)
+    next(operation)
+    (waiting,) = operation.send([ItemClaimReply(None, [])])
     assert waiting.args[0] == "BLMOVE"
     assert float(waiting.args[-1]) == 0.002
 
@@ -37,16 +38,18 @@ def test_a_short_wait_ends(jobs, timeout):
         ("@user_script:8: WRONGTYPE Operation against a key holding the wrong kind of value", "ResponseError"),
     ],
 )
-def test_a_full_redis_6_2_is_told_as_later_ones_are(text, kind):
-    told = redis.ResponseError(f"Error running script (call to f_c5d00661721d7125d7f8f76147656990399789cf): {text}")
+def test_a_full_redis_6_2_raises_the_same_error_as_later_ones(text, kind):
+    reply_error = redis.ResponseError(
+        f"Error running script (call to f_c5d00661721d7125d7f8f76147656990399789cf): {text}"
+    )
 
     class Client:
         def execute_command(self, *args, **options):
-            raise told
+            raise reply_error
 
     class AsyncClient:
         async def execute_command(self, *args, **options):
-            raise told
+            raise reply_error
 
     for call in (
         lambda: WorkQueue("jobs").add_item(Client(), Item("x")),

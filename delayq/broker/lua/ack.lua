@@ -1,9 +1,9 @@
--- Settles messages as done: out of everything. The first receipt of this life to come wins, late or not.
+-- Settles messages as done and deletes them. The first receipt of this life wins, even after its lease expired.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
 --   events stream, done zset, meta hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then a receipt each: id, token
--- Returns: a digit a receipt: 1 settled by it, 0 settled before, dead, or of an earlier life
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
+-- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, erase, log, done
 local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, meta, replies =
   unpack(KEYS)
@@ -19,14 +19,14 @@ redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 for _, hash in ipairs({messages, retries, headers, errors}) do redis.call('HLEN', hash) end
 local logged, window = switched(meta, events, done)
-local answers, ended, tokens, seen = {}, {}, {}, {}
+local statuses, ended, tokens, seen = {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local token = tonumber(ARGV[4 + 2 * n])
   local state, _, _, first, last = read(records[n] or '')
-  answers[n] = '0'
+  statuses[n] = '0'
   if state and state ~= 'garbage' and not seen[id]
     and first ~= '0' and tonumber(first) <= token and token <= tonumber(last) then
-    answers[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, ARGV[4 + 2 * n]
+    statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, ARGV[4 + 2 * n]
     leave(state, id)
   end
 end
@@ -38,4 +38,4 @@ if #ended > 0 then
   log(events, logged, counter, now, 'ids', ended, 'tokens', tokens)
   settle(done, window, now, ended)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

@@ -1,9 +1,9 @@
--- Withdraws messages that nobody is processing.
+-- Cancels messages that are not being processed.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
 --   dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
--- Returns: a digit an id: 1 cancelled, 2 running, 3 dead, 0 gone
--- Re-run: answers what it answered.
+-- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 0 gone
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, erase, log, done
 local pending, unack, garbage, retries, messages, deliveries, headers, errors, dead_ids, events, done, meta, replies =
   unpack(KEYS)
@@ -16,23 +16,23 @@ redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 for _, hash in ipairs({retries, headers, errors}) do redis.call('HLEN', hash) end
 local logged, window = switched(meta, events, done)
-local answers, cancelled, seen = {}, {}, {}
+local statuses, cancelled, seen = {}, {}, {}
 for i = 4, #ARGV do
   local id = ARGV[i]
-  local answer = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
+  local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
   if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
     local record = redis.call('HGET', deliveries, id)
     local state = record and read(record) or 'pending'
     if state == 'leased' then
-      answer = '2'
+      status = '2'
     elseif state == 'garbage' then
-      answer = '3'
+      status = '3'
     else
-      answer, seen[id], cancelled[#cancelled + 1] = '1', true, id
+      status, seen[id], cancelled[#cancelled + 1] = '1', true, id
       leave(state, id)
     end
   end
-  answers[#answers + 1] = answer
+  statuses[#statuses + 1] = status
 end
 begin(replies, slot)
 if #cancelled > 0 then
@@ -42,4 +42,4 @@ if #cancelled > 0 then
   log(events, logged, 'cancelled', now, 'ids', cancelled)
   settle(done, window, now, cancelled)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

@@ -1,11 +1,11 @@
--- Moves messages whose retries are spent into the dead letter, trims it to its limits, and prunes silent call slots
--- and ids out of the dedupe window.
+-- Moves messages without retries to the dead letter and trims it to its limits. Deletes unused call slots, and ids
+-- older than the dedupe window.
 -- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
 --   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms), slot_ttl (ms), then ids
---   (those to collect; none for any)
+--   (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
--- Re-run: answers what it answered.
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, erase, dead, log, done
 local garbage, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
   unpack(KEYS)
@@ -43,18 +43,18 @@ if #spent > 0 then
   erase(messages, retries, deliveries, headers, errors, spent)
 end
 if #buried > 0 then
-  bury(dead, dead_messages, dead_ids, now, buried, found)
+  add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
   redis.call('HINCRBY', meta, 'dead', #buried)
   log_deaths(events, logged, now, buried, found)
   settle(done, window, now, buried)
 end
 
--- What is too old and what is too much are both taken from the oldest end, so the longer of the two covers both.
+-- Old entries and excess entries are both removed from the oldest end, so the longer list covers both.
 local trimmed = redis.call('ZRANGEBYSCORE', dead, '-inf', now - dead_ttl, 'LIMIT', 0, limit)
 local excess = math.min(redis.call('ZCARD', dead) - dead_max, tonumber(limit))
 if excess > #trimmed then trimmed = redis.call('ZRANGE', dead, 0, excess - 1) end
 if #trimmed > 0 then
-  exhume(dead, dead_messages, dead_ids, trimmed)
+  remove_dead_entries(dead, dead_messages, dead_ids, trimmed)
   redis.call('HINCRBY', meta, 'trimmed', #trimmed)
 end
 

@@ -1,16 +1,16 @@
--- Switches what all processes share of a queue: its event log and its dedupe window.
+-- Sets the options that all processes of a queue share: its event log and its dedupe window.
 -- KEYS: events stream, done zset, meta hash
--- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, '' to
---   leave it), most (ids to remember)
+-- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, ''
+--   to leave it), max_ids (to remember)
 -- Returns: 1
 -- Re-run: does the same again.
 local events, done, meta = unpack(KEYS)
-local max_len, window, most = unpack(ARGV)
+local max_len, window, max_ids = unpack(ARGV)
 
--- Dense ids need Redis 7, and a log that began with them; one that began with time ids goes on with those.
+-- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
   local info = redis.pcall('XINFO', 'STREAM', events)
-  if info.err then -- there is none yet, and this makes none
+  if info.err then -- the stream does not exist, and this does not create it
     local tried = redis.pcall('XADD', events, 'NOMKSTREAM', '0-*', 'kind', 'none')
     return type(tried) ~= 'table' or not tried.err
   end
@@ -19,12 +19,12 @@ local function dense()
   end
 end
 
--- A look at the type with a command that neither a producer's nor a consumer's access rights include: what all share is
--- switched by an admin.
+-- Checks the type with a command that the access rights of producers and consumers do not include: only an admin may
+-- set what all processes share.
 redis.call('HSTRLEN', meta, 'events')
 if max_len ~= '' and max_len ~= '0' then redis.call('XLEN', events) end
 if window ~= '' and window ~= '0' then redis.call('ZCARD', done) end
-redis.call('HDEL', meta, '') -- forgets nothing, for no field has this name: a full Redis refuses a first write that adds
+redis.call('HDEL', meta, '') -- deletes nothing: a full Redis refuses a script whose first write adds data
 if max_len == '0' then
   redis.call('HDEL', meta, 'events')
 elseif max_len ~= '' then
@@ -34,6 +34,6 @@ if window == '0' then
   redis.call('HDEL', meta, 'dedupe')
   redis.call('UNLINK', done)
 elseif window ~= '' then
-  redis.call('HSET', meta, 'dedupe', window .. ' ' .. most)
+  redis.call('HSET', meta, 'dedupe', window .. ' ' .. max_ids)
 end
 return 1

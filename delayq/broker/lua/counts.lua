@@ -1,4 +1,4 @@
--- Counts the messages in each state, as of one moment.
+-- Counts the messages in each state at one moment.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, messages hash, deliveries hash,
 --   meta hash
 -- ARGV: now (ms or '')
@@ -9,7 +9,7 @@
 local pending, ready, unack, retry, garbage, dead, messages, deliveries, meta = unpack(KEYS)
 local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
 local backoffs = tonumber(marks[3] or 0)
--- The first ready message stands behind leftover entries; behind more than a hundred it is not looked for.
+-- The first ready message may be behind stale entries; the search ends after a hundred.
 local oldest
 for _, id in ipairs(redis.call('LRANGE', ready, 0, 99)) do
   local state, due = read(redis.call('HGET', deliveries, id) or '')

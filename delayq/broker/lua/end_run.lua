@@ -1,12 +1,12 @@
--- Ends a run of bulk sends in the ledger, or an epoch of it, and notes what was refused before it could be sent.
+-- Ends a run of bulk sends in the ledger, or an epoch of it, and stores what was refused before sending.
 -- KEYS: runs hash, refusals hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), run, state (committed|aborted), epoch (a number that rises, -1 for none),
---   refused (messages), refusals (text, '' for none), most (runs to keep)
+-- ARGV: slot, sequence, now (ms or ''), run, state (committed|aborted), epoch (an increasing number, -1 for none),
+--   refused (messages), refusals (text, '' for none), max_runs (to keep)
 -- Returns: the record of the run
--- Re-run: answers what it answered; an epoch that was ended before is not counted again.
+-- Re-run: returns the same reply; an epoch that ended before is not counted again.
 -- Uses: clock, once, run
 local runs, refusals, replies = unpack(KEYS)
-local slot, sequence, override, run, state, epoch, refused, texts, most = unpack(ARGV, 1, 9)
+local slot, sequence, override, run, state, epoch, refused, texts, max_runs = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -24,8 +24,8 @@ end
 local text = table.concat(record, ' ')
 redis.call('HSET', runs, run, text)
 
--- Forgets the run that ended first once there are too many.
-if redis.call('HLEN', runs) > tonumber(most) then
+-- Deletes the run that ended first if there are too many.
+if redis.call('HLEN', runs) > tonumber(max_runs) then
   local first, ended_first
   local all = redis.call('HGETALL', runs)
   for i = 1, #all, 2 do

@@ -1,8 +1,8 @@
--- Renews the leases of messages still held under their tokens.
+-- Renews the leases of messages that are still leased under their tokens.
 -- KEYS: unack zset, deliveries hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), lease (ms), then a receipt each: id, token
--- Returns: a digit a receipt: 1 renewed, 0 not leased under this token
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, now (ms or ''), lease (ms), then per receipt: id, token
+-- Returns: a status per receipt: 1 renewed, 0 not leased under this token
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record
 local unack, deliveries, replies = unpack(KEYS)
 local slot, sequence, override, lease = unpack(ARGV, 1, 4)
@@ -14,15 +14,15 @@ local ids = {}
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('ZCARD', unack)
-local answers, deadlines = {}, {}
+local statuses, deadlines = {}, {}
 for n, id in ipairs(ids) do
   local state, _, _, _, token = read(known[n] or '')
-  answers[n] = '0'
+  statuses[n] = '0'
   if state == 'leased' and token == ARGV[4 + 2 * n] then
-    answers[n] = '1'
+    statuses[n] = '1'
     deadlines[#deadlines + 1], deadlines[#deadlines + 2] = now + lease, id
   end
 end
 begin(replies, slot)
 if #deadlines > 0 then redis.call('ZADD', unack, unpack(deadlines)) end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

@@ -1,9 +1,9 @@
--- Reads all that is known of one id: the living message, its last entry in the dead letter, or both.
+-- Reads everything stored about one id: the message, its last entry in the dead letter, or both.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash,
 --   dead_messages hash, dead_ids hash
 -- ARGV: id
--- Returns: payload, pending score, unack score, retries left, record, headers, error, last entry in the dead letter, and
---   the dead message if none lives; '' each for what is not there, nothing at all for an id that is unknown
+-- Returns: payload, pending score, unack score, retries left, record, headers, error, last entry in the dead letter,
+--   and the dead message if there is no other; '' for each missing part, an empty reply for an unknown id
 -- Re-run: reads only.
 local pending, unack, retries, messages, deliveries, headers, errors, dead_messages, dead_ids = unpack(KEYS)
 local id = ARGV[1]

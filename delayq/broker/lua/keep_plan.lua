@@ -1,9 +1,9 @@
--- Keeps the plan of a calendar's reminders, unless another was kept since the one that it was made from.
+-- Stores the plan of a calendar's reminders, unless it was replaced since the caller read it.
 -- KEYS: plans hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), calendar, revision (of the plan it was made from, 0 for none), plan ('' to
---   forget it)
--- Returns: 1 kept, 0 another was kept meanwhile
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, now (ms or ''), calendar, revision (of the plan that was read, 0 for none), plan ('' to
+--   delete it)
+-- Returns: 1 stored, 0 it was replaced meanwhile
+-- Re-run: returns the same reply.
 -- Uses: clock, once
 local plans, replies = unpack(KEYS)
 local slot, sequence, override, calendar, revision, plan = unpack(ARGV)
@@ -11,8 +11,8 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local held = redis.call('HGET', plans, calendar)
-local current = held and string.match(held, '^%d+') or '0'
+local stored = redis.call('HGET', plans, calendar)
+local current = stored and string.match(stored, '^%d+') or '0'
 begin(replies, slot)
 if current ~= revision then return remember(replies, slot, sequence, now, '0') end
 if plan == '' then

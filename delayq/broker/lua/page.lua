@@ -1,8 +1,8 @@
--- Reads one page of the messages in a state: by time where a time orders them, else as they stand in their list.
+-- Reads one page of the messages in a state: by time if they are sorted by time, else in list order.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, retries hash, messages hash,
 --   deliveries hash, headers hash, errors hash, dead_messages hash
--- ARGV: state, limit (entries to look at), cursor ('' at the start; member and score, or a position), score ('' for
---   none), preview (bytes of payload to return)
+-- ARGV: state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position), score (''
+--   for none), preview (bytes of payload to return)
 -- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
 --   retries left, record, headers, error
 -- Re-run: reads only.
@@ -18,9 +18,9 @@ local rows, next_cursor, next_score = {}, '', ''
 local function add(id, at)
   if state == 'dead' then
     local stored = redis.call('HGET', dead_messages, id) or ''
-    local _, stop, reason, error, top = string.find(stored, '^%d+ %d+ %d+ %d+ (%d+) (%d+) (%d+)\n')
-    local head = stop and stop + reason + error + top or 0
-    rows[#rows + 1] = {id, at, string.sub(stored, 1, head + preview), #stored, '', '', '', ''}
+    local _, stop, reason_size, error_size, header_size = string.find(stored, '^%d+ %d+ %d+ %d+ (%d+) (%d+) (%d+)\n')
+    local prefix = stop and stop + reason_size + error_size + header_size or 0
+    rows[#rows + 1] = {id, at, string.sub(stored, 1, prefix + preview), #stored, '', '', '', ''}
     return
   end
   local record = redis.call('HGET', deliveries, id) or ''
@@ -31,7 +31,7 @@ local function add(id, at)
 end
 
 if zsets[state] then
-  -- A page begins after the last member seen, wherever that stands now; if it has gone, after its score.
+  -- A page begins after the last member of the page before, or after its score if that member is gone.
   local start = 0
   if cursor ~= '' then
     local same = redis.call('ZSCORE', zsets[state], cursor) == score

@@ -1,10 +1,10 @@
--- Moves due ids from pending to the ready list, earliest first, and looks around for what comes next.
+-- Moves due ids from pending to the ready list, earliest first, and reports when the next work is due.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, schedules zset,
 --   events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; live ids in ready
---   and retry; ids; ms; ms or -1
--- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; ids in ready
+--   and retry that are not stale; ids; ms; ms or -1
+-- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
 -- Uses: clock, once, record, log
 local pending, ready, unack, retry, garbage, deliveries, schedules, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
@@ -28,12 +28,12 @@ if moved > 0 then
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
   for i, id in ipairs(ids) do
-    local attempts, first, token, holder = '0', '0', '0', '-'
+    local attempts, first, token, consumer = '0', '0', '0', '-'
     if known[i] then
       local _
-      _, _, attempts, first, token, holder = read(known[i])
+      _, _, attempts, first, token, consumer = read(known[i])
     end
-    records[2 * i - 1], records[2 * i] = id, write('ready', due[2 * i], attempts, first, token, holder)
+    records[2 * i - 1], records[2 * i] = id, write('ready', due[2 * i], attempts, first, token, consumer)
   end
   redis.call('HSET', deliveries, unpack(records))
   redis.call('RPUSH', ready, unpack(ids))
@@ -42,7 +42,7 @@ end
 
 local waiting = math.max(redis.call('LLEN', ready) - (stale[1] or 0) + retrying, 0)
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
-local answer = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, waiting, spent, now,
+local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, waiting, spent, now,
   next_schedule)
-if moved == 0 then return answer end
-return remember(replies, slot, sequence, now, answer)
+if moved == 0 then return reply end
+return remember(replies, slot, sequence, now, reply)

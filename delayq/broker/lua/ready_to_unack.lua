@@ -1,46 +1,46 @@
--- Claims ids from ready and retry under a lease; each claim of a message draws a token higher than any before.
+-- Claims ids from ready and retry under a lease; each claim gets a token higher than any before.
 -- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, events stream,
 --   meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass a wake-up on), lease (ms), holder
+-- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer
 -- Returns: now, deadline (ms), entries left in ready and retry, then arrays: ids, tokens, payloads, retries left, due
---   (ms), attempts, headers (none at all if no message has some)
+--   (ms), attempts, headers (empty if no message has any)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
 -- Uses: clock, once, record, signal, log
 local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
-local slot, sequence, override, wanted, lease, holder = unpack(ARGV, 1, 6)
+local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local time = clock(override)
 local now, wanted = math.floor(time / 1000), tonumber(wanted)
 local deadline = now + lease
 local ids, tokens, payloads, dues, attempts, records, deadlines = {}, {}, {}, {}, {}, {}, {}
 
-local function hold(id, token, payload, due, attempt, first)
+local function claim(id, token, payload, due, attempt, first)
   local n = #ids + 1
   ids[n], tokens[n], payloads[n], dues[n], attempts[n] = id, token, payload, due, attempt
-  records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, holder)
+  records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, consumer)
   deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
 end
 
-local topped = redis.call('HLEN', headers) > 0
-local function answer()
-  local left, budgets, tops = redis.call('LLEN', ready) + redis.call('LLEN', retry), {}, {}
+local has_headers = redis.call('HLEN', headers) > 0
+local function build_reply()
+  local left, retry_counts, header_texts = redis.call('LLEN', ready) + redis.call('LLEN', retry), {}, {}
   if #ids > 0 then
     redis.call('ZADD', unack, unpack(deadlines))
     redis.call('HSET', deliveries, unpack(records))
-    budgets = redis.call('HMGET', retries, unpack(ids))
-    if topped then tops = redis.call('HMGET', headers, unpack(ids)) end
+    retry_counts = redis.call('HMGET', retries, unpack(ids))
+    if has_headers then header_texts = redis.call('HMGET', headers, unpack(ids)) end
   end
-  return {now, deadline, left, ids, tokens, payloads, budgets, dues, attempts, tops}
+  return {now, deadline, left, ids, tokens, payloads, retry_counts, dues, attempts, header_texts}
 end
 
 local past = answered(replies, slot, sequence)
 if past then
-  begin(replies, '') -- forgets nothing, for no slot has this name: renewing could not begin when Redis is full
+  begin(replies, '') -- deletes nothing: a full Redis refuses a script whose first write adds data
   for id, token in string.gmatch(past, '(%S+) (%S+)') do
     local state, due, attempt, first, last = read(redis.call('HGET', deliveries, id) or '')
     local payload = state == 'leased' and last == token and redis.call('HGET', messages, id)
-    if payload then hold(id, token, payload, due, attempt, first) end
+    if payload then claim(id, token, payload, due, attempt, first) end
   end
-  return answer()
+  return build_reply()
 end
 
 local waiting = redis.call('LLEN', ready) + redis.call('LLEN', retry)
@@ -51,49 +51,50 @@ redis.call('LLEN', wake)
 local logged = logging(meta, events)
 begin(replies, slot)
 local token = math.max((counters[1] or 0) + 1, time)
-local budget, stale, seen, ghosts, pairs_held = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
+local pop_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
 
--- Claims up to n live entries of a list; the others are left over from an earlier place of their id and are skipped.
+-- Claims up to n entries of a list. Stale entries, whose ids have moved elsewhere since, are skipped.
 local function take(list, state, n)
-  while n > 0 and budget > 0 do
-    local popped = redis.call('LPOP', list, math.min(n, budget))
+  while n > 0 and pop_limit > 0 do
+    local popped = redis.call('LPOP', list, math.min(n, pop_limit))
     if not popped or #popped == 0 then return end
-    budget = budget - #popped
+    pop_limit = pop_limit - #popped
     local found = redis.call('HMGET', deliveries, unpack(popped))
-    local bodies = redis.call('HMGET', messages, unpack(popped))
+    local found_payloads = redis.call('HMGET', messages, unpack(popped))
     for i, id in ipairs(popped) do
       local is, due, attempt, first = read(found[i] or '')
       if is ~= state or seen[id] then
         stale[state] = stale[state] + 1
-      elseif not bodies[i] then
-        seen[id], ghosts[#ghosts + 1] = true, id
+      elseif not found_payloads[i] then
+        seen[id], without_payload[#without_payload + 1] = true, id
       else
-        local drawn = string.format('%.0f', token)
-        hold(id, drawn, bodies[i], due, string.format('%d', attempt + 1), first == '0' and drawn or first)
-        seen[id], token, n, pairs_held[#ids] = true, token + 1, n - 1, id .. ' ' .. drawn
+        local new_token = string.format('%.0f', token)
+        first = first == '0' and new_token or first
+        claim(id, new_token, found_payloads[i], due, string.format('%d', attempt + 1), first)
+        seen[id], token, n, claimed_pairs[#ids] = true, token + 1, n - 1, id .. ' ' .. new_token
       end
     end
   end
 end
 
 if wanted > 0 and waiting > 0 then
-  -- Retries are not starved: of every four messages delivered, one may come from retry first.
+  -- Retries do not starve: one of every four deliveries may come from retry first.
   local delivered = tonumber(counters[2] or 0)
   take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
   take(ready, 'ready', wanted - #ids)
   take(retry, 'retry', wanted - #ids)
   if stale.ready > 0 then redis.call('HINCRBY', meta, 'stale_ready', -stale.ready) end
   if stale.retry > 0 then redis.call('HINCRBY', meta, 'stale_retry', -stale.retry) end
-  if #ghosts > 0 then redis.call('HDEL', deliveries, unpack(ghosts)) end
+  if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 end
-local claimed = answer()
--- Whoever leaves work behind wakes the next consumer, so that a burst wakes as many as it needs.
+local claimed = build_reply()
+-- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.
 if claimed[3] > 0 then signal(wake) end
 if #ids > 0 then
   redis.call('HSET', meta, 'token', tokens[#tokens])
   redis.call('HINCRBY', meta, 'delivered', #ids)
-  log(events, logged, 'delivered', now, 'holder', holder, 'ids', ids, 'tokens', tokens, 'dues', dues,
+  log(events, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
     'attempts', attempts, 'retries', claimed[7])
 end
-remember(replies, slot, sequence, now, table.concat(pairs_held, ' '))
+remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' '))
 return claimed

@@ -1,20 +1,20 @@
--- Compares the counters of meta with what they count, and sets those right that are off; takes wake-ups away that are
--- too many. What a longer list or unack holds is not counted: there a counter is only kept within its bounds.
+-- Compares the counters of meta with what they count, and corrects wrong ones; removes surplus wake-ups. A list or
+-- unack longer than the limit is not counted: its counter is only kept within bounds.
 -- KEYS: ready list, unack zset, retry list, deliveries hash, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), mend (1, or 0 to look only), limit (ids to count in each)
--- Returns: "ready retry backoffs wake": how much too high the stale entries of each list and the backoffs are, and how
---   many wake-ups are too many
--- Re-run: answers what it answered; a call that only looks has nothing to remember and looks again.
+-- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), limit (ids to count in each)
+-- Returns: "ready retry backoffs wake": how much too high the counters of stale entries and of backoffs are, and the
+--   number of surplus wake-ups
+-- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: clock, once, record
 local ready, unack, retry, deliveries, meta, replies, wake = unpack(KEYS)
-local slot, sequence, override, mend, limit = unpack(ARGV, 1, 5)
+local slot, sequence, override, fix, limit = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local counters = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
 
--- Returns how many of some ids have a record of this state.
+-- Returns how many of these ids have a record with this state.
 local function recorded(state, ids)
   local seen, found = {}, 0
   for n, record in ipairs(#ids > 0 and redis.call('HMGET', deliveries, unpack(ids)) or {}) do
@@ -23,8 +23,8 @@ local function recorded(state, ids)
   return found
 end
 
-local function within(most, counter)
-  return math.max(0, math.min(most, tonumber(counter or 0) or 0))
+local function within(max_value, counter)
+  return math.max(0, math.min(max_value, tonumber(counter or 0) or 0))
 end
 
 local function stale(list, state, counter)
@@ -33,18 +33,18 @@ local function stale(list, state, counter)
   return length - recorded(state, redis.call('LRANGE', list, 0, -1))
 end
 
-local held = redis.call('ZCARD', unack)
-local backoffs = held > tonumber(limit) and within(held, counters[3])
+local in_unack = redis.call('ZCARD', unack)
+local backoffs = in_unack > tonumber(limit) and within(in_unack, counters[3])
   or recorded('backoff', redis.call('ZRANGE', unack, 0, -1))
-local right = {stale(ready, 'ready', counters[1]), stale(retry, 'retry', counters[2]), backoffs}
-local off = {math.max(redis.call('LLEN', wake) - 1, 0)}
-for n = 3, 1, -1 do table.insert(off, 1, (tonumber(counters[n] or 0) or -1) - right[n]) end
-local answer = string.format('%d %d %d %d', unpack(off))
-if mend == '0' then return answer end
+local expected = {stale(ready, 'ready', counters[1]), stale(retry, 'retry', counters[2]), backoffs}
+local excess = {math.max(redis.call('LLEN', wake) - 1, 0)}
+for n = 3, 1, -1 do table.insert(excess, 1, (tonumber(counters[n] or 0) or -1) - expected[n]) end
+local reply = string.format('%d %d %d %d', unpack(excess))
+if fix == '0' then return reply end
 
 begin(replies, slot)
-if off[4] > 0 then redis.call('LPOP', wake, off[4]) end
+if excess[4] > 0 then redis.call('LPOP', wake, excess[4]) end
 for n, name in ipairs({'stale_ready', 'stale_retry', 'backoffs'}) do
-  if off[n] ~= 0 then redis.call('HSET', meta, name, right[n]) end
+  if excess[n] ~= 0 then redis.call('HSET', meta, name, expected[n]) end
 end
-return remember(replies, slot, sequence, now, answer)
+return remember(replies, slot, sequence, now, reply)

@@ -1,12 +1,12 @@
--- Sends dead messages again: due at once, with fresh retries, as new lives of their ids.
+-- Sends dead messages again: due at once, with new retries, as new lives of their ids.
 -- KEYS: pending zset, retries hash, messages hash, headers hash, dead zset, dead_messages hash, dead_ids hash,
 --   events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), then entries (id:token)
--- Returns: a digit an entry: 1 redriven, 2 its id lives, 0 gone
--- Re-run: answers what it answered.
+-- Returns: a status per entry: 1 redriven, 2 a message with this id exists, 0 gone
+-- Re-run: returns the same reply.
 -- Uses: clock, once, dead, signal, log
 local pending, retries, messages, headers, dead, dead_messages, dead_ids, events, meta, replies, wake = unpack(KEYS)
-local slot, sequence, override, budget = unpack(ARGV, 1, 4)
+local slot, sequence, override, retry_count = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -16,37 +16,38 @@ local logged = logging(meta, events)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
-local answers, entries, lives, seen, alive = {}, {}, {}, {}, {}
+local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
 for i = 5, #ARGV do
   local entry = ARGV[i]
-  local stored, answer = redis.call('HGET', dead_messages, entry), '0'
+  local stored, status = redis.call('HGET', dead_messages, entry), '0'
   local id = string.match(entry, '^(.*):%d+$')
   if stored and not seen[entry] then
     if alive[id] or redis.call('HEXISTS', messages, id) == 1 then
-      answer = '2'
+      status = '2'
     else
-      answer, seen[entry], alive[id], entries[#entries + 1] = '1', true, true, entry
-      local _, stop, sent_with, reason, error, top = string.find(stored, '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
-      local at = stop + 1 + reason + error
-      lives[#lives + 1] = {id = id, retries = budget ~= '' and budget or sent_with,
-        headers = string.sub(stored, at, at + top - 1), payload = string.sub(stored, at + top)}
+      status, seen[entry], alive[id], entries[#entries + 1] = '1', true, true, entry
+      local _, stop, sent_with, reason_size, error_size, header_size =
+        string.find(stored, '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
+      local at = stop + 1 + reason_size + error_size
+      lives[#lives + 1] = {id = id, retries = retry_count ~= '' and retry_count or sent_with,
+        headers = string.sub(stored, at, at + header_size - 1), payload = string.sub(stored, at + header_size)}
     end
   end
-  answers[#answers + 1] = answer
+  statuses[#statuses + 1] = status
 end
 begin(replies, slot)
 if #entries > 0 then
-  exhume(dead, dead_messages, dead_ids, entries)
-  local ids, dues, budgets = {}, {}, {}
+  remove_dead_entries(dead, dead_messages, dead_ids, entries)
+  local ids, dues, retry_counts = {}, {}, {}
   for n, life in ipairs(lives) do
-    ids[n], dues[n], budgets[n] = life.id, string.format('%.0f', now), life.retries
+    ids[n], dues[n], retry_counts[n] = life.id, string.format('%.0f', now), life.retries
     redis.call('ZADD', pending, now, life.id)
     redis.call('HSET', retries, life.id, life.retries)
     if life.headers ~= '' then redis.call('HSET', headers, life.id, life.headers) end
     redis.call('HSET', messages, life.id, life.payload)
   end
   redis.call('HINCRBY', meta, 'redriven', #entries)
-  log(events, logged, 'redriven', now, 'ids', ids, 'dues', dues, 'retries', budgets)
+  log(events, logged, 'redriven', now, 'ids', ids, 'dues', dues, 'retries', retry_counts)
   signal(wake)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

@@ -1,9 +1,9 @@
--- Moves leased messages to the dead letter at once, whatever retries are left.
+-- Moves leased messages to the dead letter at once, even if retries are left.
 -- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
 --   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), then a rejection each: id, token, reason, error ('' for the last one)
--- Returns: a digit a rejection: 1 dead, 0 not leased under this token
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
+-- Returns: a status per rejection: 1 dead, 0 not leased under this token
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, erase, dead, log, done
 local unack, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
   unpack(KEYS)
@@ -16,14 +16,14 @@ for _, hash in ipairs({retries, messages, errors, dead_messages, dead_ids}) do r
 local logged, window = switched(meta, events, done)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
-local answers, ids, rejected = {}, {}, {}
+local statuses, ids, rejected = {}, {}, {}
 for i = 4, #ARGV, 4 do
   local id = ARGV[i]
   local state, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
   local payload = redis.call('HGET', messages, id)
-  answers[#answers + 1] = '0'
+  statuses[#statuses + 1] = '0'
   if state == 'leased' and token == ARGV[i + 1] and payload and not rejected[id] then
-    answers[#answers], ids[#ids + 1] = '1', id
+    statuses[#statuses], ids[#ids + 1] = '1', id
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or redis.call('HGET', errors, id) or '',
       headers = redis.call('HGET', headers, id) or '', left = redis.call('HGET', retries, id) or 0}
@@ -33,9 +33,9 @@ begin(replies, slot)
 if #ids > 0 then
   erase(messages, retries, deliveries, headers, errors, ids)
   redis.call('ZREM', unack, unpack(ids))
-  bury(dead, dead_messages, dead_ids, now, ids, rejected)
+  add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)
   log_deaths(events, logged, now, ids, rejected)
   settle(done, window, now, ids)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

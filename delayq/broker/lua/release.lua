@@ -1,8 +1,8 @@
--- Gives leased messages whose processing has not started back to the head of ready; no retry is charged.
+-- Returns leased messages that were not started to the head of ready; charges no retry.
 -- KEYS: ready list, unack zset, deliveries hash, events stream, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), then a receipt each: id, token
--- Returns: a digit a receipt: 1 released, 0 not leased under this token
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, now (ms or ''), then per receipt: id, token
+-- Returns: a status per receipt: 1 released, 0 not leased under this token
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, signal, log
 local ready, unack, deliveries, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -17,17 +17,17 @@ redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
 local logged = logging(meta, events)
 redis.call('LLEN', wake)
-local answers, seen, released, tokens, records = {}, {}, {}, {}, {}
+local statuses, seen, released, tokens, records = {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
-  local state, due, attempts, first, token, holder = read(known[n] or '')
-  answers[n] = '0'
+  local state, due, attempts, first, token, consumer = read(known[n] or '')
+  statuses[n] = '0'
   if state == 'leased' and token == ARGV[3 + 2 * n] and not seen[id] then
-    answers[n], seen[id] = '1', true
-    -- Pushed one after another at the head, the last one ends up first: turned round, they keep their order.
+    statuses[n], seen[id] = '1', true
+    -- LPUSH reverses the order: reversed here, they keep it.
     table.insert(released, 1, id)
     table.insert(tokens, 1, token)
     records[#records + 1] = id
-    records[#records + 1] = write('ready', due, string.format('%d', attempts - 1), first, token, holder)
+    records[#records + 1] = write('ready', due, string.format('%d', attempts - 1), first, token, consumer)
   end
 end
 begin(replies, slot)
@@ -39,4 +39,4 @@ if #released > 0 then
   log(events, logged, 'released', now, 'ids', released, 'tokens', tokens)
   signal(wake)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

@@ -1,16 +1,16 @@
--- Examines messages, and mends those that are not in the one place that their record names. None is lost: what has
--- a payload and no place is due at once, or at its time where the record knows it.
+-- Examines messages, and repairs those that are not in the one location that their record names. None is lost: one with
+-- a payload but no location becomes due at once, or at the time in its record.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, events stream, meta hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), mend (1, or 0 to look only), look (1 to search ready and retry, else 0),
+-- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (of a message that has none), then ids
--- Returns: a digit an id: 0 well, 1 place without payload, 2 payload without place, 3 in a second place, 4 remains of
---   no message, 5 without retries, 6 record unreadable; not searched, 7 well if it is in ready, 8 if in retry
--- Re-run: answers what it answered; a call that only looks has nothing to remember and looks again.
+-- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
+--   4 remains of no message, 5 without retries, 6 record unreadable; not searched: 7 correct if in ready, 8 if in retry
+-- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: clock, once, record, health, leave, erase, log
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, events, meta, replies =
   unpack(KEYS)
-local slot, sequence, override, mend, look, budget = unpack(ARGV, 1, 6)
+local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -20,49 +20,49 @@ redis.call('LLEN', ready)
 redis.call('LLEN', retry)
 for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta, events)
-local answers, seen, ill, gone, extra, torn = {}, {}, {}, {}, {{}, {}, {}}, {}
+local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}}, {}
 local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, errors, ids)
 for n, one in ipairs(found) do
-  answers[n] = '0'
+  statuses[n] = '0'
   if one and not seen[one.id] then
-    if one.digit >= '7' and (look == '1' or #one.also > 0 or not one.budget) then
-      search(one.state == 'ready' and ready or retry, one)
+    if one.status >= '7' and (search == '1' or #one.elsewhere > 0 or not one.retry_count) then
+      search_list(one.state == 'ready' and ready or retry, one)
     end
-    answers[n], seen[one.id] = one.digit, true
-    if one.digit > '0' and one.digit < '7' then
-      ill[#ill + 1] = one
-      for _, place in ipairs(one.also) do table.insert(extra[place], one.id) end
-      if one.torn then torn[#torn + 1] = one.id end
+    statuses[n], seen[one.id] = one.status, true
+    if one.status > '0' and one.status < '7' then
+      defects[#defects + 1] = one
+      for _, location in ipairs(one.elsewhere) do table.insert(extra[location], one.id) end
+      if one.unreadable then unreadable[#unreadable + 1] = one.id end
       if one.gone then gone[#gone + 1] = one.id end
     end
   end
 end
-local answer = table.concat(answers)
-if mend == '0' then return answer end
+local reply = table.concat(statuses)
+if fix == '0' then return reply end
 
 begin(replies, slot)
 if #gone > 0 then erase(messages, retries, deliveries, headers, errors, gone) end
-if #torn > 0 then redis.call('HDEL', deliveries, unpack(torn)) end
+if #unreadable > 0 then redis.call('HDEL', deliveries, unpack(unreadable)) end
 if #extra[1] > 0 then redis.call('ZREM', pending, unpack(extra[1])) end
 if #extra[2] > 0 then redis.call('ZREM', unack, unpack(extra[2])) end
 if #extra[3] > 0 then redis.call('SREM', garbage, unpack(extra[3])) end
 local again, times = {}, {}
-for _, one in ipairs(ill) do
-  if one.gone or (one.digit == '2' and one.place == 2) then leave(one.state or 'pending', one.id) end
+for _, one in ipairs(defects) do
+  if one.gone or (one.status == '2' and one.location == 2) then leave(one.state or 'pending', one.id) end
 end
 depart(pending, unack, garbage, meta)
-for _, one in ipairs(ill) do
-  local id, _, due, attempts, first, token, holder = one.id, unpack(one.record)
-  if one.digit == '2' and one.place == 3 then
+for _, one in ipairs(defects) do
+  local id, _, due, attempts, first, token, consumer = one.id, unpack(one.record)
+  if one.status == '2' and one.location == 3 then
     redis.call('SADD', garbage, id)
-  elseif one.digit == '2' then
+  elseif one.status == '2' then
     local at = string.format('%.0f', math.max(now, one.state and due or 0))
     times[#again + 1], again[#again + 1] = at, id
     redis.call('ZADD', pending, at, id)
-    if one.state then redis.call('HSET', deliveries, id, write('pending', at, attempts, first, token, holder)) end
+    if one.state then redis.call('HSET', deliveries, id, write('pending', at, attempts, first, token, consumer)) end
   end
-  if not one.gone and not one.budget then redis.call('HSET', retries, id, budget) end
+  if not one.gone and not one.retry_count then redis.call('HSET', retries, id, retry_count) end
 end
-if #ill > 0 then redis.call('HINCRBY', meta, 'repaired', #ill) end
+if #defects > 0 then redis.call('HINCRBY', meta, 'repaired', #defects) end
 if #again > 0 then log(events, logged, 'rescheduled', now, 'ids', again, 'dues', times) end
-return remember(replies, slot, sequence, now, answer)
+return remember(replies, slot, sequence, now, reply)

@@ -1,44 +1,44 @@
--- Gives messages that nobody is processing a new due time; their attempts and retries stay as they are.
+-- Changes the due time of messages that are not being processed; keeps their attempts and retries.
 -- KEYS: pending zset, unack zset, garbage set, messages hash, deliveries hash, dead_ids hash, events stream,
 --   meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), then a message each: id, due (ms from now, or @ms since 1970)
--- Returns: a digit a message: 1 rescheduled, 2 running, 3 dead, 0 gone
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, now (ms or ''), then per message: id, due (ms from now, or @ms since 1970)
+-- Returns: a status per message: 1 rescheduled, 2 running, 3 dead, 0 gone
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, signal, log
 local pending, unack, garbage, messages, deliveries, dead_ids, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
--- Rounded up to the millisecond, so that nothing is due early; what is to come at once is due now, not a moment later.
+-- Rounds up to the millisecond, so that nothing is due too early; delay 0 means due now, not a millisecond later.
 local time = clock(override) / 1000
 local now, at_once = math.ceil(time), math.floor(time)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 local logged = logging(meta, events)
 redis.call('LLEN', wake)
-local answers, ids, times, dues, records, seen = {}, {}, {}, {}, {}, {}
+local statuses, ids, times, dues, records, seen = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 2 do
   local id, due = ARGV[i], ARGV[i + 1]
-  local answer = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
+  local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
   if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
     local record = redis.call('HGET', deliveries, id)
-    local state, _, attempts, first, token, holder = read(record or 'pending 0 0 0 0 -')
+    local state, _, attempts, first, token, consumer = read(record or 'pending 0 0 0 0 -')
     if state == 'leased' then
-      answer = '2'
+      status = '2'
     elseif state == 'garbage' then
-      answer = '3'
+      status = '3'
     else
       due = string.byte(due) == 64 and string.sub(due, 2) or string.format('%.0f', due == '0' and at_once or now + due)
-      answer, seen[id], ids[#ids + 1] = '1', true, id
+      status, seen[id], ids[#ids + 1] = '1', true, id
       times[#ids], dues[#dues + 1], dues[#dues + 2] = due, due, id
       if state ~= 'pending' then leave(state, id) end
       if record then
-        records[#records + 1], records[#records + 2] = id, write('pending', due, attempts, first, token, holder)
+        records[#records + 1], records[#records + 2] = id, write('pending', due, attempts, first, token, consumer)
       end
     end
   end
-  answers[#answers + 1] = answer
+  statuses[#statuses + 1] = status
 end
 begin(replies, slot)
 if #ids > 0 then
@@ -49,4 +49,4 @@ if #ids > 0 then
   log(events, logged, 'rescheduled', at_once, 'ids', ids, 'dues', times)
   signal_if_first(wake, pending, ids)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

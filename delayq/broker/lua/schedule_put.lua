@@ -1,10 +1,10 @@
--- Puts schedules in their places, each only if it still stands as the caller has read it, and wakes a consumer if one of
--- them is the next of all. What has been fired so far stays known.
+-- Stores schedules, each only if it has not changed since the caller read it, and wakes a consumer if one of them is
+-- the next of all. Keeps what they have fired so far.
 -- KEYS: schedules zset, schedule_specs hash, schedule_states hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), then a schedule each: name, revision (0 for none yet), next occurrence (ms, '' for
+-- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision (0 for none yet), next occurrence (ms, '' for
 --   none), paused (0|1), spec ('' to keep it)
--- Returns: a digit a schedule: 1 put, 0 it stands otherwise
--- Re-run: answers what it answered.
+-- Returns: a status per schedule: 1 stored, 0 it has changed
+-- Re-run: returns the same reply.
 -- Uses: clock, once, schedule, signal
 local schedules, schedule_specs, schedule_states, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -15,26 +15,26 @@ local time = clock(override)
 local now = math.floor(time / 1000)
 redis.call('ZCARD', schedules)
 redis.call('LLEN', wake)
-local answers, names, specs, states, times, resting, seen = {}, {}, {}, {}, {}, {}, {}
+local statuses, names, specs, states, times, unscheduled, seen = {}, {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 5 do
   local name, revision, at, paused, spec = unpack(ARGV, i, i + 4)
-  local stood, fired, last = state_of(schedule_states, name)
-  answers[#answers + 1] = '0'
-  if stood == revision and not seen[name] then
-    answers[#answers], seen[name], names[#names + 1] = '1', true, name
-    states[#states + 1], states[#states + 2] = name, as_state(risen(stood, time), fired, last, paused)
+  local current, fired, last = state_of(schedule_states, name)
+  statuses[#statuses + 1] = '0'
+  if current == revision and not seen[name] then
+    statuses[#statuses], seen[name], names[#names + 1] = '1', true, name
+    states[#states + 1], states[#states + 2] = name, as_state(next_revision(current, time), fired, last, paused)
     if spec ~= '' then specs[#specs + 1], specs[#specs + 2] = name, spec end
-    if at == '' then resting[#resting + 1] = name else times[#times + 1], times[#times + 2] = at, name end
+    if at == '' then unscheduled[#unscheduled + 1] = name else times[#times + 1], times[#times + 2] = at, name end
   end
 end
 
--- A definition first: to keep one is what a full Redis refuses, to pause or to resume is not.
+-- Definitions first: a full Redis must refuse new ones, but not pausing and resuming.
 if #specs > 0 then redis.call('HSET', schedule_specs, unpack(specs)) end
 begin(replies, slot)
-if #resting > 0 then redis.call('ZREM', schedules, unpack(resting)) end
+if #unscheduled > 0 then redis.call('ZREM', schedules, unpack(unscheduled)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
 if #times > 0 then
   redis.call('ZADD', schedules, unpack(times))
   signal_if_first(wake, schedules, names)
 end
-return remember(replies, slot, sequence, now, table.concat(answers))
+return remember(replies, slot, sequence, now, table.concat(statuses))

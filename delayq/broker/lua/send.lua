@@ -1,11 +1,11 @@
--- Stores new messages in pending; an id that lives is left alone, or replaced if asked and not running; one that was
--- settled within the dedupe window is refused.
+-- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. An
+-- id settled within the dedupe window is refused.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
 --   events stream, done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0|1), max_length (ids, 0 for none), run ('' for none), stride (4, or 5
---   with headers), then a message each: id, due (ms from now, or @ms since 1970), retries, payload[, headers]
--- Returns: a digit a message: 1 new, 0 exists, 2 replaced, 3 running, 4 spent and still to be collected, 5 settled
--- Re-run: answers what it answered.
+--   with headers), then per message: id, due (ms from now, or @ms since 1970), retries, payload[, headers]
+-- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled
+-- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, signal, log, done, run
 local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, runs, meta, replies, wake =
   unpack(KEYS)
@@ -13,7 +13,7 @@ local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 
 local past = answered(replies, slot, sequence)
 if past then return past end
 
--- Rounded up to the millisecond, so that nothing is due early; what is to come at once is due now, not a moment later.
+-- Rounds up to the millisecond, so that nothing is due too early; delay 0 means due now, not a millisecond later.
 local time = clock(override) / 1000
 local now, at_once = math.ceil(time), math.floor(time)
 local ids = {}
@@ -25,66 +25,70 @@ redis.call('HLEN', retries)
 redis.call('LLEN', wake)
 if run ~= '' then redis.call('HLEN', runs) end
 local logged, window = switched(meta, events, done)
-local ended = window and settled(done, window, at_once, ids) or {}
+local was_settled = window and settled(done, window, at_once, ids) or {}
 
-local answers, seen, fresh, renewed = {}, {}, 0, {}
-local dues, budgets, payloads, tops = {}, {}, {}, {}
+local statuses, seen, new_count, replaced = {}, {}, 0, {}
+local dues, retry_counts, payloads, header_texts = {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local at, state = 8 + (n - 1) * stride, records[n] and read(records[n]) or 'pending'
-  local answer = '1'
+  local status = '1'
   if seen[id] then
-    answer = seen[id] == '5' and '5' or '0'
+    status = seen[id] == '5' and '5' or '0'
   elseif stored[n] then
-    answer = state == 'garbage' and '4' or replace == '0' and '0' or state == 'leased' and '3' or '2'
-  elseif ended[n] then
-    answer = '5'
+    status = state == 'garbage' and '4' or replace == '0' and '0' or state == 'leased' and '3' or '2'
+  elseif was_settled[n] then
+    status = '5'
   end
-  seen[id], answers[n] = seen[id] or answer, answer
-  if answer == '1' or answer == '2' then
-    if answer == '1' then fresh = fresh + 1 else renewed[#renewed + 1] = id end
-    if answer == '2' and state ~= 'pending' then leave(state, id) end
+  seen[id], statuses[n] = seen[id] or status, status
+  if status == '1' or status == '2' then
+    if status == '1' then new_count = new_count + 1 else replaced[#replaced + 1] = id end
+    if status == '2' and state ~= 'pending' then leave(state, id) end
     local due = ARGV[at + 1]
     dues[#dues + 1] = string.byte(due) == 64 and string.sub(due, 2) or due == '0' and at_once or now + due
     dues[#dues + 1] = id
-    budgets[#budgets + 1], budgets[#budgets + 2] = id, ARGV[at + 2]
+    retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, ARGV[at + 2]
     payloads[#payloads + 1], payloads[#payloads + 2] = id, ARGV[at + 3]
-    if stride == '5' and ARGV[at + 4] ~= '' then tops[#tops + 1], tops[#tops + 2] = id, ARGV[at + 4] end
+    if stride == '5' and ARGV[at + 4] ~= '' then
+      header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, ARGV[at + 4]
+    end
   end
 end
-if tonumber(max_length) > 0 and fresh > 0 and length + fresh > tonumber(max_length) then
+if tonumber(max_length) > 0 and new_count > 0 and length + new_count > tonumber(max_length) then
   return redis.error_reply('QUEUEFULL the queue holds ' .. length .. ' of at most ' .. max_length .. ' messages')
 end
-if #tops > 0 or #renewed > 0 then redis.call('HLEN', headers) end
-if #renewed > 0 then
+if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
+if #replaced > 0 then
   redis.call('ZCARD', unack)
   redis.call('HLEN', errors)
 end
 
--- Logs what has got this answer. Many are due at one time, and to write a number costs: it is done once.
-local function tell(kind, answer)
-  local told, times, left, written = {}, {}, {}, {}
+-- Logs the messages with this status. Formatting is slow and due times repeat, so each is formatted once.
+local function log_status(kind, status)
+  local logged_ids, times, left, due_texts = {}, {}, {}, {}
   for i = 1, logged and #dues or 0, 2 do
     local due, id = dues[i], dues[i + 1]
-    written[due] = written[due] or string.format('%.0f', due)
-    if seen[id] == answer then told[#told + 1], times[#times + 1], left[#left + 1] = id, written[due], budgets[i + 1] end
+    due_texts[due] = due_texts[due] or string.format('%.0f', due)
+    if seen[id] == status then
+      logged_ids[#logged_ids + 1], times[#times + 1], left[#left + 1] = id, due_texts[due], retry_counts[i + 1]
+    end
   end
-  log(events, logged, kind, at_once, 'run', run, 'ids', told, 'dues', times, 'retries', left)
+  log(events, logged, kind, at_once, 'run', run, 'ids', logged_ids, 'dues', times, 'retries', left)
 end
 
--- Adds before it removes, unlike the others: its first write must be the one that a full Redis refuses.
+-- Adds before it removes, unlike the others: a full Redis must refuse its first write.
 if #dues > 0 then
   enter(pending, wake, dues)
-  if #renewed > 0 then
+  if #replaced > 0 then
     depart(pending, unack, garbage, meta)
-    for _, hash in ipairs({deliveries, headers, errors}) do redis.call('HDEL', hash, unpack(renewed)) end
-    tell('replaced', '2')
+    for _, hash in ipairs({deliveries, headers, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
+    log_status('replaced', '2')
   end
-  redis.call('HSET', retries, unpack(budgets))
-  if #tops > 0 then redis.call('HSET', headers, unpack(tops)) end
+  redis.call('HSET', retries, unpack(retry_counts))
+  if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
-  redis.call('HINCRBY', meta, 'sent', fresh)
-  if fresh > 0 then tell('sent', '1') end
+  redis.call('HINCRBY', meta, 'sent', new_count)
+  if new_count > 0 then log_status('sent', '1') end
 end
-local answer = table.concat(answers)
-if run ~= '' then add_up(runs, run, at_once, answer) end
-return remember(replies, slot, sequence, now, answer)
+local reply = table.concat(statuses)
+if run ~= '' then add_up(runs, run, at_once, reply) end
+return remember(replies, slot, sequence, now, reply)

@@ -1,17 +1,17 @@
--- Reads a page of living messages, column by column: the pending in the order of their due times, or what has been
--- promoted as a scan of the records finds it.
+-- Reads a page of messages in columns: pending ones in the order of their due times, or promoted ones in the order of a
+-- scan of the records.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash
--- ARGV: now (ms or ''), states (of the records to scan for; '' for the pending), limit (ids to look at), cursor (the id
---   behind which the page begins, or that of the scan), score (of the id; '' at the start), low, high (bounds of the due
---   times of records, ms, included), room (bytes of payloads that a page of pending may hold; 0 for no payloads)
+-- ARGV: now (ms or ''), states (of the records to scan for; '' for the pending), limit (ids to inspect), cursor (the id
+--   after which the page begins, or that of the scan), score (of the id; '' at the start), low, high (bounds of the due
+--   times of records, ms, included), byte_limit (of the payloads of a page of pending; 0 for no payloads)
 -- Returns: now (ms), cursor of the next page ('' at the end), its score, then columns: ids, due times of the pending or
---   deadlines, payload sizes, retries left, records, headers, errors, payloads; an empty one for what none has
+--   deadlines, payload sizes, retries left, records, headers, errors, payloads; empty if no message has a value
 -- Re-run: reads only.
 -- Uses: clock, record
 local pending, unack, retries, messages, deliveries, headers, errors = unpack(KEYS)
-local override, states, limit, cursor, score, low, high, room = unpack(ARGV)
+local override, states, limit, cursor, score, low, high, byte_limit = unpack(ARGV)
 local ids, times, sizes, records, total, next_cursor, next_score = {}, {}, {}, {}, 0, '', ''
-low, high, room = tonumber(low), tonumber(high), tonumber(room)
+low, high, byte_limit = tonumber(low), tonumber(high), tonumber(byte_limit)
 
 -- An id is a message only while it has a payload.
 local function add(id, at, record)
@@ -29,7 +29,7 @@ if states == '' then
   local page = redis.call('ZRANGE', pending, start, start + limit - 1, 'WITHSCORES')
   for i = 1, #page, 2 do
     add(page[i], page[i + 1])
-    local full = room > 0 and total > room or #page == 2 * limit and i == #page - 1
+    local full = byte_limit > 0 and total > byte_limit or #page == 2 * limit and i == #page - 1
     if full then next_cursor, next_score = page[i], page[i + 1] break end
   end
 else
@@ -56,4 +56,4 @@ end
 
 return {math.floor(clock(override) / 1000), next_cursor, next_score, ids, times, sizes, column(retries, {}),
   states == '' and column(deliveries, {}) or records, column(headers, {}), column(errors, {}),
-  room > 0 and column(messages, {}) or {}}
+  byte_limit > 0 and column(messages, {}) or {}}

@@ -1,10 +1,10 @@
--- Moves ids past their time out of unack: an expired lease with one retry less, a backoff that is over as it is; to
--- retry, or to garbage when no retry is left.
+-- Moves ids whose lease or backoff is over from unack to retry; an expired lease costs one retry. Moves them to garbage
+-- if no retry is left.
 -- KEYS: unack zset, retry list, garbage set, retries hash, deliveries hash, errors hash, events stream,
 --   meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1
--- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
+-- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
 -- Uses: clock, once, record, log
 local unack, retry, garbage, retries, deliveries, errors, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
@@ -13,12 +13,12 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
-local again, spent, records, budgets, causes, backoffs = {}, {}, {}, {}, {}, 0
+local again, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, 0
 local expired = {ids = {}, tokens = {}, left = {}}
 local tokens = {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
-  local budget = redis.call('HMGET', retries, unpack(ids))
+  local known_retries = redis.call('HMGET', retries, unpack(ids))
   redis.call('LLEN', retry)
   redis.call('SCARD', garbage)
   redis.call('HLEN', errors)
@@ -26,8 +26,8 @@ if #ids > 0 then
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   for i, id in ipairs(ids) do
-    local state, due, attempts, first, token, holder = read(known[i] or '')
-    local left, to = tonumber(budget[i] or 0), 'retry'
+    local state, due, attempts, first, token, consumer = read(known[i] or '')
+    local left, to = tonumber(known_retries[i] or 0), 'retry'
     if state == 'backoff' then
       backoffs = backoffs + 1
     elseif state == 'leased' then
@@ -35,19 +35,19 @@ if #ids > 0 then
       expired.ids[n], expired.tokens[n], expired.left[n] = id, token, left > 0 and left - 1
       causes[#causes + 1], causes[#causes + 2] = id, 'lease expired'
       if left == 0 then to = 'garbage' end
-      budgets[#budgets + 1], budgets[#budgets + 2] = id, math.max(left - 1, 0)
+      retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)
     end
     if state then
       table.insert(to == 'retry' and again or spent, id)
       if to == 'retry' then tokens[#again] = token end
-      records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, holder)
+      records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, consumer)
     end
   end
   if #again > 0 then redis.call('RPUSH', retry, unpack(again)) end
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
   if #expired.ids > 0 then
-    redis.call('HSET', retries, unpack(budgets))
+    redis.call('HSET', retries, unpack(retry_counts))
     redis.call('HSET', errors, unpack(causes))
     redis.call('HINCRBY', meta, 'expired', #expired.ids)
     log(events, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)
@@ -56,6 +56,6 @@ if #ids > 0 then
   if backoffs > 0 then redis.call('HINCRBY', meta, 'backoffs', -backoffs) end
 end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
-local answer = string.format('%d %d %.0f', #again, #spent, next_deadline)
-if #ids == 0 then return answer end
-return remember(replies, slot, sequence, now, answer)
+local reply = string.format('%d %d %.0f', #again, #spent, next_deadline)
+if #ids == 0 then return reply end
+return remember(replies, slot, sequence, now, reply)

@@ -1,4 +1,4 @@
--- Wakes an idle consumer: for one that took a wake-up and cannot follow it.
+-- Wakes an idle consumer, in place of one that took a wake-up but cannot act on it.
 -- KEYS: wake list
 -- ARGV: none
 -- Returns: 1

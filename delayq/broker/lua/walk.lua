@@ -1,9 +1,9 @@
--- Reads a page of the ids that one structure holds; a list from its end, which popping at its head leaves in place.
+-- Reads a page of the ids in one structure. Reads a list from its end: pops at its head do not move that.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, dead zset, dead_messages hash, dead_ids hash
 -- ARGV: part, cursor (0 at the start), limit (ids)
--- Returns: cursor of the next page (0 at the end), ids; of the dead letter entries, and of pending, retries, headers and
---   errors only ids without a payload: those with one are met in messages
+-- Returns: cursor of the next page (0 at the end), ids; entries for the dead letter. For pending, retries, headers and
+--   errors only ids without a payload: the others are found in messages
 -- Re-run: reads only.
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, dead, dead_messages,
   dead_ids = unpack(KEYS)

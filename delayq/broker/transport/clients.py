@@ -1,4 +1,4 @@
-"""Makes the clients that executors work with: from a URL, or from a client of redis-py that was passed in."""
+"""Makes the clients of executors: from a URL, or from a redis-py client that was passed in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import ipaddress
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any
 from urllib.parse import urlsplit
 
 import redis
@@ -21,93 +22,64 @@ import redis.retry
 import redis.sentinel
 from redis.backoff import NoBackoff
 
-from delayq.config import QueueOptions, Settings, find_url
-from delayq.conversation import Address
+from delayq.broker.transport.cluster import SlotMap
+from delayq.broker.transport.protocol import Address
 from delayq.errors import ConfigurationError
-from delayq.routes import Routes
+from delayq.options import QueueOptions, Settings, find_url
 
 log = logging.getLogger("delayq.clients")
 
 SENTINEL_TIMEOUT = 1.0
-"""Seconds one Sentinel is waited for at most: there are others to be asked."""
-LONGEST_BLOCK = 60.0
-"""Seconds that a blocking command waits at most, where no time-out of the client's sockets ends it sooner."""
-_USUAL_TIMEOUT: float | None = getattr(redis.connection, "DEFAULT_SOCKET_TIMEOUT", None)
-"""Of a client that is made from a URL without one: from redis-py 8 on there is one, which its options do not show."""
+"""Seconds to wait for one Sentinel at most: there are others to ask."""
+MAX_BLOCK = 60.0
+"""Seconds that a blocking command waits at most; a shorter socket timeout of the client lowers it."""
+_DEFAULT_TIMEOUT: float | None = getattr(redis.connection, "DEFAULT_SOCKET_TIMEOUT", None)
+"""The socket timeout of a client made without one. redis-py 8 has a default, which its options do not show."""
 
 
-def longest_block(options: Mapping[str, Any]) -> float:
-    """Return how long a blocking command may wait, in seconds, so that it answers within the socket's time-out.
+def max_block(options: Mapping[str, Any]) -> float:
+    """Return the seconds a blocking command may wait, so that it replies within the socket's timeout.
 
-    `options` are those that connections are made with.
+    `options` are the options of the connections.
     """
-    timeout = options.get("socket_timeout", _USUAL_TIMEOUT)
-    return LONGEST_BLOCK if timeout is None else min(LONGEST_BLOCK, float(timeout) / 2)
-
-
-class Kind(NamedTuple):
-    """The classes of redis-py for one face."""
-
-    client: Any
-    pool: Any
-    parse_url: Callable[[str], Any]
-    retry: Any
-    sentinel: Any
-    sentinel_pool: Any
-    cluster: Any
-    embedded: str
-
-
-BLOCKING = Kind(
-    redis.Redis,
-    redis.ConnectionPool,
-    redis.connection.parse_url,
-    redis.retry.Retry,
-    redis.sentinel.Sentinel,
-    redis.sentinel.SentinelConnectionPool,
-    redis.cluster.RedisCluster,
-    "FakeRedis",
-)
-ASYNCIO = Kind(
-    redis.asyncio.Redis,
-    redis.asyncio.ConnectionPool,
-    redis.asyncio.connection.parse_url,
-    redis.asyncio.retry.Retry,
-    redis.asyncio.sentinel.Sentinel,
-    redis.asyncio.sentinel.SentinelConnectionPool,
-    redis.asyncio.cluster.RedisCluster,
-    "FakeAsyncRedis",
-)
+    timeout = options.get("socket_timeout", _DEFAULT_TIMEOUT)
+    return MAX_BLOCK if timeout is None else min(MAX_BLOCK, float(timeout) / 2)
 
 
 class Cluster:
-    """The nodes of a Redis Cluster, each with a pool that is made when the node is first spoken to."""
+    """The nodes of a Redis Cluster; each gets a connection pool at first use."""
 
     def __init__(
-        self, kind: Kind, routes: Routes, make_pool: Callable[[Address], Any], connection_kwargs: dict[str, Any]
+        self,
+        kind: ModuleType,
+        slot_map: SlotMap,
+        make_pool: Callable[[Address], Any],
+        connection_kwargs: dict[str, Any],
     ) -> None:
-        """Connect as `make_pool` does, with the options `connection_kwargs`."""
+        """Connect with `make_pool`, with the options `connection_kwargs`."""
         self.kind = kind
-        self.routes = routes
+        self.slot_map = slot_map
         self.connection_kwargs = connection_kwargs
         self._make_pool = make_pool
         self._pools: dict[Address, Any] = {}
 
     def pool(self, node: Address) -> Any:
         """Return the pool of a node."""
-        # Of pools that two threads make at once, both take the same.
+        # If two threads make a pool at once, both use the same.
         return self._pools.get(node) or self._pools.setdefault(node, self._make_pool(node))
 
     def __repr__(self) -> str:
-        """Show the nodes known."""
-        return f"<Cluster {', '.join(f'{host}:{port}' for host, port in self.routes.nodes)}>"
+        return f"<Cluster {', '.join(f'{host}:{port}' for host, port in self.slot_map.nodes)}>"
 
 
-def find_client(kind: Kind, options: QueueOptions, settings: Settings) -> tuple[Any, bool]:
-    """Return a client or a `Cluster`, and whether its connections are delayq's own, to be kept and closed by it."""
+def find_client(options: QueueOptions, settings: Settings, *, awaits: bool) -> tuple[Any, bool]:
+    """Return a client or a `Cluster`, and whether delayq owns its connections: keeps and closes them."""
+    kind: ModuleType = redis.asyncio if awaits else redis  # both have the same names
     client = options.get("redis")
+    if client is not None and isinstance(client, kind.cluster.RedisCluster):
+        return _cluster_of(client, kind), True
     if client is not None:
-        return (_cluster_of(client, kind), True) if isinstance(client, kind.cluster) else (_given(client, kind), False)
+        return _check_client(client, kind), False
     url = find_url(options)
     if url.startswith(EMBEDDED):
         # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
@@ -115,44 +87,46 @@ def find_client(kind: Kind, options: QueueOptions, settings: Settings) -> tuple[
     return _connected(kind, url, settings), True
 
 
-def _given(client: Any, kind: Kind) -> Any:
+def _check_client(client: Any, kind: ModuleType) -> Any:
     if isinstance(client, Cluster) and client.kind is kind:
         return client
-    if not isinstance(client, kind.client):
-        name = f"{kind.client.__module__}.{kind.client.__name__}"
+    if not isinstance(client, kind.Redis):
+        name = f"{kind.Redis.__module__}.{kind.Redis.__name__}"
         raise ConfigurationError(f"redis must be a {name}, not {type(client).__name__}")
     pool = client.connection_pool
-    if isinstance(pool, kind.sentinel_pool) and not pool.is_master:
-        raise ConfigurationError("the client reads from a replica: pass one that Sentinel's master_for has made")
-    return _undecoding(client, pool.connection_kwargs)
+    if isinstance(pool, kind.sentinel.SentinelConnectionPool) and not pool.is_master:
+        raise ConfigurationError("the client reads from a replica: pass a client made by Sentinel.master_for")
+    return _check_bytes(client, pool.connection_kwargs)
 
 
-def _undecoding(client: Any, connection_kwargs: dict[str, Any]) -> Any:
+def _check_bytes(client: Any, connection_kwargs: dict[str, Any]) -> Any:
     if connection_kwargs.get("decode_responses"):
-        raise ConfigurationError("the client has decode_responses=True, and payloads are bytes: make it without")
+        raise ConfigurationError(
+            "the client has decode_responses=True, and payloads are bytes: create it without decode_responses"
+        )
     return client
 
 
-def _cluster_of(client: Any, kind: Kind) -> Cluster:
-    """Return the cluster of a client of redis-py: its addresses and options, but connections and retries of our own."""
+def _cluster_of(client: Any, kind: ModuleType) -> Cluster:
+    """Return a `Cluster` with the addresses and options of a redis-py client, but our own connections and retries."""
     manager, options = client.nodes_manager, dict(client.get_connection_kwargs())
     seeds = [(node.host, int(node.port)) for node in manager.startup_nodes.values()]
 
     def make_pool(node: Address) -> Any:
-        if kind is BLOCKING:
+        if kind is redis:
             return manager.create_redis_node(*node, **options).connection_pool
         made = redis.asyncio.cluster.ClusterNode(*node, **options)
         limits = {"max_connections": made.max_connections, "connection_class": made.connection_class}
-        return kind.pool(**limits, **made.connection_kwargs)
+        return kind.ConnectionPool(**limits, **made.connection_kwargs)
 
-    return _undecoding(Cluster(kind, Routes(seeds, manager.remap_host_port), make_pool, options), options)  # type: ignore[no-any-return]
+    return _check_bytes(Cluster(kind, SlotMap(seeds, manager.remap_host_port), make_pool, options), options)  # type: ignore[no-any-return]
 
 
 _SCHEME = re.compile(r"(?:redis(s)?(?:\+(sentinel|cluster))?|unix)://")
 
 
-def _connected(kind: Kind, url: str, settings: Settings) -> Any:
-    """Return a client of our own. What is wrong with a URL is not quoted: any part of it may be of a password."""
+def _connected(kind: ModuleType, url: str, settings: Settings) -> Any:
+    """Return a new client. Errors never quote the URL: any part of it may be part of a password."""
     scheme = _SCHEME.match(url)
     if not scheme:
         raise ConfigurationError(
@@ -160,14 +134,14 @@ def _connected(kind: Kind, url: str, settings: Settings) -> Any:
             " redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster://"
         )
     timeout = settings.socket_timeout / 1000
-    limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": kind.retry(NoBackoff(), 0)}
+    limits = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": kind.retry.Retry(NoBackoff(), 0)}
     if not url.startswith("unix"):
         limits["socket_keepalive"] = True
     if scheme[1]:
-        limits["ssl_check_hostname"] = True  # which before redis-py 6 was not the default
+        limits["ssl_check_hostname"] = True  # not the default before redis-py 6
     make = {"sentinel": _behind_sentinels, "cluster": _in_cluster}.get(scheme[2], _single)
     try:
-        client, pool, told = make(kind, url, limits)
+        client, pool, addresses = make(kind, url, limits)
         pool.connection_class(**pool.connection_kwargs)  # refuses options that redis-py does not know
     except ConfigurationError:
         raise
@@ -175,59 +149,60 @@ def _connected(kind: Kind, url: str, settings: Settings) -> Any:
         text = "url is malformed: check its ports and options, and percent-encode reserved characters of its password"
         raise ConfigurationError(text) from None
     if not scheme[1]:
-        _warn_of_open_password(told)
-    return _undecoding(client, pool.connection_kwargs)
+        _warn_of_open_password(addresses)
+    return _check_bytes(client, pool.connection_kwargs)
 
 
 _Made = tuple[Any, Any, list[Address]]
-"""A client, one of its pools, and the addresses of its URL that are told a password."""
+"""A client, one of its pools, and the addresses that a password is sent to."""
 
 
-def _single(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
-    client = kind.client.from_url(url, **limits)
+def _single(kind: ModuleType, url: str, limits: dict[str, Any]) -> _Made:
+    client = kind.Redis.from_url(url, **limits)
     at = client.connection_pool.connection_kwargs
-    told = [(at.get("host", "localhost"), at.get("port", 6379))] if at.get("password") else []
-    return client, client.connection_pool, told
+    with_password = [(at.get("host", "localhost"), at.get("port", 6379))] if at.get("password") else []
+    return client, client.connection_pool, with_password
 
 
-def _behind_sentinels(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
+def _behind_sentinels(kind: ModuleType, url: str, limits: dict[str, Any]) -> _Made:
     addresses, options = _read(kind, url, port=26379)
     master = options.pop("master", None)
     if not master:
-        raise ConfigurationError("the url of Sentinels must say which master is meant: end it with ?master=NAME")
-    theirs = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
+        raise ConfigurationError("the url of Sentinels does not name the master: end it with ?master=NAME")
+    of_sentinels = {name: options.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     if options.pop("connection_class", None):
         options["ssl"] = True
     options = {**limits, **options}
     timeout = min(SENTINEL_TIMEOUT, limits["socket_timeout"])
-    theirs |= {name: value for name, value in options.items() if name in limits or name.startswith("ssl")}
-    theirs |= {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    sentinels = kind.sentinel(addresses, sentinel_kwargs=theirs, **options)
+    of_sentinels |= {name: value for name, value in options.items() if name in limits or name.startswith("ssl")}
+    of_sentinels |= {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    sentinels = kind.sentinel.Sentinel(addresses, sentinel_kwargs=of_sentinels, **options)
     client = sentinels.master_for(master)
-    told = addresses if options.get("password") or theirs["password"] else []
-    return client, client.connection_pool, told
+    with_password = addresses if options.get("password") or of_sentinels["password"] else []
+    return client, client.connection_pool, with_password
 
 
-def _in_cluster(kind: Kind, url: str, limits: dict[str, Any]) -> _Made:
+def _in_cluster(kind: ModuleType, url: str, limits: dict[str, Any]) -> _Made:
     addresses, options = _read(kind, url, port=6379)
     if options.pop("db", 0):
-        raise ConfigurationError("a Redis Cluster has no databases but 0: end the url with /0 or nothing")
+        raise ConfigurationError("a Redis Cluster has only database 0: remove the database from the url")
     options = {**limits, **options}
 
     def make_pool(node: Address) -> Any:
-        return kind.pool(host=node[0], port=node[1], **options)
+        return kind.ConnectionPool(host=node[0], port=node[1], **options)
 
-    cluster = Cluster(kind, Routes(addresses), make_pool, options)
+    cluster = Cluster(kind, SlotMap(addresses), make_pool, options)
     return cluster, cluster.pool(addresses[0]), addresses if options.get("password") else []
 
 
-def _read(kind: Kind, url: str, port: int) -> tuple[list[Address], dict[str, Any]]:
-    """Return the addresses and the options of a URL with several hosts; `port` is that of those without."""
+def _read(kind: ModuleType, url: str, port: int) -> tuple[list[Address], dict[str, Any]]:
+    """Return the addresses and the options of a URL with several hosts; `port` is the default port."""
     parts = urlsplit(url)
     user, at, hosts = parts.netloc.rpartition("@")
     scheme = parts.scheme.partition("+")[0]
     found = [
-        kind.parse_url(parts._replace(scheme=scheme, netloc=f"{user}{at}{host}").geturl()) for host in hosts.split(",")
+        kind.connection.parse_url(parts._replace(scheme=scheme, netloc=f"{user}{at}{host}").geturl())
+        for host in hosts.split(",")
     ]
     addresses = [(one.pop("host"), one.pop("port", port)) for one in found if "host" in one]
     if len(addresses) < len(found):
@@ -239,15 +214,15 @@ _warned: set[tuple[Address, ...]] = set()
 
 
 def _warn_of_open_password(addresses: list[Address]) -> None:
-    """Warn once of a password that anyone on the way can read."""
-    away = tuple(address for address in addresses if not _is_here(address[0]))
-    if away and away not in _warned:
-        _warned.add(away)
-        where = ", ".join(f"{host}:{port}" for host, port in away)
+    """Warn once about a password that is sent over the network in clear text."""
+    remote = tuple(address for address in addresses if not _is_local(address[0]))
+    if remote and remote not in _warned:
+        _warned.add(remote)
+        where = ", ".join(f"{host}:{port}" for host, port in remote)
         log.warning("the password for Redis at %s goes over the network unencrypted: use rediss://", where)
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -259,14 +234,14 @@ _MEMORY: dict[str, Any] = {}
 """The embedded servers of this process by name, shared between its queues."""
 
 
-def _embedded(kind: Kind, name: str) -> Any:
+def _embedded(kind: ModuleType, name: str) -> Any:
     try:
         import fakeredis
-        import lupa  # noqa: F401 - what fakeredis runs the scripts with
+        import lupa  # noqa: F401 - fakeredis runs the scripts with it
     except ImportError as error:
         raise ConfigurationError("memory:// needs the extra: pip install 'delayq[embedded]'") from error
     server = _MEMORY.setdefault(name, fakeredis.FakeServer(version=(7,)))
-    return getattr(fakeredis, kind.embedded)(server=server)
+    return (fakeredis.FakeRedis if kind is redis else fakeredis.FakeAsyncRedis)(server=server)
 
 
 def _embedded_name(url: str) -> str:
@@ -274,5 +249,5 @@ def _embedded_name(url: str) -> str:
 
 
 def forget_embedded(url: str) -> None:
-    """Let an embedded server go, with all it holds; queues that use it keep theirs until they are closed."""
+    """Drop an embedded server with its data; open queues keep using it until they are closed."""
     _MEMORY.pop(_embedded_name(url), None)

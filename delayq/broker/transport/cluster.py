@@ -1,8 +1,8 @@
-"""Which node of a Redis Cluster holds what, and the way of a conversation through its nodes.
+"""Slot map and protocol for Redis Cluster.
 
-A conversation speaks to one Redis. A `RoutedConversation` turns what it says into exchanges with nodes: it groups the
-requests of a round trip by the node of their keys, follows MOVED and ASK at once, and asks anew where the slots are
-when a node fails. What cannot be had for now goes back to the conversation, which pauses and sends again.
+`RedisProtocol` is written for one Redis. `ClusterProtocol` splits each of its exchanges by node: it groups the requests
+by the node of their keys, follows MOVED and ASK at once, and asks again where the slots are when a node fails. Requests
+that cannot be served yet are retried by `RedisProtocol`.
 """
 
 from __future__ import annotations
@@ -15,180 +15,179 @@ from typing import Any, NamedTuple
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
-from delayq.conversation import (
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.protocol import (
     Address,
-    Conversation,
     Exchange,
     NotConnectedError,
-    Patience,
+    PendingRequest,
+    ProtocolSteps,
+    RedisProtocol,
+    Replies,
     Request,
-    Talk,
-    Transmission,
+    Requests,
+    ShouldRetry,
     pack,
 )
-from delayq.operation import Pause
-from delayq.values import Call, Command
 
-MOST_HOPS = 5
-"""Redirections followed one after another: more than one is a topology in motion."""
+MAX_HOPS = 5
+"""Redirections to follow in a row; more than that, and the slots are still being moved."""
 
 _KEYLESS = frozenset({"INFO", "SCRIPT", "WAIT"})
-"""Commands with arguments of which none is a key."""
+"""Commands whose arguments hold no key."""
 _REDIRECTED = re.compile(r"^(?:(MOVED|ASK) )?(\d+) (.*):(\d+)$")
-_ASTRAY = re.compile("CLUSTERDOWN|MASTERDOWN|READONLY")
-"""A node that is cut off, or no master any more: the others know better where its slots are."""
-_LOOKING = Transmission(Command(("CLUSTER", "SLOTS"), bool), pack(("CLUSTER", "SLOTS")), None)
-_ASKING = Transmission(Command(("ASKING",), bool), pack(("ASKING",)), None)
-
-Replies = list[Any] | Exception | None
+_NODE_FAILED = re.compile("CLUSTERDOWN|MASTERDOWN|READONLY")
+"""Errors of a node that is cut off or no longer a master: the other nodes know better where its slots are."""
+_CLUSTER_SLOTS = PendingRequest(RedisCommand(("CLUSTER", "SLOTS"), bool), pack(("CLUSTER", "SLOTS")), None)
+_ASKING = PendingRequest(RedisCommand(("ASKING",), bool), pack(("ASKING",)), None)
 
 
-class Routes:
-    """Where the slots of a cluster are, as far as it is known; shared by those who talk to it."""
+class SlotMap:
+    """Which node serves which slot, as far as known; shared by all protocols of a cluster client."""
 
     def __init__(self, seeds: Sequence[Address], remap: Callable[[str, int], Address] | None = None) -> None:
-        """Know nothing but some nodes to ask; `remap` tells under which address one is reached."""
+        """Start with the nodes `seeds`; `remap` returns the address under which a node can be reached from here."""
         self._remap = remap or (lambda host, port: (host, port))
         self._owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         self._seeds = list(dict.fromkeys(seeds))
         self.nodes: list[Address] = self._seeds
-        """Nodes to ask, those that have failed of late last."""
+        """Nodes to ask; those that failed recently come last."""
         self.members: list[Address] = []
         """Masters and replicas."""
         self.stale = True
-        """Whether to ask before anything else is sent."""
+        """Whether to refresh the map before anything else is sent."""
 
     def owner(self, key: str) -> Address:
-        """Return the node to ask for a key: its master, or any node if the slot is served by none."""
+        """Return the node to send a key to: its master, or any node if no node serves the slot."""
         return self._owners[key_slot(key.encode("utf-8", "surrogateescape"))] or self.nodes[0]
 
-    def learn(self, slots: list[Any], told_by: Address) -> bool:
-        """Take in an answer of CLUSTER SLOTS; returns whether it names the owner of any slot."""
+    def learn(self, slots: list[Any], source: Address) -> bool:
+        """Store the reply of CLUSTER SLOTS from the node `source`; returns whether it names the owner of any slot."""
         owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
         nodes: dict[Address, None] = {}
         for first, last, *servers in slots:
-            addresses = [self.address(host, port, told_by) for host, port, *_ in servers]
+            addresses = [self.address(host, port, source) for host, port, *_ in servers]
             owners[first : last + 1] = [addresses[0]] * (last - first + 1)
             nodes |= dict.fromkeys(addresses)
         if nodes:
             self._owners, self.members = owners, list(nodes)
-            # First the one that answers. The seeds stay: they may be names that outlive every address behind them.
-            self.nodes, self.stale = list({told_by: None} | nodes | dict.fromkeys(self._seeds)), False
+            # The node that replied comes first. The seeds stay: they may be names that outlive every address.
+            self.nodes, self.stale = list({source: None} | nodes | dict.fromkeys(self._seeds)), False
         return bool(nodes)
 
-    def move(self, slot: int, host: str, port: int, told_by: Address) -> Address:
-        """Note the new owner of a slot, and return it."""
-        self._owners[slot] = address = self.address(host, port, told_by)
+    def move(self, slot: int, host: str, port: int, source: Address) -> Address:
+        """Store the new owner of a slot, and return it."""
+        self._owners[slot] = address = self.address(host, port, source)
         return address
 
-    def doubt(self, node: Address) -> None:
-        """Note that a node has failed: the others are to be asked who has its slots now."""
+    def mark_failed(self, node: Address) -> None:
+        """Note that a node failed: ask the others first who has its slots now."""
         self.stale = True
         self.nodes = [*(other for other in self.nodes if other != node), node]
 
-    def address(self, host: str | bytes | None, port: int, told_by: Address) -> Address:
-        """Return the address of a node as we reach it, from what another said."""
+    def address(self, host: str | bytes | None, port: int, source: Address) -> Address:
+        """Return the address to reach a node under, from the one that the node `source` reported."""
         name = host.decode() if isinstance(host, bytes) else host or ""
-        # A node that does not know its own address leaves it out: it is then that by which it was reached.
-        return self._remap(told_by[0] if name in ("", "?") else name, port)
+        # A node that does not know its own address leaves it out: use the address at which it was reached.
+        return self._remap(source[0] if name in ("", "?") else name, port)
 
 
-class _Party(NamedTuple):
-    """Requests that go to one node together, by their places in the exchange."""
+class _NodeBatch(NamedTuple):
+    """Requests that go to one node together, by their index in the exchange."""
 
-    to: Address
-    places: list[int]
+    node: Address
+    indexes: list[int]
     asking: bool = False
-    """Whether the node is to serve them although it does not own their slot yet."""
+    """Whether to send ASKING, so that the node serves a slot that is still being moved to it."""
 
 
-class RoutedConversation(Conversation):
-    """A conversation with the nodes of a cluster."""
+class ClusterProtocol(RedisProtocol):
+    """The protocol with the nodes of a cluster."""
 
-    def __init__(self, routes: Routes, *, deadline: float) -> None:
-        """Find the nodes by `routes`; `deadline` in seconds."""
+    def __init__(self, slot_map: SlotMap, *, deadline: float) -> None:
         super().__init__(deadline=deadline)
-        self._routes = routes
+        self._slot_map = slot_map
 
-    def converse(self, requests: Iterable[Request], patience: Patience | None) -> Talk:
-        """Send requests, each to the node of its key, until each has its answer; see `Conversation.converse`."""
-        return _routed(super().converse(requests, patience), self._routes)
+    def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
+        """Send requests, each to the node of its key, until each has a reply; see `RedisProtocol.run`."""
+        return _route_steps(super().run(requests, should_retry, deadline), self._slot_map)
 
 
-def _routed(talk: Talk, routes: Routes) -> Talk:
+def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> ProtocolSteps:
     try:
-        step = next(talk)
+        step = next(steps)
         while True:
-            if isinstance(step, Pause):
+            if isinstance(step, Wait):
                 yield step
-                step = talk.send(None)
+                step = steps.send(None)
             else:
-                step = talk.send((yield from _exchange(step, routes)))
+                step = steps.send((yield from _exchange(step, slot_map)))
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what a Talk returns
+        return end.value  # type: ignore[no-any-return]  # what ProtocolSteps returns
 
 
-def _exchange(step: Exchange, routes: Routes) -> Generator[Exchange, Replies, Replies]:
-    deque(step.data, maxlen=0)  # what goes where shows only when all is packed
-    if routes.stale and (trouble := (yield from _look(routes))):
-        return [trouble] * len(step.sent) if isinstance(trouble, ResponseError) else trouble
-    answers: list[Any] = [None] * len(step.sent)
-    parties = _parties(step.sent, routes)
-    for _ in range(MOST_HOPS):
-        redirected: list[_Party] = []
-        heard: set[int] = set()
-        for party in parties:
-            group = [step.sent[place] for place in party.places]
-            replies = yield from _say(party, group)
-            for place, one, reply in zip(party.places, group, replies, strict=True):
-                one.met = party.to
-                if place not in heard or isinstance(reply, Exception):  # of what all are told, an error counts
-                    answers[place] = reply
-                heard.add(place)
-            redirected += _follow(party, group, replies, routes)
-        parties = redirected
-        if not parties:
+def _exchange(step: Exchange, slot_map: SlotMap) -> Generator[Exchange, Replies, Replies]:
+    deque(step.data, maxlen=0)  # the nodes are known only when all requests are packed
+    if slot_map.stale and (error := (yield from _refresh(slot_map))):
+        return [error] * len(step.sent) if isinstance(error, ResponseError) else error
+    replies: list[Any] = [None] * len(step.sent)
+    batches = _by_node(step.sent, slot_map)
+    for _ in range(MAX_HOPS):
+        redirected: list[_NodeBatch] = []
+        answered: set[int] = set()
+        for batch in batches:
+            group = [step.sent[index] for index in batch.indexes]
+            batch_replies = yield from _send(batch, group)
+            for index, one, reply in zip(batch.indexes, group, batch_replies, strict=True):
+                one.last_node = batch.node
+                if index not in answered or isinstance(reply, Exception):  # of a request to all nodes, report an error
+                    replies[index] = reply
+                answered.add(index)
+            redirected += _follow_redirections(batch, group, batch_replies, slot_map)
+        batches = redirected
+        if not batches:
             break
-    for party in parties:
-        for place in party.places:
-            answers[place] = TryAgainError("TRYAGAIN the slot keeps moving")
-    return answers
+    for batch in batches:
+        for index in batch.indexes:
+            replies[index] = TryAgainError("TRYAGAIN the slot keeps moving")
+    return replies
 
 
-def _look(routes: Routes) -> Generator[Exchange, Replies, Exception | None]:
-    """Ask nodes in turn where the slots are; returns why none could say."""
-    trouble: Exception | None = None
-    for node in list(routes.nodes):
-        replies = yield Exchange([_LOOKING.packed], [_LOOKING], node)
-        answer = replies[0] if isinstance(replies, list) else replies
-        if isinstance(answer, list):
-            if routes.learn(answer, node):
+def _refresh(slot_map: SlotMap) -> Generator[Exchange, Replies, Exception | None]:
+    """Ask the nodes in turn where the slots are; returns the error if none could tell."""
+    error: Exception | None = None
+    for node in list(slot_map.nodes):
+        replies = yield Exchange([_CLUSTER_SLOTS.packed], [_CLUSTER_SLOTS], node)
+        reply = replies[0] if isinstance(replies, list) else replies
+        if isinstance(reply, list):
+            if slot_map.learn(reply, node):
                 return None
-            answer = ClusterDownError("CLUSTERDOWN no node serves any slot")
-        if isinstance(answer, ResponseError):  # which tells more than that another is gone
-            trouble = answer
+            reply = ClusterDownError("CLUSTERDOWN no node serves any slot")
+        if isinstance(reply, ResponseError):  # says more than that another node is gone
+            error = reply
         else:
-            routes.doubt(node)
-            trouble = trouble or NotConnectedError(str(answer))
-    return trouble
+            slot_map.mark_failed(node)
+            error = error or NotConnectedError(str(reply))
+    return error
 
 
-def _parties(sent: Sequence[Transmission], routes: Routes) -> list[_Party]:
-    """Group requests by node; one without a key goes where the one before it does, else where the next one does."""
+def _by_node(sent: Sequence[PendingRequest], slot_map: SlotMap) -> list[_NodeBatch]:
+    """Group requests by node. A request without a key goes with the one before it, else with the next one."""
     keys = [_key_of(one.request) for one in sent]
     first = next((key for key in keys if key is not None), None)
-    to = routes.nodes[0] if first is None else routes.owner(first)
-    parties: dict[Address, _Party] = {}
-    for place, (one, key) in enumerate(zip(sent, keys, strict=True)):
-        to = one.to or (to if key is None else routes.owner(key))
-        for node in routes.members if one.name == "SCRIPT" and not one.to else (to,):
-            parties.setdefault(node, _Party(node, [])).places.append(place)
-    return list(parties.values())
+    node = slot_map.nodes[0] if first is None else slot_map.owner(first)
+    batches: dict[Address, _NodeBatch] = {}
+    for index, (one, key) in enumerate(zip(sent, keys, strict=True)):
+        node = one.node or (node if key is None else slot_map.owner(key))
+        for target in slot_map.members if one.name == "SCRIPT" and not one.node else (node,):
+            batches.setdefault(target, _NodeBatch(target, [])).indexes.append(index)
+    return list(batches.values())
 
 
 def _key_of(request: Request) -> str | None:
     """Return a key of a request; all keys of a request have the same slot."""
-    if isinstance(request, Call):
+    if isinstance(request, ScriptCall):
         key = request.keys[0]
         return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")
     if len(request.args) < 2 or request.args[0] in _KEYLESS:  # noqa: PLR2004 - a name and a key
@@ -196,37 +195,39 @@ def _key_of(request: Request) -> str | None:
     return str(request.args[request.args.index("STREAMS") + 1 if "STREAMS" in request.args else 1])
 
 
-def _say(party: _Party, group: list[Transmission]) -> Generator[Exchange, Replies, list[Any]]:
-    """Exchange with one node; a failure of the connection is the reply to each request."""
-    saying = [each for one in group for each in (_ASKING, one)] if party.asking else group
-    replies = yield Exchange([one.packed for one in saying], saying, party.to)
+def _send(batch: _NodeBatch, group: list[PendingRequest]) -> Generator[Exchange, Replies, list[Any]]:
+    """Exchange with one node; if the connection fails, that error is the reply to each request."""
+    sending = [each for one in group for each in (_ASKING, one)] if batch.asking else group
+    replies = yield Exchange([one.packed for one in sending], sending, batch.node)
     if not isinstance(replies, list):
         return [replies] * len(group)
-    return replies[1::2] if party.asking else replies
+    return replies[1::2] if batch.asking else replies
 
 
-def _follow(party: _Party, group: list[Transmission], replies: Iterable[Any], routes: Routes) -> list[_Party]:
-    """Return where requests are to go instead, and note which node is to be doubted."""
-    parties: dict[tuple[Address, bool], _Party] = {}
-    for place, reply in zip(party.places, replies, strict=True):
+def _follow_redirections(
+    batch: _NodeBatch, group: list[PendingRequest], replies: Iterable[Any], slot_map: SlotMap
+) -> list[_NodeBatch]:
+    """Return the batches to send to other nodes, and mark the node as failed if it did."""
+    batches: dict[tuple[Address, bool], _NodeBatch] = {}
+    for index, reply in zip(batch.indexes, replies, strict=True):
         if not isinstance(reply, Exception):
             continue
-        found = _redirection(reply)
-        if found is None:
-            if not isinstance(reply, ResponseError) or _ASTRAY.search(f"{type(reply).__name__} {reply}".upper()):
-                routes.doubt(party.to)
+        redirection = _redirection(reply)
+        if redirection is None:
+            if not isinstance(reply, ResponseError) or _NODE_FAILED.search(f"{type(reply).__name__} {reply}".upper()):
+                slot_map.mark_failed(batch.node)
             continue
-        slot, host, port, asking = found
-        to = routes.address(host, port, party.to) if asking else routes.move(slot, host, port, party.to)
-        parties.setdefault((to, asking), _Party(to, [], asking)).places.append(place)
-    if parties and group[-1].follows:  # what is about the others goes with them, and all of them as one
-        (to, asking), *_ = parties
-        return [_Party(to, party.places, asking)]
-    return list(parties.values())
+        slot, host, port, asking = redirection
+        node = slot_map.address(host, port, batch.node) if asking else slot_map.move(slot, host, port, batch.node)
+        batches.setdefault((node, asking), _NodeBatch(node, [], asking)).indexes.append(index)
+    if batches and group[-1].follows:  # a request that refers to the others goes with them, all in one batch
+        (node, asking), *_ = batches
+        return [_NodeBatch(node, batch.indexes, asking)]
+    return list(batches.values())
 
 
 def _redirection(error: Exception) -> tuple[int, str, int, bool] | None:
-    """Return slot, host and port of a MOVED or ASK, and whether it is the latter. Old clients do not know them."""
+    """Return slot, host and port of a MOVED or ASK, and whether it is ASK. Old clients leave these words out."""
     if not isinstance(error, ResponseError):
         return None
     match = _REDIRECTED.match(str(error))

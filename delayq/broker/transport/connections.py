@@ -1,4 +1,4 @@
-"""The connections to one Redis server: bytes out, answers back. With `clients`, all that touches redis-py."""
+"""Connections to Redis servers: send bytes, read replies. Only this module and `clients` use redis-py."""
 
 from __future__ import annotations
 
@@ -12,52 +12,40 @@ from typing import Any, cast
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from delayq.conversation import Address, Exchange, NotConnectedError
+from delayq.broker.transport.protocol import Address, Exchange, NotConnectedError
 from delayq.errors import ServerError
 
 _CLIENT = re.compile(r"<redis\..*?> - ")
-"""A client as redis-py shows it before what each Sentinel has said: half a line of nested names."""
+"""How redis-py shows a client in front of a Sentinel's error: half a line of nested names."""
 
 
-class _Idle:
-    """Connections of our own kept between calls: a pool costs as much as a tenth of a round trip each time."""
+class _IdleConnections:
+    """A server's connection pool, and idle connections kept between calls: the pool costs a tenth of a round trip."""
 
-    def __init__(self, *, keeping: bool) -> None:
-        self.keeping = keeping
-        self._kept: list[Any] = []
+    def __init__(self, pool: Any, *, owned: bool) -> None:
+        """Take connections from `pool`. If it is `owned`, connections are kept between calls and closed in the end."""
+        self._pool = pool
+        self._get_connection = _getter(pool)
+        self._owned = self._keeping = owned
+        self._idle: list[Any] = []
         self._pid = os.getpid()
 
-    def take(self) -> Any:
-        """Return a connection, or None; a forked process has none of its parent's."""
+    def _take_idle(self) -> Any:
+        """Return an idle connection, or None; a forked process does not use its parent's."""
         if self._pid != os.getpid():
-            self._kept, self._pid = [], os.getpid()
+            self._idle, self._pid = [], os.getpid()
         try:
-            return self._kept.pop()
+            return self._idle.pop()
         except IndexError:
             return None
 
-    def keep(self, connection: Any) -> None:
-        """Keep a connection whose answers have all been read."""
-        self._kept.append(connection)
 
-
-class _Connections:
-    """A server's pool, and those of its connections that are kept between calls."""
-
-    def __init__(self, pool: Any, *, owned: bool) -> None:
-        """Take connections of `pool`; `owned` says that it is ours, so that they may be kept and are to be closed."""
-        self._pool = pool
-        self._get_connection = _getter(pool)
-        self._owned = owned
-        self._idle = _Idle(keeping=owned)
-
-
-class Server(_Connections):
-    """A server reached by blocking connections; safe to use from several threads."""
+class Connections(_IdleConnections):
+    """Blocking connections to a server; safe to use from several threads."""
 
     def exchange(self, step: Exchange) -> list[Any] | Exception:
-        """Send the bytes and return an answer, or the server's error, for each request; or why there are none."""
-        connection = self._idle.take()
+        """Send the bytes; returns a reply or the server's error for each request, or the error of the connection."""
+        connection = self._take_idle()
         if connection is None:
             try:
                 connection = self._get_connection()
@@ -65,34 +53,34 @@ class Server(_Connections):
                 return _refuse(error)
         try:
             connection.send_packed_command(step.data)
-            answers = [_read(connection) for _ in step.sent]
+            replies = [_read(connection) for _ in step.sent]
         except BaseException as error:
             connection.disconnect()
             self._pool.release(connection)
             if not isinstance(error, RedisError | OSError):
                 raise
-            # Where one has fallen silent, the others may have too: to try them in turn would cost a time-out each.
+            # If one connection has failed, the others may have too: trying each would cost a timeout each.
             self.forget()
             return error
-        if self._idle.keeping:
-            self._idle.keep(connection)
-            return answers
+        if self._keeping:
+            self._idle.append(connection)
+            return replies
         if self._owned:
             connection.disconnect()
         self._pool.release(connection)
-        return answers
+        return replies
 
     def forget(self) -> None:
-        """Close the connections kept, so that the address is asked anew: it may lead to another server by now."""
-        while idle := self._idle.take():
+        """Close the idle connections, so that the address is resolved again: it may lead to another server by now."""
+        while idle := self._take_idle():
             idle.disconnect()
             self._pool.release(idle)
 
     def close(self) -> None:
-        """Close the connections that delayq made; one that still waits for an answer, when it has it."""
-        self._idle.keeping = False
+        """Close the connections that delayq made; a connection in use is closed after its reply."""
+        self._keeping = False
         if self._owned:
-            while connection := self._idle.take():
+            while connection := self._take_idle():
                 self._pool.release(connection)
             for pool in _pools(self._pool):
                 pool.disconnect(inuse_connections=False)
@@ -105,13 +93,13 @@ def _read(connection: Any) -> Any:
         return error
 
 
-class AsyncServer(_Connections):
-    """A server reached by asyncio connections, for the tasks of one event loop."""
+class AsyncConnections(_IdleConnections):
+    """Asyncio connections to a server, for the tasks of one event loop."""
 
     async def exchange(self, step: Exchange) -> list[Any] | Exception:
-        """Send and receive; see `Server.exchange`."""
+        """Send and receive; see `Connections.exchange`."""
         before = cancellations()
-        connection = self._idle.take()
+        connection = self._take_idle()
         if connection is None:
             try:
                 connection = await self._get_connection()
@@ -121,7 +109,7 @@ class AsyncServer(_Connections):
             await connection.send_packed_command(step.data)
             if cancellations() > before:
                 raise asyncio.CancelledError  # noqa: TRY301 - as if it had come out of the line before
-            answers = [await _read_async(connection) for _ in step.sent]
+            replies = [await _read_async(connection) for _ in step.sent]
         except BaseException as error:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
@@ -129,35 +117,35 @@ class AsyncServer(_Connections):
                 raise
             await self.forget()
             return error
-        if self._idle.keeping:
-            self._idle.keep(connection)
-            return answers
+        if self._keeping:
+            self._idle.append(connection)
+            return replies
         if self._owned:
             await connection.disconnect(nowait=True)
         await self._pool.release(connection)
-        return answers
+        return replies
 
     async def forget(self) -> None:
-        """Close the connections kept; see `Server.forget`."""
-        while idle := self._idle.take():
+        """Close the idle connections; see `Connections.forget`."""
+        while idle := self._take_idle():
             await idle.disconnect(nowait=True)
             await self._pool.release(idle)
 
     async def close(self) -> None:
-        """Close the connections that delayq made; one that still waits for an answer, when it has it."""
-        self._idle.keeping = False
+        """Close the connections that delayq made; a connection in use is closed after its reply."""
+        self._keeping = False
         if self._owned:
-            while connection := self._idle.take():
+            while connection := self._take_idle():
                 await self._pool.release(connection)
             for pool in _pools(self._pool):
                 await pool.disconnect(inuse_connections=False)
 
 
 def cancellations() -> int:
-    """Return how often the task that runs was cancelled.
+    """Return how often the current task was cancelled.
 
-    redis-py does not let each of them through: it sends by `asyncio.wait_for`, which up to Python 3.11 swallows one
-    that comes when all is sent.
+    redis-py can lose a cancellation: it sends with `asyncio.wait_for`, which up to Python 3.11 swallows one that
+    arrives when everything is sent.
     """
     task = asyncio.current_task()
     return task.cancelling() if task else 0
@@ -171,37 +159,33 @@ async def _read_async(connection: Any) -> Any:
 
 
 def _pools(pool: Any) -> list[Any]:
-    """Return a pool, and those of the Sentinels that it asks for its server."""
+    """Return a pool, and the pools of the Sentinels that it asks for the master."""
     sentinels = pool.sentinel_manager.sentinels if hasattr(pool, "sentinel_manager") else ()
     return [pool, *(sentinel.connection_pool for sentinel in sentinels)]
 
 
-class Nodes:
-    """The servers of a cluster, each connected to when it is first spoken to."""
+class ClusterConnections:
+    """Connections to the nodes of a cluster, each made at first use."""
 
     def __init__(self, pool_of: Callable[[Address], Any], kind: Any, *, owned: bool) -> None:
-        """Make a `kind` of server out of the pool of each node."""
+        """Make connections of class `kind` from the pool of each node."""
         self._pool_of = pool_of
-        self._kind = kind
-        self._owned = owned
+        self._connect = partial(kind, owned=owned)
         self._known: dict[Address, Any] = {}
 
     def exchange(self, step: Exchange) -> Any:
-        """Have the server that a step is for carry it out."""
-        node = cast("Address", step.to)
-        # Of two that are made for a node at once, both threads take the same.
-        server = self._known.get(node) or self._known.setdefault(
-            node, self._kind(self._pool_of(node), owned=self._owned)
-        )
+        """Exchange with the node of the step."""
+        node = cast("Address", step.node)
+        # If two threads make one for the same node at once, both use the same.
+        server = self._known.get(node) or self._known.setdefault(node, self._connect(self._pool_of(node)))
         return server.exchange(step)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the servers spoken to."""
         return iter(list(self._known.values()))
 
 
 def _getter(pool: Any) -> Any:
-    """Return the pool's way to hand out a connection; before redis-py 5.3 it wanted the name of a command."""
+    """Return the function that gets a connection; before redis-py 5.3 it needs the name of a command."""
     named = inspect.signature(pool.get_connection).parameters.get("command_name")
     return partial(pool.get_connection, "EVALSHA") if named and named.default is named.empty else pool.get_connection
 

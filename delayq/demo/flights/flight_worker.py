@@ -1,6 +1,6 @@
-"""What delivers the reminders of the Spark demo, served by `delayq worker delayq.spark.demo.worker:queue`.
+"""Delivers the reminders of the Spark demo: `delayq worker delayq.demo.flights.flight_worker:queue`.
 
-Which reminders fail is decided by their ids: some the first time, a few for good.
+The id decides whether a reminder fails: some do at the first attempt, a few at every attempt.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import time
 import zlib
 from typing import Any
 
-from delayq.config import QueueOptions
-from delayq.message import Message
+from delayq.options import QueueOptions
 from delayq.outcomes import Reject
-from delayq.queue import DelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.worker.message import Message
 
 NAME = "DELAYQ_SPARK_DEMO_QUEUE"
-"""The variable that tells a worker the name of the queue."""
+"""The environment variable with the name of the queue."""
 OPTIONS: QueueOptions = {
     "prefix": "delayq-spark-demo",
-    "lease": 2,  # a killed worker's reminders are to come back within the run
+    "lease": 2,  # short: a killed worker's reminders are delivered again within the run
     "concurrency": 32,
     "nack_delay": "250ms",
 }
@@ -32,7 +32,7 @@ queue: DelayQueue[Any] = DelayQueue(os.environ.get(NAME, "flights"), **OPTIONS)
 
 @queue.callback
 def remind(message: Message[Any]) -> None:
-    """Tell the passengers of a flight; every 400th cannot be told, and every 97th not at once."""
+    """Remind the passengers of a flight; every 400th reminder fails, and every 97th fails once."""
     time.sleep(WORK)
     number = zlib.crc32(message.id.encode())
     if number % 4000 == 0:

@@ -1,52 +1,53 @@
-"""Whether it adds up: what was sent against what the workers reported and what the server says at the end."""
+"""The balance of a run: what was sent against what the workers reported and what the server counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
-from delayq.demo.worker import Ended, Started
-from delayq.inspector import MessageInfo
+from delayq.demo.holidays.demo_worker import EndedReport, StartedReport
+from delayq.queue.inspector import MessageInfo
 
 
 class Lateness(msgspec.Struct, frozen=True):
-    """How late the first attempts began, in milliseconds."""
+    """How late the first attempts started, in milliseconds."""
 
     p50: float
     p99: float
     max: float
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """The account of a run. Counts of messages, unless it says otherwise."""
+class Balance(msgspec.Struct, frozen=True, kw_only=True):
+    """The balance of a run. Counts of messages, unless stated otherwise."""
 
     sent: int
     acked: int
     dead: int
     discarded: int
     left: int
-    """Still in the queue: of a run that was interrupted."""
+    """Still in the queue, after an interrupted run."""
     early: int
-    """Deliveries that began before their time, by the server's clock."""
+    """Deliveries that started before their time, by the server's clock."""
     lost: int
     duplicates: int
-    """Deliveries beyond the first that no failure asked for."""
+    """Repeated deliveries that no failure caused."""
     explained: int
-    """Those of the duplicates that were under way in a killed worker and began again after its lease."""
+    """The duplicates that were in flight in a killed worker and started again after its lease."""
     killed: int
     """Workers."""
     in_flight: int
-    """What the killed workers held."""
+    """Deliveries in flight in the killed workers."""
     retried: int
     """Deliveries after a failure."""
     deliveries: int
     lateness_ms: Lateness
-    countries: int
-    seconds: float
-    server: str
+    countries: int = 0
+    seconds: float = 0.0
+    server: str = ""
     interrupted: bool
     problems: list[str]
     """What does not add up, a sentence each."""
@@ -54,84 +55,74 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
-    """What a killed worker held, as the server had it right after."""
+class KilledWorker:
+    """A killed worker, and what was in flight in it according to the server."""
 
     worker: int
     name: str
-    held: Mapping[tuple[str, int], int]
+    in_flight: Mapping[tuple[str, int], int]
     """(id, token) → the end of its lease (ms)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Final:
-    """What the server says at the end."""
-
-    sent: int
-    acked: int
-    dead: int
-    discarded: int
-    left: int
-    dead_ids: frozenset[str]
-
-
 @dataclass(slots=True)
-class Ledger:
-    """Everything the workers reported, and what follows from it at any moment."""
+class DeliveryLog:
+    """Everything the workers reported, and what follows from it so far."""
 
-    starts: dict[str, list[Started]] = field(default_factory=dict)
-    ends: dict[tuple[str, int], Ended] = field(default_factory=dict)
-    under_way: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
-    """What each worker is at, by number."""
+    starts: dict[str, list[StartedReport]] = field(default_factory=dict)
+    ends: dict[tuple[str, int], EndedReport] = field(default_factory=dict)
+    running: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    """The callbacks that each worker is running, by number."""
     acked: set[str] = field(default_factory=set)
     discarded: set[str] = field(default_factory=set)
-    retried: int = 0
-    """Second and further attempts, for the view: the account takes a closer look."""
     _lateness: list[float] = field(default_factory=list)
 
-    def add(self, report: Started | Ended) -> None:
-        """Enter a report."""
+    def add(self, report: StartedReport | EndedReport) -> None:
+        """Add a report."""
         delivery = report.id, report.token
-        current = self.under_way.setdefault(report.worker, set())
-        if isinstance(report, Started):
+        running = self.running.setdefault(report.worker, set())
+        if isinstance(report, StartedReport):
             self.starts.setdefault(report.id, []).append(report)
-            current.add(delivery)
-            self.retried += report.attempt > 1
+            running.add(delivery)
             if report.attempt == 1:
                 self._lateness.append(report.lateness * 1000)
             return
         self.ends[delivery] = report
-        current.discard(delivery)
+        running.discard(delivery)
         if report.outcome != "failed":
             (self.acked if report.outcome == "acked" else self.discarded).add(report.id)
 
     @property
+    def retried(self) -> int:
+        """How many deliveries followed a failure."""
+        return self.repeated([])[0]
+
+    @property
     def lateness(self) -> Lateness:
-        """The lateness of the first attempts: of later ones it says how long the failure was."""
+        """The lateness of the first attempts; that of later ones only shows how long the failure lasted."""
         ordered = sorted(self._lateness) or [0.0]
         last = len(ordered) - 1
         return Lateness(*(round(ordered[round(last * share)], 2) for share in (0.5, 0.99, 1)))
 
-    def held_by(self, worker: int, active: list[MessageInfo]) -> dict[tuple[str, int], int]:
-        """Return what a worker holds of the active messages, begun or not: (id, token) → the end of its lease (ms).
+    def in_flight(self, worker: int, active: list[MessageInfo]) -> dict[tuple[str, int], int]:
+        """Return which of the active messages a worker holds, started or not: (id, token) → the end of its lease (ms).
 
-        The server names the holder of each, and what the worker has reported tells which of them it is.
+        The server knows the consumer id of each; the worker's reports tell which consumer id is its own.
         """
-        begun = {start.token for starts in self.starts.values() for start in starts if start.worker == worker}
-        holders = {message.holder for message in active if message.token in begun}
+        tokens = {start.token for starts in self.starts.values() for start in starts if start.worker == worker}
+        consumers = {message.holder for message in active if message.token in tokens}
         return {
             (message.id, message.token): round(message.deadline.timestamp() * 1000)
             for message in active
-            if message.holder in holders and message.token is not None and message.deadline is not None
+            if message.holder in consumers and message.token is not None and message.deadline is not None
         }
 
-    def came_back(self, kill: Kill) -> int:
-        """Count what a killed worker held and another has begun since."""
-        return sum(any(start.token > token for start in self.starts.get(id, ())) for id, token in kill.held)
+    def redelivered(self, kill: KilledWorker) -> int:
+        """Count the deliveries of a killed worker that another has started since."""
+        return sum(any(start.token > token for start in self.starts.get(id, ())) for id, token in kill.in_flight)
 
-    def again(self, kills: list[Kill]) -> tuple[int, int, int]:
-        """Count the deliveries beyond the first: after a failure, duplicates, and explained duplicates."""
-        held = {delivery: (kill.worker, lease) for kill in kills for delivery, lease in kill.held.items()}
+    def repeated(self, kills: list[KilledWorker]) -> tuple[int, int, int]:
+        """Count the repeated deliveries: after a failure, duplicates, and explained duplicates."""
+        in_flight = {delivery: (kill.worker, lease) for kill in kills for delivery, lease in kill.in_flight.items()}
         retried = duplicates = explained = 0
         for id, starts in self.starts.items():
             for before, after in pairwise(sorted(starts, key=lambda start: start.token)):
@@ -140,65 +131,63 @@ class Ledger:
                     retried += 1
                     continue
                 duplicates += 1
-                worker, lease = held.get((id, before.token), (0, 0))
+                worker, lease = in_flight.get((id, before.token), (0, 0))
                 explained += worker == before.worker and after.at >= lease * 1000
         return retried, duplicates, explained
 
 
-def settle(
+def make_balance(
     due: Mapping[str, int],
-    ledger: Ledger,
-    final: Final,
-    kills: list[Kill],
+    log: DeliveryLog,
+    totals: Mapping[str, int],
+    dead_ids: Collection[str],
+    kills: list[KilledWorker],
     *,
     stored_again: int = 0,
-    countries: int = 0,
-    seconds: float = 0.0,
-    server: str = "",
     interrupted: bool = False,
-) -> Account:
-    """Draw up the account: `due` says when each id that was sent should be delivered (ms)."""
-    retried, duplicates, explained = ledger.again(kills)
-    starts = [start for starts in ledger.starts.values() for start in starts]
+    **run: Any,
+) -> Balance:
+    """Return the balance.
+
+    `due` is the due time of each id that was sent (ms), `totals` is what the server counted as sent, acked, dead,
+    discarded and left, `dead_ids` are in its dead letter. `run` has other fields of the balance.
+    """
+    retried, duplicates, explained = log.repeated(kills)
+    starts = [start for starts in log.starts.values() for start in starts]
     early = sum(start.at < due.get(start.id, 0) * 1000 or start.lateness < 0 for start in starts)
-    settled = ledger.acked | ledger.discarded | final.dead_ids
-    strangers = len((settled | ledger.starts.keys()) - due.keys())
-    lost = max(0, len(due.keys() - settled) - final.left)
+    left = totals["left"]
+    settled = log.acked | log.discarded | set(dead_ids)
+    unknown = len((settled | log.starts.keys()) - due.keys())
+    lost = max(0, len(due.keys() - settled) - left)
+    accounted = sum(totals.values()) - totals["sent"]
     problems = [
         problem
         for wrong, problem in (
-            (early, f"{early} deliveries began before their time"),
+            (early, f"{early} deliveries started before their time"),
             (lost, f"{lost} messages were lost"),
-            (duplicates - explained, f"{duplicates - explained} duplicates have no explanation"),
-            (final.left and not interrupted, f"{final.left} messages were not settled in time"),
-            (stored_again, f"{stored_again} messages were stored a second time when the same ids were sent again"),
-            (strangers, f"{strangers} messages were delivered that were never sent"),
-            _compare("sent", len(due), final.sent, "taken in by the server"),
-            _compare("sent", len(due), final.acked + final.dead + final.discarded + final.left, "settled"),
-            _compare("acked by the workers", len(ledger.acked), final.acked, "by the server", final.left),
-            _compare("discarded by the workers", len(ledger.discarded), final.discarded, "by the server", final.left),
-            _compare("in the dead letter", len(final.dead_ids), final.dead, "counted by the server"),
+            (duplicates - explained, f"{duplicates - explained} duplicates are not explained"),
+            (left and not interrupted, f"{left} messages were not settled in time"),
+            (stored_again, f"{stored_again} messages were stored again when the same ids were sent again"),
+            (unknown, f"{unknown} messages were delivered, but never sent"),
+            _compare("sent", len(due), totals["sent"], "stored by the server"),
+            _compare("sent", len(due), accounted, "settled or left"),
+            _compare("acked by the workers", len(log.acked), totals["acked"], "by the server", left),
+            _compare("discarded by the workers", len(log.discarded), totals["discarded"], "by the server", left),
+            _compare("in the dead letter", len(dead_ids), totals["dead"], "counted by the server"),
         )
         if wrong
     ]
-    return Account(
-        sent=len(due),
-        acked=final.acked,
-        dead=final.dead,
-        discarded=final.discarded,
-        left=final.left,
+    return Balance(
+        **{**totals, **run, "sent": len(due)},
         early=early,
         lost=lost,
         duplicates=duplicates,
         explained=explained,
         killed=len(kills),
-        in_flight=sum(len(kill.held) for kill in kills),
+        in_flight=sum(len(kill.in_flight) for kill in kills),
         retried=retried,
         deliveries=len(starts),
-        lateness_ms=ledger.lateness,
-        countries=countries,
-        seconds=round(seconds, 2),
-        server=server,
+        lateness_ms=log.lateness,
         interrupted=interrupted,
         problems=problems,
         adds_up=not problems,
@@ -206,5 +195,5 @@ def settle(
 
 
 def _compare(what: str, one: int, other: int, where: str, slack: int = 0) -> tuple[bool, str]:
-    """Return whether two counts differ by more than may be, and how that is said."""
+    """Return whether two counts differ by more than `slack`, and a sentence about it."""
     return abs(one - other) > slack, f"{one:,} {what}, but {other:,} {where}"

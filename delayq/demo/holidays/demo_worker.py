@@ -1,8 +1,8 @@
-"""What delivers the reminders: the callback, what it reports, and the process around it.
+"""A worker of the demo: the callback that delivers reminders, its reports, and the process around it.
 
-A worker reports each delivery before and after it: a process through a pipe, a line a report in one write, so that
-what it had begun is known however suddenly it ends. Its standard input is the way back: a line lets it begin, the end
-stops it, and the end comes even if its parent is killed.
+A worker reports each delivery before and after it. A worker process writes each report as one line to its standard
+output, so what it had started is known even if it is killed. It starts consuming when it reads a line from its standard
+input, and stops when that ends, which also happens if its parent is killed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, Literal
 import msgspec
 
 from delayq.backoff import Backoff
-from delayq.config import QueueOptions, read_settings
-from delayq.demo.reminders import Fate, Reminder
-from delayq.executor import Executor, open_executor
-from delayq.message import Message
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import Executor, open_executor
+from delayq.demo.holidays.holiday_reminders import HolidayReminder, SimulatedResult
+from delayq.options import QueueOptions, read_settings
 from delayq.outcomes import Discard
-from delayq.queue import DelayQueue
-from delayq.values import Command
+from delayq.queue.delay_queue import DelayQueue
+from delayq.worker.message import Message
 
 LEASE = 2.0
-"""Seconds: a killed worker's reminders are to come back within the run."""
+"""Seconds: short, so that a killed worker's reminders are delivered again within the run."""
 OPTIONS: QueueOptions = {
     "prefix": "delayq-demo",
     "lease": LEASE,
@@ -37,33 +37,34 @@ OPTIONS: QueueOptions = {
     "grace": LEASE,
     "deadline": 5,
 }
-"""How every queue of the demo is made. Nothing is prefetched, so that the two workers share a rush evenly."""
+"""The options of the demo's queue. Nothing is prefetched, so that the two workers share a rush evenly."""
 
-_SHORTEST_WORK, _WORK_SPREAD = 0.010, 0.030
-"""Seconds a callback takes, from and over what range: that of handing a mail to a server nearby."""
+_MIN_WORK, _WORK_SPREAD = 0.010, 0.030
+"""Seconds a callback takes, like handing a mail to a server nearby."""
 
 
-class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """A worker has started and waits to be let go."""
+class WorkerReport(msgspec.Struct, tag="worker", frozen=True):
+    """A worker is ready and waits for `go`; or it has ended, and all of its reports have been read."""
 
     worker: int
+    gone: bool = False
 
 
-class Started(msgspec.Struct, tag="started", frozen=True):
-    """A callback has begun."""
+class StartedReport(msgspec.Struct, tag="started", frozen=True):
+    """A callback has started."""
 
     worker: int
     id: str
     token: int
     attempt: int
     at: int
-    """The server's clock, asked by the callback itself, in microseconds since 1970."""
+    """The server's time, read by the callback itself, in microseconds since 1970."""
     lateness: float
     """Seconds."""
 
 
-class Ended(msgspec.Struct, tag="ended", frozen=True):
-    """A callback is about to end; what it says is not yet settled."""
+class EndedReport(msgspec.Struct, tag="ended", frozen=True):
+    """A callback is about to end; its outcome is not settled yet."""
 
     worker: int
     id: str
@@ -72,67 +73,60 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
     retries_left: int
 
 
-class Gone(msgspec.Struct, tag="gone", frozen=True):
-    """A worker has ended and all of its reports have been read."""
-
-    worker: int
-
-
-Report = Ready | Started | Ended | Gone
+Report = WorkerReport | StartedReport | EndedReport
 Inbox = SimpleQueue[Report]
 
 
 def server_clock(executor: Executor) -> int:
-    """Ask the server for its time, in microseconds since 1970."""
-    return executor.call(Command(("TIME",), lambda answer: int(answer[0]) * 1_000_000 + int(answer[1])))
+    """Return the server's time, in microseconds since 1970."""
+    return executor.call(RedisCommand(("TIME",), lambda reply: int(reply[0]) * 1_000_000 + int(reply[1])))
 
 
-class Delivery:
-    """The callback: reports, takes its time as handing over a mail would, and ends as the reminder's fate says."""
+def reminder_callback(
+    worker: int, clock: Executor, report: Callable[[Report], None], gone: threading.Event
+) -> Callable[[Message[HolidayReminder]], None]:
+    """Return the callback of a worker; once `gone` is set it does nothing more, like a killed process.
 
-    def __init__(self, worker: int, clock: Executor, report: Callable[[Report], None], gone: threading.Event) -> None:
-        """Deliver as `worker`; once `gone` is set do nothing more, as a process that was killed."""
-        self._worker = worker
-        self._clock = clock
-        self._report = report
-        self._gone = gone
+    It reports, takes as long as sending a mail would, and ends with the reminder's simulated result.
+    """
 
-    def __call__(self, message: Message[Reminder]) -> None:
-        """Deliver one reminder."""
-        id, token = message.id, message.token
-        self._live()
-        at = server_clock(self._clock)
-        self._report(Started(self._worker, id, token, message.attempt, at, message.lateness))
-        self._gone.wait(_SHORTEST_WORK + _WORK_SPREAD * (zlib.crc32(id.encode()) % 100 / 100))
-        self._live()
-        fate = message.payload.fate
-        failing = fate is Fate.BOUNCES or (fate is Fate.BUSY and message.attempt == 1)
-        outcome: Any = "failed" if failing else "discarded" if fate is Fate.UNSUBSCRIBED else "acked"
-        self._report(Ended(self._worker, id, token, outcome, message.retries_left))
-        if failing:
-            raise ConnectionError("no such mailbox" if fate is Fate.BOUNCES else "the mail server is busy")
-        if fate is Fate.UNSUBSCRIBED:
+    def exit_if_gone() -> None:
+        if gone.is_set():
+            raise SystemExit
+
+    def remind(message: Message[HolidayReminder]) -> None:
+        id, token, result = message.id, message.token, message.payload.result
+        exit_if_gone()
+        at = server_clock(clock)
+        report(StartedReport(worker, id, token, message.attempt, at, message.lateness))
+        gone.wait(_MIN_WORK + _WORK_SPREAD * (zlib.crc32(id.encode()) % 100 / 100))
+        exit_if_gone()
+        bounces, unsubscribed = result is SimulatedResult.BOUNCES, result is SimulatedResult.UNSUBSCRIBED
+        fails = bounces or (result is SimulatedResult.BUSY and message.attempt == 1)
+        outcome: Any = "failed" if fails else "discarded" if unsubscribed else "acked"
+        report(EndedReport(worker, id, token, outcome, message.retries_left))
+        if fails:
+            raise ConnectionError("no such mailbox" if bounces else "the mail server is busy")
+        if unsubscribed:
             raise Discard("unsubscribed")
 
-    def _live(self) -> None:
-        if self._gone.is_set():
-            raise SystemExit
+    return remind
 
 
 def main() -> None:
-    """Be a worker process: `python -m delayq.demo.worker NUMBER QUEUE`, with the server in DELAYQ_URL."""
+    """Run a worker: `python -m delayq.demo.holidays.demo_worker NUMBER QUEUE`, with the server in DELAYQ_URL."""
     number, name = int(sys.argv[1]), sys.argv[2]
     encode = msgspec.json.Encoder().encode
     pipe = sys.stdout.fileno()
 
     def report(report: Report) -> None:
-        os.write(pipe, encode(report) + b"\n")  # far below PIPE_BUF: a line comes through whole or not at all
+        os.write(pipe, encode(report) + b"\n")  # far below PIPE_BUF: a line arrives as a whole or not at all
 
     clock = open_executor({}, read_settings({}))
-    callback = Delivery(number, clock, report, threading.Event())
-    with DelayQueue(name, payload_type=Reminder, callback=callback, **OPTIONS) as queue:
-        queue.counts()  # connected, scripts loaded
-        report(Ready(number))
+    callback = reminder_callback(number, clock, report, threading.Event())
+    with DelayQueue(name, payload_type=HolidayReminder, callback=callback, **OPTIONS) as queue:
+        queue.counts()  # connects and loads the scripts
+        report(WorkerReport(number))
         if not sys.stdin.readline():
             return
         consuming = queue.start_consume()

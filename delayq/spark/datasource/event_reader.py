@@ -1,7 +1,7 @@
-"""Reads the event log of a queue, as a table or as a stream: a row for each message and event.
+"""Reads the event log of a queue, as a table or as a stream: one row per message and event.
 
-The entries of the log are numbered without gaps (on Redis 7 and later), so that what to read is planned by arithmetic,
-and that nothing was lost is shown by counting: a range must hold as many entries as it has numbers.
+On Redis 7 and later the log entries are numbered without gaps. So ranges are planned by arithmetic, and loss is
+detected by counting: a range must contain as many entries as it has numbers.
 """
 
 from __future__ import annotations
@@ -10,231 +10,265 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from delayq.answers import LEAST_TIME, Entry
-from delayq.errors import ConfigurationError, DelayqError, EventsLostError, ServerError
-from delayq.spark.commands import Log, log_setting
-from delayq.spark.commands import log as reach
-from delayq.spark.connection import calls_of, connect
-from delayq.spark.event_rows import batch_of
-from delayq.spark.options import EventOptions, Target
-from delayq.spark.reading import ROWS, check_queue
+from delayq.broker.replies import MIN_TIME_OFFSET, EventEntry, offset_of, pairs
+from delayq.broker.requests import RedisCommand
+from delayq.errors import ConfigurationError, EventsLostError, ServerError
+from delayq.queue.event_log import EventColumns
+from delayq.spark.datasource.connection import calls_of, check_queue, connect
+from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
+from delayq.spark.datasource.source_options import EventOptions, TargetQueue
 
 log = logging.getLogger("delayq.spark")
 
 PAGE = 100
-"""Entries read in one call: a millisecond of the server's time, though each may tell of a thousand messages."""
+"""Entries per call: a millisecond of the server's time, although one entry may describe a thousand messages."""
+
+SCHEMA = arrow_schema(EVENTS)
 
 Offset = dict[str, Any]
-"""Where a stream has come to, as Spark keeps it: the queue, and the offset of the last entry read."""
+"""A stream's progress, as Spark stores it: the queue, and the offset of the last entry read."""
 
 
 @dataclass(frozen=True)
 class EventRange(InputPartition):
-    """Offsets that one task reads, both included."""
+    """Offsets that one task reads; both ends are inclusive."""
 
     low: int
     high: int
 
 
-def log_of(target: Target) -> Log:
-    """Return how far the event log of a queue reaches; offsets are 0 if nothing was ever written to it."""
-    (answer,) = connect(target).run([reach(calls_of(target).keys)])
-    if isinstance(answer, ServerError) and "no such key" in str(answer):
-        return Log(0, 0)
-    if isinstance(answer, DelayqError):
-        raise answer
-    return answer  # type: ignore[no-any-return]  # what a Command[Log] answers
+class LogBounds(NamedTuple):
+    """The extent of an event log: offset of the first entry still there (or the next to come), and of the last ever."""
+
+    first: int
+    last: int
 
 
-def check_log(target: Target) -> Log:
-    """Return how far the event log reaches; `ConfigurationError` if the queue is not there or keeps none."""
+def read_bounds(target: TargetQueue) -> LogBounds:
+    """Return the extent of the event log; if nothing was ever written to it, the last offset is 0."""
+    try:
+        info = connect(target).call(RedisCommand(("XINFO", "STREAM", calls_of(target).keys.events), pairs))
+    except ServerError as error:
+        if "no such key" in str(error):
+            return LogBounds(1, 0)
+        raise
+    first, last = info[b"first-entry"], offset_of(info[b"last-generated-id"])
+    return LogBounds(offset_of(first[0]) if first else last + 1, last)
+
+
+def check_log(target: TargetQueue) -> LogBounds:
+    """Return the extent of the event log; raises `ConfigurationError` if there is no such queue, or it keeps no log."""
     check_queue(target)
-    found = log_of(target)
-    if not found.last and not connect(target).call(log_setting(calls_of(target).keys)):
+    bounds = read_bounds(target)
+    is_on = RedisCommand(("HEXISTS", calls_of(target).keys.meta, "events"), bool)
+    if not bounds.last and not connect(target).call(is_on):
         queue = target.queue
         raise ConfigurationError(
-            f"queue {queue!r} keeps no event log: DelayQueue({queue!r}, events=True) switches it on"
+            f"queue {queue!r} has no event log: switch it on with DelayQueue({queue!r}, events=True)"
         )
-    return found
+    return bounds
 
 
-class _Reader:
-    """What the table and the stream have in common: reading a range."""
+def batch_of(entries: Sequence[EventEntry]) -> pa.RecordBatch:
+    """Return the events of some log entries as one batch, with a row per message and event."""
+    cells: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for entry in entries:
+        # Column by column; going through the messages one by one would be slow.
+        columns = EventColumns.of(entry)
+        ids: Sequence[str | None] = columns.ids or [None]  # a purge has no ids
+        count = len(ids)
+        shared = {"offset": entry.offset, "at": entry.at, "kind": entry.kind}
+        for name, value in (*shared.items(), ("holder", columns.holder), ("run", columns.run)):
+            cells[name] += [value] * count
+        own: dict[str, Sequence[Any]] = {
+            "id": ids,
+            "index": range(count),
+            "due": columns.dues,
+            "attempt": columns.attempts,
+            "token": columns.tokens,
+            "retries_left": columns.retries,
+            "reason": [reason or None for reason in columns.reasons],
+            "error": [error or None for error in columns.errors],
+        }
+        for name, column in own.items():
+            cells[name] += column if len(column) == count else [*column[:count], *[None] * (count - len(column))]
+    return record_batch(cells, SCHEMA)
+
+
+class _EventRangeReader:
+    """Base of both readers: reads ranges of offsets, and reports lost entries."""
 
     def __init__(self, options: EventOptions) -> None:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range; `EventsLostError` if entries of it are gone, unless failOnDataLoss is false."""
-        if not isinstance(partition, EventRange):  # what Spark makes of no range at all
+        """Read a range; raises `EventsLostError` if entries are missing, unless failOnDataLoss is false."""
+        if not isinstance(partition, EventRange):  # Spark's stand-in for an empty list
             return
-        entries, messages, count = list[Entry](), 0, 0
+        entries, messages, count = list[EventEntry](), 0, 0
         for page in self._pages(partition):
             count += len(page)
             for entry in page:
                 entries.append(entry)
                 messages += entry.columns.get("ids", b"").count(b" ") + 1
-                if messages >= ROWS:
+                if messages >= BATCH_ROWS:
                     yield batch_of(entries)
                     entries, messages = [], 0
         if entries:
             yield batch_of(entries)
         missing = partition.high - partition.low + 1 - count
-        if missing and partition.high < LEAST_TIME:
-            self._lose(missing, partition.low, partition.high)
+        if missing and partition.high < MIN_TIME_OFFSET:
+            self._report_loss(missing, partition.low, partition.high)
 
-    def _pages(self, wanted: EventRange) -> Iterator[list[Entry]]:
+    def _pages(self, offsets: EventRange) -> Iterator[list[EventEntry]]:
         executor, calls = connect(self._options.target), calls_of(self._options.target)
-        low = wanted.low
-        while low <= wanted.high:
-            entries = executor.call(calls.events(low, wanted.high, limit=PAGE))
+        low = offsets.low
+        while low <= offsets.high:
+            entries = executor.call(calls.events(low, offsets.high, limit=PAGE))
             if not entries:
                 return
             yield entries
             low = entries[-1].offset + 1
+
+    def _start(self, bounds: LogBounds) -> int:
+        start = self._options.start
+        if isinstance(start, int):
+            return start
+        return bounds.first if start == "earliest" else bounds.last + 1
 
     def _split(self, low: int, high: int) -> list[EventRange]:
         parts = max(min(self._options.partitions, high - low + 1), 0)
         ends = [low - 1 + (high - low + 1) * part // parts for part in range(parts + 1)] if parts else []
         return [EventRange(before + 1, end) for before, end in pairwise(ends)]
 
-    def _lose(self, missing: int | None, low: int, high: int) -> None:
-        """Say that entries of a range are gone; None if it is not known how many, or whether any."""
+    def _report_loss(self, missing: int | None, low: int, high: int) -> None:
+        """Raise or log that entries of a range are gone; `missing=None` if neither their number nor loss is certain."""
         queue = self._options.target.queue
         if missing is None:
-            some, were = "entries", "may have been"
+            entries, were = "entries", "may have been"
         else:
-            some, were = ("1 entry", "was") if missing == 1 else (f"{missing} entries", "were")
-        text = f"{some} of the event log of queue {queue!r} {were} deleted before they were read, from {low} to {high}"
+            entries, were = ("1 entry", "was") if missing == 1 else (f"{missing} entries", "were")
+        text = f"{entries} of the event log of queue {queue!r} {were} deleted before being read, {low} to {high}"
         if self._options.fail_on_data_loss:
             raise EventsLostError(
-                f"{text}; failOnDataLoss=false reads on without them, a greater events_max_len keeps more"
+                f"{text}; set failOnDataLoss=false to continue without them, and a larger events_max_len to keep more"
             )
-        log.warning("%s; reading on without them", text, extra={"missing": missing})
+        log.warning("%s; continuing without them", text, extra={"missing": missing})
 
 
-class EventsReader(_Reader, DataSourceReader):
-    """Reads the event log as a table with the columns of EVENTS, up to where it reached when the read was planned."""
+class EventsReader(_EventRangeReader, DataSourceReader):
+    """Reads the event log as a table with the columns of EVENTS, up to its end at planning time."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide the range that was asked for."""
-        options, found = self._options, check_log(self._options.target)
-        end = found.last if options.end is None else options.end
-        if end > found.last:
-            raise ConfigurationError(f"endingOffset {end} is beyond the event log, whose last offset is {found.last}")
-        kept = found.first or found.last + 1
-        if options.start == "earliest":
-            start = kept
-        elif options.start == "latest":
-            start = found.last + 1
-        else:
-            start = options.start
-            if start < min(kept, end + 1):
-                last_missing = min(kept - 1, end)
-                self._lose(last_missing - start + 1 if end < LEAST_TIME else None, start, last_missing)
-                start = kept
+        """Divide the requested range."""
+        options, bounds = self._options, check_log(self._options.target)
+        end = bounds.last if options.end is None else options.end
+        if end > bounds.last:
+            raise ConfigurationError(f"endingOffset {end} is beyond the event log, whose last offset is {bounds.last}")
+        start = self._start(bounds)
+        if start < min(bounds.first, end + 1):
+            last_missing = min(bounds.first - 1, end)
+            self._report_loss(last_missing - start + 1 if end < MIN_TIME_OFFSET else None, start, last_missing)
+            start = bounds.first
         return self._split(start, end)
 
 
-class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the event log as a stream with the columns of EVENTS, each entry once.
+class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streams the event log with the columns of EVENTS, each entry once.
 
-    A batch holds at most `maxEntriesPerBatch` entries. With `Trigger.AvailableNow` it ends where the log ended when the
-    query began, in batches of that size. A log that was trimmed past the place of the query, or deleted and begun anew,
-    raises `EventsLostError`, unless failOnDataLoss is false.
+    A batch has at most `maxEntriesPerBatch` entries. `Trigger.AvailableNow` reads up to the end that the log had at the
+    start of the query. If the log was trimmed past the query's position, or deleted and started again,
+    `EventsLostError` is raised unless failOnDataLoss is false.
     """
 
     def __init__(self, options: EventOptions) -> None:
         super().__init__(options)
         self._initial: Offset | None = None
-        self._goal: int | None = None
+        self._end: int | None = None
 
     def initialOffset(self) -> Offset:
-        """Return where a query without a checkpoint begins; the same however often it is asked."""
+        """Return where a query without a checkpoint starts; Spark calls it twice, so the result is kept."""
         if self._initial is None:
-            start, found = self._options.start, check_log(self._options.target)
-            if start == "earliest":
-                start = found.first or found.last + 1
-            elif start == "latest":
-                start = found.last + 1
-            elif start > found.last + 1:
+            bounds = check_log(self._options.target)
+            start = self._start(bounds)
+            if start > bounds.last + 1:
                 raise ConfigurationError(
-                    f"startingOffset {start} is beyond the event log, whose last offset is {found.last}"
+                    f"startingOffset {start} is beyond the event log, whose last offset is {bounds.last}"
                 )
             self._initial = self._offset(max(start, 1) - 1)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how many entries a batch may hold."""
+        """Return the entry limit of a batch."""
         return ReadMaxRows(self._options.max_entries)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """End where the log ends now."""
-        self._goal = log_of(self._options.target).last
+        """Fix the end of the query at the current end of the log."""
+        self._end = read_bounds(self._options.target).last
 
     def reportLatestOffset(self) -> Offset:
-        """Return where the log ends, for the progress report."""
-        return self._offset(log_of(self._options.target).last)
+        """Return the end of the log, for the progress report."""
+        return self._offset(read_bounds(self._options.target).last)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return where the next batch ends: at the end of the log, or as far as the limit goes."""
-        found = log_of(self._options.target)
-        after = self._checked(start, found)
-        last = found.last if self._goal is None else min(self._goal, found.last)
+        """Return the end of the next batch: the end of the log, or less if the limit is reached before."""
+        bounds = read_bounds(self._options.target)
+        after = self._resume(start, bounds)
+        last = bounds.last if self._end is None else min(self._end, bounds.last)
         if last <= after:
             return start
         if not isinstance(limit, ReadMaxRows):
             return self._offset(last)
-        if last < LEAST_TIME:
+        if last < MIN_TIME_OFFSET:
             return self._offset(min(last, after + limit.max_rows))
-        return self._offset(self._walked(after, last, limit.max_rows))
+        return self._offset(self._walk(after, last, limit.max_rows))
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Divide a batch."""
-        # A log that was begun anew is read from its beginning.
+        # A log that was deleted and started again is read from its beginning.
         after = start["offset"] if end["offset"] >= start["offset"] else 0
         return self._split(after + 1, end["offset"])
 
-    def _checked(self, start: Offset, found: Log) -> int:
-        """Return the offset behind which to read on, which is further on or 0 if what was there is lost."""
+    def _resume(self, start: Offset, bounds: LogBounds) -> int:
+        """Return the offset after which to continue; it differs from `start` if entries there are lost."""
         queue, after = start["queue"], int(start["offset"])
         if queue != self._options.target.queue:
             raise ConfigurationError(
-                f"the checkpoint is of queue {queue!r}, not of {self._options.target.queue!r}: give each its own"
+                f"the checkpoint belongs to queue {queue!r}, not to {self._options.target.queue!r}: give each its own"
             )
-        if found.last < after:
-            return self._begun_anew(after, found)
-        kept = found.first or found.last + 1
-        if kept > after + 1 and (after or found.last < LEAST_TIME):
-            self._lose(kept - after - 1 if kept < LEAST_TIME else None, after + 1, kept - 1)
-            return kept - 1
+        if bounds.last < after:
+            return self._restart(after, bounds)
+        first = bounds.first
+        if first > after + 1 and (after or bounds.last < MIN_TIME_OFFSET):
+            self._report_loss(first - after - 1 if first < MIN_TIME_OFFSET else None, after + 1, first - 1)
+            return first - 1
         return after
 
-    def _begun_anew(self, after: int, found: Log) -> int:
+    def _restart(self, after: int, bounds: LogBounds) -> int:
         text = (
-            f"the event log of queue {self._options.target.queue!r} was deleted: it reaches offset {found.last},"
-            f" and {after} has been read before"
+            f"the event log of queue {self._options.target.queue!r} was deleted: it ends at offset {bounds.last},"
+            f" but the query has read up to {after}"
         )
         if self._options.fail_on_data_loss:
-            raise EventsLostError(f"{text}; failOnDataLoss=false reads it from its beginning")
-        log.warning("%s; reading it from its beginning", text)
+            raise EventsLostError(f"{text}; set failOnDataLoss=false to read the new log from its beginning")
+        log.warning("%s; reading the new log from its beginning", text)
         return 0
 
-    def _walked(self, after: int, last: int, most: int) -> int:
-        """Return the offset of the entry that is so many behind another; for ids that are times, as before Redis 7."""
+    def _walk(self, after: int, last: int, count: int) -> int:
+        """Return the offset that is `count` entries after another; for time ids, as before Redis 7."""
         for entries in self._pages(EventRange(after + 1, last)):
-            if len(entries) >= most:
-                return entries[most - 1].offset
-            most -= len(entries)
+            if len(entries) >= count:
+                return entries[count - 1].offset
+            count -= len(entries)
             after = entries[-1].offset
         return after
 
     def _offset(self, offset: int) -> Offset:
-        # Spark compares offsets as the text of their JSON, so the order of the names counts.
+        # Spark compares offsets as JSON text, so the order of the keys matters.
         return {"queue": self._options.target.queue, "offset": offset}

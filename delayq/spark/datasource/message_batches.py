@@ -1,45 +1,42 @@
-"""The columns of messages: what a table must have to be written, and how its Arrow batches become messages.
+"""Converts Arrow batches to messages, and checks the columns and rows of the table that is written.
 
-Whatever can be checked for a batch is checked for the whole of it at once, in Arrow; single rows are looked at only
-where one of them is wrong.
+Whatever Arrow can check is checked for a whole batch at once; single rows are examined only if one is invalid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute
+from pyspark.sql.types import DataType, MapType, StructType
 
-from delayq.clock import LATEST, moment, timestamp
-from delayq.config import MOST_RETRIES, check_retries
-from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError
-from delayq.keys import ID, check_id
-from delayq.producer import encode_headers
-from delayq.spark.given import did_you_mean
-from delayq.spark.options import WriteOptions
-from delayq.values import OutgoingTable
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from delayq.broker.keys import ID, check_id
+from delayq.broker.requests import OutgoingTable
+from delayq.codec import encode_headers
+from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
+from delayq.options import MAX_RETRIES, check_retries
+from delayq.spark.datasource.source_options import WriteOptions
+from delayq.times import LATEST, from_millis, timestamp
 
 pc: Any = pyarrow.compute
-"""Untyped: its stubs know neither plain values among the arguments nor which arrays come out."""
+"""Untyped: its stubs lack plain values as arguments, and the types of the resulting arrays."""
 
-KNOWN = ("id", "due", "payload", "retries", "headers")
-_REQUIRED = ("id", "payload")
-_RIGHT = {
-    "id": "STRING",
-    "due": "TIMESTAMP",
-    "payload": "STRING or BINARY",
-    "retries": "INT",
-    "headers": "MAP<STRING,STRING>",
+_TYPES = {
+    "id": ("STRING", ("string",), ": cast it to STRING"),
+    "due": ("TIMESTAMP", ("timestamp",), ""),
+    "payload": ("STRING or BINARY", ("string", "binary"), ": convert it with to_json(payload)"),
+    "retries": ("INT", ("byte", "short", "integer", "long"), ""),
+    "headers": ("MAP<STRING,STRING>", ("map<string,string>",), ""),
 }
+"""The columns of messages: the type they must have, the same as Spark's type names, and how to get there."""
+COLUMNS = tuple(_TYPES)
+_REQUIRED = ("id", "payload")
 
 
 class Refusal(NamedTuple):
-    """A row that cannot be a message, by its place in the batch, and why."""
+    """A row that cannot become a message: its index in the batch, its id, and the error."""
 
     row: int
     id: str
@@ -47,67 +44,51 @@ class Refusal(NamedTuple):
 
 
 def check_columns(schema: StructType) -> None:
-    """Check that a table has the columns of messages; `ConfigurationError` names those that are wrong."""
-    from pyspark.sql.types import TimestampNTZType
-
+    """Check that a table has the columns of messages; raises `ConfigurationError`."""
     names = schema.fieldNames()
     for name in names:
-        if name not in KNOWN:
-            hint = did_you_mean(name, tuple(one for one in KNOWN if one not in names)) or "; select these"
-            raise ConfigurationError(f"unknown column {name!r}: a message has {', '.join(KNOWN)}{hint}")
+        if name not in COLUMNS:
+            hint = did_you_mean(name, tuple(one for one in COLUMNS if one not in names)) or "; select only these"
+            raise ConfigurationError(f"unknown column {name!r}: a message has {', '.join(COLUMNS)}{hint}")
         if names.count(name) > 1:
-            raise ConfigurationError(f"there are {names.count(name)} columns {name}: keep one")
+            raise ConfigurationError(f"column {name} exists {names.count(name)} times: keep one")
     for name in _REQUIRED:
         if name not in names:
-            raise ConfigurationError(f"column {name} ({_RIGHT[name]}) is missing; there are: {', '.join(names)}")
-    for one in schema.fields:
-        if isinstance(one.dataType, TimestampNTZType):
+            raise ConfigurationError(f"column {name} ({_TYPES[name][0]}) is missing; the table has {', '.join(names)}")
+    for field in schema.fields:
+        name, kind = field.name, _type_name(field.dataType)
+        wanted, allowed, advice = _TYPES[name]
+        if kind == "timestamp_ntz":
             raise ConfigurationError(
-                f"column {one.name} is TIMESTAMP_NTZ, a wall clock's time without a zone; "
-                f"make it an instant: to_utc_timestamp({one.name}, 'Europe/Berlin')"
+                f"column {name} is TIMESTAMP_NTZ, a local time without a zone; "
+                f"convert it to an instant: to_utc_timestamp({name}, 'Europe/Berlin')"
             )
-        if not isinstance(one.dataType, _kinds(one.name)):
-            kind = one.dataType.simpleString().upper()
-            raise ConfigurationError(f"column {one.name} must be {_RIGHT[one.name]}, not {kind}{_advice(one.name)}")
-        if one.name == "headers":
-            _check_headers(one.dataType)
+        if kind not in allowed:
+            actual = field.dataType.simpleString().upper()
+            raise ConfigurationError(f"column {name} must be {wanted}, not {actual}{advice}")
 
 
-def _kinds(name: str) -> Any:
-    from pyspark.sql import types
-
-    whole = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
-    text = types.StringType
-    kinds = {"id": text, "due": types.TimestampType, "payload": (text, types.BinaryType), "retries": whole}
-    return kinds.get(name, types.MapType)
-
-
-def _check_headers(kind: Any) -> None:
-    from pyspark.sql.types import StringType
-
-    if not (isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)):
-        raise ConfigurationError(f"column headers must be {_RIGHT['headers']}, not {kind.simpleString().upper()}")
-
-
-def _advice(name: str) -> str:
-    return {"id": ": cast it to STRING", "payload": ": make it a text, with to_json(payload)"}.get(name, "")
+def _type_name(kind: DataType) -> str:
+    if isinstance(kind, MapType):
+        return f"map<{kind.keyType.typeName()},{kind.valueType.typeName()}>"
+    return kind.typeName()
 
 
 def to_messages(batch: pa.RecordBatch, options: WriteOptions) -> tuple[OutgoingTable, list[Refusal]]:
-    """Return the messages of a batch, and the rows that cannot be one."""
-    wrong = dict(_faults(batch, options))
-    tops = [b""] * batch.num_rows
+    """Return the messages of a batch, and the rows that cannot become one."""
+    errors = dict(_invalid_rows(batch, options))
+    headers = [b""] * batch.num_rows
     if "headers" in batch.schema.names:
-        tops = [_top(row, pairs, wrong) for row, pairs in enumerate(batch.column("headers").to_pylist())]
+        headers = [_headers(row, pairs, errors) for row, pairs in enumerate(batch.column("headers").to_pylist())]
     refusals = []
-    if wrong:
-        refusals = [Refusal(row, batch.column("id")[row].as_py() or "", wrong[row]) for row in sorted(wrong)]
-        kept = [row for row in range(batch.num_rows) if row not in wrong]
-        tops = [tops[row] for row in kept]
-        batch = batch.take(pa.array(kept, pa.int64()))
+    if errors:
+        refusals = [Refusal(row, batch.column("id")[row].as_py() or "", errors[row]) for row in sorted(errors)]
+        valid = [row for row in range(batch.num_rows) if row not in errors]
+        headers = [headers[row] for row in valid]
+        batch = batch.take(pa.array(valid, pa.int64()))
     ids: Any = batch.column("id").to_pylist()
     payloads: Any = _payloads(batch).to_pylist()
-    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, tops), refusals
+    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers), refusals
 
 
 def _payloads(batch: pa.RecordBatch) -> Any:
@@ -116,81 +97,78 @@ def _payloads(batch: pa.RecordBatch) -> Any:
 
 
 def _dues(batch: pa.RecordBatch) -> list[Any]:
-    """Return due times as the scripts take them; none is at once. Rounded up, so that nothing is early."""
+    """Return due times as the scripts take them, 0 for at once. They are rounded up, so that nothing is early."""
     if "due" not in batch.schema.names:
         return [0] * batch.num_rows
-    whole = pc.divide(pc.add(_microseconds(batch), 999), 1000)
-    texts: list[str] = pc.fill_null(pc.binary_join_element_wise("@", whole.cast(pa.string()), ""), "0").to_pylist()
-    return texts
+    milliseconds = pc.divide(pc.add(_microseconds(batch), 999), 1000)
+    texts = pc.fill_null(pc.binary_join_element_wise("@", milliseconds.cast(pa.string()), ""), "0")
+    return list(texts.to_pylist())
 
 
 def _microseconds(batch: pa.RecordBatch) -> Any:
-    return batch.column("due").cast(pa.int64())  # since 1970, whatever the time zone of the session
+    return batch.column("due").cast(pa.int64())  # since 1970, whatever the session's time zone
 
 
 def _retries(batch: pa.RecordBatch, options: WriteOptions) -> list[Any]:
     if "retries" not in batch.schema.names:
         return [options.default_retries] * batch.num_rows
-    numbers: list[int] = pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist()
-    return numbers
+    return list(pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist())
 
 
-def _top(row: int, pairs: list[tuple[str, str]] | None, wrong: dict[int, DelayqError]) -> bytes:
-    """Return the headers of a row as they are stored, or note what is wrong with them."""
+def _headers(row: int, pairs: list[tuple[str, str]] | None, errors: dict[int, DelayqError]) -> bytes:
+    """Return the headers of a row as they are stored; if they are invalid, add the error to `errors`."""
     if not pairs:
         return b""
     try:
         return encode_headers(dict(pairs))
     except ConfigurationError as error:
-        wrong.setdefault(row, error)
+        errors.setdefault(row, error)
         return b""
 
 
-def _faults(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[int, DelayqError]]:
-    """Find the rows with something wrong in a column; where a row has several faults, the id's comes last."""
+def _invalid_rows(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[int, DelayqError]]:
+    """Find the rows with an invalid value; for a row with several, the id's error comes last."""
     names = batch.schema.names
     if "retries" in names:
         retries = batch.column("retries").cast(pa.int64())
-        for row in _rows(pc.or_(pc.less(retries, 0), pc.greater(retries, MOST_RETRIES))):
-            yield row, _refused(check_retries, retries[row].as_py())
+        for row in _rows(pc.or_(pc.less(retries, 0), pc.greater(retries, MAX_RETRIES))):
+            yield row, _error_of(check_retries, retries[row].as_py())
     if "due" in names:
         dues = _microseconds(batch)
         for row in _rows(pc.or_(pc.less(dues, 0), pc.greater(dues, LATEST * 1000))):
-            yield row, _refused(_check_due, dues[row].as_py())
+            yield row, _error_of(_check_due, dues[row].as_py())
     payloads = _payloads(batch)
     for row in _rows(pc.greater(pc.binary_length(payloads), options.max_payload), null=True):
         size = pc.binary_length(payloads[row]).as_py()
-        yield row, _bad_payload(size, options.max_payload)
+        if size is None:
+            yield row, PayloadError("payload is null")
+        else:
+            limit = f"at most {options.max_payload} are allowed (option maxPayload)"
+            yield row, PayloadTooLargeError(f"payload is {size} bytes, and {limit}")
     ids = batch.column("id")
     for row in _rows(pc.invert(pc.match_substring_regex(ids, f"^{ID}$")), null=True):
         id = ids[row].as_py()
-        yield row, ConfigurationError("id is null") if id is None else _refused(check_id, id)
+        yield row, ConfigurationError("id is null") if id is None else _error_of(check_id, id)
 
 
-def _rows(fault: Any, *, null: bool = False) -> list[int]:
-    """Return where a mask is true; `null` says whether it is where the column is null."""
-    fault = pc.fill_null(fault, null)
-    return pc.indices_nonzero(fault).to_pylist() if pc.any(fault).as_py() else []
+def _rows(mask: Any, *, null: bool = False) -> list[int]:
+    """Return the rows where a mask is true; `null` is its value where the column is null."""
+    mask = pc.fill_null(mask, null)
+    return pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
 
 
-def _bad_payload(size: int | None, most: int) -> DelayqError:
-    if size is None:
-        return PayloadError("payload is null")
-    return PayloadTooLargeError(f"payload is {size} bytes, and at most {most} are allowed (option maxPayload)")
-
-
-def _check_due(exact: int) -> None:
+def _check_due(microseconds: int) -> None:
     try:
-        at = moment(exact // 1000)
+        at = from_millis(microseconds // 1000)
     except OverflowError:
-        raise ConfigurationError(f"due is {exact} µs since 1970, which is no time that can be waited for") from None
+        raise ConfigurationError(f"due is {microseconds} µs since 1970, which is out of range") from None
     timestamp(at, "due")
 
 
-def _refused(check: Callable[[Any], object], value: Any) -> DelayqError:
-    """Return the error that a check raises for a value which has been found wrong."""
+def _error_of(check: Callable[[Any], object], value: Any) -> DelayqError:
+    """Return the error that a check raises for a value known to be invalid."""
     try:
         check(value)
     except DelayqError as error:
         return error
-    raise AssertionError(f"{check} has nothing against {value!r}")
+    raise AssertionError(f"{check} accepts {value!r}")

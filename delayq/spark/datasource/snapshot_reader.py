@@ -1,265 +1,267 @@
-"""Reads a queue as it is, a row for each message.
+"""Reads the current state of a queue: one row per message.
 
-The queue lives on meanwhile, so what is read is not of one moment, but nothing is missed that only moves on. Messages
-are divided by due time, as quantiles of what is pending. A task reads the pending of its division first, then scans for
-what has been promoted out of it, then looks who has died since, and lists an id once, as it was first met.
+The queue stays in use, so the result is not of one instant; but a message that only moves forward is never missed.
+Partitions are ranges of due times with equal shares of the pending messages. A task reads the pending messages of its
+range first, then scans for those promoted meanwhile, then for those that died meanwhile. Each id is listed once, in the
+state in which it was read first.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
+from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from delayq.answers import Living
-from delayq.calls import MOST_DUE
-from delayq.clock import timestamp
-from delayq.errors import DelayqError
-from delayq.inspector import read_death
-from delayq.spark.commands import pending_at, pending_before
-from delayq.spark.connection import calls_of, connect
-from delayq.spark.options import SnapshotOptions, snapshot_options
-from delayq.spark.pushdown import narrowed
-from delayq.spark.reading import check_queue
-from delayq.spark.snapshot_rows import Rows
+from delayq.broker.calls import MAX_DUE
+from delayq.broker.keys import Keys
+from delayq.broker.replies import SnapshotReply
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.transport.operation import together
+from delayq.errors import ConfigurationError
+from delayq.queue.inspector import RECORDED_STATES, read_death
+from delayq.spark.datasource.connection import calls_of, check_queue, connect
+from delayq.spark.datasource.snapshot_batches import SnapshotRows
+from delayq.spark.datasource.source_options import SnapshotOptions
 from delayq.states import State
-from delayq.values import Call, Command
+from delayq.times import timestamp
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-Place = tuple[int, bytes]
-"""Due time (ms) and id: the order in which messages are divided."""
+Position = tuple[int, bytes]
+"""Due time (ms) and id: the order by which messages are partitioned."""
 
 PAGE = 1000
-"""Messages read in one call: a few milliseconds of the server's time."""
+"""Messages per call: it occupies the server for a few milliseconds."""
 PAGE_WITH_PAYLOADS = 50
-"""The same where their payloads come along, which may be a MiB each, and no room can be set."""
-ROOM = 1 << 20
-"""Bytes of payloads that a page of pending messages may hold."""
+"""The same with payloads, which may be a MiB each, for calls that have no byte limit."""
+PAGE_BYTES = 1 << 20
+"""Byte limit for the payloads of a page of pending messages."""
 SOON = 3_600_000
-"""Milliseconds within which what is pending may be promoted before its task has ended; such ids are remembered."""
-
-_WORDS = {
-    State.READY: "ready",
-    State.ACTIVE: "leased",
-    State.BACKOFF: "backoff",
-    State.RETRY: "retry",
-    State.GARBAGE: "garbage",
-}
-"""States of promoted messages, as records spell them."""
+"""Milliseconds: pending messages due within this time may be promoted before the task ends, so their ids are kept."""
 
 
 @dataclass(frozen=True)
-class Division(InputPartition):
-    """What one task reads: the living behind one place up to another one, or the dead."""
+class SnapshotPartition(InputPartition):
+    """What one task reads: a range of living messages, or the dead letter."""
 
-    after: Place
-    """Excluded."""
-    until: Place
-    """Included."""
-    since: int
-    """Who died from then on (ms), when the read was planned, is left to the divisions of the living."""
-    of_the_dead: bool = False
+    after: Position
+    """Exclusive."""
+    until: Position
+    """Inclusive."""
+    planned: int
+    """When the read was planned (ms). Partitions of living messages also read those of their range that died since."""
+    is_dead_letter: bool = False
 
-    def holds(self, due: int, id: bytes) -> bool:
-        """Tell whether a message belongs to it."""
+    def contains(self, due: int, id: bytes) -> bool:
+        """Return whether a message belongs to this partition."""
         return self.after < (due, id) <= self.until
 
 
 class SnapshotReader(DataSourceReader):
     """Reads the messages of a queue with the columns of SNAPSHOT.
 
-    Every message that is in the queue from the beginning of the reading to its end is listed, and once, in a state that
-    it had meanwhile. Not promised of one that is rescheduled, replaced or redriven in that time: it may be missed or,
-    if its due time goes from one division to another, be listed twice; nor of a reading that takes over an hour. What
-    comes or goes meanwhile may be listed or not.
+    A message that is in the queue during the whole read is listed exactly once, in a state that it had meanwhile.
+    Exceptions: one that is rescheduled, replaced or redriven during the read may be missed, or listed twice if its due
+    time moves to another partition; and a read of more than an hour gives no guarantee. Messages that arrive or leave
+    meanwhile may or may not be listed.
     """
 
     def __new__(cls, options: SnapshotOptions | None = None) -> Self:
-        """Make one that takes filters if the options say so: Spark refuses such a reader unless it is set to push."""
-        taking = options is not None and options.pushdown
-        return super().__new__(_FilteredSnapshotReader if taking else cls)  # type: ignore[return-value]  # a subclass
+        """Create a reader with `pushFilters` only if requested: without its own setting, Spark refuses such readers."""
+        pushes = options is not None and options.pushdown
+        return super().__new__(_PushdownSnapshotReader if pushes else cls)  # type: ignore[return-value]  # a subclass
 
     def __init__(self, options: SnapshotOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide the queue; `ConfigurationError` if there is none of that name."""
+        """Divide the queue; raises `ConfigurationError` if there is no queue of that name."""
         options = self._options
         check_queue(options.target)
         calls = calls_of(options.target)
         low = 0 if options.due_from is None else max(options.due_from, 0)
-        high = MOST_DUE if options.due_to is None else options.due_to
-        now, before, through = self._run(
-            [calls.time(), pending_before(calls.keys, low), pending_before(calls.keys, high)]
-        )
-        ends: list[Place] = []
+        high = MAX_DUE if options.due_to is None else options.due_to
+        counts = [RedisCommand(("ZCOUNT", calls.keys.pending, "-inf", f"({due}"), int) for due in (low, high)]
+        now, before, through = connect(options.target).perform(together([calls.time(), *counts]))
+        ends: list[Position] = []
         if State.PENDING in options.states:
-            # The last of each division but the last, which has no end but that of the window.
+            # The last message of each partition; the last partition ends with the window.
             ranks = {before + (through - before) * part // options.partitions for part in range(1, options.partitions)}
-            found = self._run([pending_at(calls.keys, rank - 1) for rank in sorted(ranks) if rank > before])
+            lasts = [pending_at(calls.keys, rank - 1) for rank in sorted(ranks) if rank > before]
+            found = connect(options.target).perform(together(lasts))
             ends = [end for end in found if end is not None and (low, b"") < end < (high, b"")]
         bounds = [(low, b""), *ends, (high, b"")]
         if set(options.states) <= {State.DEAD}:
-            return [Division(bounds[0], bounds[-1], MOST_DUE, of_the_dead=True)] if options.states else []
-        divisions = [Division(*pair, now) for pair in pairwise(bounds) if pair[0] < pair[1]]
+            return [SnapshotPartition(bounds[0], bounds[-1], MAX_DUE, is_dead_letter=True)] if options.states else []
+        partitions = [SnapshotPartition(*pair, now) for pair in pairwise(bounds) if pair[0] < pair[1]]
         if State.DEAD in options.states:
-            divisions.append(Division(bounds[0], bounds[-1], now, of_the_dead=True))
-        return divisions
+            partitions.append(SnapshotPartition(bounds[0], bounds[-1], now, is_dead_letter=True))
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one division."""
-        if not isinstance(partition, Division):  # what Spark makes of no division at all
+        """Read one partition."""
+        if not isinstance(partition, SnapshotPartition):  # Spark's stand-in for an empty list
             return
-        rows = Rows()
-        for _ in self._dead(partition, rows) if partition.of_the_dead else self._living(partition, rows):
-            if rows.are_many:
-                yield rows.taken()
+        rows = SnapshotRows()
+        for _ in self._dead(partition, rows) if partition.is_dead_letter else self._living(partition, rows):
+            if rows.is_full:
+                yield rows.take()
         if rows.count:
-            yield rows.taken()
+            yield rows.take()
 
-    def _living(self, division: Division, rows: Rows) -> Iterator[None]:
-        states, met = self._options.states, set[bytes]()
+    def _living(self, partition: SnapshotPartition, rows: SnapshotRows) -> Iterator[None]:
+        states, seen = self._options.states, set[bytes]()
         if State.PENDING in states:
             now = 0
-            for page, behind in self._pages(division):
+            for page, after in self._pages(partition):
                 now = page.now
                 dues = list(map(int, page.times))
-                some = _between(behind, division.until, page.ids, dues)
-                rows.add_pending(page, dues, some)
-                met.update(page.ids[some.start : min(some.stop, bisect_right(dues, now + SOON))])
+                selected = _between(after, partition.until, page.ids, dues)
+                rows.add_pending(page, dues, selected)
+                seen.update(page.ids[selected.start : min(selected.stop, bisect_right(dues, now + SOON))])
                 yield
-            if division.after[0] > now:
-                return  # none of these can have been promoted yet
-        words = " ".join(word for state, word in _WORDS.items() if state in states)
-        for scanned in self._scan(division, words) if words else ():
+            if partition.after[0] > now:
+                return  # none of these can be promoted yet
+        promoted = (word for word, state in RECORDED_STATES.items() if state in states and state != State.PENDING)
+        words = " ".join(promoted)
+        for scanned in self._scan(partition, words) if words else ():
             for index, id in enumerate(scanned.ids):
                 record = (scanned.records[index] or b"").decode().split(" ", 5)
-                if id not in met and division.holds(int(record[1]), id):
-                    met.add(id)
+                if id not in seen and partition.contains(int(record[1]), id):
+                    seen.add(id)
                     rows.add_promoted(scanned, index, record)
             yield
         if State.DEAD in states:
-            yield from self._dead(division, rows, met)
+            yield from self._dead(partition, rows, seen)
 
-    def _pages(self, division: Division) -> Iterator[tuple[Living, Place]]:
-        """Read the pending of a division in pages, with the place behind which each is new.
+    def _pages(self, partition: SnapshotPartition) -> Iterator[tuple[SnapshotReply, Position]]:
+        """Read the pending messages in pages; yields each page with the position after which its rows are new.
 
-        A page begins earlier, with the first of that due time, if the id there has gone.
+        If the message at that position is gone, the page starts earlier: with the first of the same due time.
         """
-        calls, room = calls_of(self._options.target), ROOM if self._options.include_payload else 0
-        behind = division.after
+        calls, byte_limit = calls_of(self._options.target), PAGE_BYTES if self._options.include_payload else 0
+        after = partition.after
         while True:
-            page = self._call(calls.snapshot("", limit=PAGE, cursor=behind[1], score=str(behind[0]), room=room))
-            yield page, behind
+            page = self._call(
+                calls.snapshot("", limit=PAGE, cursor=after[1], score=str(after[0]), byte_limit=byte_limit)
+            )
+            yield page, after
             if not page.cursor:
                 return
-            behind = max(behind, (int(page.score), page.cursor))
-            if behind >= division.until:
+            after = max(after, (int(page.score), page.cursor))
+            if after >= partition.until:
                 return
 
-    def _scan(self, division: Division, words: str) -> Iterator[Living]:
-        """Scan for what has been promoted; whatever stays there throughout comes at least once."""
+    def _scan(self, partition: SnapshotPartition, words: str) -> Iterator[SnapshotReply]:
+        """Scan the promoted messages; one that stays promoted throughout is returned at least once."""
         calls, payloads = calls_of(self._options.target), self._options.include_payload
-        limit, room = (PAGE_WITH_PAYLOADS, ROOM) if payloads else (PAGE, 0)
-        low, high, cursor = division.after[0], division.until[0], b"0"
+        limit, byte_limit = (PAGE_WITH_PAYLOADS, PAGE_BYTES) if payloads else (PAGE, 0)
+        low, high, cursor = partition.after[0], partition.until[0], b"0"
         while cursor:
-            page = self._call(calls.snapshot(words, limit=limit, cursor=cursor, low=low, high=high, room=room))
+            page = self._call(
+                calls.snapshot(words, limit=limit, cursor=cursor, low=low, high=high, byte_limit=byte_limit)
+            )
             yield page
             cursor = page.cursor
 
-    def _dead(self, division: Division, rows: Rows, met: set[bytes] | None = None) -> Iterator[None]:
-        """Read the dead letter: what died before the planning, or since then the ids that were not met alive."""
+    def _dead(self, partition: SnapshotPartition, rows: SnapshotRows, seen: set[bytes] | None = None) -> Iterator[None]:
+        """Read what died before the planning; with `seen`, what died since then, except ids already seen alive."""
         calls, payloads = calls_of(self._options.target), self._options.include_payload
         limit, preview = (PAGE_WITH_PAYLOADS, 1 << 40) if payloads else (PAGE, 0)
-        cursor, score = ("", "") if met is None else ("-", str(division.since))
+        cursor, score = ("", "") if seen is None else ("-", str(partition.planned))
         while True:
             page = self._call(calls.page(State.DEAD, limit=limit, cursor=cursor, score=score, preview=preview))
             for row in page.rows:
-                if met is None and int(row.score) >= division.since:
+                if seen is None and int(row.score) >= partition.planned:
                     return
                 if not row.payload:
-                    continue  # trimmed, but for its time of death
+                    continue  # trimmed; only its time of death is left
                 death = read_death(row.payload)
                 id = row.id.rpartition(":")[0].encode()
-                if division.holds(timestamp(death.due), id) and id not in (met or ()):
+                if partition.contains(timestamp(death.due), id) and id not in (seen or ()):
                     rows.add_dead(row, death, with_payload=payloads)
             yield
             cursor, score = page.cursor, page.score
             if not cursor:
                 return
 
-    def _call(self, call: Call[Any]) -> Any:
+    def _call(self, call: ScriptCall[Any]) -> Any:
         return connect(self._options.target).call(call)
 
-    def _run(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        answers = connect(self._options.target).run(commands)
-        for answer in answers:
-            if isinstance(answer, DelayqError):
-                raise answer
-        return answers
 
-
-class _FilteredSnapshotReader(SnapshotReader):
-    """Reads only what the filters of a query leave, as far as they are about states and due times."""
+class _PushdownSnapshotReader(SnapshotReader):
+    """Reads only what the query's filters on states and due times allow."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Narrow down what is read; Spark filters again, so nothing has to be exact."""
+        """Narrow the read; Spark applies all filters again, so it need not be exact."""
         self._options = narrowed(self._options, filters)
         return filters
 
 
-def _between(behind: Place, until: Place, ids: list[bytes], dues: list[int]) -> range:
-    """Return which rows of a page come behind one place, up to another."""
+def _between(after: Position, until: Position, ids: list[bytes], dues: list[int]) -> range:
+    """Return the rows of a page after one position, up to another."""
     start, stop = 0, len(ids)
-    while start < stop and (dues[start], ids[start]) <= behind:
+    while start < stop and (dues[start], ids[start]) <= after:
         start += 1
     while stop > start and (dues[stop - 1], ids[stop - 1]) > until:
         stop -= 1
     return range(start, stop)
 
 
-def read_messages(
-    spark: SparkSession,
-    queue: str,
-    *,
-    url: str | None = None,
-    url_env: str | None = None,
-    prefix: str = "delayq",
-    states: Iterable[str] = tuple(State),
-    due_from: datetime | None = None,
-    due_to: datetime | None = None,
-    partitions: int = 4,
-    include_payload: bool = False,
-) -> DataFrame:
-    """Return the messages of a queue as they stand when the DataFrame is computed, with the columns of SNAPSHOT.
+def pending_at(keys: Keys, rank: int) -> RedisCommand[Position | None]:
+    """Read the position of the pending message at a rank."""
+    return RedisCommand(("ZRANGE", keys.pending, rank, rank, "WITHSCORES"), _read_position)
 
-    Computed twice it may differ: `persist()` keeps it. What is due from `due_from` and before `due_to`, aware times, is
-    read, in these states. The payload is null unless asked for. See `SnapshotReader` for what may be missed.
 
-    Raises `ConfigurationError` for a wrong option; that the queue is there is checked when it is computed.
-    """
-    from delayq.spark import register
+def _read_position(reply: list[Any]) -> Position | None:
+    if not reply:
+        return None
+    member, score = reply[0] if isinstance(reply[0], list) else reply
+    return int(float(score)), member
 
-    register(spark)
-    options = {
-        "queue": queue,
-        "url": url,
-        "urlEnv": url_env,
-        "prefix": prefix,
-        "states": ",".join(states),
-        "dueFrom": None if due_from is None else due_from.isoformat(),
-        "dueTo": None if due_to is None else due_to.isoformat(),
-        "partitions": str(partitions),
-        "includePayload": str(include_payload).lower(),
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    snapshot_options(given)
-    return spark.read.format("delayq").options(**given).load()
+
+def narrowed(options: SnapshotOptions, filters: Iterable[Filter]) -> SnapshotOptions:
+    """Return options that exclude only what no filter can match; they may still include too much."""
+    for one in filters:
+        match one:
+            case datasource.EqualTo(attribute=("state",), value=value):
+                options = _with_states(options, [value])
+            case datasource.In(attribute=("state",), value=values):
+                options = _with_states(options, values)
+            case datasource.EqualTo(attribute=("due",), value=value):
+                options = _until(_since(options, value), value)
+            case datasource.GreaterThan() | datasource.GreaterThanOrEqual() if one.attribute == ("due",):
+                options = _since(options, one.value)
+            case datasource.LessThan() | datasource.LessThanOrEqual() if one.attribute == ("due",):
+                options = _until(options, one.value)
+    return options
+
+
+def _with_states(options: SnapshotOptions, allowed: Iterable[Any]) -> SnapshotOptions:
+    allowed = set(allowed)
+    return replace(options, states=tuple(state for state in options.states if state in allowed))
+
+
+def _since(options: SnapshotOptions, value: Any) -> SnapshotOptions:
+    at = _milliseconds(value)
+    return options if at is None else replace(options, due_from=max(at - 1, options.due_from or 0))
+
+
+def _until(options: SnapshotOptions, value: Any) -> SnapshotOptions:
+    at = _milliseconds(value)
+    if at is None:
+        return options
+    return replace(options, due_to=min(at + 1, at + 1 if options.due_to is None else options.due_to))
+
+
+def _milliseconds(value: Any) -> int | None:
+    """Return an instant, rounded up; None for other values and times that no message can be due at."""
+    try:
+        return timestamp(value) if isinstance(value, datetime) else None
+    except ConfigurationError:
+        return None

@@ -1,86 +1,115 @@
-"""The data source `delayq` for PySpark's `format("delayq")`: messages in, the queue and its event log out.
+"""The PySpark data source `format("delayq")`: writes messages, reads the queue and its event log.
 
-Spark makes a source anew for every query, on the driver; readers and writers go from there to the executors, pickled.
+Spark creates a source per query on the driver; its readers and writers are pickled and sent to the executors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from delayq.errors import ConfigurationError
-from delayq.spark.options import event_options, snapshot_options, what_to_read, write_options
-from delayq.spark.schemas import EVENTS, SNAPSHOT
+from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
+from delayq.spark.datasource.schemas import EVENTS, SNAPSHOT
+from delayq.spark.datasource.snapshot_reader import SnapshotReader
+from delayq.spark.datasource.source_options import (
+    as_options,
+    event_options,
+    snapshot_options,
+    table_to_read,
+    write_options,
+)
+from delayq.spark.datasource.writer import BatchWriter, StreamWriter
+from delayq.states import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from delayq.spark.events import EventsReader, EventStreamReader
-    from delayq.spark.snapshot import SnapshotReader
-    from delayq.spark.writer import BatchWriter, StreamWriter
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("delayq")` known to a session, for `spark.read`, `readStream`, `df.write` and `writeStream`.
+    """Register `format("delayq")` with a session, for `spark.read`, `readStream`, `df.write` and `writeStream`.
 
-    Done once more it changes nothing. delayq must be installed on every executor.
+    Calling it again changes nothing. delayq must be installed on every executor.
     """
     spark.dataSource.register(DelayqSource)
 
 
+def read_messages(
+    spark: SparkSession,
+    queue: str,
+    *,
+    url: str | None = None,
+    url_env: str | None = None,
+    prefix: str = "delayq",
+    states: Iterable[str] = tuple(State),
+    due_from: datetime | None = None,
+    due_to: datetime | None = None,
+    partitions: int = 4,
+    include_payload: bool = False,
+) -> DataFrame:
+    """Return a DataFrame of the queue's messages, with the columns of `schemas.SNAPSHOT`.
+
+    The queue is read each time the DataFrame is computed; `persist()` keeps one result. It contains messages in the
+    given states that are due from `due_from` (inclusive) to `due_to` (exclusive), both aware datetimes. The payload is
+    null unless `include_payload` is set. `SnapshotReader` documents which messages may be missed.
+
+    Raises `ConfigurationError` for an invalid option; a missing queue is reported when the DataFrame is computed.
+    """
+    options = as_options(
+        queue=queue,
+        url=url,
+        urlEnv=url_env,
+        prefix=prefix,
+        states=",".join(states),
+        dueFrom=due_from,
+        dueTo=due_to,
+        partitions=partitions,
+        includePayload=include_payload,
+    )
+    snapshot_options(options)
+    register(spark)
+    return spark.read.format("delayq").options(**options).load()
+
+
 class DelayqSource(DataSource):
-    """A queue as a table: `df.write.format("delayq").mode("append").save("reminders")`."""
+    """Data source of queues: `df.write.format("delayq").mode("append").save("reminders")`."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for `format(…)`."""
+        """Return the name used in `format(…)`."""
         return "delayq"
 
     def schema(self) -> str:
-        """Return the columns of what is read: the queue, or its event log."""
-        return SNAPSHOT if what_to_read(self.options) == "snapshot" else EVENTS
+        """Return the columns of the table to read: the queue, or its event log."""
+        return SNAPSHOT if table_to_read(self.options) == "snapshot" else EVENTS
 
     def reader(self, schema: StructType) -> SnapshotReader | EventsReader:  # noqa: ARG002 - always the same
-        """Read the queue as it is, or a part of its event log."""
-        if what_to_read(self.options) == "snapshot":
-            from delayq.spark.snapshot import SnapshotReader
-
+        """Return a reader of the queue's current state, or of its event log."""
+        if table_to_read(self.options) == "snapshot":
             return SnapshotReader(snapshot_options(self.options))
-        from delayq.spark.events import EventsReader
-
         return EventsReader(event_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> EventStreamReader:  # noqa: ARG002 - always the same
-        """Follow the event log of a queue."""
-        # Spark asks for the columns without telling that it is for a stream, so the option has to.
-        if what_to_read(self.options) != "events":
-            raise ConfigurationError('a stream is of events: read it with .option("read", "events")')
-        from delayq.spark.events import EventStreamReader
-
+        """Return a reader that streams the event log."""
+        # Spark does not tell `schema()` that it is for a stream, so the option must.
+        if table_to_read(self.options) != "events":
+            raise ConfigurationError('only the event log can be streamed: add .option("read", "events")')
         return EventStreamReader(event_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's
-        """Write a table of messages; what can be known before data moves is checked here."""
-        from delayq.spark.writer import BatchWriter
-
+        """Return a writer of messages; options, columns and Redis are checked here, before data moves."""
         if overwrite:
-            raise ConfigurationError(
-                'a queue is added to, not overwritten: write with .mode("append"); DelayQueue.purge() empties a queue'
-            )
-        writer = BatchWriter(write_options(self.options), schema)
-        writer.open()
-        return writer
+            advice = 'write with .mode("append"); DelayQueue.purge() empties a queue'
+            raise ConfigurationError(f"a queue cannot be overwritten: {advice}")
+        return BatchWriter(write_options(self.options), schema).opened()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001 - Spark's
-        """Write a stream of messages, micro-batch by micro-batch."""
-        from delayq.spark.writer import StreamWriter
-
+        """Return a writer of a stream of messages, one micro-batch at a time."""
         if overwrite:
-            raise ConfigurationError(
-                'a queue is added to, not overwritten: write the stream with .outputMode("append"), not "complete"'
-            )
-        writer = StreamWriter(write_options(self.options), schema)
-        writer.open()
-        return writer
+            advice = 'write the stream with .outputMode("append"), not "complete"'
+            raise ConfigurationError(f"a queue cannot be overwritten: {advice}")
+        return StreamWriter(write_options(self.options), schema).opened()

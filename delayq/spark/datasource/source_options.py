@@ -1,25 +1,34 @@
-"""The options of the data source: named, typed and validated in one place, before Spark moves a row."""
+"""Options of the data source: names, types, defaults and validation, before Spark moves a row."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from datetime import datetime
+from typing import Any, Literal, TypeVar
 
-from delayq.config import MOST_RETRIES, QueueOptions, find_url
-from delayq.errors import ConfigurationError, shown
-from delayq.keys import check_name
-from delayq.runs import check_run
-from delayq.script import MOST_IDS
-from delayq.spark.given import Given, did_you_mean, instant, integer, rate, window
+from delayq.broker.keys import check_name
+from delayq.broker.scripts import MAX_IDS
+from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.options import MAX_RETRIES, QueueOptions, find_url
+from delayq.queue.bulk_runs import check_run
 from delayq.states import State
+from delayq.times import HORIZON, timestamp, to_millis
+
+T = TypeVar("T")
 
 Conflict = Literal["skip", "replace", "fail"]
 OnError = Literal["fail", "collect"]
 Start = int | Literal["earliest", "latest"]
 _EARLIEST: Start = "earliest"
 
+_NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
+
+_COMMON = ("queue", "url", "urlEnv", "prefix")
+_FROM_SPARK = ("path", "paths", "checkpointLocation", "queryName")
+"""Options that Spark adds by itself."""
 _WRITE = (
     "batchSize",
     "maxRowsPerSecond",
@@ -33,53 +42,53 @@ _WRITE = (
 _SNAPSHOT = ("read", "states", "dueFrom", "dueTo", "partitions", "includePayload", "pushdown")
 _EVENTS = ("read", "startingOffset", "endingOffset", "maxEntriesPerBatch", "failOnDataLoss", "partitions")
 
-MOST_PARTITIONS = 10_000
-MOST_PAYLOAD = 512 << 20
-"""Bytes; the longest string Redis holds."""
+MAX_PARTITIONS = 10_000
+MAX_PAYLOAD = 512 << 20
+"""Bytes: the longest string that Redis stores."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The queue that is read or written, and where its Redis is."""
+class TargetQueue:
+    """The queue to read or write, and its Redis."""
 
     queue: str
     url: str = field(repr=False)
-    """Resolved where the options were read, so that every executor uses the same; it may hold a password."""
+    """Resolved on the driver, so that every executor uses the same URL; it may contain a password."""
     prefix: str = "delayq"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How messages are written."""
+    """How to write messages."""
 
-    target: Target
+    target: TargetQueue
     batch_size: int
-    """Messages sent in one call."""
+    """Messages per call."""
     max_rows_per_second: float | None
-    """The most rows that one task writes a second; None for no limit."""
+    """Limit per task; None for no limit."""
     run: str | None
-    """The name in the run ledger; None for one made on the driver."""
+    """The name in the run ledger; None for a generated one."""
     on_conflict: Conflict
     on_error: OnError
     default_retries: int
     max_payload: int
     """Bytes."""
     dedupe_window: int | None
-    """Milliseconds; 0 switches it off, None gives a queue that has none its first."""
+    """Milliseconds; 0 switches it off, None sets the default unless the queue has a window."""
     checkpoint: str | None
-    """The checkpoint location of a stream, if it is known."""
+    """The checkpoint location of a stream, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
-    """Which messages of a queue are read."""
+    """Which messages of a queue to read."""
 
-    target: Target
+    target: TargetQueue
     states: tuple[State, ...]
     due_from: int | None
-    """Milliseconds since 1970, included."""
+    """Milliseconds since 1970, inclusive."""
     due_to: int | None
-    """Milliseconds since 1970, excluded."""
+    """Milliseconds since 1970, exclusive."""
     partitions: int
     include_payload: bool
     pushdown: bool
@@ -87,108 +96,102 @@ class SnapshotOptions:
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """Which part of the event log is read, and in what portions."""
+    """Which part of the event log to read, and in which batches."""
 
-    target: Target
+    target: TargetQueue
     start: Start
     """The first offset to read."""
     end: int | None
-    """The last offset to read, None for the last there is; always None for a stream."""
+    """The last offset to read; None for the current end. Always None for a stream."""
     max_entries: int
-    """Log entries of one micro-batch."""
+    """Log entries per micro-batch."""
     fail_on_data_loss: bool
     partitions: int
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
-    """Validate what was given for a write; `ConfigurationError` names what is wrong and what would be right."""
-    given = Given(raw, _WRITE)
+    """Validate the options of a write; raises `ConfigurationError`."""
+    options = OptionReader(raw, _WRITE)
     return WriteOptions(
-        target=_target(given),
-        batch_size=given.whole("batchSize", 200, least=1, most=MOST_IDS),
-        max_rows_per_second=given.one("maxRowsPerSecond", None, rate),
-        run=given.one("runId", None, lambda text, _: check_run(text)),
-        on_conflict=given.choice("onConflict", "skip", ("skip", "replace", "fail")),
-        on_error=given.choice("onError", "fail", ("fail", "collect")),
-        default_retries=given.whole("defaultRetries", 3, least=0, most=MOST_RETRIES),
-        max_payload=given.whole("maxPayload", 1 << 20, least=1, most=MOST_PAYLOAD),
-        dedupe_window=given.one("dedupeWindow", None, window),
-        checkpoint=given.text("checkpointLocation") or None,
+        target=_target(options),
+        batch_size=options.integer("batchSize", 200, min=1, max=MAX_IDS),
+        max_rows_per_second=options.parse("maxRowsPerSecond", None, _rate),
+        run=options.parse("runId", None, lambda text, _: check_run(text)),
+        on_conflict=options.choice("onConflict", "skip", ("skip", "replace", "fail")),
+        on_error=options.choice("onError", "fail", ("fail", "collect")),
+        default_retries=options.integer("defaultRetries", 3, min=0, max=MAX_RETRIES),
+        max_payload=options.integer("maxPayload", 1 << 20, min=1, max=MAX_PAYLOAD),
+        dedupe_window=options.parse("dedupeWindow", None, _window),
+        checkpoint=options.text("checkpointLocation") or None,
     )
 
 
 def snapshot_options(raw: Mapping[str, str]) -> SnapshotOptions:
-    """Validate what was given for a read of the queue; `ConfigurationError` names what is wrong."""
-    given = Given(raw, _SNAPSHOT)
-    _check_read(given, "snapshot")
-    due_from, due_to = given.one("dueFrom", None, instant), given.one("dueTo", None, instant)
+    """Validate the options of a snapshot read; raises `ConfigurationError`."""
+    options = OptionReader(raw, _SNAPSHOT)
+    due_from, due_to = options.parse("dueFrom", None, _instant), options.parse("dueTo", None, _instant)
     if due_from is not None and due_to is not None and due_from >= due_to:
-        raise ConfigurationError(f"dueFrom {given.text('dueFrom')} must be before dueTo {given.text('dueTo')}")
+        raise ConfigurationError(f"dueFrom {options.text('dueFrom')} must be before dueTo {options.text('dueTo')}")
     return SnapshotOptions(
-        target=_target(given),
-        states=given.one("states", tuple(State), _states),
+        target=_target(options),
+        states=options.parse("states", tuple(State), _states),
         due_from=due_from,
         due_to=due_to,
-        partitions=given.whole("partitions", 4, least=1, most=MOST_PARTITIONS),
-        include_payload=given.switch("includePayload", default=False),
-        pushdown=given.switch("pushdown", default=False),
+        partitions=options.integer("partitions", 4, min=1, max=MAX_PARTITIONS),
+        include_payload=options.boolean("includePayload", default=False),
+        pushdown=options.boolean("pushdown", default=False),
     )
 
 
 def event_options(raw: Mapping[str, str], *, streaming: bool) -> EventOptions:
-    """Validate what was given for a read of the event log; `ConfigurationError` names what is wrong."""
-    given = Given(raw, _EVENTS)
-    _check_read(given, "events")
-    start = given.one("startingOffset", _EARLIEST, _start)
-    end = None if "endingOffset" not in given else given.whole("endingOffset", 0, least=0, most=1 << 53)
+    """Validate the options of a read of the event log; raises `ConfigurationError`."""
+    options = OptionReader(raw, _EVENTS)
+    start = options.parse("startingOffset", _EARLIEST, _start)
+    end = None if "endingOffset" not in options else options.integer("endingOffset", 0, min=0, max=1 << 53)
     if end is not None and streaming:
-        raise ConfigurationError("endingOffset ends a batch read; a stream has no end: leave it out, or stop the query")
+        raise ConfigurationError("endingOffset is for batch reads only, because a stream has no end: remove it")
     if end is not None and isinstance(start, int) and end < start - 1:
         raise ConfigurationError(f"endingOffset {end} must not be before startingOffset {start}")
     return EventOptions(
-        target=_target(given),
+        target=_target(options),
         start=start,
         end=end,
-        max_entries=given.whole("maxEntriesPerBatch", 10_000, least=1, most=1 << 31),
-        fail_on_data_loss=given.switch("failOnDataLoss", default=True),
-        partitions=given.whole("partitions", 2, least=1, most=MOST_PARTITIONS),
+        max_entries=options.integer("maxEntriesPerBatch", 10_000, min=1, max=1 << 31),
+        fail_on_data_loss=options.boolean("failOnDataLoss", default=True),
+        partitions=options.integer("partitions", 2, min=1, max=MAX_PARTITIONS),
     )
 
 
-def what_to_read(raw: Mapping[str, str]) -> Literal["snapshot", "events"]:
-    """Return which table a batch read is of, by its option `read`."""
-    kind: Literal["snapshot", "events"] = Given(raw, None).choice("read", "snapshot", ("snapshot", "events"))
+def table_to_read(raw: Mapping[str, str]) -> Literal["snapshot", "events"]:
+    """Return the table that the option `read` names."""
+    kind: Literal["snapshot", "events"] = OptionReader(raw, None).choice("read", "snapshot", ("snapshot", "events"))
     return kind
 
 
-def _target(given: Given) -> Target:
-    queue, path = given.text("queue"), given.text("path")
-    if "paths" in given or (queue and path and queue != path):
-        raise ConfigurationError("give one queue: its name as the option queue, or as the path")
+def _target(options: OptionReader) -> TargetQueue:
+    queue, path = options.text("queue"), options.text("path")
+    if "paths" in options or (queue and path and queue != path):
+        raise ConfigurationError("more than one queue is named: set either the option queue or the path")
     if not (queue or path):
-        raise ConfigurationError("which queue? give its name as the option queue, or as the path of load or save")
-    prefix = given.text("prefix") or "delayq"
-    return Target(check_name(queue or path, "queue"), _url(given), check_name(prefix, "prefix"))
+        raise ConfigurationError("no queue is named: set the option queue, or pass its name to load() or save()")
+    prefix = options.text("prefix") or "delayq"
+    return TargetQueue(check_name(queue or path, "queue"), _url(options), check_name(prefix, "prefix"))
 
 
-def _url(given: Given) -> str:
-    url, variable = given.text("url"), given.text("urlEnv")
+def _url(options: OptionReader) -> str:
+    url, variable = options.text("url"), options.text("urlEnv")
     if url and variable:
-        raise ConfigurationError("give url or urlEnv, not both")
+        raise ConfigurationError("url and urlEnv are both set: keep one")
     if variable:
         url = os.environ.get(variable, "")
         if not url:
-            raise ConfigurationError(f"urlEnv names {shown(variable)}, an environment variable that is not set here")
+            raise ConfigurationError(
+                f"urlEnv names the environment variable {short_repr(variable)}, which is not set on the driver"
+            )
     url = find_url(QueueOptions(url=url))
     if url.startswith("memory://"):
-        raise ConfigurationError("memory:// lives in one process and Spark works in several: give a Redis's url")
+        raise ConfigurationError("memory:// works in one process only, and Spark uses several: set url to a Redis")
     return url
-
-
-def _check_read(given: Given, right: str) -> None:
-    kind = given.choice("read", right, ("snapshot", "events"))
-    if kind != right:
-        raise ConfigurationError(f"read={kind} does not go with these options, which are of read={right}")
 
 
 def _states(text: str, name: str) -> tuple[State, ...]:
@@ -196,15 +199,101 @@ def _states(text: str, name: str) -> tuple[State, ...]:
     for one in text.split(","):
         if one.strip().lower() not in known:
             hint = did_you_mean(one.strip(), known)
-            raise ConfigurationError(f"{name} must be of {', '.join(known)}, not {shown(one.strip())}{hint}")
-    asked = {State(one.strip().lower()) for one in text.split(",")}
-    return tuple(state for state in State if state in asked)
+            raise ConfigurationError(f"{name} must be among {', '.join(known)}, not {short_repr(one.strip())}{hint}")
+    wanted = {State(one.strip().lower()) for one in text.split(",")}
+    return tuple(state for state in State if state in wanted)
 
 
 def _start(text: str, name: str) -> Start:
     if text.lower() in ("earliest", "latest"):
         return "earliest" if text.lower() == "earliest" else "latest"
-    number = integer(text)
+    number = _integer(text)
     if number is None:
-        raise ConfigurationError(f"{name} must be earliest, latest or the first offset to read, not {shown(text)}")
+        raise ConfigurationError(f"{name} must be earliest, latest or the first offset to read, not {short_repr(text)}")
     return number
+
+
+def as_options(**values: object) -> dict[str, str]:
+    """Return values as the texts that Spark takes as options; None is left out."""
+    texts = {}
+    for name, value in values.items():
+        if value is not None:
+            text = value.isoformat() if isinstance(value, datetime) else str(value)
+            texts[name] = text.lower() if isinstance(value, bool) else text
+    return texts
+
+
+class OptionReader:
+    """Options by name; names are case-insensitive, as in Spark."""
+
+    def __init__(self, raw: Mapping[str, str], known: tuple[str, ...] | None) -> None:
+        """Raise `ConfigurationError` for unknown names; `known=None` accepts any name."""
+        self._texts = {name.lower(): text for name, text in raw.items()}
+        if known is None:
+            return
+        allowed = (*_COMMON, *known)
+        accepted = {name.lower() for name in (*allowed, *_FROM_SPARK)}
+        for name in raw:
+            if name.lower() not in accepted:
+                hint = did_you_mean(name, allowed) or f"; known options: {', '.join(allowed)}"
+                raise ConfigurationError(f"unknown option {short_repr(name)}{hint}")
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def text(self, name: str) -> str:
+        """Return an option's text, '' if it is not set."""
+        return self._texts.get(name.lower(), "")
+
+    def parse(self, name: str, default: T, parser: Callable[[str, str], T]) -> T:
+        """Return `parser(text, name)`, or the default if the option is not set."""
+        text = self._texts.get(name.lower())
+        return default if text is None else parser(text, name)
+
+    def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> Any:
+        """Return one of the allowed words, in lower case."""
+        text = self._texts.get(name.lower(), default)
+        if text.lower() not in allowed:
+            either = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+            raise ConfigurationError(f"{name} must be {either}, not {short_repr(text)}")
+        return text.lower()
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """Return whether an option is true."""
+        return bool(self.choice(name, str(default).lower(), ("true", "false")) == "true")
+
+    def integer(self, name: str, default: int, *, min: int, max: int) -> int:
+        """Return a whole number within bounds."""
+        text = self._texts.get(name.lower(), str(default))
+        number = _integer(text)
+        if number is None or not min <= number <= max:
+            raise ConfigurationError(f"{name} must be a whole number from {min} to {max}, not {short_repr(text)}")
+        return number
+
+
+def _integer(text: str) -> int | None:
+    """Return a text of digits as a number, None for any other text."""
+    # int() would also accept spaces, signs, underscores and digits of other scripts.
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None  # noqa: PLR2004 - 64 bits
+
+
+def _rate(text: str, name: str) -> float | None:
+    """Parse a number of rows per second."""
+    number = float(text) if _NUMBER.fullmatch(text) else 0.0
+    if number <= 0:
+        raise ConfigurationError(f"{name} must be a number of rows above 0, such as 5000, not {short_repr(text)}")
+    return number
+
+
+def _window(text: str, name: str) -> int | None:
+    """Parse a duration, "0" for none, as milliseconds."""
+    return 0 if text == "0" else to_millis(text, name, max=HORIZON)
+
+
+def _instant(text: str, name: str) -> int | None:
+    """Parse a time in ISO 8601 with an offset, as milliseconds since 1970, rounded up."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} must look like 2026-01-31T09:00:00+00:00, not {short_repr(text)}") from None
+    return timestamp(at, name)

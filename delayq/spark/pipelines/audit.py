@@ -1,7 +1,7 @@
-"""The audit: what was planned, against the run ledger, the archived events and the queue as it stands.
+"""Audits a plan: compares it with the run ledger, the archived events and the current state of the queue.
 
-Each planned reminder must be somewhere: scheduled, delivered, dead or cancelled. What is missing, early, delivered
-twice without a fault, in the queue without a plan, or does not agree between the four, is a finding.
+Each planned reminder must be scheduled, delivered, dead or cancelled. Findings are reminders that are missing, early,
+delivered twice without a failure or not planned, and any disagreement between the four sources.
 """
 
 from __future__ import annotations
@@ -13,24 +13,45 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from delayq.answers import LEAST_TIME
-from delayq.runs import RunInfo
-from delayq.spark.lives import BIRTHS
+from delayq.broker.replies import MIN_TIME_OFFSET
+from delayq.queue.bulk_runs import RunInfo
+from delayq.spark.datasource.schemas import LIFE_STARTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 STATUSES = ("scheduled", "delivered", "dead", "cancelled", "missing")
-"""Where a planned reminder may be."""
+"""The statuses of a planned reminder."""
 
-_ENDS = {"acked": "delivered", "discarded": "delivered", "dead": "dead", "cancelled": "cancelled"}
-_FAULTS = ("nacked", "expired", "released")
-"""What explains another delivery within one life."""
+_CHECKS = (
+    ("missing", "planned AND log_status IS NULL AND NOT (alive OR is_dead OR withdrawn)", "'was never sent'"),
+    ("missing", "status = 'missing'", "concat('is not in the queue; last seen ', last)"),
+    ("early", "early > 0", "'was delivered before it was due'"),
+    (
+        "duplicate",
+        # A failure explains another delivery within one life of a message.
+        "lives > 0 AND (acks > lives OR deliveries > lives + failures)",
+        "format_string('%d deliveries and %d acks in %d lives with %d failures', deliveries, acks, lives, failures)",
+    ),
+    ("event lost", "acks > 0 AND deliveries = 0", "'was acked without a delivery'"),
+    ("event lost", "log_status IS NOT NULL AND lives = 0", "'its send is not in the log'"),
+    ("event lost", "log_status IS NULL AND (alive OR is_dead)", "'is in the queue, but not in the log'"),
+    ("resurrected", "log_status != 'scheduled' AND alive AND NOT changed_later", "'is in the queue after its end'"),
+    ("not cancelled", "action = 'cancel' AND status = 'scheduled'", "'should be cancelled, but is scheduled'"),
+    ("unplanned", "NOT planned", "concat('is not in the plan; status: ', status)"),
+    (
+        "wrong time",
+        # A due time is stored in milliseconds, rounded up.
+        "rescheduled = 0 AND abs(unix_micros(sent_due) - unix_micros(planned_due)) >= 1000",
+        "concat('was sent with due time ', CAST(sent_due AS string))",
+    ),
+)
+"""Each finding, when it applies and its detail, in SQL; the first that applies to a message is its finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that does not add up; `id` is a message, a run, or empty for the log as a whole."""
+    """A discrepancy; `id` is a message, a run, or empty for the log as a whole."""
 
     what: str
     id: str
@@ -39,20 +60,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The account of a plan."""
+    """The result of an audit."""
 
     reminders: DataFrame
-    """Each planned or seen message: id, status, planned and sent due, deliveries, first delivery, and its finding."""
+    """One row per planned or seen message: id, status, planned and sent due, deliveries, first delivery, finding."""
     statuses: dict[str, int]
-    """How many planned reminders are in each of `STATUSES`."""
+    """Planned reminders by status, one of `STATUSES`."""
     findings: dict[str, int]
-    """How many findings there are of each kind."""
+    """Findings by kind."""
     examples: list[Finding]
-    """The first findings, at most as many as were asked for."""
+    """The first findings, up to the requested number."""
 
     @property
     def adds_up(self) -> bool:
-        """Whether every reminder is accounted for and nothing was found."""
+        """Whether every reminder is accounted for and there are no findings."""
         return not self.findings and not self.statuses["missing"]
 
 
@@ -67,11 +88,11 @@ def audit(
     until: datetime | None = None,
     examples: int = 1000,
 ) -> Audit:
-    """Compare a plan with the ledger, the archive and a snapshot of the queue that was taken `at` this time.
+    """Compare a plan with the ledger, the archive and a snapshot of the queue that was taken `at` a time.
 
-    `plan` has the columns id and due, and may have action (`cancel` for what must not be delivered any more). Only what
-    is due from `start` and before `until` is held to the plan. Take the snapshot before the archive is brought up to
-    date: what moves meanwhile is then in the archive. Reads everything, changes nothing.
+    `plan` has the columns id and due, and optionally action (`cancel`: must no longer be delivered). Only reminders due
+    from `start` (inclusive) to `until` (exclusive) are audited. Take the snapshot before updating the archive, so that
+    messages that move meanwhile are in the archive. The audit only reads.
     """
     window = F.expr("true")
     if start is not None:
@@ -84,10 +105,10 @@ def audit(
 
     joined = (
         planned.join(_histories(events), "id", "full_outer")
-        .join(_places(snapshot), "id", "full_outer")
+        .join(_locations(snapshot), "id", "full_outer")
         .join(outside, "id", "left_anti")
     )
-    reminders = _judged(joined, at).persist()
+    reminders = _with_findings(joined, at).persist()
     try:
         statuses = dict.fromkeys(STATUSES, 0)
         found: dict[str, int] = {}
@@ -110,113 +131,63 @@ def audit(
 
 
 def _histories(events: DataFrame) -> DataFrame:
-    """Return what the log tells of each message, in one pass."""
-    kind = F.col("kind")
-
-    def times(*kinds: str) -> Column:
-        return F.count_if(kind.isin(*kinds))
-
-    purge = events.where(kind == "purged").agg(F.max("offset").alias("purge"))
-    place = F.struct("offset", "index")
-    histories = (
-        events.where(F.col("id").isNotNull())
-        .groupBy("id")
-        .agg(
-            F.max_by("kind", place).alias("last"),
-            F.max_by("at", place).alias("last_at"),
-            F.max("offset").alias("last_offset"),
-            F.max_by("due", F.when(kind.isin(*BIRTHS, "rescheduled"), F.col("offset"))).alias("sent_due"),
-            F.min(F.when(kind == "delivered", F.col("at"))).alias("delivered_at"),
-            times("delivered").alias("deliveries"),
-            times(*BIRTHS).alias("lives"),
-            times(*_FAULTS).alias("faults"),
-            times("acked", "discarded").alias("acks"),
-            times("rescheduled").alias("rescheduled"),
-            F.count_if((kind == "delivered") & (F.col("at") < F.col("due"))).alias("early"),
-        )
+    """Return the history of each message according to the log, in one pass."""
+    columns = (
+        "max_by(kind, struct(offset, index)) AS last",
+        "max_by(at, struct(offset, index)) AS last_at",
+        "max(offset) AS last_offset",
+        f"max_by(due, offset) FILTER (WHERE kind IN {(*LIFE_STARTS, 'rescheduled')}) AS sent_due",
+        "min(at) FILTER (WHERE kind = 'delivered') AS delivered_at",
+        "count_if(kind = 'delivered') AS deliveries",
+        f"count_if(kind IN {LIFE_STARTS}) AS lives",
+        "count_if(kind IN ('nacked', 'expired', 'released')) AS failures",
+        "count_if(kind IN ('acked', 'discarded')) AS acks",
+        "count_if(kind = 'rescheduled') AS rescheduled",
+        "count_if(kind = 'delivered' AND at < due) AS early",
     )
-    ends = F.create_map(*(F.lit(part) for pair in _ENDS.items() for part in pair))
-    purged = F.coalesce(F.col("purge") > F.col("last_offset"), F.expr("false"))
-    return histories.crossJoin(F.broadcast(purge)).withColumn(
-        "told", F.coalesce(ends[F.col("last")], F.when(purged, "cancelled").otherwise("scheduled"))
+    histories = events.where("id IS NOT NULL").groupBy("id").agg(*map(F.expr, columns))
+    purge = events.where("kind = 'purged'").selectExpr("max(offset) AS purge")
+    log_status = """CASE WHEN last IN ('acked', 'discarded') THEN 'delivered'
+        WHEN last IN ('dead', 'cancelled') THEN last
+        WHEN purge > last_offset THEN 'cancelled' ELSE 'scheduled' END"""
+    return histories.crossJoin(F.broadcast(purge)).withColumn("log_status", F.expr(log_status))
+
+
+def _locations(snapshot: DataFrame) -> DataFrame:
+    """Return for each id whether it is alive in the queue, and whether it is in the dead letter."""
+    locations = ("max(state != 'dead') AS alive", "max(state = 'dead') AS is_dead")
+    return snapshot.groupBy("id").agg(*map(F.expr, locations))
+
+
+def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
+    """Add to each message its status and its first finding."""
+    located = joined.withColumns(
+        {
+            "planned": F.expr("planned_due IS NOT NULL"),
+            "alive": F.expr("coalesce(alive, false)"),
+            "is_dead": F.expr("coalesce(is_dead, false)"),
+            # Changed after the snapshot was taken, so only the log is current.
+            "changed_later": F.coalesce(F.col("last_at") >= F.lit(at), F.expr("false")),
+        }
     )
-
-
-def _places(snapshot: DataFrame) -> DataFrame:
-    """Return for each id whether it lives in the queue and whether it is in the dead letter."""
-    dead = F.col("state") == "dead"
-    return snapshot.groupBy("id").agg(F.max(~dead).alias("alive"), F.max(dead).alias("buried"))
-
-
-def _judged(joined: DataFrame, at: datetime) -> DataFrame:
-    """Add to each message its status and the first thing that is wrong with it."""
-    col = F.col
-    alive, buried = (F.coalesce(col(name), F.expr("false")) for name in ("alive", "buried"))
-    # What happened after the snapshot was taken, only the log can know.
-    later = F.coalesce(col("last_at") >= F.lit(at), F.expr("false"))
-    told = col("told")
-    never = (col("action") == "cancel") & told.isNull() & ~alive
-    status = (
-        F.when(never, "cancelled")
-        .when(told == "scheduled", F.when(alive | later, "scheduled").when(buried, "dead").otherwise("missing"))
-        .when(told.isNotNull(), told)
-        .when(alive, "scheduled")
-        .when(buried, "dead")
-        .otherwise("missing")
-    )
-    planned = col("planned_due").isNotNull()
-    # A due time is stored in whole milliseconds, rounded up.
-    off = F.abs(F.unix_micros("sent_due") - F.unix_micros("planned_due")) >= F.lit(1000)
-    checks: list[tuple[str, Column, Column]] = [
-        ("missing", planned & told.isNull() & ~alive & ~buried & ~never, F.lit("was never sent")),
-        ("missing", (status == "missing"), F.concat(F.lit("is not in the queue; last seen "), col("last"))),
-        ("early", col("early") > 0, F.lit("was delivered before it was due")),
-        (
-            "duplicate",
-            (col("lives") > 0) & ((col("acks") > col("lives")) | (col("deliveries") > col("lives") + col("faults"))),
-            F.format_string(
-                "%d deliveries and %d acks in %d lives with %d faults", "deliveries", "acks", "lives", "faults"
-            ),
-        ),
-        ("event lost", (col("acks") > 0) & (col("deliveries") == 0), F.lit("was acked without a delivery")),
-        ("event lost", told.isNotNull() & (col("lives") == 0), F.lit("its sending is not in the log")),
-        ("event lost", told.isNull() & (alive | buried), F.lit("is in the queue and not in the log")),
-        ("resurrected", col("told").isin(*_ENDS.values()) & alive & ~later, F.lit("had ended and is in the queue")),
-        (
-            "not cancelled",
-            (col("action") == "cancel") & (status == "scheduled"),
-            F.lit("was to be cancelled and is scheduled"),
-        ),
-        ("unplanned", ~planned, F.concat(F.lit("is in no plan; "), status)),
-        (
-            "wrong time",
-            (col("rescheduled") == 0) & F.coalesce(off, F.expr("false")),
-            F.concat(F.lit("sent for "), col("sent_due").cast("string")),
-        ),
-    ]
-    finding, detail = F.lit(None).cast("string"), F.lit(None).cast("string")
-    for what, wrong, text in reversed(checks):
-        is_wrong = F.coalesce(wrong, F.expr("false"))
-        finding = F.when(is_wrong, F.lit(what)).otherwise(finding)
-        detail = F.when(is_wrong, text).otherwise(detail)
-    return joined.select(
-        "id",
-        status.alias("status"),
-        "planned_due",
-        "sent_due",
-        "delivered_at",
-        F.coalesce(col("deliveries"), F.lit(0)).alias("deliveries"),
-        finding.alias("finding"),
-        detail.alias("detail"),
+    withdrawn = "coalesce(action = 'cancel', false) AND log_status IS NULL AND NOT alive"
+    status = """CASE WHEN withdrawn THEN 'cancelled'
+        WHEN log_status != 'scheduled' THEN log_status
+        WHEN alive OR changed_later THEN 'scheduled'
+        WHEN is_dead THEN 'dead' ELSE 'missing' END"""
+    judged = located.withColumn("withdrawn", F.expr(withdrawn)).withColumn("status", F.expr(status))
+    finding = "".join(f" WHEN {wrong} THEN '{what}'" for what, wrong, _ in _CHECKS)
+    detail = "".join(f" WHEN {wrong} THEN {text}" for _, wrong, text in _CHECKS)
+    return judged.selectExpr(
+        *("id", "status", "planned_due", "sent_due", "delivered_at", "coalesce(deliveries, 0) AS deliveries"),
+        *(f"CASE {finding} END AS finding", f"CASE {detail} END AS detail"),
     )
 
 
 def _gaps(events: DataFrame) -> list[Finding]:
-    """Return what is missing in a log whose entries are numbered without gaps."""
-    row = events.agg(
-        F.min("offset").alias("first"), F.max("offset").alias("last"), F.count_distinct("offset").alias("entries")
-    ).first()
-    if row is None or row.first is None or row.last >= LEAST_TIME:
+    """Return a finding if entries are missing from a log that is numbered without gaps."""
+    row = events.selectExpr("min(offset) AS first", "max(offset) AS last", "count(DISTINCT offset) AS entries").first()
+    if row is None or row.first is None or row.last >= MIN_TIME_OFFSET:
         return []
     missing = row.last - row.entries
     if not missing:
@@ -225,17 +196,17 @@ def _gaps(events: DataFrame) -> list[Finding]:
 
 
 def _ledger(events: DataFrame, runs: Iterable[RunInfo]) -> list[Finding]:
-    """Return the runs that were not ended well, and those of which the log tells otherwise than the ledger."""
-    ledger = list(runs)
-    if not ledger:
+    """Return the runs that are not committed, and those where log and ledger disagree."""
+    runs = list(runs)
+    if not runs:
         return []
     sends = events.where(F.col("kind").isin("sent", "replaced") & F.col("run").isNotNull())
     seen = {row.run: row["count"] for row in sends.groupBy("run").count().collect()}
-    found = []
-    for info in ledger:
+    findings = []
+    for info in runs:
         if info.state != "committed":
-            found.append(Finding("run", info.run, f"is {info.state}, not committed"))
+            findings.append(Finding("run", info.run, f"is {info.state}, not committed"))
         if seen.get(info.run, 0) != info.new + info.replaced:
-            detail = f"the ledger has {info.new + info.replaced} messages stored, the log {seen.get(info.run, 0)}"
-            found.append(Finding("run", info.run, detail))
-    return found
+            detail = f"stored {info.new + info.replaced} messages by the ledger, {seen.get(info.run, 0)} by the log"
+            findings.append(Finding("run", info.run, detail))
+    return findings

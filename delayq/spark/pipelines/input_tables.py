@@ -1,4 +1,4 @@
-"""Tables by name, as the command line is given them: a file, a folder, a URL, or a table of the catalogue."""
+"""Reads tables named on the command line: a file, a folder, a URL, or a table of the catalog."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TABLE = "table:"
 
 
 def read_table(spark: SparkSession, source: str, schema: str | None = None) -> DataFrame:
-    """Return the table that `source` names: `table:NAME`, or a path or URL whose ending tells its format.
+    """Return the table that `source` names: `table:NAME`, or a path or URL whose suffix tells its format.
 
-    What has no ending is Parquet. A CSV file begins with the names of its columns and holds texts; `schema` (as in
-    `"id STRING, due TIMESTAMP"`) tells what they are. Raises `ConfigurationError` for a path that is not there.
+    Without a suffix it is Parquet. A CSV file starts with its column names; all columns are texts unless `schema` gives
+    their types, as in `"id STRING, due TIMESTAMP"`. Raises `ConfigurationError` for a missing path.
     """
     if source.startswith(_TABLE):
         return spark.read.table(source.removeprefix(_TABLE))
     if "://" not in source and not any(sign in source for sign in "*?[{") and not Path(source).exists():
-        raise ConfigurationError(f"there is no file or folder {source!r}; a table of the catalogue is table:NAME")
+        raise ConfigurationError(f"there is no file or folder {source!r}; for a table of the catalog use table:NAME")
     kind = _FORMATS.get(Path(source).suffix.lower(), "parquet")
     reader = spark.read.format(kind)
     if schema is not None:

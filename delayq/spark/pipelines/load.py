@@ -1,9 +1,9 @@
-"""Load a table of messages, or a plan, into a queue for a horizon; the next run adds only what is missing."""
+"""Loads a table of messages, or a plan, into a queue; repeating a load adds only what is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,64 +12,60 @@ import pyarrow as pa
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from delayq.clock import Duration, milliseconds, timestamp
-from delayq.errors import ConfigurationError, DelayqError, shown
-from delayq.ids import new_id
-from delayq.runs import RunInfo
-from delayq.spark.columns import KNOWN, check_columns
-from delayq.spark.connection import calls_of, connect
-from delayq.spark.failures import error_of
-from delayq.spark.ledger import RunLedger, ledger_of
-from delayq.spark.options import Target, write_options
-from delayq.spark.source import register
+from delayq.broker.batches import batched
+from delayq.broker.transport.operation import together
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.bulk_runs import RunInfo, list_runs
+from delayq.queue.producer import new_id
+from delayq.spark.datasource.connection import calls_of, connect, context_of, open_queue
+from delayq.spark.datasource.message_batches import COLUMNS, check_columns
+from delayq.spark.datasource.source import register
+from delayq.spark.datasource.source_options import TargetQueue, as_options, write_options
+from delayq.spark.spark_errors import error_of
+from delayq.times import Duration, timestamp, to_millis
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-CANCELLED_AT_ONCE = 200
-"""Ids cancelled in one call."""
+CANCEL_BATCH = 200
+"""Ids cancelled per call."""
 
 When = datetime | str
-"""A time, or a text that names one: see `load`."""
+"""A time, or a text such as `"now"` or `"+1d"`: see `load`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded(RunInfo):
-    """What became of the messages of a load: its record in the run ledger, and what was not sent."""
+    """The result of a load: its record in the run ledger, and the counts of rows not sent."""
 
     past: int
     """Rows due before `start`."""
     later: int
     """Rows due at `until` or after it."""
     cancelled: int
-    """Messages that a plan no longer wants and that were withdrawn now."""
+    """Messages that the plan no longer contains and that this load cancelled."""
     too_late: int
-    """Messages that a plan no longer wants and that are being processed, or are dead."""
+    """Messages that the plan no longer contains but that are in flight or dead, so could not be cancelled."""
 
     def facts(self) -> dict[str, Any]:
-        """Return it all by name; times as ISO 8601."""
+        """Return all fields by name, ready for JSON."""
         return {name: at.isoformat() if isinstance(at, datetime) else at for name, at in asdict(self).items()}
 
     def told(self) -> str:
-        """Return it as a sentence."""
+        """Return the result as a sentence."""
         counts = {
             "new": self.new,
-            "there already": self.exists + self.running,
+            "already there": self.exists + self.running,
             "replaced": self.replaced,
-            "settled before": self.settled,
+            "already settled": self.settled,
             "refused": self.refused,
             "past": self.past,
             "later": self.later,
             "cancelled": self.cancelled,
-            "not cancelled in time": self.too_late,
+            "too late to cancel": self.too_late,
         }
-        told = [f"{number:,} {what}" for what, number in counts.items() if number or what == "new"]
-        return f"run {self.run}: {', '.join(told)}"
-
-
-def new_run() -> str:
-    """Return a name for a run that no other has."""
-    return new_id()
+        parts = [f"{number:,} {what}" for what, number in counts.items() if number or what == "new"]
+        return f"run {self.run}: {', '.join(parts)}"
 
 
 def load(
@@ -89,57 +85,54 @@ def load(
     max_payload: int = 1 << 20,
     dedupe_window: Duration | None = None,
 ) -> Loaded:
-    """Send the messages of a table that are due from `start` on and before `until`, and return what became of them.
+    """Send the messages of a table that are due from `start` (inclusive) to `until` (exclusive).
 
-    The table has the columns `schemas.MESSAGES`, or it is a plan (it has a column `action`): then what it wants is
-    sent, and after that what it no longer wants is cancelled, whenever that is due; it is read twice, so store it
-    first. A row without a time is due at
-    once, and is always sent.
+    The table has the columns of `schemas.MESSAGES`, or it is a plan (it has a column `action`). The cancels of a plan
+    are carried out after its messages are sent, whenever they are due. A plan is read twice, so store it first. Rows
+    without a due time are always sent, and due at once.
 
-    `start` and `until` are aware datetimes, such times as ISO text, or relative: `"now"`, `"+1d"`, `"-2h"`. They are
-    resolved to instants before the job begins, by the clock of the Redis server; `until` counts from `start`. With
-    `start="now"`, what is past is not sent but counted as `past`; without `start` it is sent, and due at once.
+    `start` and `until` are aware datetimes, ISO 8601 texts, or relative: `"now"`, `"+1d"`, `"-2h"`. They are resolved
+    before the job begins, by the clock of the Redis server; a relative `until` counts from `start`. With `start="now"`,
+    past rows are not sent but counted in `past`; without `start` they are sent, and due at once.
 
-    Repeatable: a message is stored once while it lives, and within the queue's dedupe window after it was settled; so
-    a load that failed is just done once more. `run` names it in the run ledger, whose counts are exact whatever
-    happens to tasks; several loads under one name are added up. The other options are those of the data source.
+    Repeatable: a message is stored once while it lives and within the queue's dedupe window after it was settled. After
+    a failure, load again: what was sent stays, and only the rest is added. `run` is the name in the run ledger, whose
+    counts are exact even if tasks are repeated; loads with the same name are added up. The other parameters are options
+    of the data source.
 
-    Works on Spark Connect too; this process must reach the Redis as the executors do. Raises `ConfigurationError` for
-    wrong options and columns, before a row is sent where it can be known by then, and what the job failed of as the
-    `DelayqError` it is. What a load that failed has sent stays sent.
+    Works over Spark Connect too; this process must reach Redis, like the executors. Raises `ConfigurationError` for
+    invalid options and columns, if possible before a row is sent; an error of a task is raised as its `DelayqError`.
     """
-    asked = {
-        "queue": queue,
-        "url": url,
-        "prefix": prefix,
-        "runId": run or new_run(),
-        "onConflict": on_conflict,
-        "onError": on_error,
-        "batchSize": batch_size,
-        "maxRowsPerSecond": max_rows_per_second,
-        "defaultRetries": default_retries,
-        "maxPayload": max_payload,
-        "dedupeWindow": None if dedupe_window is None else _duration(dedupe_window),
-    }
-    given = {name: str(value) for name, value in asked.items() if value is not None}
-    options = write_options(given)
-    given["url"] = options.target.url
-    wanted, unwanted = _parts(messages)
-    check_columns(wanted.schema)
-    ledger = ledger_of(options.target, dedupe_window=options.dedupe_window)
-    ledger.open()
+    texts = as_options(
+        queue=queue,
+        url=url,
+        prefix=prefix,
+        runId=run or new_id(),
+        onConflict=on_conflict,
+        onError=on_error,
+        batchSize=batch_size,
+        maxRowsPerSecond=max_rows_per_second,
+        defaultRetries=default_retries,
+        maxPayload=max_payload,
+        dedupeWindow=None if dedupe_window is None else f"{to_millis(dedupe_window, 'dedupe_window')}ms",
+    )
+    options = write_options(texts)
+    texts["url"] = options.target.url
+    to_send, to_cancel = _parts(messages)
+    check_columns(to_send.schema)
+    open_queue(options.target, options.dedupe_window)
     first, last = _horizon(options.target, start, until)
-    if not (first is last is None or "due" in wanted.columns):
-        raise ConfigurationError("start and until choose rows by their column due, and there is none")
+    if not (first is last is None or "due" in to_send.columns):
+        raise ConfigurationError("start and until need a column due, which the table does not have")
     try:
-        outside = _send(wanted, given, first, last)
-        cancelled = {} if unwanted is None else _cancel(unwanted, options.target)
+        outside = _send(to_send, texts, first, last)
+        cancelled = {} if to_cancel is None else _cancel(to_cancel, options.target)
     except Exception as error:
         ours = error_of(error)
         if ours is None or ours is error:
             raise
         raise ours from error
-    return _result(ledger, given["runId"], outside, cancelled)
+    return _result(options.target, texts["runId"], outside, cancelled)
 
 
 def _parts(messages: DataFrame) -> tuple[DataFrame, DataFrame | None]:
@@ -147,86 +140,68 @@ def _parts(messages: DataFrame) -> tuple[DataFrame, DataFrame | None]:
     if "action" not in messages.columns:
         return messages, None
     is_cancel = F.col("action").eqNullSafe("cancel")
-    columns = [name for name in messages.columns if name in KNOWN]
+    columns = [name for name in messages.columns if name in COLUMNS]
     return messages.where(~is_cancel).select(*columns), messages.where(is_cancel)
 
 
-def _duration(value: Duration) -> str:
-    exact = milliseconds(value, "dedupe_window")
-    return f"{exact}ms" if exact else "0"
-
-
-def _horizon(target: Target, start: When | None, until: When | None) -> tuple[int | None, int | None]:
-    """Return both ends in milliseconds since 1970; `ConfigurationError` if nothing can lie between them."""
+def _horizon(target: TargetQueue, start: When | None, until: When | None) -> tuple[int | None, int | None]:
+    """Return both ends in milliseconds since 1970; raises `ConfigurationError` if nothing can lie between them."""
     now = connect(target).call(calls_of(target).time())
     first = None if start is None else resolve(start, "start", now)
     last = None if until is None else resolve(until, "until", now if first is None else first)
     if first is not None and last is not None and first >= last:
-        raise ConfigurationError(f"until {shown(until)} must be after start {shown(start)}")
+        raise ConfigurationError(f"until {short_repr(until)} must be after start {short_repr(start)}")
     return first, last
 
 
 def resolve(when: When, name: str, base: int) -> int:
-    """Return a time in milliseconds since 1970; one that is relative counts from `base`."""
+    """Return a time in milliseconds since 1970; a relative one counts from `base`."""
     if not isinstance(when, str):
         return timestamp(when, name)
     if when == "now":
         return base
     if when.startswith(("+", "-")):
-        return base + int(f"{when[0]}{milliseconds(when[1:], name)}")
+        return base + int(f"{when[0]}{to_millis(when[1:], name)}")
     try:
         at = datetime.fromisoformat(when)
     except ValueError:
-        right = "'now', '+1d', '-2h' or a time such as 2026-01-31T09:00:00+00:00"
-        raise ConfigurationError(f"{name} must be {right}, not {shown(when)}") from None
+        allowed = "'now', '+1d', '-2h' or a time such as 2026-01-31T09:00:00+00:00"
+        raise ConfigurationError(f"{name} must be {allowed}, not {short_repr(when)}") from None
     return timestamp(at, name)
 
 
-def _send(wanted: DataFrame, options: dict[str, str], first: int | None, last: int | None) -> dict[str, int]:
-    """Write the rows of the horizon; returns how many lay outside of it, which the same job counts."""
-    register(wanted.sparkSession)
-    write = partial(_write, options=options)
-    if first is None and last is None:
-        write(wanted)
-        return {}
-    past = F.expr("false") if first is None else F.col("due") < _at(first)
-    later = F.expr("false") if last is None else F.col("due") >= _at(last)
+def _send(messages: DataFrame, options: dict[str, str], first: int | None, last: int | None) -> dict[str, int]:
+    """Write the rows between both ends; returns the counts of the others, taken in the same job."""
+    register(messages.sparkSession)
     counts = Observation()
-    observed = wanted.observe(counts, F.count_if(past).alias("past"), F.count_if(later).alias("later"))
-    write(observed.where(~F.coalesce(past | later, F.expr("false"))))
-    return counts.get
-
-
-def _write(messages: DataFrame, options: dict[str, str]) -> None:
+    if not (first is last is None):
+        past = F.expr("false") if first is None else F.col("due") < F.timestamp_millis(F.lit(first))
+        later = F.expr("false") if last is None else F.col("due") >= F.timestamp_millis(F.lit(last))
+        observed = messages.observe(counts, F.count_if(past).alias("past"), F.count_if(later).alias("later"))
+        messages = observed.where(~F.coalesce(past | later, F.expr("false")))
     messages.write.format("delayq").mode("append").options(**options).save()
+    return {} if first is last is None else counts.get
 
 
-def _at(milliseconds_since_1970: int) -> Column:
-    return F.timestamp_micros(F.lit(milliseconds_since_1970 * 1000))
+def _cancel(messages: DataFrame, target: TargetQueue) -> dict[str, int]:
+    """Cancel messages, on the executors; returns how many got each status."""
+    statuses = messages.select("id").mapInArrow(partial(_cancel_ids, target), "status STRING")
+    return {row["status"]: row["count"] for row in statuses.groupBy("status").count().collect()}
 
 
-def _cancel(unwanted: DataFrame, target: Target) -> dict[str, int]:
-    """Cancel messages, on the executors; returns how many by the digit that the server answered."""
-    answers = unwanted.select("id").mapInArrow(partial(_cancel_ids, target), "answer STRING")
-    return {row["answer"]: row["count"] for row in answers.groupBy("answer").count().collect()}
-
-
-def _cancel_ids(target: Target, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    executor, calls = connect(target), calls_of(target)
+def _cancel_ids(target: TargetQueue, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         ids: list[Any] = batch.column("id").drop_null().to_pylist()
-        parts = [ids[at : at + CANCELLED_AT_ONCE] for at in range(0, len(ids), CANCELLED_AT_ONCE)]
-        answers = executor.run(calls.cancel(part) for part in parts)
-        for answer in answers:
-            if isinstance(answer, DelayqError):
-                raise answer
-        yield pa.record_batch({"answer": pa.array(list("".join(answers)), pa.string())})
+        cancels = [calls_of(target).cancel(part) for part in batched(ids, CANCEL_BATCH)]
+        statuses = "".join(connect(target).perform(together(cancels)))
+        yield pa.record_batch({"status": pa.array(list(statuses), pa.string())})
 
 
-def _result(ledger: RunLedger, run: str, outside: dict[str, int], cancelled: dict[str, int]) -> Loaded:
-    info = next(info for info in ledger.runs() if info.run == run)
+def _result(target: TargetQueue, run: str, outside: dict[str, int], cancelled: dict[str, int]) -> Loaded:
+    runs = connect(target).perform(list_runs(context_of(target)))
+    info = next(info for info in runs if info.run == run)
     return Loaded(
-        **{one.name: getattr(info, one.name) for one in fields(RunInfo)},
+        **asdict(info),
         past=outside.get("past", 0),
         later=outside.get("later", 0),
         cancelled=cancelled.get("1", 0),

@@ -1,118 +1,109 @@
-"""The lives of messages, told by the event log: how each delivery ended, and whether what came before explains it."""
+"""The history of every delivery according to the event log: its outcome, and whether a redelivery is explained."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from delayq.spark.account import OUTCOMES
+from delayq.spark.datasource.schemas import LIFE_STARTS
+from delayq.spark.report.overview import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-MOST_ROWS = 1000
-"""Rows of a report that lists texts, messages or gaps: the first or the most frequent."""
-BIRTHS = ("sent", "replaced", "redriven")
-"""With what a life of an id begins."""
+MAX_ROWS = 1000
+"""Rows of a list of texts, messages or gaps: the first or the most frequent."""
 SPENT = "retries spent"
-"""The reason that collect_garbage.lua gives for a death; any other was given with a rejection."""
+"""The reason that collect_garbage.lua sets for a death; any other comes from a rejection."""
 
 _SETTLED = ("acked", "discarded")
 _LAST = " for good"  # marks the failure that spent the last retry
 _ENDED = ("delivered", *_SETTLED, "dead", "rejected", "cancelled", f"nacked{_LAST}", f"expired{_LAST}")
-"""What no delivery may follow: somebody holds the message, or it is over."""
+"""After these no delivery may follow: the message is in flight, or its life has ended."""
+_REJECTED = f"(kind = 'dead' AND reason != '{SPENT}')"
+"""Whether a death is due to a rejection; any other follows a failure that has an event of its own."""
 _UNMOVED = ("promoted", "retried", "rescheduled")
-"""What happens to a message that waits and goes on waiting."""
+"""Events of waiting messages that leave them waiting."""
 
 
-def lives(events: DataFrame) -> DataFrame:
-    """Look at every delivery and what became of it in the order of its message's life, and count alike ones.
+def delivery_history(events: DataFrame) -> DataFrame:
+    """Follow each message's deliveries and outcomes in order, and count equal steps.
 
-    `after` is what came before a delivery: its explanation, if it is one. What nothing explains is not only counted but
-    `found`: a row each, with its place. One shuffle and one pass serve funnel, duplicates and the number of messages.
+    `after` is the event before a delivery or ack, which may explain it. Unexplained ones also have their location in
+    `found`, a row each. One shuffle and one pass serve funnel, duplicates and the number of messages.
     """
-    kind, step = f.col("kind"), f.col("step")
-    is_last = kind.isin("nacked", "expired") & f.col("retries_left").isNull()
-    # One text for all there is to know of an event: what is shuffled and sorted here takes most of the time.
-    told = f.when(is_last, f.concat(kind, f.lit(_LAST))).when(_is_rejected(), "rejected").otherwise(kind)
-    steps = events.where(f.col("id").isNotNull() & ~kind.isin(*_UNMOVED)).select(
-        f.xxhash64("id").alias("hash"), "id", "offset", "index", "at", "token", "attempt", told.alias("step")
+    is_last = "kind IN ('nacked', 'expired') AND retries_left IS NULL"
+    # One text holds all that matters of an event, because shuffling and sorting take most of the time.
+    name = f"CASE WHEN {is_last} THEN concat(kind, '{_LAST}') WHEN {_REJECTED} THEN 'rejected' ELSE kind END AS step"
+    steps = events.where(f.col("id").isNotNull() & ~f.col("kind").isin(*_UNMOVED)).selectExpr(
+        "xxhash64(id) AS hash", "id", "offset", "index", "at", "token", "attempt", name
     )
-    # The number goes before the text because it is faster to sort by.
+    # The hash comes before the id because it is faster to sort by.
     life = Window.partitionBy("hash", "id").orderBy("offset", "index")
     so_far = life.rowsBetween(Window.unboundedPreceding, -1)
-    settled = f.last(f.when(step.isin(*BIRTHS, *_SETTLED), step), ignorenulls=True).over(so_far)
+    step, is_settled = f.col("step"), f.col("step").isin(*_SETTLED)
+    settled = f.last(f.when(step.isin(*LIFE_STARTS, *_SETTLED), step), ignorenulls=True).over(so_far)
     seen = steps.select(
         *("id", "offset", "index", "at", "token", "step"),
         f.max("attempt").over(Window.partitionBy("hash", "id", "token")).alias("attempt"),
         f.lag("step").over(life).alias("before"),
         settled.alias("settled"),
     )
-    again = f.when(step.isin(*_SETTLED) & f.col("settled").isin(*_SETTLED), f.col("settled"))
+    again = f.when(is_settled & f.col("settled").isin(*_SETTLED), f.col("settled"))
     after = f.when(step == "delivered", f.col("before")).otherwise(again)
     wrong = f.when(step == "delivered", after.isin(*_ENDED)).otherwise(after.isNotNull())
+    found = f.when(wrong, f.struct("id", "at", "token", "offset", "index")).alias("found")
     return (
-        seen.groupBy(
-            "step",
-            "attempt",
-            after.alias("after"),
-            f.col("before").isNull().alias("begins"),
-            f.when(wrong, f.struct("id", "at", "token", "offset", "index")).alias("found"),
-        )
+        seen.groupBy("step", "attempt", after.alias("after"), f.expr("before IS NULL AS begins"), found)
         .agg(f.count("*").alias("events"))
-        .withColumn("kind", f.when(step == "rejected", "dead").otherwise(f.substring_index(step, " ", 1)))
+        .withColumn("kind", f.expr("if(step = 'rejected', 'dead', substring_index(step, ' ', 1))"))
     )
 
 
 def failures(events: DataFrame) -> DataFrame:
-    """Return the events by which deliveries failed, with what they say as `said`; each failure is one of them."""
-    kind = f.col("kind")
-    said = f.when(kind == "nacked", f.col("error")).when(kind == "expired", "lease expired").otherwise(f.col("reason"))
-    return events.where(kind.isin("nacked", "expired") | _is_rejected()).withColumn("said", said)
+    """Return the events of failed deliveries, one per failure, with their error or reason as `error_text`."""
+    text = "CASE kind WHEN 'nacked' THEN error WHEN 'expired' THEN 'lease expired' ELSE reason END"
+    return events.where(f"kind IN ('nacked', 'expired') OR {_REJECTED}").withColumn("error_text", f.expr(text))
 
 
-def _is_rejected() -> Column:
-    """Say whether a death is one at once; any other follows a failure that is told already."""
-    return (f.col("kind") == "dead") & (f.col("reason") != SPENT)
+def exprs(*columns: str) -> list[Column]:
+    """Return columns from SQL."""
+    return [f.expr(column) for column in columns]
 
 
-def total(condition: Column) -> Column:
-    """Return how many events of an aggregate with a column `events` meet a condition."""
-    return f.sum(f.when(condition, f.col("events")).otherwise(0))
+def totals(conditions: Mapping[str, str]) -> list[Column]:
+    """Return columns that sum `events` over the rows that meet a condition, by name."""
+    return exprs(*(f"sum(if({condition}, events, 0)) AS {name}" for name, condition in conditions.items()))
 
 
-def funnel(told: DataFrame) -> DataFrame:
-    """Return how the deliveries of each attempt ended."""
-    kind = f.col("kind")
-    ends = [total((f.col("step") if end == "rejected" else kind) == end).alias(end) for end in OUTCOMES]
-    counted = (
-        told.where(kind.isin("delivered", "dead", *OUTCOMES))
-        .groupBy("attempt")
-        .agg(total(kind == "delivered").alias("delivered"), *ends, total(kind == "dead").alias("dead"))
-    )
-    share = f.when(f.col("delivered") > 0, f.col("acked") / f.col("delivered"))
+def funnel(history: DataFrame) -> DataFrame:
+    """Return the outcomes of the deliveries of each attempt."""
+    conditions = {name: f"kind = '{name}'" for name in ("delivered", *OUTCOMES, "dead")}
+    conditions["rejected"] = "step = 'rejected'"
+    kinds = history.where(f.col("kind").isin("delivered", "dead", *OUTCOMES))
+    counted = kinds.groupBy("attempt").agg(*totals(conditions))
+    share = f.expr("CASE WHEN delivered > 0 THEN acked / delivered END")
     return counted.orderBy(f.asc_nulls_last("attempt")).withColumn("share", share)
 
 
-def redeliveries(told: DataFrame) -> DataFrame:
-    """Return the deliveries beyond the first of a life, and the acks beyond the first, by what came before."""
-    explained = f.col("found").isNull()
-    again = f.col("after").isNotNull() & ~f.col("after").isin(*BIRTHS)
+def redeliveries(history: DataFrame) -> DataFrame:
+    """Return the deliveries and acks after the first of a life, by the event before."""
     return (
-        told.where(again)
-        .groupBy("kind", "after", explained.alias("explained"))
+        history.where(~f.col("after").isin(*LIFE_STARTS))
+        .groupBy("kind", "after", f.expr("found IS NULL AS explained"))
         .agg(f.sum("events").alias("events"))
         .orderBy("explained", f.desc("events"), "kind", "after")
     )
 
 
-def duplicates(told: DataFrame) -> DataFrame:
-    """Return what nothing explains, one row each, in the order of the log."""
+def duplicates(history: DataFrame) -> DataFrame:
+    """Return the unexplained deliveries and acks, one row each, in log order."""
     return (
-        told.where("found is not null")
+        history.where("found is not null")
         .select("found.id", "kind", "after", "found.at", "attempt", "found.token", "found.offset", "found.index")
         .orderBy("offset", "index")
-        .limit(MOST_ROWS)
+        .limit(MAX_ROWS)
     )

@@ -1,4 +1,4 @@
-"""The parts of a page as HTML: sections, figures and tables. Whatever comes from data is escaped."""
+"""Builds the HTML of a page: sections, figures and tables. All data is escaped."""
 
 from __future__ import annotations
 
@@ -7,71 +7,78 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, NamedTuple
 
-from delayq.spark.account import Row, duration, plain
+from delayq.spark.report.overview import Row, duration
+from delayq.text import clean
 
-MOST_LISTED = 50
-"""Rows of a list, of which there may be any number."""
+MAX_LISTED = 50
+"""Rows shown of a list, which may have any number."""
 
 
-class Column(NamedTuple):
-    """A column of a table: what it is called, the key of its cells, and how they look, a key of `_LOOKS`."""
+class TableColumn(NamedTuple):
+    """A column of a table: the key of its cells, their format in `_FORMATS`, and its title (default: the key)."""
 
-    title: str
     key: str
-    look: str = "number"
+    format: str = "number"
+    title: str | None = None
+
+
+def columns(**formats: str) -> list[TableColumn]:
+    """Return columns titled by their keys, from key → format."""
+    return [TableColumn(key, cell) for key, cell in formats.items()]
 
 
 def text(value: str) -> str:
-    """Return a text as HTML that shows it: nothing of it is markup."""
-    return escape(plain(value))
+    """Return a text as HTML; nothing in it is treated as markup."""
+    return escape(clean(value))
 
 
-def section(title: str, said: str, *parts: str) -> str:
-    """Return a section of a page: a heading, a sentence about it, and parts that are HTML."""
-    told = f"<p>{text(said)}</p>\n" if said else ""
-    return f"<section>\n<h2>{text(title)}</h2>\n{told}{''.join(parts)}\n</section>"
+def section(title: str, description: str, *parts: str) -> str:
+    """Return a section of a page: heading, description, and parts that are HTML."""
+    paragraph = f"<p>{text(description)}</p>\n" if description else ""
+    return f"<section>\n<h2>{text(title)}</h2>\n{paragraph}{''.join(parts)}\n</section>"
 
 
 def figure(svg: str, note: str = "") -> str:
     """Return a plot with a note below it; '' for none."""
-    told = f"<figcaption>{text(note)}</figcaption>" if note else ""
-    return f"<figure><div>{svg}</div>{told}</figure>\n" if svg else ""
+    caption = f"<figcaption>{text(note)}</figcaption>" if note else ""
+    return f"<figure><div>{svg}</div>{caption}</figure>\n" if svg else ""
 
 
-def details(title: str, shown: str) -> str:
-    """Return what is seen only once its title is clicked."""
-    return f"<details><summary>{text(title)}</summary>{shown}</details>"
+def details(title: str, content: str) -> str:
+    """Return content that is hidden until its title is clicked."""
+    return f"<details><summary>{text(title)}</summary>{content}</details>"
 
 
-def listed(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Return a table of the first rows, and of how many they are the first."""
-    more = f"<p>The first {MOST_LISTED} of {len(rows):,}.</p>" if len(rows) > MOST_LISTED else ""
-    return table(rows[:MOST_LISTED], columns) + more
+def listed(rows: Sequence[Row], columns: Sequence[TableColumn]) -> str:
+    """Return a table of the first rows, and a note if there are more."""
+    more = f"<p>The first {MAX_LISTED} of {len(rows):,}.</p>" if len(rows) > MAX_LISTED else ""
+    return table(rows[:MAX_LISTED], columns) + more
 
 
-def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Return a table, a row each."""
-    looks = [_LOOKS[one.look] for one in columns]
+def table(rows: Sequence[Row], columns: Sequence[TableColumn]) -> str:
+    """Return a table of rows."""
+    formats = [_FORMATS[column.format] for column in columns]
     head = "".join(
-        f'<th class="{look.style}" scope="col">{text(one.title)}</th>' for one, look in zip(columns, looks, strict=True)
+        f'<th class="{cell.style}" scope="col">{text(column.key if column.title is None else column.title)}</th>'
+        for column, cell in zip(columns, formats, strict=True)
     )
-    most = [max((row[one.key] for row in rows), default=1) if one.look == "bar" else 0 for one in columns]
+    tops = [max((row[one.key] for row in rows), default=1) if one.format == "bar" else 0 for one in columns]
     lines = [f'<div class="table"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>']
     for row in rows:
-        values = (row[one.key] / top if top else row[one.key] for one, top in zip(columns, most, strict=True))
+        values = (row[one.key] / top if top else row[one.key] for one, top in zip(columns, tops, strict=True))
         cells = (
-            f'<td class="{look.style}">{"–" if value is None else look.shown(value)}</td>'
-            for value, look in zip(values, looks, strict=True)
+            f'<td class="{cell.style}">{"–" if value is None else cell.render(value)}</td>'
+            for value, cell in zip(values, formats, strict=True)
         )
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody></table></div>"])
 
 
-class _Look(NamedTuple):
-    """How cells look: their class in the page's style, and what is shown for a value."""
+class _CellFormat(NamedTuple):
+    """The format of cells: their CSS class, and the HTML for a value."""
 
     style: str
-    shown: Callable[[Any], str]
+    render: Callable[[Any], str]
 
 
 def _number(value: int | str) -> str:
@@ -82,14 +89,14 @@ def _time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
 
 
-_LOOKS = {
-    "number": _Look("number", _number),
-    "ms": _Look("number", duration),
-    "share": _Look("number", lambda share: f"{100 * share:.1f} %"),
-    "bar": _Look("bar", lambda share: f'<i style="width:{100 * share:.1f}%"></i>'),
-    "minute": _Look("time", lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"),
-    "time": _Look("time", _time),
-    "text": _Look("text", lambda value: text(value) or "(no text)"),
-    "word": _Look("word", text),
-    "id": _Look("id", text),
+_FORMATS = {
+    "number": _CellFormat("number", _number),
+    "ms": _CellFormat("number", duration),
+    "share": _CellFormat("number", lambda share: f"{100 * share:.1f} %"),
+    "bar": _CellFormat("bar", lambda share: f'<i style="width:{100 * share:.1f}%"></i>'),
+    "minute": _CellFormat("time", lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"),
+    "time": _CellFormat("time", _time),
+    "text": _CellFormat("text", lambda value: text(value) or "(no text)"),
+    "word": _CellFormat("word", text),
+    "id": _CellFormat("id", text),
 }

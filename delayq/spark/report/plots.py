@@ -1,11 +1,11 @@
-"""The plots of a report's page, as SVG that takes its colours and fonts from the page. Plain Python over the tables."""
+"""Draws the plots of a report as SVG that uses the colours and fonts of the page."""
 
 from __future__ import annotations
 
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,18 @@ import numpy as np
 import pyarrow as pa
 from matplotlib import rc_context, style
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from delayq.spark.account import OUTCOMES, Row, duration, plain
+from delayq.spark.report.overview import OUTCOMES, Row, duration
+from delayq.text import clean, truncate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST_POINTS = 300
-"""Points along the time of a plot; of more hours or minutes, several make one."""
-MOST_BARS = 12
-LONGEST_LABEL = 40
+MAX_POINTS = 300
+"""Points on a plot's time axis; more hours or minutes are combined."""
+MAX_BARS = 12
+MAX_LABEL = 40
 
 _MINUTE, _HOUR = 60, 3600
 _HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192, 384, 768, 1536, 3072)
@@ -32,37 +33,27 @@ _TICKS = [n * unit for unit, ns in ((1, (1, 10, 100, 1000, 10_000)), (60_000, (1
                                     (86_400_000, (1, 10, 100, 1000, 10_000))) for n in ns]  # fmt: skip
 _COLOURS = ("ink", "dim", "line", "blue", "teal", "green", "amber", "red", "violet", "grey")
 _MARKS = {name: f"#00{n:02x}ff" for n, name in enumerate(_COLOURS, 1)}
-"""Colours to draw with, each to be replaced by a variable of the page's style, which knows light and dark."""
+"""Placeholder colours: each is replaced by a CSS variable of the page, which has a light and a dark value."""
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # texts can be found and copied, and are in the page's font
+    "svg.fonttype": "none",  # texts can be searched and copied, and use the page's font
     "svg.hashsalt": "delayq",  # the same plot has the same ids
-    "text.parse_math": False,  # a dollar in a reason is a dollar
-    "font.size": 10,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
+    "text.parse_math": False,  # a dollar sign in a reason is not a formula
     "text.color": _MARKS["ink"],
-    "axes.labelcolor": _MARKS["dim"],
-    "axes.edgecolor": _MARKS["line"],
-    "xtick.color": _MARKS["line"],
-    "ytick.color": _MARKS["line"],
-    "xtick.labelcolor": _MARKS["dim"],
-    "ytick.labelcolor": _MARKS["dim"],
-    "grid.color": _MARKS["line"],
+    "font.size": 10,
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+    **dict.fromkeys(("axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), _MARKS["dim"]),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color", "grid.color"), _MARKS["line"]),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left", "ytick.left"), False),
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "ytick.left": False,
     "legend.frameon": False,
     "date.converter": "concise",
 }
-_INKS = dict(zip(OUTCOMES, ("green", "teal", "grey", "amber", "violet", "red"), strict=True))
+_INKS = dict(zip((*OUTCOMES, "open"), ("green", "teal", "grey", "amber", "violet", "red", "line"), strict=True))
 
 
 def lateness_plot(table: pa.Table) -> tuple[str, int]:
-    """Draw the percentiles of lateness over the hours; returns the SVG and how many hours make one point."""
+    """Draw lateness percentiles over time; returns the SVG and the hours per point."""
     hours = _seconds(table, "hour") // _HOUR
     width, slots, first = _slots(hours, _HOURS)
     with _drawing():
@@ -77,18 +68,21 @@ def lateness_plot(table: pa.Table) -> tuple[str, int]:
             lines[name] = np.where(np.isinf(worst), np.nan, worst)
         axes.fill_between(times, lines["p50_ms"], lines["p99_ms"], color=_MARKS["blue"], alpha=0.12, linewidth=0)
         for name, colour in (("p50_ms", "teal"), ("p90_ms", "violet"), ("p99_ms", "blue")):
-            alone = _alone(lines[name])
-            axes.plot(times, lines[name], ".-", color=_MARKS[colour], linewidth=1.6, markevery=alone, label=name[:3])
+            isolated = _isolated(lines[name])
+            axes.plot(times, lines[name], ".-", color=_MARKS[colour], linewidth=1.6, markevery=isolated, label=name[:3])
         axes.plot(times, lines["max_ms"], ".", color=_MARKS["red"], markersize=3, label="max")
         axes.set_yscale("log")
-        _with_durations(axes, float(np.nanmax(lines["max_ms"])))
-        _over_time(axes, times)
+        axes.yaxis.set_major_locator(FixedLocator(_TICKS))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
+        axes.set_ylim(0.8, max(float(np.nanmax(lines["max_ms"])) * 1.5, 12))
+        _scale_time(axes, times)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
         return _svg(figure, "lateness", "Lateness percentiles by hour"), width
 
 
 def rates_plot(table: pa.Table) -> tuple[str, int]:
-    """Draw the events a minute; returns the SVG and over how many minutes they are averaged."""
+    """Draw the events per minute; returns the SVG and the minutes per point."""
     minutes = _seconds(table, "minute") // _MINUTE
     width, slots, first = _slots(minutes, _MINUTES)
     place = (minutes - first) // width
@@ -121,33 +115,26 @@ def rates_plot(table: pa.Table) -> tuple[str, int]:
             axes.yaxis.set_major_locator(MaxNLocator(3))
             axes.yaxis.set_major_formatter(FuncFormatter(_number))
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
-            _over_time(axes, edges)
+            _scale_time(axes, edges)
         return _svg(figure, "rates", "Events a minute"), width
 
 
 def funnel_plot(rows: Sequence[Row]) -> str:
-    """Draw how the deliveries of each attempt ended, as shares."""
-    shown = [row for row in rows if row["attempt"] is not None and row["delivered"]][:MOST_BARS]
+    """Draw the outcomes of the deliveries of each attempt, as shares."""
+    shown = [row for row in rows if row["attempt"] is not None and row["delivered"]][:MAX_BARS]
     if not shown:
         return ""
     ends = {name: [row[name] for row in shown] for name in OUTCOMES}
     settled = [sum(row[name] for name in OUTCOMES) for row in shown]
     ends["open"] = [max(row["delivered"] - done, 0) for row, done in zip(shown, settled, strict=True)]
     totals = [done + left for done, left in zip(settled, ends["open"], strict=True)]
+    shares = [
+        (name, colour, np.array([100 * n / total for n, total in zip(ends[name], totals, strict=True)]))
+        for name, colour in _INKS.items()
+    ]
     with _drawing():
-        figure = Figure(figsize=(10, 1 + 0.42 * len(shown)), layout="constrained")
-        axes = figure.subplots()
-        start = np.zeros(len(shown))
-        for name, colour in (*_INKS.items(), ("open", "line")):
-            shares = np.array([100 * n / total for n, total in zip(ends[name], totals, strict=True)])
-            if shares.any():
-                axes.barh(range(len(shown)), shares, left=start, height=0.62, color=_MARKS[colour], label=name)
-            start += shares
-        labels = [f"attempt {row['attempt']}" for row in shown]
-        axes.set_yticks(range(len(shown)), labels)
-        for n, row in enumerate(shown):
-            axes.text(101, n, f"{row['delivered']:,}", va="center")
-        _horizontal(axes, 100)
+        bars = [(f"attempt {row['attempt']}", row["delivered"]) for row in shown]
+        figure, axes = _bars(bars, 1 + 0.42 * len(shown), shares)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} %"))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=7, borderaxespad=0)
         return _svg(figure, "funnel", "How the deliveries of each attempt ended")
@@ -157,46 +144,53 @@ def dead_plot(rows: Sequence[Row]) -> str:
     """Draw the deaths by reason."""
     if not rows:
         return ""
-    bars = [(_label(row["reason"]), row["deaths"]) for row in rows[: MOST_BARS - 1]]
-    if rest := sum(row["deaths"] for row in rows[MOST_BARS - 1 :]):
-        bars.append((f"{len(rows) - MOST_BARS + 1:,} others", rest))
+    bars = [(truncate(clean(row["reason"]), MAX_LABEL) or "no reason", row["deaths"]) for row in rows[: MAX_BARS - 1]]
+    if rest := sum(row["deaths"] for row in rows[MAX_BARS - 1 :]):
+        bars.append((f"{len(rows) - MAX_BARS + 1:,} others", rest))
     with _drawing():
-        figure = Figure(figsize=(10, 0.7 + 0.36 * len(bars)), layout="constrained")
-        axes = figure.subplots()
-        most = max(number for _, number in bars)
-        axes.barh(range(len(bars)), [number for _, number in bars], height=0.62, color=_MARKS["red"])
-        axes.set_yticks(range(len(bars)), [label for label, _ in bars])
-        for n, (_, number) in enumerate(bars):
-            axes.text(number + most * 0.01, n, f"{number:,}", va="center")
-        _horizontal(axes, most)
+        figure, axes = _bars(bars, 0.7 + 0.36 * len(bars), [("deaths", "red", np.array([n for _, n in bars]))])
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(_number))
         return _svg(figure, "dead", "Deaths by reason")
 
 
+def _bars(rows: Sequence[tuple[str, int]], height: float, parts: Iterable[tuple[str, str, Any]]) -> tuple[Figure, Axes]:
+    """Draw horizontal bars from labels and numbers; `parts` are what the bars consist of: name, colour, lengths."""
+    figure = Figure(figsize=(10, height), layout="constrained")
+    axes = figure.subplots()
+    ends = np.zeros(len(rows))
+    for name, colour, lengths in parts:
+        if lengths.any():
+            axes.barh(range(len(rows)), lengths, left=ends, height=0.62, color=_MARKS[colour], label=name)
+        ends = ends + lengths
+    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
+    for n, (_, number) in enumerate(rows):
+        axes.text(ends[n] + ends.max() * 0.01, n, f"{number:,}", va="center")
+    axes.invert_yaxis()
+    axes.set_xlim(0, ends.max() * 1.1)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", labelcolor=_MARKS["ink"])
+    return figure, axes
+
+
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Draw in our style, whatever the user's own settings of matplotlib are."""
+    """Use this module's style, whatever the user's matplotlib settings."""
     with style.context(["default", _STYLE]), rc_context({"timezone": "UTC"}):
         yield
 
 
-def _label(text: str) -> str:
-    text = plain(text) or "no reason"
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
-
-
 def _slots(units: Any, widths: Sequence[int]) -> tuple[int, int, int]:
-    """Return how many units make a point so that there are not too many, how many points, and where they begin."""
+    """Return the units per point that keep the points few enough, the number of points, and the first unit."""
     first, last = int(units.min()), int(units.max())
-    width = next((width for width in widths if (last // width) - (first // width) < MOST_POINTS), 0)
-    width = width or (last - first) // MOST_POINTS + 1
+    width = next((width for width in widths if (last // width) - (first // width) < MAX_POINTS), 0)
+    width = width or (last - first) // MAX_POINTS + 1
     start = first // width * width
     return width, (last - start) // width + 1, start
 
 
-def _alone(values: Any) -> list[int]:
-    """Return where a value stands between gaps: no line leads there, so that it needs a dot."""
+def _isolated(values: Any) -> list[int]:
+    """Return the values between two gaps: no line reaches them, so they need a dot."""
     known = np.concatenate(([False], ~np.isnan(values), [False]))
     return [int(n) for n in np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:])]
 
@@ -209,26 +203,11 @@ def _times(seconds: Any) -> Any:
     return seconds.astype("datetime64[s]")
 
 
-def _over_time(axes: Axes, times: Any) -> None:
-    """Let the time of a plot go from a little before the first to a little after the last, also where these are one."""
+def _scale_time(axes: Axes, times: Any) -> None:
+    """Set the time axis from a little before the first to a little after the last time, which may be the same."""
     margin = np.maximum((times[-1] - times[0]) // 100, np.timedelta64(30, "s"))
     axes.set_xlim(times[0] - margin, times[-1] + margin)
     axes.grid(visible=False, axis="x")
-
-
-def _with_durations(axes: Axes, most: float) -> None:
-    axes.yaxis.set_major_locator(FixedLocator(_TICKS))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylim(0.8, max(most * 1.5, 12))
-
-
-def _horizontal(axes: Axes, most: float) -> None:
-    axes.invert_yaxis()
-    axes.set_xlim(0, most * 1.1)
-    axes.grid(visible=False, axis="y")
-    axes.tick_params(axis="y", labelcolor=_MARKS["ink"])
 
 
 def _number(value: float, _: object = None) -> str:
@@ -239,10 +218,10 @@ def _number(value: float, _: object = None) -> str:
 
 
 def _svg(figure: Figure, name: str, title: str) -> str:
-    """Return a figure as an element of a page: no size of its own, ids that no other has, the page's colours."""
+    """Return a figure as inline SVG: without a size, with unique ids and the page's colours."""
     file = io.StringIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # measured without that letter; drawn by the browser
+        warnings.filterwarnings("ignore", message="Glyph")  # only measured without the glyph; the browser draws it
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     text = text[text.index("<svg") :]

@@ -1,93 +1,105 @@
-"""A report as files: each table as Parquet and CSV, and the page; they replace older ones once all are written."""
+"""Computes the report on an event log, and writes its tables and its page; they replace older files at the end."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
-from delayq.errors import ConfigurationError, shown
-from delayq.spark.given import did_you_mean
+from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.spark.report.page import page
+from delayq.spark.report.report_tables import Reports, reports
 
 if TYPE_CHECKING:
-    from delayq.spark.reports import Reports
+    from pyspark.sql import DataFrame
 
 FORMATS = ("parquet", "csv")
+PAGE = "report.html"
 
 _WHOLE_SECONDS = ("hour", "minute")
 
 
-def in_utc(table: pa.Table) -> pa.Table:
-    """Return a table with its times in UTC, whatever zone they are labelled with; the instants stay."""
-    zoned = [
-        pa.field(column.name, pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(column.type) else column
-        for column in table.schema
-    ]
-    return table.cast(pa.schema(zoned))
+def report(
+    events: DataFrame,
+    out: str | Path,
+    *,
+    queue: str = "",
+    html: bool = True,
+    formats: Sequence[str] = FORMATS,
+    told: Callable[[str], object] | None = None,
+) -> Reports:
+    """Compute the reports on an event log, write them to a local folder, and return them.
 
+    Each table becomes `lateness.parquet`, `lateness.csv` and so on; times are UTC, in CSV as ISO 8601. With `html`
+    there is also a page, `report.html`, titled with `queue`. New files are written aside first and then replace the old
+    ones one by one; other files in the folder stay.
 
-def write_reports(reports: Reports, folder: str | Path, *, formats: Sequence[str] = FORMATS) -> None:
-    """Write every report to a folder of this machine, as `lateness.parquet`, `lateness.csv` and so on.
+    `told` is called with the name of each finished report. Results are kept, so `summary` needs no new computation.
 
-    Times in CSV are ISO 8601 in UTC. All are written aside first and then take the place of older ones, each at once;
-    other files of the folder stay. `ConfigurationError` for an unknown format, or a folder that cannot be written to.
+    Raises `ConfigurationError` for an unknown format or a folder that is not writable.
     """
     chosen = check_formats(formats)
-    with replacing(folder) as aside:
-        write_tables(reports.tables(), aside, chosen)
+    with replacing(out) as aside:
+        made = reports(events)
+        write_tables(made.tables(told), aside, chosen)
+        if html:
+            text = page(made.tables(), queue=queue, at=datetime.now(UTC))
+            (aside / PAGE).write_text(text, encoding="utf-8")
+    return made
 
 
 def check_formats(formats: Sequence[str]) -> tuple[str, ...]:
-    """Return the formats to write tables in; `ConfigurationError` for one that is not known."""
+    """Return the formats to write; raises `ConfigurationError` for an unknown one."""
     chosen = (formats,) if isinstance(formats, str) else tuple(formats)
     for one in chosen:
         if one not in FORMATS:
             hint = did_you_mean(str(one), FORMATS)
-            raise ConfigurationError(f"formats must be of parquet and csv, not {shown(one)}{hint}")
+            raise ConfigurationError(f"formats must be parquet or csv, not {short_repr(one)}{hint}")
     return chosen
 
 
 def write_tables(tables: Mapping[str, pa.Table], folder: Path, formats: Sequence[str]) -> None:
-    """Write tables to a folder in some formats."""
+    """Write tables to a folder."""
     for name, table in tables.items():
         if "parquet" in formats:
             parquet.write_table(table, folder / f"{name}.parquet")
         if "csv" in formats:
-            csv.write_csv(_spelled(table), folder / f"{name}.csv")
+            csv.write_csv(_with_text_times(table), folder / f"{name}.csv")
 
 
 @contextmanager
 def replacing(folder: str | Path) -> Iterator[Path]:
-    """Give a folder for new files, which take their places in `folder` at the end; after an error none does."""
+    """Yield a temporary folder whose files are moved to `folder` at the end; after an error none is."""
     target = Path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        # Inside of it, so that it is of the same file system and moving a file replaces another at once.
+        # A subfolder is on the same file system, so moving a file replaces another atomically.
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=target))
     except OSError as error:
-        raise ConfigurationError(f"reports cannot be written to {target}: {error.strerror}") from error
+        raise ConfigurationError(f"cannot write the report to {target}: {error.strerror}") from error
     try:
         yield aside
         for file in sorted(aside.iterdir()):
             file.replace(target / file.name)
     except OSError as error:
-        raise ConfigurationError(f"reports cannot be written to {target}: {error.strerror or error}") from error
+        raise ConfigurationError(f"cannot write the report to {target}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _spelled(table: pa.Table) -> pa.Table:
-    """Return a table with its times as text."""
+def _with_text_times(table: pa.Table) -> pa.Table:
+    """Return a table with its times as ISO 8601 texts."""
     for n, column in enumerate(table.schema):
         if pa.types.is_timestamp(column.type):
-            digits = pa.timestamp("s") if column.name in _WHOLE_SECONDS else pa.timestamp("ms")
-            # Without a zone, so that no zone database is asked for.
-            naive: Any = table.column(n).cast(pa.timestamp("us")).cast(digits, safe=False)
+            precision = pa.timestamp("s") if column.name in _WHOLE_SECONDS else pa.timestamp("ms")
+            # Without a zone, so that no time zone database is needed.
+            naive: Any = table.column(n).cast(pa.timestamp("us")).cast(precision, safe=False)
             table = table.set_column(n, column.name, compute.strftime(naive, format="%Y-%m-%dT%H:%M:%SZ"))
     return table

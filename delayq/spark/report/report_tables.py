@@ -1,53 +1,52 @@
-"""The reports on an event log: what a queue did, how late, how often, and what it should not have done.
+"""Computes the tables of a report from an event log: lateness, rates, outcomes, errors, deaths and duplicates.
 
-Each is a small DataFrame made from the archive in few passes. Hours and minutes are those of UTC, whatever the time
-zone of the session.
+Only this module and `delivery_history` need Spark; times are in UTC, whatever the session's time zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
 from pyspark.sql import functions as f
-from pyspark.sql.window import Window
 
-from delayq.answers import LEAST_TIME
-from delayq.errors import ConfigurationError, shown
-from delayq.events import EventKind
-from delayq.spark.lives import MOST_ROWS, duplicates, failures, funnel, lives, redeliveries, total
-from delayq.spark.schemas import EVENTS
+from delayq.broker.replies import MIN_TIME_OFFSET
+from delayq.errors import ConfigurationError
+from delayq.queue.event_log import EventKind
+from delayq.spark.datasource.schemas import EVENTS, check_schema, columns_of
+from delayq.spark.report.delivery_history import (
+    MAX_ROWS,
+    delivery_history,
+    duplicates,
+    exprs,
+    failures,
+    funnel,
+    redeliveries,
+    totals,
+)
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-LONGEST_LINE = 200
+MAX_LINE = 200
 """Characters kept of the first line of an error or a reason."""
 
 _HOUR, _MINUTE = 3_600_000_000, 60_000_000  # microseconds
-_BUCKET = 1 << 16  # offsets counted together: gaps are looked for where some are missing
+_BUCKET = "offset div 65536"  # offsets counted together: gaps are looked for where some are missing
 _NEEDED = ("offset", "index", "at", "kind", "id", "due", "attempt", "token", "retries_left", "reason", "error")
 
 
-class Reports(Mapping[str, "DataFrame"]):
-    """The reports by name, each computed when it is read; `tables` computes all and keeps them."""
+class Reports(UserDict[str, "DataFrame"]):
+    """The report's DataFrames by name, computed when read; `tables` computes all and keeps the results."""
 
     def __init__(self, frames: Mapping[str, DataFrame], shared: tuple[DataFrame, ...] = ()) -> None:
-        """Take the reports, and the small results that several of them are made from."""
-        self._frames = MappingProxyType(dict(frames))
+        """Set the DataFrames, and the small intermediate results that several of them share."""
+        super().__init__(frames)
         self._shared = shared
         self._tables: dict[str, pa.Table] = {}
-
-    def __getitem__(self, name: str) -> DataFrame:
-        return self._frames[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._frames)
-
-    def __len__(self) -> int:
-        return len(self._frames)
 
     def __enter__(self) -> Self:
         return self
@@ -56,19 +55,17 @@ class Reports(Mapping[str, "DataFrame"]):
         self.release()
 
     def tables(self, told: Callable[[str], object] | None = None) -> Mapping[str, pa.Table]:
-        """Return every report as an Arrow table, times in UTC; computed once, `told` the name of each that is done."""
-        from delayq.spark.tables import in_utc
-
-        for name, frame in self._frames.items():
+        """Return every report as an Arrow table with times in UTC, computed once; `told` is called with each name."""
+        for name, frame in self.items():
             if name not in self._tables:
-                self._tables[name] = in_utc(frame.toArrow())
+                self._tables[name] = _in_utc(frame.toArrow())
                 if told is not None:
                     told(name)
         self.release()
         return MappingProxyType(self._tables)
 
     def release(self) -> None:
-        """Let go of what Spark keeps for them; what is read afterwards is computed anew."""
+        """Free the intermediate results in Spark; DataFrames read afterwards are computed again."""
         for frame in self._shared:
             frame.unpersist()
 
@@ -76,199 +73,151 @@ class Reports(Mapping[str, "DataFrame"]):
 def reports(events: DataFrame) -> Reports:
     """Return the reports on an event log or its archive; nothing is computed yet.
 
-    * `log`, one row: events, messages (of which is told more than that they wait), entries and how many of them are
-      missing (null where they are not numbered without gaps), the first and the last event.
-    * `totals`, a row per kind of event.
-    * `lateness_overall` (one row, or none) and `lateness` by hour: see `lateness`.
-    * `rates`: events of each kind by minute; minutes without any are left out.
-    * `funnel`: how the deliveries of each attempt ended; `share` is that of the acked ones. A null attempt gathers
-      what was delivered before the log begins. After an expired lease a late ack still counts, so that one delivery
-      may have both.
-    * `errors`: the first lines of what failed deliveries said. Each failure counts once: a nack with its error, an
-      expired lease as such, a rejection with its reason.
+    * `log`, one row: events, messages (those with more events than waiting ones), entries, missing entries (null where
+      entries are numbered by time), first and last event.
+    * `totals`: one row per kind of event.
+    * `lateness_overall` (at most one row) and `lateness` by hour of delivery: exact percentiles of the lateness of
+      first attempts, in milliseconds. Later attempts wait for a nack delay or an expired lease, and so measure the
+      callback, not the queue. `early` counts deliveries before the due time, which must never happen.
+    * `rates`: events of each kind by minute, without empty minutes.
+    * `funnel`: outcomes of the deliveries of each attempt; `share` is the share of acked ones. A null attempt collects
+      deliveries from before the log. A late ack after an expired lease counts, so a delivery may have both outcomes.
+    * `errors`: failed deliveries by the first line of the error. Each failure counts once: a nack by its error, an
+      expired lease as such, a rejection by its reason.
     * `dead`: deaths by reason.
-    * `redeliveries`: deliveries beyond the first of a life and second acks, by what came before. After `expired` the
-      callback may have run twice.
-    * `duplicates`: those of them that nothing explains. Where entries are missing from the log, so may explanations.
-    * `gaps`: the entries missing between the first and the last, where they are numbered without gaps.
+    * `redeliveries`: deliveries and acks after the first of a life, by the event before. After `expired` the callback
+      may have run twice.
+    * `duplicates`: the unexplained ones among them. If the log lacks entries, it may lack their explanations.
+    * `gaps`: missing entries, where entries are numbered without gaps.
 
-    Lists end after 1,000 rows. `ConfigurationError` names a column that is missing or of another type.
+    Lists end after 1,000 rows. Raises `ConfigurationError` for a missing column or a wrong type.
     """
-    _check_columns(events)
-    # In one partition, so that nothing made from them is shuffled again.
-    grid, late, told = (shared.repartition(1).persist() for shared in (_grid(events), _late(events), lives(events)))
+    if events.isStreaming:
+        raise ConfigurationError("a report needs an archive or a batch read of the log, not a stream")
+    check_schema(events, {name: columns_of(EVENTS)[name] for name in _NEEDED}, "the events are not from an event log")
+    # In one partition, so that results derived from them are not shuffled again.
+    grid, late, history = (
+        shared.repartition(1).persist() for shared in (_grid(events), _late(events), delivery_history(events))
+    )
     frames = {
-        "log": _log(grid, told),
+        "log": _log(grid, history),
         "totals": _totals(grid),
         "lateness_overall": late.where("overall").drop("overall", "hour"),
         "lateness": late.where("not overall").drop("overall").orderBy("hour"),
         "rates": _rates(grid),
-        "funnel": funnel(told),
-        "errors": _errors(events),
-        "dead": _dead(events),
-        "redeliveries": redeliveries(told),
-        "duplicates": duplicates(told),
+        "funnel": funnel(history),
+        "errors": _most_frequent(failures(events), "error_text", "error", "failures", "min(id) AS example"),
+        "dead": _most_frequent(
+            events.where("kind = 'dead'"), "reason", "reason", "deaths", "min(first) AS first", "max(last) AS last"
+        ),
+        "redeliveries": redeliveries(history),
+        "duplicates": duplicates(history),
         "gaps": _gaps(events, grid),
     }
-    return Reports(frames, (grid, late, told))
+    return Reports(frames, (grid, late, history))
 
 
-def lateness(events: DataFrame) -> DataFrame:
-    """Return percentiles of the lateness of first attempts by the hour of the delivery, exact, in milliseconds.
-
-    Only first attempts: a later one waited for a nack delay or a lease that ran out, which tells of the callback, and
-    would hide how punctual the queue is. `early` counts those before their due time, which never happens.
-    """
-    _check_columns(events)
-    return _late(events).where("not overall").drop("overall").orderBy("hour")
-
-
-def _check_columns(events: DataFrame) -> None:
-    if events.isStreaming:
-        raise ConfigurationError("reports are made from an archive or a batch read of the log, not from a stream")
-    given, known = dict(events.dtypes), dict(part.split() for part in EVENTS.lower().split(", "))
-    for name in _NEEDED:
-        if name not in given:
-            raise ConfigurationError(f"events have no column {shown(name)}; an archive of the event log has {EVENTS}")
-        if given[name] != known[name]:
-            raise ConfigurationError(f"column {shown(name)} of the events must be {known[name]}, not {given[name]}")
+def _in_utc(table: pa.Table) -> pa.Table:
+    """Label the times of a table as UTC, whatever the session's time zone; the instants stay."""
+    zoned = [
+        pa.field(column.name, pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(column.type) else column
+        for column in table.schema
+    ]
+    return table.cast(pa.schema(zoned))
 
 
 def _floor(time: Column, span: int) -> Column:
-    """Return the begin of an hour or a minute; `date_trunc` would take those of the session's time zone."""
+    """Round down to the hour or minute in UTC; `date_trunc` would use the session's time zone."""
     micros = f.unix_micros(time)
     return f.timestamp_micros(micros - f.pmod(micros, f.lit(span)))
 
 
 def _first_line(text: Column) -> Column:
-    """Return the first line of a text, cut; '' for none."""
+    """Return the first line of a text, truncated; '' for null."""
     line = f.regexp_extract(f.coalesce(text, f.lit("")), r"\A\s*([^\r\n]*)", 1)
-    return f.rtrim(f.substring(line, 1, LONGEST_LINE))
+    return f.rtrim(f.substring(line, 1, MAX_LINE))
 
 
 def _grid(events: DataFrame) -> DataFrame:
-    """Count events by minute, kind and part of the log: what `log`, `totals`, `rates` and `gaps` are made from."""
-    dense = f.when(f.col("offset") < LEAST_TIME, f.expr(f"offset div {_BUCKET}"))
-    return events.groupBy(_floor(f.col("at"), _MINUTE).alias("minute"), "kind", dense.alias("bucket")).agg(
-        f.count("*").alias("events"),
-        f.count_if(f.col("index") == 0).alias("entries"),
-        f.min("at").alias("first"),
-        f.max("at").alias("last"),
-        f.min("offset").alias("low"),
-        f.max("offset").alias("high"),
+    """Count events by minute, kind and part of the log; `log`, `totals`, `rates` and `gaps` are derived from this."""
+    bucket = f.expr(f"CASE WHEN offset < {MIN_TIME_OFFSET} THEN {_BUCKET} END AS bucket")
+    return events.groupBy(_floor(f.col("at"), _MINUTE).alias("minute"), "kind", bucket).agg(
+        *exprs("count(*) AS events", "count_if(index = 0) AS entries", "min(at) AS first", "max(at) AS last"),
+        *exprs("min(offset) AS low", "max(offset) AS high"),
     )
 
 
 def _late(events: DataFrame) -> DataFrame:
-    first = events.where((f.col("kind") == "delivered") & (f.col("attempt") == 1) & f.col("due").isNotNull())
-    # Counting equal ones first makes the groups that percentiles are taken of small.
+    first = events.where("kind = 'delivered' AND attempt = 1 AND due IS NOT NULL")
+    hour = _floor(f.col("at"), _HOUR).alias("hour")
+    # Counting equal values first keeps the groups small that percentiles are computed of.
     counts = (
-        first.select(
-            _floor(f.col("at"), _HOUR).alias("hour"),
-            (f.unix_millis("at") - f.unix_millis("due")).alias("ms"),
-            (f.col("at") < f.col("due")).alias("early"),
-        )
+        first.select(hour, *exprs("unix_millis(at) - unix_millis(due) AS ms", "at < due AS early"))
         .groupBy("hour", "ms")
-        .agg(f.count("*").alias("n"), f.count_if("early").alias("early"))
+        .agg(*exprs("count(*) AS n", "count_if(early) AS early"))
     )
-    ranks = f.percentile("ms", f.array(f.lit(0.5), f.lit(0.9), f.lit(0.99)), f.col("n")).alias("ranks")
+    ranks = "percentile(ms, array(0.5, 0.9, 0.99), n) AS ranks"
     rolled = counts.rollup("hour").agg(
-        (f.grouping("hour") == 1).alias("overall"),
-        f.sum("n").alias("deliveries"),
-        f.sum("early").alias("early"),
-        ranks,
-        f.max("ms").alias("max_ms"),
+        *exprs(
+            "grouping(hour) = 1 AS overall", "sum(n) AS deliveries", "sum(early) AS early", ranks, "max(ms) AS max_ms"
+        )
     )
-    marks = [f.col("ranks")[n].alias(name) for n, name in enumerate(("p50_ms", "p90_ms", "p99_ms"))]
-    return rolled.select("overall", "hour", "deliveries", "early", *marks, "max_ms")
+    marks = ("ranks[0] AS p50_ms", "ranks[1] AS p90_ms", "ranks[2] AS p99_ms")
+    return rolled.selectExpr("overall", "hour", "deliveries", "early", *marks, "max_ms")
 
 
-def _log(grid: DataFrame, told: DataFrame) -> DataFrame:
-    messages = told.agg(f.coalesce(f.sum(f.when(f.col("begins"), f.col("events"))), f.lit(0)).alias("messages"))
-    whole = grid.agg(
-        f.coalesce(f.sum("events"), f.lit(0)).alias("events"),
-        f.coalesce(f.sum("entries"), f.lit(0)).alias("entries"),
-        f.min("first").alias("first"),
-        f.max("last").alias("last"),
-        f.min("low").alias("first_offset"),
-        f.max("high").alias("last_offset"),
+def _log(grid: DataFrame, history: DataFrame) -> DataFrame:
+    messages = history.selectExpr("coalesce(sum(events) FILTER (WHERE begins), 0) AS messages")
+    whole = grid.selectExpr(
+        *("coalesce(sum(events), 0) AS events", "coalesce(sum(entries), 0) AS entries"),
+        *("min(first) AS first", "max(last) AS last", "min(low) AS first_offset", "max(high) AS last_offset"),
     )
-    expected = f.col("last_offset") - f.col("first_offset") + 1
-    missing = f.when(f.col("last_offset") < LEAST_TIME, expected - f.col("entries"))
-    return whole.crossJoin(messages).select(
-        "events", "messages", "entries", missing.alias("missing"), "first", "last", "first_offset", "last_offset"
+    missing = f"CASE WHEN last_offset < {MIN_TIME_OFFSET} THEN last_offset - first_offset + 1 - entries END AS missing"
+    return whole.crossJoin(messages).selectExpr(
+        "events", "messages", "entries", missing, "first", "last", "first_offset", "last_offset"
     )
 
 
 def _totals(grid: DataFrame) -> DataFrame:
     every = f.array(*(f.lit(kind.value) for kind in EventKind))
     none = grid.sparkSession.range(1).select(f.explode(every).alias("kind"))
-    counted = grid.groupBy("kind").agg(
-        f.sum("events").alias("events"), f.min("first").alias("first"), f.max("last").alias("last")
-    )
-    place = f.array_position(every, f.col("kind"))  # 0 for a kind of the future
+    counted = grid.groupBy("kind").agg(*exprs("sum(events) AS events", "min(first) AS first", "max(last) AS last"))
+    position = f.array_position(every, f.col("kind"))  # 0 for a kind of a later version
     return (
         none.join(counted, "kind", "full_outer")
-        .orderBy(place == 0, place, "kind")
-        .select("kind", f.coalesce("events", f.lit(0)).alias("events"), "first", "last")
+        .orderBy(position == 0, position, "kind")
+        .selectExpr("kind", "coalesce(events, 0) AS events", "first", "last")
     )
 
 
 def _rates(grid: DataFrame) -> DataFrame:
-    counts = [total(f.col("kind") == kind.value).alias(kind.value) for kind in EventKind]
+    counts = totals({kind.value: f"kind = '{kind}'" for kind in EventKind})
     return grid.groupBy("minute").agg(*counts).orderBy("minute")
 
 
-def _errors(events: DataFrame) -> DataFrame:
-    return (
-        failures(events)
-        .groupBy(_first_line(f.col("said")).alias("error"), "id")
-        .agg(f.count("*").alias("n"))
-        .groupBy("error")
-        .agg(f.sum("n").alias("failures"), f.count("*").alias("messages"), f.min("id").alias("example"))
-        .orderBy(f.desc("failures"), "error")
-        .limit(MOST_ROWS)
+def _most_frequent(events: DataFrame, text: str, name: str, number: str, *more: str) -> DataFrame:
+    """Count events and messages by the first line of a text, the most frequent first."""
+    by_id = events.groupBy(_first_line(f.col(text)).alias(name), "id").agg(
+        *exprs("count(*) AS n", "min(at) AS first", "max(at) AS last")
     )
-
-
-def _dead(events: DataFrame) -> DataFrame:
-    return (
-        events.where(f.col("kind") == "dead")
-        .groupBy(_first_line(f.col("reason")).alias("reason"), "id")
-        .agg(f.count("*").alias("n"), f.min("at").alias("first"), f.max("at").alias("last"))
-        .groupBy("reason")
-        .agg(
-            f.sum("n").alias("deaths"),
-            f.count("*").alias("messages"),
-            f.min("first").alias("first"),
-            f.max("last").alias("last"),
-        )
-        .orderBy(f.desc("deaths"), "reason")
-        .limit(MOST_ROWS)
-    )
+    counted = by_id.groupBy(name).agg(*exprs(f"sum(n) AS {number}", "count(*) AS messages", *more))
+    return counted.orderBy(f.desc(number), name).limit(MAX_ROWS)
 
 
 def _gaps(events: DataFrame, grid: DataFrame) -> DataFrame:
-    """Find gaps between the buckets of offsets from their ends, and within those that lack some from the offsets."""
-    buckets = (
-        grid.where("bucket is not null")
-        .groupBy("bucket")
-        .agg(f.sum("entries").alias("entries"), f.min("low").alias("low"), f.max("high").alias("high"))
-    )
-    between = buckets.select(
-        (f.lag("high").over(Window.orderBy("bucket")) + 1).alias("first"), (f.col("low") - 1).alias("last")
-    )
+    """Find gaps between buckets of offsets by their ends, and within incomplete buckets by their offsets."""
+    known = grid.where("bucket IS NOT NULL").groupBy("bucket")
+    buckets = known.agg(*exprs("sum(entries) AS entries", "min(low) AS low", "max(high) AS high"))
+    between = buckets.selectExpr("lag(high) OVER (ORDER BY bucket) + 1 AS first", "low - 1 AS last")
     lacking = buckets.where("entries < high - low + 1").select("bucket")
-    bucket = f.expr(f"offset div {_BUCKET}").alias("bucket")
-    offsets = events.where((f.col("index") == 0) & (f.col("offset") < LEAST_TIME)).select(bucket, "offset")
-    neighbour = f.lag("offset").over(Window.partitionBy("bucket").orderBy("offset"))
-    within = offsets.join(f.broadcast(lacking), "bucket").select(
-        (neighbour + 1).alias("first"), (f.col("offset") - 1).alias("last")
+    offsets = events.where(f"index = 0 AND offset < {MIN_TIME_OFFSET}").selectExpr(f"{_BUCKET} AS bucket", "offset")
+    within = offsets.join(f.broadcast(lacking), "bucket").selectExpr(
+        "lag(offset) OVER (PARTITION BY bucket ORDER BY offset) + 1 AS first", "offset - 1 AS last"
     )
     return (
         between.union(within)
         .where("first <= last")
-        .select("first", "last", (f.col("last") - f.col("first") + 1).alias("missing"))
+        .selectExpr("first", "last", "last - first + 1 AS missing")
         .orderBy("first")
-        .limit(MOST_ROWS)
+        .limit(MAX_ROWS)
     )

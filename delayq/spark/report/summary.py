@@ -1,76 +1,81 @@
-"""The summary of a report for a terminal: what happened, whether it adds up, how late, and what died of what."""
+"""The summary of a report for a terminal: overview, checks, lateness, events, and the main errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from delayq.spark.account import Account, Row, Tabled, account, counted, duration, period, plain
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from delayq.spark.report.overview import Overview, Row, duration, overview_of, period
+from delayq.text import clean, pluralize
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    import pyarrow as pa
 
-MOST_ROWS = 5
-"""Reasons and errors shown; there are more in the tables."""
+MAX_ROWS = 5
+"""Reasons and errors shown; the tables have more."""
 
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("–", "bright_black")}
 
 
-def summary(reports: Tabled) -> RenderableType:
-    """Return what a terminal shows of reports, for `delayq.cli.output.show` (which heeds NO_COLOR)."""
-    from rich.console import Group
-
-    tables = reports.tables()
-    told = account(tables)
-    if told.is_empty:
-        return told.sentence
-    parts: list[Any] = [told.sentence, period(told.log), "", _verdicts(told), "", _lateness(told), "", _events(told)]
+def summary(tables: Mapping[str, pa.Table]) -> RenderableType:
+    """Return the summary of a report's tables, to be printed with rich."""
+    overview = overview_of(tables)
+    if overview.is_empty:
+        return overview.sentence
+    parts: list[Any] = [
+        overview.sentence,
+        period(overview.log),
+        "",
+        _checks(overview),
+        "",
+        _lateness(overview),
+        "",
+        _events(overview),
+    ]
     for name, number in (("dead", "deaths"), ("errors", "failures")):
-        rows = tables[name].slice(0, MOST_ROWS).to_pylist()
+        rows = tables[name].slice(0, MAX_ROWS).to_pylist()
         if rows:
             parts += ["", _reasons(rows, number, tables[name].num_rows)]
     return Group(*parts)
 
 
-def _verdicts(told: Account) -> RenderableType:
-    from rich.table import Table
-    from rich.text import Text
-
+def _checks(overview: Overview) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
-    for one in told.verdicts:
-        mark, style = _MARKS[one.holds]
+    for one in overview.checks:
+        mark, style = _MARKS[one.passed]
         grid.add_row(Text(mark, style), one.title, one.text)
     return grid
 
 
-def _lateness(told: Account) -> RenderableType:
+def _lateness(overview: Overview) -> RenderableType:
     names = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
-    late = told.late or {}
-    marks = [duration(late.get(name)) or "–" for name in names]
-    return _table(["lateness", *(f">{name[:3]}" for name in names)], [["of first attempts", *marks]])
+    late = overview.late or {}
+    values = [duration(late.get(name)) or "–" for name in names]
+    return _table(["lateness", *(f">{name[:3]}" for name in names)], [["of first attempts", *values]])
 
 
-def _events(told: Account) -> RenderableType:
-    seen = [[kind, f"{number:,}"] for kind, number in told.kinds.items() if number]
+def _events(overview: Overview) -> RenderableType:
+    seen = [[kind, f"{number:,}"] for kind, number in overview.kinds.items() if number]
     return _table(["kind", ">events"], seen)
 
 
 def _reasons(rows: list[Row], number: str, known: int) -> RenderableType:
     (what,) = rows[0].keys() & {"reason", "error"}
-    title = what if known <= len(rows) else f"{what} (first {len(rows)} of {counted(known, what)})"
-    shown = [[f"{row[number]:,}", f"{row['messages']:,}", plain(row[what]) or "(no text)"] for row in rows]
+    title = what if known <= len(rows) else f"{what} (first {len(rows)} of {pluralize(known, what)})"
+    shown = [[f"{row[number]:,}", f"{row['messages']:,}", clean(row[what]) or "(no text)"] for row in rows]
     return _table([f">{number}", ">messages", title], shown)
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
-    """Return a table; a `>` before a title sets its column to the right."""
-    from rich.table import Table
-    from rich.text import Text
-
+    """Return a table; a `>` before a title aligns its column to the right."""
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in titles:
         right = title.startswith(">")
         grid.add_column(title.removeprefix(">"), justify="right" if right else "left", no_wrap=True)
     for row in rows:
-        grid.add_row(*(Text(cell) for cell in row))  # brackets in an error are no markup
+        grid.add_row(*(Text(cell) for cell in row))  # Text: brackets in an error are not markup
     return grid

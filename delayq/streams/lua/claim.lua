@@ -1,44 +1,44 @@
--- Delivers messages: what the blocking read of this process has got, then what is past its lease, then what is new.
+-- Delivers messages: first those of this process's blocking read, then those with expired leases, then new ones.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
--- ARGV: slot, sequence, group, holder, waiter (the consumer of the blocking read), wanted (messages, 0 to give back
---   what it has got; of more than 250, so many), lease (ms), idle (ms of the lease that are over at once), retries (of
---   messages that do not say), dead_max (entries)
--- Returns: now (ms), deadline (ms), 1 if there is more, then arrays: entries, deliveries, fields
--- Re-run: returns what is still held under the remembered deliveries, with its lease renewed.
+-- ARGV: slot, sequence, group, consumer, waiter (the consumer name of the blocking read), wanted (messages, at most
+--   250; 0 to requeue those of the blocking read), lease (ms), idle (ms: the initial idle time, which shortens this
+--   lease), retries (default for messages without the field), dead_max (entries)
+-- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields
+-- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed.
 -- Uses: clock, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
-local slot, sequence, group, holder, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
+local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
-local entries, deliveries, bodies, pairs_held, behind = {}, {}, {}, {}, false
+local entries, deliveries, bodies, claimed, more_expired = {}, {}, {}, {}, false
 wanted, lease = math.min(tonumber(wanted), 250), tonumber(lease)
 
-local function hold(entry, delivery, body)
+local function add(entry, delivery, body)
   local n = #entries + 1
-  entries[n], deliveries[n], bodies[n], pairs_held[n] = entry, delivery, body, entry .. ' ' .. delivery
+  entries[n], deliveries[n], bodies[n], claimed[n] = entry, delivery, body, entry .. ' ' .. delivery
 end
 
 local function deliver(entry, delivery, body)
-  give(stream, group, holder, entry, idle, delivery)
-  hold(entry, delivery, body)
+  give(stream, group, consumer, entry, idle, delivery)
+  add(entry, delivery, body)
 end
 
-local function wished() return wanted - #entries end
+local function missing() return wanted - #entries end
 
-local function answer()
-  local more = wanted > 0 and (behind or #entries == wanted and undelivered(stream, find_group(stream, group)))
+local function make_reply()
+  local more = wanted > 0 and (more_expired or #entries == wanted and undelivered(stream, find_group(stream, group)))
   return {now, now + lease - idle, more and 1 or 0, entries, deliveries, bodies}
 end
 
 local past = answered(replies, slot, sequence)
-local known = find_group(stream, group)
-if not known and (past or wanted == 0) then return {now, now, 0, {}, {}, {}} end
+local info = find_group(stream, group)
+if not info and (past or wanted == 0) then return {now, now, 0, {}, {}, {}} end
 if past then
-  begin(replies, '') -- forgets nothing, for no slot has this name: renewing could not begin when Redis is full
+  begin(replies, '') -- deletes nothing, as no slot has this name, but lets the renewals run when Redis is full
   for entry, delivery in string.gmatch(past, '(%S+) (%d+)') do
-    local body = holds(stream, group, holder, entry, delivery) and read(stream, entry)
+    local body = holds(stream, group, consumer, entry, delivery) and read(stream, entry)
     if body then deliver(entry, tonumber(delivery), body) end
   end
-  return answer()
+  return make_reply()
 end
 
 redis.call('XLEN', dead)
@@ -46,9 +46,9 @@ redis.call('SCARD', ids)
 for _, hash in ipairs({errors, meta}) do redis.call('HLEN', hash) end
 local delayed = redis.call('HLEN', delays) > 0
 begin(replies, slot)
-if not known then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
+if not info then redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM') end
 
--- Takes over an entry, of which a deleted one is left in the list at most.
+-- Takes over an entry with an expired lease. If its message was deleted, removes the entry from the pending list.
 local function recover(entry)
   local body, at = read(stream, entry), delayed and redis.call('HGET', delays, entry)
   local delivery = body and redis.call('XPENDING', stream, group, entry, entry, 1)[1][4]
@@ -64,26 +64,26 @@ local function recover(entry)
   end
 end
 
-for _, one in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 and wanted or 250, waiter)) do
-  local body = read(stream, one[1])
+for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 and wanted or 250, waiter)) do
+  local body = read(stream, row[1])
   if body and wanted > 0 then
-    deliver(one[1], one[4], body)
-  elseif body and #body > most_cells then
-    give(stream, group, nobody, one[1], lease, one[4] - 1)
+    deliver(row[1], row[4], body)
+  elseif body and #body > max_cells then
+    give(stream, group, nobody, row[1], lease, row[4] - 1)
   else
-    -- A message that was never claimed goes back as a new entry: that wakes the next reader, which nothing else does.
-    remove(stream, group, errors, delays, one[1])
+    -- A message that was never claimed is added again as a new entry: only that wakes the next blocking read.
+    remove(stream, group, errors, delays, row[1])
     if body then redis.call('XADD', stream, '*', unpack(body)) end
   end
 end
-behind = sweep(stream, group, holder, meta, now, lease, wished, recover)
-if wished() > 0 then
-  local fresh = redis.call('XREADGROUP', 'GROUP', group, holder, 'COUNT', wished(), 'STREAMS', stream, '>')
-  fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- embedded, there is no list around it
-  for _, one in ipairs(fresh[2] or {}) do
-    hold(one[1], 1, one[2])
-    if idle ~= '0' then give(stream, group, holder, one[1], idle, 1) end
+more_expired = sweep(stream, group, consumer, meta, now, lease, missing, recover)
+if missing() > 0 then
+  local fresh = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', missing(), 'STREAMS', stream, '>')
+  fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- the embedded server returns no outer list
+  for _, row in ipairs(fresh[2] or {}) do
+    add(row[1], 1, row[2])
+    if idle ~= '0' then give(stream, group, consumer, row[1], idle, 1) end
   end
 end
-remember(replies, slot, sequence, now, table.concat(pairs_held, ' '))
-return answer()
+remember(replies, slot, sequence, now, table.concat(claimed, ' '))
+return make_reply()

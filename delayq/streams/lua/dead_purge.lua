@@ -1,8 +1,8 @@
 -- Deletes entries of the dead letter.
 -- KEYS: ids set, dead stream, replies hash
 -- ARGV: slot, sequence, then entries of the dead letter
--- Returns: how many there were, as text
--- Re-run: answers what it answered.
+-- Returns: the number of deleted entries, as text
+-- Re-run: returns the same reply.
 -- Uses: clock, once
 local ids, dead, replies = unpack(KEYS)
 local slot, sequence = unpack(ARGV, 1, 2)
@@ -10,7 +10,7 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now, entries = math.floor(clock('') / 1000), {}
-redis.call('SISMEMBER', ids, '') -- which only those may ask who may send, and they may redrive
+redis.call('SISMEMBER', ids, '') -- checks the right to send: who may redrive may purge
 redis.call('XLEN', dead)
 for i = 3, #ARGV do entries[#entries + 1] = ARGV[i] end
 begin(replies, slot)

@@ -1,25 +1,25 @@
--- Looks for the entry of an id: the oldest of the stream, or the latest of the dead letter.
+-- Finds the entry of an id: the oldest one in the stream, or the latest one in the dead letter.
 -- KEYS: stream stream, dead stream
--- ARGV: id, where (stream or dead), after (entry, '' at the start), limit (entries to look at), room (bytes of payloads
---   after which it ends)
--- Returns: the entry ('' for none so far), and the one after which to go on ('' at the end)
+-- ARGV: id, where (stream or dead), after (entry, '' at the start), limit (entries to search), max_bytes (of payloads:
+--   the search stops after so many)
+-- Returns: the entry ('' if not found yet), and the entry after which to continue ('' at the end)
 -- Re-run: reads only.
 -- Uses: pel
 local stream, dead = unpack(KEYS)
-local id, where, after, limit, room = unpack(ARGV, 1, 5)
-local looked, found = 0, nil
-limit, room = tonumber(limit), tonumber(room)
-while looked < limit and room > 0 do
-  local next_one, some = after ~= '' and '(' .. after, math.min(16, limit - looked)
+local id, where, after, limit, max_bytes = unpack(ARGV, 1, 5)
+local scanned, rows = 0, nil
+limit, max_bytes = tonumber(limit), tonumber(max_bytes)
+while scanned < limit and max_bytes > 0 do
+  local start, count = after ~= '' and '(' .. after, math.min(16, limit - scanned)
   if where == 'stream' then
-    found = redis.call('XRANGE', stream, next_one or '-', '+', 'COUNT', some)
+    rows = redis.call('XRANGE', stream, start or '-', '+', 'COUNT', count)
   else
-    found = redis.call('XREVRANGE', dead, next_one or '+', '-', 'COUNT', some)
+    rows = redis.call('XREVRANGE', dead, start or '+', '-', 'COUNT', count)
   end
-  if #found == 0 then return {'', ''} end
-  for _, one in ipairs(found) do
-    if field(one[2], 'id') == id then return {one[1], ''} end
-    after, looked, room = one[1], looked + 1, room - #(field(one[2], 'payload') or '')
+  if #rows == 0 then return {'', ''} end
+  for _, row in ipairs(rows) do
+    if field(row[2], 'id') == id then return {row[1], ''} end
+    after, scanned, max_bytes = row[1], scanned + 1, max_bytes - #(field(row[2], 'payload') or '')
   end
 end
 return {'', after}

@@ -1,9 +1,9 @@
--- Forgets what is too old: entries of the dead letter, silent call slots, and consumers that are gone; and, where no
--- message lives, what others have left of those that they have deleted.
+-- Deletes old entries of the dead letter, unused call slots and idle consumers. If the stream is empty, it also deletes
+-- the ids, errors and delays that are left of messages that other clients deleted.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
--- ARGV: slot, sequence, group, limit (entries), dead_ttl (ms), slot_ttl (ms; of consumers, too)
--- Returns: "0 trimmed 0": entries
--- Re-run: answers what it answered.
+-- ARGV: slot, sequence, group, limit (entries), dead_ttl (ms), slot_ttl (ms; for consumers, too)
+-- Returns: "0 trimmed 0": entries deleted from the dead letter
+-- Re-run: returns the same reply.
 -- Uses: clock, once, pel
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, limit, dead_ttl, slot_ttl = unpack(ARGV, 1, 6)
@@ -18,8 +18,8 @@ local old = redis.call('XRANGE', dead, '-', string.format('%.0f', math.max(now -
 begin(replies, slot)
 if redis.call('XLEN', stream) == 0 then redis.call('UNLINK', ids, errors, delays) end
 for _, one in ipairs(old) do redis.call('XDEL', dead, one[1]) end
-local known = find_group(stream, group)
-for _, one in ipairs(known and redis.call('XINFO', 'CONSUMERS', stream, group) or {}) do
+local info = find_group(stream, group)
+for _, one in ipairs(info and redis.call('XINFO', 'CONSUMERS', stream, group) or {}) do
   local name = field(one, 'name')
   if field(one, 'pending') == 0 and field(one, 'idle') > tonumber(slot_ttl) and name ~= nobody then
     redis.call('XGROUP', 'DELCONSUMER', stream, group, name)

@@ -1,51 +1,51 @@
--- Moves due messages of a delay queue into a stream, each with all it has: delivered to the stream, and so settled.
+-- Moves due messages of a delay queue, with all their fields, into a stream. For the queue they are delivered and done.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, schedules zset, events stream, done zset, meta hash, replies hash, stream stream
--- ARGV: slot, sequence, now (ms or ''), limit (ids), room (bytes of payloads), holder
--- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; ids in ready and
---   retry; ids; ms; ms or -1
--- Re-run: answers what it answered; a call that moved nothing has nothing to remember and looks again.
+-- ARGV: slot, sequence, now (ms or ''), limit (ids), max_bytes (of payloads), consumer
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
+--   ready and retry; ids; ms; ms or -1
+-- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
 -- Uses: clock, once, record, erase, log, done
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, schedules, events, done,
   meta, replies, stream = unpack(KEYS)
-local slot, sequence, override, limit, room, holder = unpack(ARGV, 1, 6)
+local slot, sequence, override, limit, max_bytes, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local time = clock(override)
-local now, limit, room = math.floor(time / 1000), tonumber(limit), tonumber(room)
+local now, limit, max_bytes = math.floor(time / 1000), tonumber(limit), tonumber(max_bytes)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry')
 local token = math.max((counters[1] or 0) + 1, time)
-local ids, tokens, dues, attempts, budgets, rows, gone, seen = {}, {}, {}, {}, {}, {}, {}, {}
-local fresh, fresh_dues = {}, {}
-local looked, stale = {ready = 0, retry = 0}, {ready = 0, retry = 0}
+local ids, tokens, dues, attempts, retries_left, rows, erased, seen = {}, {}, {}, {}, {}, {}, {}, {}
+local promoted, promoted_dues = {}, {}
+local scanned, stale = {ready = 0, retry = 0}, {ready = 0, retry = 0}
 
-local function is_full() return #ids >= limit or room <= 0 end
+local function is_full() return #ids >= limit or max_bytes <= 0 end
 
 local function add(id, due, attempt)
   local payload = redis.call('HGET', messages, id)
   seen[id] = true
-  if not payload then gone[#gone + 1] = id return end
+  if not payload then erased[#erased + 1] = id return end
   local n = #ids + 1
   ids[n], dues[n], attempts[n] = id, due, string.format('%d', attempt + 1)
-  tokens[n], budgets[n] = string.format('%.0f', token), redis.call('HGET', retries, id) or '0'
-  rows[n] = {'id', id, 'payload', payload, 'retries', budgets[n], 'due', due}
-  local top = redis.call('HGET', headers, id)
-  if top then rows[n][9], rows[n][10] = 'headers', top end
-  token, room = token + 1, room - #payload
+  tokens[n], retries_left[n] = string.format('%.0f', token), redis.call('HGET', retries, id) or '0'
+  rows[n] = {'id', id, 'payload', payload, 'retries', retries_left[n], 'due', due}
+  local header = redis.call('HGET', headers, id)
+  if header then rows[n][9], rows[n][10] = 'headers', header end
+  token, max_bytes = token + 1, max_bytes - #payload
 end
 
--- What a consumer of the queue has promoted, or has failed with, is as due as the rest.
-local function look_at(list, state)
+-- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.
+local function scan(list, state)
   for _, id in ipairs(redis.call('LRANGE', list, 0, limit - 1)) do
     if is_full() then return end
     local is, due, attempt = read(redis.call('HGET', deliveries, id) or '')
-    looked[state] = looked[state] + 1
+    scanned[state] = scanned[state] + 1
     if is == state and not seen[id] then add(id, due, attempt) else stale[state] = stale[state] + 1 end
   end
 end
-look_at(retry, 'retry')
-look_at(ready, 'ready')
+scan(retry, 'retry')
+scan(ready, 'ready')
 local listed = #ids
 local found = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
 for i = 1, #found, 2 do
@@ -55,32 +55,32 @@ for i = 1, #found, 2 do
   if record then attempt = select(3, read(record)) end
   add(id, due, attempt or 0)
 end
-for n = listed + 1, #ids do fresh[#fresh + 1], fresh_dues[#fresh_dues + 1] = ids[n], dues[n] end
+for n = listed + 1, #ids do promoted[#promoted + 1], promoted_dues[#promoted_dues + 1] = ids[n], dues[n] end
 
-local moved, touched = #ids, #ids + #gone + looked.ready + looked.retry
+local moved, touched = #ids, #ids + #erased + scanned.ready + scanned.retry
 if touched > 0 then
   redis.call('XLEN', stream)
   local logged, window = switched(meta, events, done)
   begin(replies, slot)
-  -- Adds before it removes: where the stream may not be written, all stays in the queue.
+  -- Adds before it removes: if the stream cannot be written, every message stays in the queue.
   for _, row in ipairs(rows) do redis.call('XADD', stream, '*', unpack(row)) end
-  for _, id in ipairs(gone) do
+  for _, id in ipairs(erased) do
     redis.call('ZREM', pending, id)
     redis.call('HDEL', deliveries, id)
   end
-  if looked.ready > 0 then redis.call('LTRIM', ready, looked.ready, -1) end
-  if looked.retry > 0 then redis.call('LTRIM', retry, looked.retry, -1) end
+  if scanned.ready > 0 then redis.call('LTRIM', ready, scanned.ready, -1) end
+  if scanned.retry > 0 then redis.call('LTRIM', retry, scanned.retry, -1) end
   if stale.ready > 0 then redis.call('HINCRBY', meta, 'stale_ready', -stale.ready) end
   if stale.retry > 0 then redis.call('HINCRBY', meta, 'stale_retry', -stale.retry) end
-  if #fresh > 0 then redis.call('ZREM', pending, unpack(fresh)) end
+  if #promoted > 0 then redis.call('ZREM', pending, unpack(promoted)) end
   if moved > 0 then
     erase(messages, retries, deliveries, headers, errors, ids)
     redis.call('HSET', meta, 'token', tokens[moved])
     redis.call('HINCRBY', meta, 'delivered', moved)
     redis.call('HINCRBY', meta, 'acked', moved)
-    if #fresh > 0 then log(events, logged, 'promoted', now, 'ids', fresh, 'dues', fresh_dues) end
-    log(events, logged, 'delivered', now, 'holder', holder, 'ids', ids, 'tokens', tokens, 'dues', dues,
-      'attempts', attempts, 'retries', budgets)
+    if #promoted > 0 then log(events, logged, 'promoted', now, 'ids', promoted, 'dues', promoted_dues) end
+    log(events, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
+      'attempts', attempts, 'retries', retries_left)
     log(events, logged, 'acked', now, 'ids', ids, 'tokens', tokens)
     settle(done, window, now, ids)
   end
@@ -89,7 +89,7 @@ end
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
-local answer = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, left,
+local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, left,
   redis.call('SCARD', garbage), now, redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1)
-if touched == 0 then return answer end
-return remember(replies, slot, sequence, now, answer)
+if touched == 0 then return reply end
+return remember(replies, slot, sequence, now, reply)

@@ -1,4 +1,4 @@
-"""The verdict on a history: which of the twelve rules it breaks, and the least of it that shows so."""
+"""Checks a history: which of the twelve rules it breaks, each with the shortest part of the history that shows it."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from pathlib import Path
 
 import msgspec
 
-from delayq.torture.breach import RULES, Breach
-from delayq.torture.history import Fault, HistoryError, Line, read
-from delayq.torture.rules import EACH, repeated
-from delayq.torture.stories import History, Step, gather
-from delayq.torture.whole import WHOLE
+from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
+from delayq.testing.torture.history_rules import HISTORY_RULES, Finding
+from delayq.testing.torture.message_rules import MESSAGE_RULES, repeated_starts
+from delayq.testing.torture.timelines import History, Step, gather
 
-TOLD = 3
-"""Violations of a rule that are told at length; the others are counted."""
+_DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
+RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates")
+"""The twelve rules, numbered as in the handbook."""
+MAX_SHOWN = 3
+"""Violations of a rule that are shown; the others are counted."""
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that was broken."""
+class ReportedViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """A violation as it is shown."""
 
     rule: str
     number: int
     """Of the rule, from 1 to 12."""
     id: str
-    """The message, '' for what concerns them all."""
+    """The message; '' if it concerns all of them."""
     text: str
     history: list[str]
-    """The least of the history that shows it, a line each."""
+    """The shortest part of the history that shows it, line by line."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a history shows. Counts of messages, unless it says otherwise."""
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check. Counts of messages, unless stated otherwise."""
 
     right: bool
     processes: int
@@ -43,135 +45,127 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     settled: int
     dead: int
     in_doubt: int
-    """Calls that were never answered, or whose answer the server may have lost."""
+    """Calls without a reply, or whose effect the server may have lost."""
     faults: dict[str, int]
     duplicates: int
-    """Starts that no failure asked for."""
+    """Repeated starts that no failure caused."""
     explained: dict[str, int]
-    """Those of the duplicates that a fault explains, by its kind."""
+    """The duplicates that a fault explains, by its kind."""
     broken: dict[str, int]
     """Violations by rule."""
-    violations: list[Violation]
-    """The plainest of them."""
+    violations: list[ReportedViolation]
+    """The shortest of them."""
     unchecked: list[str]
     """What this history cannot show, a sentence each."""
     unjudged: list[str]
-    """Rules without a meaning for the engine, each with the reason."""
+    """Rules that do not apply to the engine, and why."""
 
 
-def find_files(places: Iterable[Path]) -> list[Path]:
-    """Return the files of histories: those named, and of a folder all that end in .jsonl."""
+def find_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the history files: the given files, and the .jsonl files of the given folders."""
     files: list[Path] = []
-    for place in places:
-        found = sorted(place.glob("*.jsonl")) if place.is_dir() else [place]
+    for path in paths:
+        found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
         if not found or not all(file.is_file() for file in found):
-            raise HistoryError(f"{place}: no history there")
+            raise HistoryError(f"{path}: no history (*.jsonl) found")
         files += found
     return files
 
 
-def check(places: Iterable[Path]) -> Verdict:
-    """Read histories and judge them; `HistoryError` if there is none."""
-    return judge(read(find_files(places)))
+def check(paths: Iterable[Path]) -> CheckResult:
+    """Read histories and check them; raise `HistoryError` if there is none."""
+    return check_lines(read(find_files(paths)))
 
 
-def judge(lines: Iterable[tuple[str, Line]]) -> Verdict:
-    """Judge the lines of a history."""
+def check_lines(lines: Iterable[tuple[str, Line]]) -> CheckResult:
+    """Check the lines of a history."""
     history = gather(lines)
-    breaches: dict[str, list[Breach]] = defaultdict(list)
-    for breach in _find(history):
-        if breach.rule not in history.promises.unjudged:
-            breaches[breach.rule].append(breach)
-    again = [found for story in history.stories.values() for found in repeated(history, story)]
-    steps = Counter(step.op for story in history.stories.values() for step in story.steps)
-    return Verdict(
-        right=not breaches,
+    violations: dict[str, list[Finding]] = defaultdict(list)
+    for rule, finding in _violations(history):
+        if rule not in history.guarantees.inapplicable_rules:
+            violations[rule].append(finding)
+    timelines = history.timelines.values()
+    repeated = [start for timeline in timelines for start in repeated_starts(history, timeline)]
+    steps = Counter(step.op for step in history.steps())
+    unknown = {(step.process, step.call) for step in history.steps() if step.outcome == "unknown"}
+    return CheckResult(
+        right=not violations,
         processes=len(history.processes),
         lines=history.lines,
-        messages=len(history.stories),
+        messages=len(timelines),
         deliveries=steps["claim"],
         starts=steps["start"],
-        settled=sum(any(step.op == "ack" and step.did for step in story.steps) for story in history.stories.values()),
-        dead=sum(len(story.dead) for story in history.stories.values()),
-        in_doubt=len(history.doubtful_claims) + _doubtful_calls(history),
+        settled=sum(any(step.certain for step in timeline.of("ack")) for timeline in timelines),
+        dead=sum(len(timeline.dead) for timeline in timelines),
+        in_doubt=len(history.unknown_claims) + len(unknown),
         faults=dict(Counter(fault.kind for fault in history.faults)),
-        duplicates=len(again),
-        explained=dict(Counter(why.kind for _, _, why in again if why)),
-        broken={rule: len(breaches[rule]) for rule in RULES if rule in breaches},
+        duplicates=len(repeated),
+        explained=dict(Counter(cause.kind for _, _, cause in repeated if cause)),
+        broken={rule: len(violations[rule]) for rule in RULES if rule in violations},
         violations=[
-            Violation(
-                rule=rule,
-                number=RULES.index(rule) + 1,
-                id=breach.id,
-                text=breach.text,
-                history=list(_told(history, breach)),
-            )
-            for rule in RULES
-            for breach in sorted(breaches.get(rule, ()), key=lambda breach: len(breach.steps))[:TOLD]
+            ReportedViolation(rule=rule, number=number, id=id, text=text, history=list(_history_lines(history, steps)))
+            for number, rule in enumerate(RULES, 1)
+            for id, text, steps in sorted(violations.get(rule, ()), key=lambda finding: len(finding[2]))[:MAX_SHOWN]
         ],
         unchecked=_unchecked(history),
-        unjudged=[f"{rule}: {why}" for rule, why in history.promises.unjudged.items()],
+        unjudged=[f"{rule}: {why}" for rule, why in history.guarantees.inapplicable_rules.items()],
     )
 
 
-def _find(history: History) -> Iterator[Breach]:
-    for story in history.stories.values():
-        for rule in EACH:
-            yield from rule(history, story)
-    for whole in WHOLE:
-        yield from whole(history)
+def _violations(history: History) -> Iterator[tuple[str, Finding]]:
+    for timeline in history.timelines.values():
+        for name, rule in MESSAGE_RULES.items():
+            yield from ((name, (timeline.id, *found)) for found in rule(history, timeline))
+    for name, history_rule in HISTORY_RULES.items():
+        yield from ((name, finding) for finding in history_rule(history))
 
 
-def _doubtful_calls(history: History) -> int:
-    doubtful = (step for story in history.stories.values() for step in story.steps if step.outcome == "unknown")
-    return len({(step.process, step.call) for step in doubtful})
-
-
-def _told(history: History, breach: Breach) -> Iterator[str]:
-    """Yield the steps of a violation in order, with the faults that came between."""
-    if not breach.steps:
+def _history_lines(history: History, steps: tuple[Step, ...]) -> Iterator[str]:
+    """Yield the steps of a violation in order, with the faults between them."""
+    if not steps:
         return
-    first, last = min(step.began for step in breach.steps), max(step.began for step in breach.steps)
-    lines: list[Step | Fault] = list(dict.fromkeys(breach.steps))
+    first, last = min(step.began for step in steps), max(step.began for step in steps)
+    lines: list[Step | FaultRecord] = list(dict.fromkeys(steps))
     lines += [fault for fault in history.faults if fault.at <= last and fault.until >= first]
     for line in sorted(lines, key=lambda line: line.began if isinstance(line, Step) else line.at):
         if isinstance(line, Step):
             yield str(line)
         else:
-            whose = line.process or "server or network"
-            yield f"{line.at / 1e6:.6f} {(line.until - line.at) / 1000:+10.1f} ms  {whose:<12} fault: {line.kind}"
+            target = line.process or "server or network"
+            yield f"{line.at / 1e6:.6f} {(line.until - line.at) / 1000:+10.1f} ms  {target:<12} fault: {line.kind}"
 
 
 def _unchecked(history: History) -> list[str]:
-    found = []
+    reasons = []
     if history.final is None:
-        found.append("no final scan: not checked are loss, the dead letter, counters, liveness and leftovers")
-    if history.rules is None:
-        found.append("no rules of the queue: liveness is not checked")
+        reasons.append("no final scan: loss, the dead letter, counters, liveness and leftovers are not checked")
+    if history.settings is None:
+        reasons.append("no settings of the queue: liveness is not checked")
     if history.rolled_back:
-        found.append("the server lost writes: not checked are counters and the order of attempts and leases")
-    return found
+        reasons.append("the server lost writes: counters and the order of attempts and leases are not checked")
+    return reasons
 
 
-def tell(verdict: Verdict) -> Iterator[str]:
-    """Yield a verdict as text, a line each."""
+def report_lines(result: CheckResult) -> Iterator[str]:
+    """Yield the result as text, line by line."""
     yield (
-        f"{verdict.messages:,} messages, {verdict.deliveries:,} deliveries and {verdict.starts:,} starts in "
-        f"{verdict.lines:,} lines of {verdict.processes} processes, {verdict.in_doubt:,} calls in doubt"
+        f"{result.messages:,} messages, {result.deliveries:,} deliveries and {result.starts:,} starts in "
+        f"{result.lines:,} lines of {result.processes} processes, {result.in_doubt:,} calls with an unknown outcome"
     )
-    if verdict.faults:
-        yield "faults: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(verdict.faults.items()))
-    if verdict.duplicates:
-        why = ", ".join(f"{count:,} by {kind}" for kind, count in sorted(verdict.explained.items())) or "none explained"
-        yield f"duplicates: {verdict.duplicates:,} ({why})"
-    yield from verdict.unchecked
-    yield from (f"without a meaning here is {text}" for text in verdict.unjudged)
-    for violation in verdict.violations:
-        whose = f" of {violation.id}" if violation.id else ""
-        yield f"VIOLATION of rule {violation.number}, {violation.rule}{whose}: {violation.text}"
+    if result.faults:
+        yield "faults: " + ", ".join(f"{kind} {count:,}" for kind, count in sorted(result.faults.items()))
+    if result.duplicates:
+        why = ", ".join(f"{count:,} by {kind}" for kind, count in sorted(result.explained.items())) or "none explained"
+        yield f"duplicates: {result.duplicates:,} ({why})"
+    yield from result.unchecked
+    yield from (f"does not apply: {text}" for text in result.unjudged)
+    for violation in result.violations:
+        message = f" of {violation.id}" if violation.id else ""
+        yield f"VIOLATION of rule {violation.number}, {violation.rule}{message}: {violation.text}"
         yield from (f"    {line}" for line in violation.history)
-    if verdict.broken:
-        yield "broken: " + ", ".join(f"{rule} {count:,}" for rule, count in verdict.broken.items())
+    if result.broken:
+        yield "broken: " + ", ".join(f"{rule} {count:,}" for rule, count in result.broken.items())
+    elif result.unchecked:
+        yield "right, as far as it was checked"
     else:
-        number = ("twelve", "eleven", "ten", "nine")[len(verdict.unjudged)]
-        yield f"right: all {number} rules hold" if not verdict.unchecked else "right, as far as it was checked"
+        yield f"right: all {len(RULES) - len(result.unjudged)} rules hold"

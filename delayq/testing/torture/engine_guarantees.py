@@ -1,4 +1,4 @@
-"""What each engine promises, and so what its runs are judged by; what it lacks cannot be broken."""
+"""What each engine guarantees: which faults can be tested and which rules of the checker apply."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Promises(NamedTuple):
-    """What an engine promises, as far as it is less than what a delay queue does."""
+class Guarantees(NamedTuple):
+    """Where an engine differs from a delay queue."""
 
-    lacks: Mapping[str, str] = {}
-    """Kinds of faults that it has nothing for, and why."""
-    unjudged: Mapping[str, str] = {}
-    """Rules that have no meaning for it, and why."""
-    tokens_return: bool = False
-    """Whether a delivery that was given back is delivered again under the same token."""
-    tokens_drawn: bool = True
-    """Whether the server draws them, in the order of the deliveries; else of two at a time either may be the first."""
+    unsupported_faults: Mapping[str, str] = {}
+    """Kinds of faults that cannot hit it, and why."""
+    inapplicable_rules: Mapping[str, str] = {}
+    """Rules that do not apply to it, and why."""
+    tokens_reused: bool = False
+    """Whether a released delivery is delivered again under the same token."""
+    tokens_ordered: bool = True
+    """Whether the server issues tokens in the order of deliveries; if not, concurrent deliveries have no order."""
 
 
-PROMISES = {
-    "delay": Promises(),
-    "streams": Promises(
-        unjudged={"never early": "a stream has no due times", "counters": "it keeps no totals"},
-        tokens_return=True,
+GUARANTEES = {
+    "delay": Guarantees(),
+    "streams": Guarantees(
+        inapplicable_rules={"never early": "a stream has no due times", "counters": "it keeps no totals"},
+        tokens_reused=True,
     ),
-    "workqueue": Promises(
-        lacks={"term": "no consumer that could drain"},
-        unjudged={
+    "workqueue": Guarantees(
+        unsupported_faults={"term": "no consumer that could drain"},
+        inapplicable_rules={
             "never early": "a work queue has no due times",
             "dead letter": "it has no dead letter",
             "counters": "it keeps no totals",
         },
-        tokens_drawn=False,
+        tokens_ordered=False,
     ),
 }
-"""By the names of the engines."""
+"""By name of the engine."""

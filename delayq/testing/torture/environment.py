@@ -1,4 +1,4 @@
-"""Where a round takes place: on a server of its own or on the user's, behind a proxy where the network is to break."""
+"""Where a round runs: on a server of its own or on the user's, behind a proxy if the network is to fail."""
 
 from __future__ import annotations
 
@@ -6,78 +6,78 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 from delayq.errors import ConfigurationError
-from delayq.throwaway import RedisServer, find_program
-from delayq.torture.plan import KINDS, Aof
-from delayq.torture.proxy import Proxy
-from delayq.torture.shim import NoShimError, Shim, build
+from delayq.testing.redis_server import RedisServer, find_program
+from delayq.testing.torture.libc_shim import NoShimError, Shim, build
+from delayq.testing.torture.round_plan import EXCLUSIVE, FAULT_KINDS, Aof
+from delayq.testing.torture.tcp_proxy import Proxy
 
-_NETWORK = {"replies", "cut"}
+_NETWORK = ("cut", "replies")
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What a run can do, and with what."""
+class Capabilities:
+    """Which faults a run can cause, and with what."""
 
     url: str | None
     """The user's Redis; None for servers of our own."""
     shim: Shim | None
     allowed: tuple[str, ...]
-    """The kinds of faults that can be done."""
+    """The possible kinds of faults."""
     missing: tuple[str, ...]
-    """Why others cannot, a sentence each."""
+    """Why the others are not possible, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A server, as the processes of a round see it."""
+class Environment:
+    """The Redis of a round, and what its faults use: None if this round has no fault that needs it."""
 
     direct: str
     url: str
-    server: RedisServer | None
-    proxy: Proxy | None
+    """As the processes reach it, possibly through the proxy."""
+    aof: Aof
+    server: Any
+    """A `RedisServer` of our own."""
+    proxy: Any
+    """A `Proxy`."""
+    shim: Any
+    """The `Shim` of the server."""
 
 
-def survey(url: str | None, folder: Path) -> Ground:
-    """Find out what can be done; the shim is built in `folder`."""
+def detect_capabilities(url: str | None, folder: Path) -> Capabilities:
+    """Find out which faults are possible; the shim is built in `folder`."""
+    shim, missing, left_out = None, "", list[str]()
     if url is not None:
         scheme = urlsplit(url).scheme
         if scheme == "memory":
-            raise ConfigurationError("memory:// is within one process, and a torture run has many")
-        allowed = tuple(kind for kind, about in KINDS.items() if not about.server)
-        if scheme == "redis":
-            return Ground(url, None, allowed, ("on a Redis that is not ours, nothing is done to the server",))
-        network = f"{scheme}:// cannot go through the proxy: no replies are lost and no connections cut"
-        return Ground(url, None, tuple(kind for kind in allowed if kind not in _NETWORK), (network,))
-    if find_program() is None:
-        raise ConfigurationError("there is no redis-server on PATH: give --url, for a Redis that is there")
-    try:
-        return Ground(None, build(folder), tuple(KINDS), ())
-    except NoShimError as error:
-        allowed = tuple(kind for kind, about in KINDS.items() if not about.shim)
-        without = ", ".join(kind for kind, about in KINDS.items() if about.shim)
-        return Ground(None, None, allowed, (f"{error}; left out: {without}",))
+            raise ConfigurationError("memory:// exists in one process only; torture runs several: use a real Redis")
+        missing, left_out = "server faults are left out: this Redis was not started by us", list(EXCLUSIVE)
+        if scheme != "redis":
+            missing = f"the proxy does not support {scheme}://: left out: {', '.join(_NETWORK)}"
+            left_out += _NETWORK
+    elif find_program() is None:
+        raise ConfigurationError("no redis-server on PATH: install it, or give --url of a running Redis")
+    else:
+        try:
+            shim = build(folder)
+        except NoShimError as error:
+            left_out = [kind for kind, about in FAULT_KINDS.items() if about.shim]
+            missing = f"{error}; left out: {', '.join(left_out)}"
+    allowed = tuple(kind for kind in FAULT_KINDS if kind not in left_out)
+    return Capabilities(url, shim, allowed, (missing,) if missing else ())
 
 
 @contextmanager
-def open_place(ground: Ground, kinds: Collection[str], aof: Aof) -> Iterator[Place]:
-    """Yield a place for a round with these kinds of faults; what is ours is gone at the end."""
+def open_environment(capabilities: Capabilities, kinds: Collection[str], aof: Aof) -> Iterator[Environment]:
+    """Yield the Redis for a round with these kinds of faults; remove at the end what we started."""
+    shim, server = capabilities.shim, None
     with ExitStack() as stack:
-        server = None
-        if ground.url is None:
+        if capabilities.url is None:
             config = ("--appendonly", "yes", "--appendfsync", aof) if aof != "no" else ()
-            server = stack.enter_context(RedisServer(*config, env=ground.shim.env if ground.shim else None))
-        direct = ground.url or (server.url if server else "")
-        proxy = stack.enter_context(Proxy(direct)) if _NETWORK & set(kinds) else None
-        yield Place(direct, _through(proxy, direct) if proxy else direct, server, proxy)
-
-
-def _through(proxy: Proxy, direct: str) -> str:
-    """Return the address of a server as it is seen through the proxy: with its credentials and database."""
-    parts, ours = urlsplit(direct), urlsplit(proxy.url)
-    if parts.scheme != "redis":
-        return proxy.url
-    credentials, at, _ = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{credentials}{at}{ours.netloc}"))
+            server = stack.enter_context(RedisServer(*config, env=shim.env if shim else None))
+        direct = capabilities.url or (server.url if server else "")
+        proxy = stack.enter_context(Proxy(direct)) if any(kind in _NETWORK for kind in kinds) else None
+        yield Environment(direct, proxy.url if proxy else direct, aof, server, proxy, shim)

@@ -1,9 +1,9 @@
 """The history: what each process did and saw, written line by line while it happens, and read together afterwards.
 
-Every process appends to a file of its own, a JSON object a line. A call is an `Invoke` before it is sent and an
-`Answer` after it; one without an answer is in doubt. A line is written in one piece before the process goes on, so that
-a killed process has told all that it had begun. Times `at` are microseconds of the monotonic clock, which the processes
-of one machine share; times of the server are milliseconds since 1970.
+Each process appends to a file of its own, one JSON object a line. It writes a `CallRecord` before it sends a call and a
+`ReplyRecord` when the reply is read; the outcome of a call without a reply is unknown. A line is written in one piece
+before the process continues, so a killed process has recorded everything it began. Times `at` are microseconds of the
+monotonic clock, which the processes of one machine share; server times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -21,28 +21,16 @@ import msgspec
 from delayq.errors import DelayqError
 
 SYNC_EVERY = 0.5
-"""Seconds after which what was written is brought to the disk: sooner than that only the machine's own end takes it."""
+"""Seconds between two fsyncs: only a crash of the machine itself can take what was written since the last one."""
 
-Operation = Literal[
-    "send",
-    "claim",
-    "ack",
-    "nack",
-    "extend",
-    "release",
-    "reject",
-    "cancel",
-    "reschedule",
-    "redrive",
-    "dead_purge",
-    "purge",
-]
+Settlement = Literal["ack", "nack", "extend", "release", "reject"]
+CallName = Literal["send", "claim", Settlement, "cancel", "reschedule", "redrive", "dead_purge", "purge"]
 Outcome = Literal["ok", "fail", "unknown"]
-"""Carried out and answered; certainly not carried out; either."""
+"""Executed; certainly not executed; unknown."""
 
 
 class HistoryError(DelayqError, ValueError):
-    """A file is no history."""
+    """A file is not a history."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,53 +39,52 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int
 
 
-class Opened(Record, tag="opened", frozen=True):
-    """The first line: whose history it is."""
+class HeaderRecord(Record, tag="header", frozen=True):
+    """The first line: the process whose history it is."""
 
     process: str
     pid: int
 
 
-class Rules(Record, tag="rules", frozen=True):
-    """What the queue promises in this run; written once, by the process that starts the others. Milliseconds."""
+class SettingsRecord(Record, tag="settings", frozen=True):
+    """The settings of the queue in this run (ms); written once, by the runner."""
 
     queue: str
     lease: int
     tick: int
-    longest_delay: int
-    """The longest wait after a nack."""
+    max_nack_delay: int
+    """The longest delay after a nack."""
     engine: str = "delay"
-    """What kind of queue it is."""
 
 
-class Invoke(Record, tag="invoke", frozen=True):
-    """A call is about to be sent. Columns have an entry for each id."""
+class CallRecord(Record, tag="call", frozen=True):
+    """A call is about to be sent. Columns have one entry per id."""
 
     call: int
-    """Its number in this process."""
-    op: Operation
+    """Its number within the process."""
+    op: CallName
     ids: list[str] = []
     tokens: list[int] = []
     dues: list[int] = []
-    """Of a send or reschedule: server time (ms), so such calls are made with times, not delays."""
+    """Of a send or reschedule: server time (ms). So these calls are made with times, not delays."""
     retries: list[int] = []
     payloads: list[str] = []
-    """Digests, see `digest`."""
+    """See `digest`."""
     replace: bool = False
     lease: int = 0
     """Of a claim or an extend (ms)."""
 
 
-class Answer(Record, tag="answer", frozen=True):
-    """What became of a call."""
+class ReplyRecord(Record, tag="reply", frozen=True):
+    """The outcome of a call."""
 
     call: int
     outcome: Outcome = "ok"
-    digits: str = ""
-    """A digit for each id of the call, as the scripts answer."""
+    statuses: str = ""
+    """A status for each id of the call, as the scripts return them."""
     error: str = ""
     now: int = 0
-    """Of a claim, as the columns below: the server's time (ms)."""
+    """Of a claim, as are the columns below: the server's time (ms)."""
     deadline: int = 0
     ids: list[str] = []
     tokens: list[int] = []
@@ -106,44 +93,44 @@ class Answer(Record, tag="answer", frozen=True):
     payloads: list[str] = []
 
 
-class Start(Record, tag="start", frozen=True):
-    """A callback has begun."""
+class StartRecord(Record, tag="start", frozen=True):
+    """A callback has started."""
 
     id: str
     token: int
     server: int = 0
-    """The server's time (ms), asked by the callback itself; 0 where it could not be had."""
+    """The server's time (ms), read by the callback itself; 0 if it could not."""
 
 
-class End(Record, tag="end", frozen=True):
-    """A callback is about to end; what it says is not yet settled."""
+class EndRecord(Record, tag="end", frozen=True):
+    """A callback is about to end; its outcome is not settled yet."""
 
     id: str
     token: int
     outcome: Literal["acked", "failed", "rejected", "discarded"]
 
 
-class Fault(Record, tag="fault", frozen=True):
-    """Something was broken, from `at` until `until`."""
+class FaultRecord(Record, tag="fault", frozen=True):
+    """A fault, from `at` until `until`."""
 
     kind: str
     until: int
     process: str = ""
-    """Whose fault it was, for what befell one process; '' for what befell the server or the network."""
+    """The process that it hit; '' for the server or the network."""
     breaks_leases: bool = True
-    """Whether leases may have run out, so that messages in flight may be delivered again."""
+    """Whether leases may have expired, so that messages in flight may be delivered again."""
     lost: int = 0
-    """Of a server that came back without its last writes: since when (µs, as `at`) what was answered may be gone."""
+    """If the server lost its last writes: the time (µs, as `at`) since which executed calls may be undone."""
     shift: int = 0
-    """Milliseconds by which the server's clock was set."""
+    """Milliseconds by which the server's clock was changed."""
 
 
-class Calm(Record, tag="calm", frozen=True):
-    """The last fault is over; from here on everything is to finish in time."""
+class FaultsEndedRecord(Record, tag="faults-ended", frozen=True):
+    """The last fault is over; from here on everything must finish in time."""
 
 
-class Final(Record, tag="final", frozen=True):
-    """All that Redis holds of the queue at the end."""
+class ScanRecord(Record, tag="scan", frozen=True):
+    """The final scan: everything that Redis holds of the queue at the end."""
 
     server: int
     """Its time (ms)."""
@@ -152,12 +139,14 @@ class Final(Record, tag="final", frozen=True):
     dead: list[tuple[str, int, int, int, str]] = []
     """Id, token, attempts, retries and reason of each entry of the dead letter."""
     counters: dict[str, int] = {}
-    """The totals of `meta`."""
+    """The totals in `meta`."""
     leftovers: list[str] = []
-    """What is in no order: ids in two places or none, fields of no message, keys that nobody knows; a text each."""
+    """Inconsistencies, a text each: ids in two structures or none, fields without a message, unknown keys."""
 
 
-Line = Opened | Rules | Invoke | Answer | Start | End | Fault | Calm | Final
+ProcessLine = HeaderRecord | CallRecord | ReplyRecord | StartRecord | EndRecord
+Line = ProcessLine | SettingsRecord | FaultRecord | FaultsEndedRecord | ScanRecord
+"""The runner writes all kinds, the other processes only the first."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Line).decode
@@ -169,21 +158,20 @@ def now() -> int:
 
 
 def digest(payload: bytes) -> str:
-    """Return what stands for a payload in a history: 64 bits, so that two are equal only by a wonder."""
+    """Return a 64-bit hash, which stands for a payload in the history."""
     return blake2b(payload, digest_size=8).hexdigest()
 
 
 class Recorder:
-    """Appends to the history of this process; used by several threads."""
+    """Appends to the history of this process; thread-safe."""
 
     def __init__(self, path: Path, process: str) -> None:
-        """Begin the file."""
         self.process = process
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._synced = time.monotonic()
         self._lock = threading.Lock()
         self._calls = 0
-        self.write(Opened(at=now(), process=process, pid=os.getpid()))
+        self.write(HeaderRecord(at=now(), process=process, pid=os.getpid()))
 
     def next_call(self) -> int:
         """Return a number for a call."""
@@ -192,30 +180,28 @@ class Recorder:
             return self._calls
 
     def write(self, record: Line) -> None:
-        """Append a record; when it returns, killing the process takes nothing of it."""
+        """Append a record; once this returns, killing the process loses nothing of it."""
         os.write(self._file, _encode(record) + b"\n")
         if time.monotonic() - self._synced > SYNC_EVERY:
             self._synced = time.monotonic()
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Bring all of it to the disk and close the file."""
+        """Sync the file and close it."""
         os.fsync(self._file)
         os.close(self._file)
 
     def __enter__(self) -> Self:
-        """Return the recorder."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         self.close()
 
 
 def read(paths: Iterable[Path]) -> Iterator[tuple[str, Line]]:
     """Yield the lines of several files, each with the name of its process; `HistoryError` names file and line.
 
-    The last line of a file may be cut short, by a full disk or the end of the machine: it is then left out.
+    A last line that was cut short, by a full disk or a crash of the machine, is skipped.
     """
     for path in paths:
         process = ""
@@ -227,8 +213,8 @@ def read(paths: Iterable[Path]) -> Iterator[tuple[str, Line]]:
                     record = _decode(line)
                 except msgspec.DecodeError as error:
                     raise HistoryError(f"{path}, line {number}: {error}") from error
-                if isinstance(record, Opened):
+                if isinstance(record, HeaderRecord):
                     process = record.process
                 elif not process:
-                    raise HistoryError(f"{path}, line {number}: a history begins with the name of its process")
+                    raise HistoryError(f"{path}, line {number}: the first line of a history must name its process")
                 yield process, record

@@ -1,50 +1,53 @@
-"""What every process of a run stands on: its task, its history, the clock of the server, and the end of its parent."""
+"""What the processes of a run share: their task, the server's clock, readiness, shutdown and stall detection."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 
-from delayq.config import QueueOptions, read_settings
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import Executor, open_executor
 from delayq.errors import DelayqError, ServerError
-from delayq.executor import Executor, open_executor
-from delayq.torture.history import Fault, Recorder, now
-from delayq.torture.recorded import Telling
-from delayq.values import Command
+from delayq.options import QueueOptions, read_settings
+from delayq.testing.torture.history import FaultRecord, Recorder, now
 
 TASK = "DELAYQ_TORTURE"
-"""The variable that holds the task of a process: not an argument, for it may hold a password."""
+"""The environment variable with the task of a process: not an argument, because it may hold a password."""
 READY = b"ready\n"
 TICK = 0.25
-"""Seconds: a run waits for what comes back, so workers look more often than by default."""
-BEAT = 0.1
-"""Seconds between two looks at whether this process has been held up."""
+"""Seconds: shorter than the default, because a run waits for messages that come back."""
+HEARTBEAT = 0.1
+"""Seconds between two checks whether this process was stalled."""
+CALL_ERRORS = (DelayqError, RedisError)
+"""What a queue may raise: delayq's errors or, from a work queue, redis-py's."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessTask(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is to do, and where."""
 
     process: str
     """Its name in the history."""
     history: Path
     url: str
-    """The server as the queue sees it, be it through a proxy."""
+    """The server as the queue reaches it, possibly through a proxy."""
     direct: str
-    """The server itself."""
-    prefix: str
+    """The server without the proxy."""
     queue: str
     lease: float
     """Seconds."""
     seed: str
+    prefix: str = "delayq-torture"
     engine: str = "delay"
-    """What kind of queue it is."""
     number: int = 1
+    """Counted from 1 in each role."""
     producers: int = 1
     messages: int = 0
     seconds: float = 0.0
@@ -52,109 +55,104 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self, **more: Any) -> QueueOptions:
         """Return the options of the queue."""
-        made: QueueOptions = {
-            "url": self.url,
-            "prefix": self.prefix,
-            "codec": "bytes",
-            "lease": self.lease,
-            "dead_max": 1 << 30,
-            "deadline": 5,
-            "socket_timeout": 2,
-        }
-        return {**made, **more}  # type: ignore[typeddict-item]  # more are options as well
+        options = {"url": self.url, "codec": "bytes", "lease": self.lease, "dead_max": 1 << 30}
+        return cast("QueueOptions", {**options, "deadline": 5, "socket_timeout": 2, **more})
 
-    def hasty(self) -> QueueOptions:
-        """Return the options of a queue that is only looked at, and not waited for."""
-        return {"url": self.direct, "prefix": self.prefix, "deadline": 0.001, "socket_timeout": 5}
-
-    def clock(self) -> Clock:
-        """Return the clock of the server."""
-        return Clock(self.direct)
+    def poll_options(self) -> QueueOptions:
+        """Return the options of a queue that is only polled: a call that fails is not retried."""
+        return {"url": self.direct, "deadline": 0.001, "socket_timeout": 5}
 
 
-def read_task() -> Task:
+def read_task() -> ProcessTask:
     """Return the task of this process."""
-    return msgspec.json.decode(os.environ[TASK], type=Task, dec_hook=lambda kind, value: kind(value))
+    return msgspec.json.decode(os.environ[TASK], type=ProcessTask, dec_hook=lambda kind, value: kind(value))
 
 
-def write_task(task: Task) -> dict[str, str]:
-    """Return what the environment of a process is to hold."""
+def write_task(task: ProcessTask) -> dict[str, str]:
+    """Return the environment variables that hand the task to a process."""
     return {TASK: msgspec.json.encode(task, enc_hook=str).decode()}
 
 
-def bear(calls: Telling, error: DelayqError) -> None:
-    """Put down that what has no answer raised; raises it anew if no fault explains it: a full disk will not stay so."""
-    calls.failed(error)
-    if isinstance(error, ServerError) and "MISCONF" not in str(error):
+def tolerate(error: Exception) -> None:
+    """Raise again what no fault explains: of the server's errors only a full memory (OOM) and disk (MISCONF) are."""
+    refused = isinstance(error, ServerError | ResponseError) and not isinstance(error, OutOfMemoryError)
+    if refused and "MISCONF" not in str(error):
         raise error
 
 
-class Clock:
-    """The server's clock, asked over a connection that no fault of the network touches."""
+class ServerClock:
+    """The server's clock, read over a connection that no network fault touches."""
 
-    command = Command(("TIME",), lambda answer: int(answer[0]) * 1000 + int(answer[1]) // 1000)
+    command = RedisCommand(("TIME",), lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
 
     def __init__(self, url: str) -> None:
-        """Connect when it is asked."""
         options = self.options(url)
-        self.executor: Executor = open_executor(options, read_settings(options))
+        self._executor: Executor = open_executor(options, read_settings(options))
+        self._last_reply = (0, 0.0)
 
     @staticmethod
     def options(url: str) -> QueueOptions:
-        """Return the options of its connections: an answer that is not there at once would come too late."""
+        """Return the options of its connection: no retries, since a late reply would be the wrong time."""
         return {"url": url, "deadline": 0.001, "socket_timeout": 1}
 
     def __call__(self) -> int:
-        """Return its time (ms), 0 if it cannot be had."""
+        """Return the time (ms); 0 if Redis does not reply."""
         try:
-            return self.executor.call(self.command)
+            return self._executor.call(self.command)
         except DelayqError:
             return 0
 
+    def estimate(self) -> int:
+        """Return the time (ms), even while the server is down."""
+        server, local = self(), time.monotonic()
+        if server:
+            self._last_reply = server, local
+        return round(self._last_reply[0] + (local - self._last_reply[1]) * 1000)
 
-def ready() -> None:
-    """Tell the parent that work has begun."""
+
+def report_ready() -> None:
+    """Tell the parent that this process is working."""
     os.write(1, READY)
 
 
-def at_the_end(act: Callable[[], object]) -> None:
-    """Do something when the parent closes our standard input, or has ended, however suddenly."""
+def on_shutdown(stop: Callable[[], object]) -> None:
+    """Call `stop` when the parent closes our standard input or ends, however suddenly."""
 
     def wait() -> None:
         # Not through sys.stdin, whose lock this thread would hold when the interpreter ends.
         while os.read(0, 1024):
             pass
-        with suppress(RuntimeError):  # an event loop that is closed already
-            act()
+        with suppress(RuntimeError):  # the event loop is already closed
+            stop()
 
     threading.Thread(target=wait, name="torture-parent", daemon=True).start()
 
 
-def held_up(lease: float) -> float:
-    """Return the microseconds after which something was held up: a heartbeat comes every third of a lease."""
+def stall_threshold(lease: float) -> float:
+    """Return how many microseconds count as a stall: a quarter of a lease, since heartbeats come every third."""
     return lease * 250_000
 
 
 @contextmanager
-def watch(recorder: Recorder, lease: float, process: str) -> Iterator[None]:
-    """Put down when this process is held up, by the machine or by SIGSTOP, for so long that leases may run out.
+def record_stalls(recorder: Recorder, lease: float, process: str) -> Iterator[None]:
+    """Record when the machine or SIGSTOP stalls this process for so long that leases may expire.
 
-    `process` is whom that concerns, '' for all: the one that all connections go through.
+    `process` is the process that is affected; '' for all of them, if all connections go through this one.
     """
-    enough = threading.Event()
+    stopped = threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         before = now()
-        while not enough.wait(BEAT):
+        while not stopped.wait(HEARTBEAT):
             after = now()
-            if after - before > held_up(lease):
-                recorder.write(Fault(at=before, until=after, kind="stall", process=process))
+            if after - before > stall_threshold(lease):
+                recorder.write(FaultRecord(at=before, until=after, kind="stall", process=process))
             before = after
 
-    thread = threading.Thread(target=look, name="torture-watch", daemon=True)
+    thread = threading.Thread(target=watch, name="torture-watch", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        enough.set()
+        stopped.set()
         thread.join()

@@ -1,128 +1,100 @@
-"""A round: processes at work on one queue, the faults of its plan, the calm after them, the final scan, the verdict."""
+"""A round: processes work on one queue while faults hit them, then drain it; a final scan and the check follow."""
 
 from __future__ import annotations
 
 import heapq
+import secrets
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol
 
-from delayq.config import QueueOptions, read_settings
-from delayq.executor import open_executor
-from delayq.torture.account import RoundAccount, look_back
-from delayq.torture.checker import check, find_files
-from delayq.torture.crew import Crew
-from delayq.torture.engine import Looked
-from delayq.torture.engines import ENGINES
-from delayq.torture.faults import LOOK, Course, Field, carry_out
-from delayq.torture.history import Calm, Fault, Recorder, Rules, now
-from delayq.torture.place import Ground, Place, open_place
-from delayq.torture.plan import EXCLUSIVE, Plan, Planned, Settings
-from delayq.torture.process import TICK, Task, held_up, watch
-from delayq.torture.workload import LONGEST_BACKOFF
+from delayq.broker.transport.executor import open_executor
+from delayq.options import QueueOptions, read_settings
+from delayq.testing.torture.checker import check, find_files
+from delayq.testing.torture.engine_interface import QueueSnapshot
+from delayq.testing.torture.engine_registry import ENGINES
+from delayq.testing.torture.environment import Capabilities, Environment, open_environment
+from delayq.testing.torture.faults import POLL, FaultContext, FaultSteps, run_fault
+from delayq.testing.torture.history import FaultRecord, FaultsEndedRecord, Recorder, SettingsRecord, now
+from delayq.testing.torture.process_task import CALL_ERRORS, TICK, ProcessTask, record_stalls, stall_threshold
+from delayq.testing.torture.processes import Processes
+from delayq.testing.torture.round_plan import EXCLUSIVE, PlannedFault, RoundPlan, RunSettings
+from delayq.testing.torture.run_tally import RoundTally, stalls_and_recovery
+from delayq.testing.torture.torture_screen import RoundProgress, TortureScreen
+from delayq.testing.torture.workload import MAX_BACKOFF
 
-PREFIX = "delayq-torture"
-CONDUCTOR = "conductor"
+RUNNER = "runner"
 """The name of this process in the history."""
-EVERY = 0.25
-"""Seconds between two looks at the queue."""
-START = 60.0
-"""Seconds that processes are given to begin."""
-STUCK = 30.0
-"""Seconds without a change after which nothing more is expected to happen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a round stands."""
-
-    plan: Plan
-    elapsed: float
-    looked: Looked | None
-    """None while the server does not answer."""
-    workers: int
-    faults: dict[str, int]
-    phase: str
-
-
-class Audience(Protocol):
-    """Who is told what happens."""
-
-    def fault(self, at: float, planned: Planned, text: str) -> None:
-        """A fault happened, so many seconds into the round."""
-
-    def refresh(self, progress: Progress) -> None:
-        """Time has passed."""
+POLL_QUEUE = 0.25
+"""Seconds between two polls of the queue."""
+START_TIMEOUT = 60.0
+"""Seconds the processes may take to start."""
+STUCK_AFTER = 30.0
+"""Seconds without progress after which the round gives up."""
 
 
 class Round:
-    """One round, from its first process to its verdict."""
+    """One round, from its first process to its check."""
 
     def __init__(
-        self, settings: Settings, plan: Plan, ground: Ground, *, folder: Path, queue: str, audience: Audience
+        self, settings: RunSettings, plan: RoundPlan, capabilities: Capabilities, folder: Path, screen: TortureScreen
     ) -> None:
-        """Prepare a round whose histories go into `folder`."""
-        self._settings = settings
-        self._plan = plan
-        self._ground = ground
-        self._folder = folder
-        self._name = queue
-        self._audience = audience
+        self._settings, self._plan, self._capabilities = settings, plan, capabilities
+        self._folder, self._screen = folder, screen
+        self._name = f"torture-{secrets.token_hex(4)}-{plan.round}"
         self._done: Counter[str] = Counter()
-        self._seen: Looked | None = None
-        self._looked = 0.0
-        self._changed = (0.0, 0)
+        self._snapshot: QueueSnapshot | None = None
+        self._polled_at = 0.0
+        self._last_change = (0.0, 0)
         self._phase = "starting"
         self._numbers = count()
-        self._todo: list[tuple[float, int, Planned, Course | None]] = [
+        self._todo: list[tuple[float, int, PlannedFault, FaultSteps | None]] = [
             (fault.at, next(self._numbers), fault, None) for fault in plan.faults
         ]
 
-    def run(self, interrupted: threading.Event) -> RoundAccount:
-        """Carry it out; once `interrupted`, end it in order and judge nothing."""
+    def run(self, interrupted: threading.Event) -> RoundTally:
+        """Run the round; once `interrupted`, stop in an orderly way and check nothing."""
         began = time.monotonic()
         kinds = {fault.kind for fault in self._plan.faults}
         with ExitStack() as stack:
-            place = stack.enter_context(open_place(self._ground, kinds, self._plan.aof))
-            self._set_up(stack, place)
+            environment = stack.enter_context(open_environment(self._capabilities, kinds, self._plan.aof))
+            self._set_up(stack, environment)
             self._start(interrupted)
-            self._break(interrupted)
-            self._crew.finish("producer")
-            self._crew.finish("inspector")
-            self._recorder.write(Calm(at=now()))
+            self._cause_faults(interrupted)
+            self._processes.stop("producer")
+            self._processes.stop("inspector")
+            self._recorder.write(FaultsEndedRecord(at=now()))
             self._drain(interrupted)
-            self._crew.finish("worker")
+            self._processes.stop("worker")
             if not interrupted.is_set():
-                self._recorder.write(self._view.scan(own=place.server is not None))
+                self._recorder.write(self._scan())
         files = find_files([self._folder])
-        stalls, recovery = look_back(files)
-        return RoundAccount(
+        stalls, recovery = stalls_and_recovery(files)
+        return RoundTally(
             round=self._plan.round,
-            faults=self._counted,
+            faults=self._fault_counts,
             stalls=stalls,
             recovery=recovery,
-            problems=self._crew.problems,
+            problems=self._processes.problems,
             verdict=None if interrupted.is_set() else check(files),
             seconds=round(time.monotonic() - began, 1),
         )
 
-    def _set_up(self, stack: ExitStack, place: Place) -> None:
-        """Open what this process needs: its history, its connections, its crew."""
+    def _set_up(self, stack: ExitStack, environment: Environment) -> None:
+        """Open the history and the connections of this process, and prepare the others."""
         settings = self._settings
-        patient: QueueOptions = {"url": place.direct, "prefix": PREFIX, "deadline": 5}
-        direct = open_executor(patient, read_settings(patient))
+        options: QueueOptions = {"url": environment.direct, "deadline": 5}
+        direct = open_executor(options, read_settings(options))
         stack.callback(direct.close)
-        task = Task(
-            process=CONDUCTOR,
+        task = ProcessTask(
+            process=RUNNER,
             history=self._folder,
-            url=place.url,
-            direct=place.direct,
-            prefix=PREFIX,
+            url=environment.url,
+            direct=environment.direct,
             queue=self._name,
             lease=settings.lease,
             engine=settings.engine,
@@ -132,136 +104,131 @@ class Round:
             seconds=self._plan.seconds,
             batch=self._plan.batch,
         )
-        self._view = stack.enter_context(ENGINES[settings.engine].view(task, direct))
-        if place.server is None:
-            stack.callback(self._view.remove)
-        self._recorder = Recorder(self._folder / f"{CONDUCTOR}.jsonl", CONDUCTOR)
-        stack.callback(self._recorder.close)
-        stack.enter_context(watch(self._recorder, settings.lease, "" if place.proxy else CONDUCTOR))
-        longest = round(LONGEST_BACKOFF * 1000)
-        rules = Rules(
-            at=now(),
-            queue=self._name,
-            lease=round(settings.lease * 1000),
-            tick=round(TICK * 1000),
-            longest_delay=longest,
-            engine=settings.engine,
+        self._engine = ENGINES[settings.engine]
+        self._queue = stack.enter_context(self._engine.open(task, task.poll_options()))
+        if environment.server is None:
+            stack.callback(self._engine.remove, task, direct)
+        self._scan = partial(self._engine.scan, task, direct, own=environment.server is not None)
+        self._recorder = stack.enter_context(Recorder(self._folder / f"{RUNNER}.jsonl", RUNNER))
+        stack.enter_context(record_stalls(self._recorder, settings.lease, "" if environment.proxy else RUNNER))
+        self._recorder.write(
+            SettingsRecord(
+                at=now(),
+                queue=self._name,
+                lease=round(settings.lease * 1000),
+                tick=round(TICK * 1000),
+                max_nack_delay=round(MAX_BACKOFF * 1000),
+                engine=settings.engine,
+            )
         )
-        self._recorder.write(rules)
-        self._crew = Crew(task)
-        stack.callback(self._crew.close)
-        self._field = Field(
-            self._crew,
-            self._recorder,
-            direct,
-            self._plan.aof,
-            self._tell,
-            place.server,
-            place.proxy,
-            self._ground.shim,
-        )
+        self._processes = Processes(task)
+        stack.callback(self._processes.close)
+        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce)
+
+    def _announce(self, planned: PlannedFault, text: str) -> None:
+        self._screen.fault(self._elapsed, planned, text)
 
     def _start(self, interrupted: threading.Event) -> None:
-        """Start the workers, and when they are ready, the others: from then on time counts."""
+        """Start the workers and, when they are ready, the others; the time of the round starts then."""
         for _ in range(self._settings.workers):
-            self._crew.hire("worker")
-        end = time.monotonic() + START
-        while not all(worker.ready for worker in self._crew.of("worker")):
-            if time.monotonic() > end or self._crew.problems:
-                self._crew.problems.append("the workers did not begin")
+            self._processes.start_process("worker")
+        end = time.monotonic() + START_TIMEOUT
+        while not all(worker.ready for worker in self._processes.running("worker")):
+            if time.monotonic() > end or self._processes.problems:
+                self._processes.problems.append("the workers did not start")
                 break
-            if interrupted.wait(LOOK):
+            if interrupted.wait(POLL):
                 break
-            self._crew.look()
+            self._processes.reap()
         for _ in range(self._settings.producers):
-            self._crew.hire("producer")
-        self._crew.hire("inspector")
+            self._processes.start_process("producer")
+        self._processes.start_process("inspector")
         self._began = time.monotonic()
 
-    def _break(self, interrupted: threading.Event) -> None:
-        """Let the faults happen while the producers send, until both have come to an end."""
+    def _cause_faults(self, interrupted: threading.Event) -> None:
+        """Cause the faults while the producers send, until both are done."""
         self._phase = "faults"
-        while not interrupted.is_set() and not self._stuck():
+        while not interrupted.is_set() and not self._stuck:
             self._advance()
-            self._look()
-            if not any(self._crew.of("producer")) and (not self._todo or self._drained):
+            self._poll()
+            if not any(self._processes.running("producer")) and (not self._todo or self._drained):
                 break
-            ahead = self._todo[0][0] - self._elapsed if self._todo else LOOK
-            interrupted.wait(min(max(ahead, 0.001), LOOK))
+            ahead = self._todo[0][0] - self._elapsed if self._todo else POLL
+            interrupted.wait(min(max(ahead, 0.001), POLL))
         else:
             if not interrupted.is_set():
-                undone = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
-                self._crew.problems.append(f"nothing changed for {STUCK:g} s while it went on; faults left: {undone}")
+                left = ", ".join(sorted({planned.kind for _, _, planned, _ in self._todo})) or "none"
+                self._processes.problems.append(f"no progress for {STUCK_AFTER:g} s; faults left: {left}")
         self._todo = [one for one in self._todo if one[3]]
-        # What has begun is to end: a frozen worker goes on. Ctrl-C in a terminal has ended them all.
-        while self._todo and any(self._crew.of("worker")):
+        # Faults that have begun must end: a frozen worker is resumed. Ctrl-C in a terminal has ended all workers.
+        while self._todo and any(self._processes.running("worker")):
             self._advance()
-            time.sleep(LOOK)
+            time.sleep(POLL)
 
     def _advance(self) -> None:
-        """Let every fault take its next step whose time has come."""
+        """Run the next step of every fault whose time has come."""
         while self._todo and self._todo[0][0] <= self._elapsed:
-            _, _, planned, course = heapq.heappop(self._todo)
+            _, _, planned, steps = heapq.heappop(self._todo)
             exclusive = planned.kind in EXCLUSIVE
-            if course is None and exclusive and self._field.broken:
-                self._later(LOOK, planned, None)
+            if steps is None and exclusive and self._faults.server_fault:
+                self._schedule(POLL, planned, None)
                 continue
-            self._field.broken = self._field.broken or exclusive
-            course = course or carry_out(self._field, planned)
+            self._faults.server_fault = self._faults.server_fault or exclusive
+            steps = steps or run_fault(self._faults, planned)
             try:
-                wait = next(course)
+                wait = next(steps)
             except StopIteration as end:
                 self._done[planned.kind] += 1 if end.value is None else end.value
                 if exclusive:
-                    self._field.broken = False
+                    self._faults.server_fault = False
             else:
-                self._later(wait, planned, course)
+                self._schedule(wait, planned, steps)
 
-    def _later(self, wait: float, planned: Planned, course: Course | None) -> None:
-        heapq.heappush(self._todo, (self._elapsed + wait, next(self._numbers), planned, course))
+    def _schedule(self, wait: float, planned: PlannedFault, steps: FaultSteps | None) -> None:
+        heapq.heappush(self._todo, (self._elapsed + wait, next(self._numbers), planned, steps))
 
     def _drain(self, interrupted: threading.Event) -> None:
-        """Wait until nothing lives any more, or nothing changes any more."""
-        self._phase = "calm"
-        while not interrupted.wait(LOOK) and not self._stuck():
-            self._look()
+        """Wait until every message is settled, or nothing changes any more."""
+        self._phase = "draining"
+        while not interrupted.wait(POLL) and not self._stuck:
+            self._poll()
             if self._drained:
                 return
 
-    def _look(self) -> None:
-        """Look at processes and queue now and then."""
-        if time.monotonic() - self._looked < EVERY:
+    def _poll(self) -> None:
+        """Poll processes and queue now and then."""
+        if time.monotonic() - self._polled_at < POLL_QUEUE:
             return
-        self._looked = time.monotonic()
-        self._crew.look()
-        at, calm = now(), not self._field.broken
-        self._seen = self._view.look()
-        if calm and now() - at > held_up(self._settings.lease):
-            self._recorder.write(Fault(at=at, until=now(), kind="stall"))
-        if self._seen and self._seen.changes != self._changed[1]:
-            self._changed = time.monotonic(), self._seen.changes
-        workers = sum(1 for _ in self._crew.of("worker"))
-        progress = Progress(self._plan, self._elapsed, self._seen, workers, self._counted, self._phase)
-        self._audience.refresh(progress)
-
-    def _stuck(self) -> bool:
-        """Tell whether nothing has changed for so long that nothing more is expected; a problem, if something lives."""
-        since = max(self._changed[0], self._began)
-        return time.monotonic() - since > STUCK
+        self._polled_at = time.monotonic()
+        self._processes.reap()
+        at, server_fault = now(), self._faults.server_fault
+        try:
+            snapshot = self._engine.poll(self._queue)
+        except CALL_ERRORS:
+            snapshot = None
+        self._snapshot = snapshot
+        if not server_fault and now() - at > stall_threshold(self._settings.lease):
+            self._recorder.write(FaultRecord(at=at, until=now(), kind="stall"))
+        if snapshot and (reached := snapshot.progress()) != self._last_change[1]:
+            self._last_change = time.monotonic(), reached
+        workers = sum(1 for _ in self._processes.running("worker"))
+        progress = RoundProgress(self._plan, self._elapsed, snapshot, workers, self._fault_counts, self._phase)
+        self._screen.refresh(progress)
 
     @property
-    def _counted(self) -> dict[str, int]:
-        """How many faults have happened, by kind."""
-        proxy = self._field.proxy
+    def _stuck(self) -> bool:
+        """Whether nothing has changed for so long that no more progress is expected."""
+        return time.monotonic() - max(self._last_change[0], self._began) > STUCK_AFTER
+
+    @property
+    def _fault_counts(self) -> dict[str, int]:
+        proxy = self._faults.environment.proxy
         return {**self._done, "replies": proxy.dropped} if proxy and "replies" in self._done else dict(self._done)
 
     @property
     def _drained(self) -> bool:
-        """Whether nothing lived when the queue was last looked at."""
-        return self._seen is not None and self._seen.living == 0
-
-    def _tell(self, planned: Planned, text: str) -> None:
-        self._audience.fault(self._elapsed, planned, text)
+        """Whether every message was settled at the last poll."""
+        return self._snapshot is not None and self._snapshot.living == 0
 
     @property
     def _elapsed(self) -> float:

@@ -1,4 +1,4 @@
-"""The plan of a round: which faults come when, drawn from the seed, so that the same command draws the same again."""
+"""The plan of a round: which faults come when, drawn from the seed, so the same command plans the same again."""
 
 from __future__ import annotations
 
@@ -8,70 +8,69 @@ from typing import Literal, cast, get_args
 
 import msgspec
 
-from delayq.errors import ConfigurationError, shown
+from delayq.errors import ConfigurationError, short_repr
 
 Aof = Literal["always", "everysec", "no"]
 
 
-class Kind(msgspec.Struct, frozen=True):
+class FaultKind(msgspec.Struct, frozen=True):
     """A kind of fault."""
 
     text: str
     usual: int
-    """How many come by default with 100,000 messages."""
+    """How many there are by default with 100,000 messages."""
     server: bool = False
-    """Whether it befalls the server, which must then be one of our own."""
+    """Whether it hits the server, which must then be one of our own."""
     shim: bool = False
     """Whether it needs the shim."""
 
 
-KINDS: dict[str, Kind] = {
-    "kill": Kind("a worker is killed (SIGKILL) and replaced", 50),
-    "stop": Kind("a worker is frozen (SIGSTOP) for longer than its leases, and goes on", 10),
-    "term": Kind("a worker is asked to end (SIGTERM), drains and is replaced", 10),
-    "replies": Kind("replies are lost, and their connections with them", 2000),
-    "cut": Kind("connections are cut", 500),
-    "server-kill": Kind("Redis is killed (SIGKILL) and started again", 10, server=True),
-    "power": Kind("the power fails: what had not reached the disk is gone", 5, server=True, shim=True),
-    "flush": Kind("Redis forgets its scripts (SCRIPT FLUSH)", 10, server=True),
-    "memory": Kind("Redis is full (maxmemory) for a while", 4, server=True),
-    "disk": Kind("the disk under Redis is full for a while", 4, server=True, shim=True),
-    "clock": Kind("the clock of the server is set, forwards or back", 4, server=True, shim=True),
-    "slow-fsync": Kind("the disk under Redis is slow for a while", 4, server=True, shim=True),
+FAULT_KINDS: dict[str, FaultKind] = {
+    "kill": FaultKind("a worker is killed (SIGKILL) and replaced", 50),
+    "stop": FaultKind("a worker is frozen (SIGSTOP) for longer than its leases, and resumed", 10),
+    "term": FaultKind("a worker gets SIGTERM, drains and is replaced", 10),
+    "replies": FaultKind("replies are lost, and their connections with them", 2000),
+    "cut": FaultKind("connections are cut", 500),
+    "server-kill": FaultKind("Redis is killed (SIGKILL) and restarted", 10, server=True),
+    "power": FaultKind("the power fails: what had not reached the disk is lost", 5, server=True, shim=True),
+    "flush": FaultKind("Redis forgets its scripts (SCRIPT FLUSH)", 10, server=True),
+    "memory": FaultKind("Redis is full (maxmemory) for a while", 4, server=True),
+    "disk": FaultKind("the disk of Redis is full for a while", 4, server=True, shim=True),
+    "clock": FaultKind("the server's clock is set forwards or back", 4, server=True, shim=True),
+    "slow-fsync": FaultKind("the disk of Redis is slow for a while", 4, server=True, shim=True),
 }
-SHORTEST = 10.0
+MIN_SECONDS = 10.0
 """Seconds of a round, at least."""
-RATE, UNTROUBLED = 1000, 2500
-"""Messages a second that are sent by default, under faults and without: what two cores carry, recording included."""
-FEW, MANY = 10, 100
-"""Messages sent in one call, under faults and without: many calls are many that something can happen to."""
-SERVER_EVERY, WORKER_EVERY = 3.0, 0.8
-"""Seconds that a fault of the server, or of a worker, is given at least to be over."""
-MOST_REPLIES, MOST_CUT = 4, 8
-"""Replies lost, and connections cut, at one time: fewer than would keep a consumer busy for its lease."""
-EXCLUSIVE = ("server-kill", "power", "flush", "memory", "disk", "clock", "slow-fsync")
-"""Faults of which one is over before the next begins."""
+RATE, RATE_WITHOUT_FAULTS = 1000, 2500
+"""Messages sent a second by default: what two cores can process while everything is recorded."""
+BATCH, BATCH_WITHOUT_FAULTS = 10, 100
+"""Messages sent in one call: more calls are more that faults can hit."""
+SERVER_FAULT_SECONDS, WORKER_FAULT_SECONDS = 3.0, 0.8
+"""Seconds planned for a fault of the server, and of a worker, to be over."""
+MAX_REPLIES, MAX_CUT = 4, 8
+"""Replies lost, and connections cut, at one time: more could occupy a consumer for its whole lease."""
+EXCLUSIVE = tuple(kind for kind, about in FAULT_KINDS.items() if about.server)
+"""Faults that never overlap with each other."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a run is drawn from, but for the server it meets."""
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the plan of a run depends on."""
 
     seed: int
     engine: str = "delay"
-    """What kind of queue it is."""
     messages: int
     """In all rounds."""
     per_round: int = 50_000
     faults: Mapping[str, int]
     """How many of each kind, in all rounds."""
     aof: tuple[Aof, ...] = ("always",)
-    """The policies of the append-only file, round by round in turn."""
+    """The append-only file's policies, which the rounds take in turn."""
     workers: int = 4
     producers: int = 2
     lease: float = 2.0
     """Seconds."""
     seconds: float = 0.0
-    """How long the messages of a round are sent; 0 for as long as they and the faults need."""
+    """How long the messages of a round are sent; 0 for as long as messages and faults need."""
 
     @property
     def rounds(self) -> int:
@@ -79,22 +78,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return -(-self.messages // self.per_round)
 
 
-class Planned(msgspec.Struct, frozen=True, order=True):
-    """A fault that is to come."""
+class PlannedFault(msgspec.Struct, frozen=True, order=True):
+    """A fault of the plan."""
 
     at: float
     """Seconds from the beginning of the round."""
     kind: str
     target: float = 0.0
-    """Which of the workers that are there: 0 is the first, 1 the last."""
+    """The worker that it hits: 0 is the first, 1 the last of those that are running."""
     lasts: float = 0.0
     """Seconds."""
     size: int = 0
-    """How many replies or connections, or milliseconds of the clock."""
+    """How many replies or connections, or by how many milliseconds the clock is set."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A round as it is to be."""
+class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a round."""
 
     round: int
     messages: int
@@ -102,95 +101,96 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     """Messages sent in one call."""
     aof: Aof
-    faults: list[Planned]
+    faults: list[PlannedFault]
 
 
-def draw(settings: Settings, number: int) -> Plan:
-    """Draw a round, counted from 1: the same for the same settings."""
+def draw_round(settings: RunSettings, number: int) -> RoundPlan:
+    """Draw the plan of a round, counted from 1; the same settings give the same plan."""
     if not 1 <= number <= settings.rounds:
         raise ConfigurationError(f"round must be between 1 and {settings.rounds}, not {number}")
-    aof = settings.aof[(number - 1) % len(settings.aof)]
-    counts = {kind: _share(settings, number, kind) for kind in KINDS}
+    counts = {kind: _share(settings, number, kind) for kind in FAULT_KINDS}
     messages = min(settings.per_round, settings.messages - (number - 1) * settings.per_round)
-    server = sum(counts[kind] for kind in EXCLUSIVE)
-    workers = counts["kill"] + counts["stop"] + counts["term"]
-    sending = messages / (RATE if any(counts.values()) else UNTROUBLED)
-    needed = max(SHORTEST, sending, server * SERVER_EVERY, workers * WORKER_EVERY)
+    server_faults = sum(counts[kind] for kind in EXCLUSIVE)
+    worker_faults = counts["kill"] + counts["stop"] + counts["term"]
+    sending = messages / (RATE if any(counts.values()) else RATE_WITHOUT_FAULTS)
+    needed = max(MIN_SECONDS, sending, server_faults * SERVER_FAULT_SECONDS, worker_faults * WORKER_FAULT_SECONDS)
     seconds = settings.seconds or needed
-    chance = random.Random(f"{settings.seed}/{number}")  # noqa: S311 - to be repeated, not to be secret
-    faults = [fault for kind, count in counts.items() for fault in _draw(chance, settings, kind, count, seconds)]
-    exclusive = sorted(fault for fault in faults if fault.kind in EXCLUSIVE)
+    chance = random.Random(f"{settings.seed}/{number}")  # noqa: S311 - reproducible, not secret
+    drawn = [fault for kind, count in counts.items() for fault in _draw(chance, settings.lease, kind, count, seconds)]
+    exclusive = sorted(fault for fault in drawn if fault.kind in EXCLUSIVE)
+    faults = [fault for fault in drawn if fault.kind not in EXCLUSIVE]
     slot = 0.9 * seconds / max(1, len(exclusive))
-    others = [fault for fault in faults if fault.kind not in EXCLUSIVE]
-    for place, fault in enumerate(exclusive):
-        at = 0.05 * seconds + slot * (place + 0.5 * chance.random())
-        others.append(msgspec.structs.replace(fault, at=round_to(at)))
-    batch = FEW if others else MANY
-    return Plan(round=number, messages=messages, seconds=round_to(seconds), batch=batch, aof=aof, faults=sorted(others))
+    for index, fault in enumerate(exclusive):
+        at = 0.05 * seconds + slot * (index + 0.5 * chance.random())
+        faults.append(msgspec.structs.replace(fault, at=round(at, 3)))
+    return RoundPlan(
+        round=number,
+        messages=messages,
+        seconds=round(seconds, 3),
+        batch=BATCH if faults else BATCH_WITHOUT_FAULTS,
+        aof=settings.aof[(number - 1) % len(settings.aof)],
+        faults=sorted(faults),
+    )
 
 
-def round_to(seconds: float) -> float:
-    """Return a time as a plan shows it."""
-    return round(seconds, 3)
-
-
-def _share(settings: Settings, number: int, kind: str) -> int:
-    """Return how many faults of a kind fall to a round."""
-    count, rounds, at = settings.faults.get(kind, 0), settings.rounds, number - 1
-    if kind == "power" and "always" in settings.aof:  # where each write is synced, a power cut may take nothing at all
-        places = [one for one in range(rounds) if settings.aof[one % len(settings.aof)] == "always"]
-        if at not in places:
+def _share(settings: RunSettings, number: int, kind: str) -> int:
+    """Return how many faults of a kind a round gets."""
+    count, rounds, index = settings.faults.get(kind, 0), settings.rounds, number - 1
+    if kind == "power" and "always" in settings.aof:  # with every write synced, a power cut must not lose anything
+        synced = [one for one in range(rounds) if settings.aof[one % len(settings.aof)] == "always"]
+        if index not in synced:
             return 0
-        rounds, at = len(places), places.index(at)
-    return count * (at + 1) // rounds - count * at // rounds
+        rounds, index = len(synced), synced.index(index)
+    return count * (index + 1) // rounds - count * index // rounds
 
 
-def _draw(chance: random.Random, settings: Settings, kind: str, count: int, seconds: float) -> Iterable[Planned]:
-    """Yield the faults of a kind; replies and connections come several at a time."""
+def _draw(chance: random.Random, lease: float, kind: str, count: int, seconds: float) -> Iterable[PlannedFault]:
+    """Yield the faults of a kind; replies and connections are grouped."""
     while count > 0:
-        at, target = round_to(seconds * chance.uniform(0.05, 0.95)), round_to(chance.random())
+        at, target = round(seconds * chance.uniform(0.05, 0.95), 3), round(chance.random(), 3)
         lasts, size = 0.0, 1
         if kind in ("replies", "cut"):
-            size = min(count, chance.randint(1, MOST_REPLIES if kind == "replies" else MOST_CUT))
+            size = min(count, chance.randint(1, MAX_REPLIES if kind == "replies" else MAX_CUT))
         elif kind == "stop":
-            lasts = settings.lease * chance.uniform(1.1, 1.6)
+            lasts = lease * chance.uniform(1.1, 1.6)
         elif kind in ("server-kill", "power"):
             lasts = chance.choice((0.0, 0.0, 0.5))
         elif kind in ("memory", "disk", "slow-fsync", "clock"):
             lasts = chance.uniform(0.5, 1.5)
         milliseconds = chance.choice((-1, 1)) * chance.choice((100, 1000, 5000))
-        yield Planned(at, kind, target, round_to(lasts), milliseconds if kind == "clock" else size)
+        yield PlannedFault(at, kind, target, round(lasts, 3), milliseconds if kind == "clock" else size)
         count -= size
 
 
 def read_aof(text: str) -> tuple[Aof, ...]:
-    """Read one policy of the append-only file, or several."""
-    found = tuple(part.strip() for part in text.split(","))
-    wrong = [policy for policy in found if policy not in get_args(Aof)]
-    if wrong:
-        raise ConfigurationError(f"aof must be of {', '.join(get_args(Aof))}, not {shown(wrong[0])}")
-    return cast("tuple[Aof, ...]", found)
+    """Read one or more policies of the append-only file."""
+    policies = tuple(part.strip() for part in text.split(","))
+    for policy in policies:
+        if policy not in get_args(Aof):
+            raise ConfigurationError(f"aof must be of {', '.join(get_args(Aof))}, not {short_repr(policy)}")
+    return cast("tuple[Aof, ...]", policies)
 
 
 def read_faults(
-    text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...], lacking: Mapping[str, str] | None = None
+    text: str, *, messages: int, allowed: Iterable[str], aof: tuple[Aof, ...], unsupported: Mapping[str, str] = {}
 ) -> dict[str, int]:
-    """Read `all`, `none`, or kinds such as `kill=50,stop`: as many as are said, else as many as are usual.
+    """Read `all`, `none`, or kinds such as `kill=50,stop`; without a number there are as many as usual.
 
-    A server that keeps nothing is not ended. `lacking` says why an engine has nothing for a kind.
+    A server without an append-only file is not ended. `unsupported` says why an engine does not support a kind.
     """
     ending = ("server-kill", "power", "disk") if "no" in aof else ()
-    usual = {kind: max(1, KINDS[kind].usual * messages // 100_000) for kind in allowed if kind not in ending}
+    usual = {kind: max(1, FAULT_KINDS[kind].usual * messages // 100_000) for kind in allowed if kind not in ending}
     if text == "all":
         return usual
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in text.split(",") if text != "none" else ():
-        kind, given, number = part.strip().partition("=")
-        if kind not in KINDS:
-            raise ConfigurationError(f"{shown(kind)} is no kind of fault: {', '.join(KINDS)}")
+        kind, equals, number = part.strip().partition("=")
+        if kind not in FAULT_KINDS:
+            raise ConfigurationError(f"unknown fault {short_repr(kind)}; use one of {', '.join(FAULT_KINDS)}")
         if kind not in usual:
-            raise ConfigurationError(f"{kind} cannot be done here: {(lacking or {}).get(kind, KINDS[kind].text)}")
-        if given and not number.isdecimal():
-            raise ConfigurationError(f"{part.strip()}: a number comes after =")
-        found[kind] = int(number) if given else usual[kind]
-    return found
+            why = unsupported.get(kind, FAULT_KINDS[kind].text)
+            raise ConfigurationError(f"fault {kind} is not possible here: {why}")
+        if equals and not number.isdecimal():
+            raise ConfigurationError(f"fault {part.strip()}: after = must come a number")
+        counts[kind] = int(number) if equals else usual[kind]
+    return counts

@@ -1,4 +1,4 @@
-"""The account of a run: what was sent, delivered and broken, and how it ended, added up over the rounds."""
+"""The tally of a run: what was sent, delivered and broken, and how it ended, added up over the rounds."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from pathlib import Path
 
 import msgspec
 
-from delayq.torture.checker import Verdict, tell
-from delayq.torture.history import Answer, Fault, Invoke, read
+from delayq.testing.torture.checker import CheckResult, report_lines
+from delayq.testing.torture.history import CallRecord, FaultRecord, ReplyRecord, read
 
 _OUTAGES = ("server-kill", "power")
-_MEANING = {"conservation": "lost", "never early": "early", "leases": "in two places", "leftovers": "in two places"}
+_MEANING = {"conservation": "lost", "never early": "early", "leases": "in_two_places", "leftovers": "in_two_places"}
+"""What a violation of a rule is counted as; all others are `unexpected`."""
 
 
-class RoundAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """A round that is over."""
+class RoundTally(msgspec.Struct, frozen=True, kw_only=True):
+    """The tally of a round."""
 
     round: int
     seconds: float
     faults: dict[str, int]
-    """How many were carried out; lost replies and cut connections one by one."""
+    """How many happened; dropped replies and cut connections are counted one by one."""
     stalls: int
-    """How often the machine held something up for a quarter of a lease, which may end leases as a fault does."""
+    """How often the machine stalled a process for a quarter of a lease, which may break leases as a fault does."""
     recovery: float | None
-    """Seconds from a server that is up again to the first answer to a call that waits for it, the longest of them."""
+    """Seconds from a restart of the server to the first reply to a waiting call; the longest of them."""
     problems: list[str]
-    """What went wrong with the processes, a sentence each."""
-    verdict: Verdict | None
-    """None if it was interrupted."""
+    """How processes failed, a sentence each."""
+    verdict: CheckResult | None
+    """None if the round was interrupted."""
     kept: str = ""
-    """Where its histories are, if they were kept."""
+    """The folder of its histories, if they were kept."""
 
     @property
     def right(self) -> bool:
@@ -39,65 +40,63 @@ class RoundAccount(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems and (self.verdict is None or self.verdict.right)
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """The account of a run. Counts of messages, unless it says otherwise."""
+class RunTally(msgspec.Struct, frozen=True, kw_only=True):
+    """The tally of a run. Counts of messages, unless stated otherwise."""
 
     command: str
-    """What repeats it."""
+    """The command that repeats the run."""
     rounds: int
     messages: int
-    """Ids that were sent, some of them for several lives."""
+    """Ids that were sent, some of them several times."""
     deliveries: int
     acked: int
     dead: int
     faults: dict[str, int]
     stalls: int
     duplicates: int
-    """Deliveries that no failure asked for."""
+    """Repeated deliveries that no failure caused."""
     explained: dict[str, int]
-    """Those of the duplicates that a fault explains, by its kind."""
+    """The duplicates that a fault explains, by its kind."""
     lost: int
     early: int
     in_two_places: int
     unexpected: int
-    """Violations of all other rules, and processes that ended by themselves."""
+    """Violations of all other rules, and processes that failed."""
     in_doubt: int
-    """Calls whose answer never came."""
+    """Calls without a reply."""
     slowest_recovery: float | None
     seconds: float
     problems: list[str]
     interrupted: bool
     right: bool
-    failed_rounds: list[RoundAccount]
+    failed_rounds: list[RoundTally]
 
 
-def add_up(command: str, rounds: Iterable[RoundAccount], seconds: float, *, interrupted: bool) -> Account:
+def tally_rounds(command: str, rounds: Iterable[RoundTally], seconds: float, *, interrupted: bool) -> RunTally:
     """Add the rounds up."""
     rounds = list(rounds)
-    verdicts = [one.verdict for one in rounds if one.verdict]
-    broken = sum((Counter(verdict.broken) for verdict in verdicts), Counter[str]())
-    meant: Counter[str] = Counter()
-    for rule, number in broken.items():
-        meant[_MEANING.get(rule, "unexpected")] += number
+    checks = [one.verdict for one in rounds if one.verdict]
+    violations: Counter[str] = Counter()
+    for rule, count in _sum(check.broken for check in checks).items():
+        violations[_MEANING.get(rule, "unexpected")] += count
     problems = [problem for one in rounds for problem in one.problems]
-    recoveries = [one.recovery for one in rounds if one.recovery is not None]
-    return Account(
+    return RunTally(
         command=command,
         rounds=len(rounds),
-        messages=sum(verdict.messages for verdict in verdicts),
-        deliveries=sum(verdict.deliveries for verdict in verdicts),
-        acked=sum(verdict.settled for verdict in verdicts),
-        dead=sum(verdict.dead for verdict in verdicts),
-        faults=dict(sum((Counter(one.faults) for one in rounds), Counter[str]())),
+        messages=sum(check.messages for check in checks),
+        deliveries=sum(check.deliveries for check in checks),
+        acked=sum(check.settled for check in checks),
+        dead=sum(check.dead for check in checks),
+        faults=_sum(one.faults for one in rounds),
         stalls=sum(one.stalls for one in rounds),
-        duplicates=sum(verdict.duplicates for verdict in verdicts),
-        explained=dict(sum((Counter(verdict.explained) for verdict in verdicts), Counter[str]())),
-        lost=meant["lost"],
-        early=meant["early"],
-        in_two_places=meant["in two places"],
-        unexpected=meant["unexpected"] + len(problems),
-        in_doubt=sum(verdict.in_doubt for verdict in verdicts),
-        slowest_recovery=max(recoveries, default=None),
+        duplicates=sum(check.duplicates for check in checks),
+        explained=_sum(check.explained for check in checks),
+        lost=violations["lost"],
+        early=violations["early"],
+        in_two_places=violations["in_two_places"],
+        unexpected=violations["unexpected"] + len(problems),
+        in_doubt=sum(check.in_doubt for check in checks),
+        slowest_recovery=max((one.recovery for one in rounds if one.recovery is not None), default=None),
         seconds=round(seconds, 1),
         problems=problems,
         interrupted=interrupted,
@@ -106,55 +105,58 @@ def add_up(command: str, rounds: Iterable[RoundAccount], seconds: float, *, inte
     )
 
 
-def look_back(files: Iterable[Path]) -> tuple[int, float | None]:
-    """Return how often something was held up by itself, and the slowest recovery of the server (s)."""
-    faults: list[Fault] = []
-    asked: dict[tuple[str, int], int] = {}
+def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    return dict(sum(map(Counter, counts), Counter[str]()))
+
+
+def stalls_and_recovery(files: Iterable[Path]) -> tuple[int, float | None]:
+    """Return how often the machine stalled a process, and the slowest recovery of the server (s)."""
+    faults: list[FaultRecord] = []
+    sent: dict[tuple[str, int], int] = {}
     answered: list[tuple[int, int]] = []
     for process, line in read(files):
-        if isinstance(line, Fault):
+        if isinstance(line, FaultRecord):
             faults.append(line)
-        elif isinstance(line, Invoke):
-            asked[process, line.call] = line.at
-        elif isinstance(line, Answer) and line.outcome == "ok":
-            answered.append((asked.pop((process, line.call), line.at), line.at))
-    stalls = [fault for fault in faults if fault.kind == "stall" and not _explained(fault, faults)]
+        elif isinstance(line, CallRecord):
+            sent[process, line.call] = line.at
+        elif isinstance(line, ReplyRecord) and line.outcome == "ok":
+            answered.append((sent.pop((process, line.call), line.at), line.at))
+    stalls = [fault for fault in faults if fault.kind == "stall" and not _stopped_on_purpose(fault, faults)]
     outages = [fault for fault in faults if fault.kind in _OUTAGES]
-    # Of those who asked while the server was down, the first to be answered: who asks later did not wait for it.
+    # Only calls sent before the restart: later ones did not wait for it. Of these, the first reply.
     waited = ([end - one.until for at, end in answered if at <= one.until < end] for one in outages)
     return len(stalls), max((min(times) / 1e6 for times in waited if times), default=None)
 
 
-def _explained(stall: Fault, faults: list[Fault]) -> bool:
-    """Tell whether a stall is that of a process which was stopped on purpose."""
+def _stopped_on_purpose(stall: FaultRecord, faults: list[FaultRecord]) -> bool:
     return any(
         fault.kind == "stop" and fault.process == stall.process and fault.at <= stall.until and fault.until >= stall.at
         for fault in faults
     )
 
 
-def statement(account: Account) -> Iterator[str]:
-    """Yield the account as text, a line each."""
-    yield f"{account.messages:,} messages in {account.rounds} rounds, {account.seconds:,.0f} s"
-    yield f"{account.deliveries:,} deliveries, {account.acked:,} acked, {account.dead:,} in the dead letter"
-    named = ", ".join(f"{kind} {number:,}" for kind, number in account.faults.items() if number)
-    yield f"faults: {named or 'none'}"
-    if account.stalls:
-        yield f"the machine itself held something up {account.stalls} times"
-    yield f"calls in doubt: {account.in_doubt:,}"
-    why = ", ".join(f"{number:,} by {kind}" for kind, number in sorted(account.explained.items()))
-    yield f"duplicates: {account.duplicates:,}" + (f" ({why})" if why else "")
-    if account.slowest_recovery is not None:
-        yield f"slowest recovery after a restart of the server: {account.slowest_recovery:.2f} s"
-    counts = (account.lost, account.early, account.in_two_places, account.unexpected)
+def summary_lines(tally: RunTally) -> Iterator[str]:
+    """Yield the tally as text, line by line."""
+    yield f"{tally.messages:,} messages in {tally.rounds} rounds, {tally.seconds:,.0f} s"
+    yield f"{tally.deliveries:,} deliveries, {tally.acked:,} acked, {tally.dead:,} in the dead letter"
+    faults = ", ".join(f"{kind} {number:,}" for kind, number in tally.faults.items() if number)
+    yield f"faults: {faults or 'none'}"
+    if tally.stalls:
+        yield f"stalls of the machine itself: {tally.stalls}"
+    yield f"calls with an unknown outcome: {tally.in_doubt:,}"
+    why = ", ".join(f"{number:,} by {kind}" for kind, number in sorted(tally.explained.items()))
+    yield f"duplicates: {tally.duplicates:,}" + (f" ({why})" if why else "")
+    if tally.slowest_recovery is not None:
+        yield f"slowest recovery after a restart of the server: {tally.slowest_recovery:.2f} s"
+    counts = (tally.lost, tally.early, tally.in_two_places, tally.unexpected)
     yield "lost {:,}, early {:,}, in two places {:,}, unexpected {:,}".format(*counts)
-    yield from account.problems
-    for one in account.failed_rounds:
-        yield f"round {one.round} failed; its histories: {one.kept}"
-        if " --round " not in account.command:
-            yield f"  again: {account.command} --round {one.round}"
+    yield from tally.problems
+    for one in tally.failed_rounds:
+        yield f"round {one.round} failed; histories: {one.kept}"
+        if " --round " not in tally.command:
+            yield f"  repeat: {tally.command} --round {one.round}"
         if one.verdict:
-            yield from (f"  {line}" for line in tell(one.verdict))
-    if account.interrupted:
-        yield "interrupted: this is the account of what was"
-    yield f"again: {account.command}"
+            yield from (f"  {line}" for line in report_lines(one.verdict))
+    if tally.interrupted:
+        yield "interrupted: the figures are those so far"
+    yield f"repeat: {tally.command}"

@@ -1,33 +1,43 @@
-"""The story of each message: what all processes did with one id, put together from their histories."""
+"""The timeline of each message: what all processes did with one id, merged from their histories."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from delayq.torture.history import Answer, Calm, End, Fault, Final, Invoke, Line, Opened, Rules, Start
-from delayq.torture.promises import PROMISES, Promises
+from delayq.testing.torture.engine_guarantees import GUARANTEES, Guarantees
+from delayq.testing.torture.history import (
+    CallRecord,
+    EndRecord,
+    FaultRecord,
+    FaultsEndedRecord,
+    HeaderRecord,
+    Line,
+    ReplyRecord,
+    ScanRecord,
+    SettingsRecord,
+    StartRecord,
+)
 
-EVER = 1 << 62
-"""When a call in doubt may still be carried out at the latest (µs)."""
+OPEN_END = 1 << 62
+"""The end of a call whose outcome is unknown (µs): the server may execute it at any later time."""
 _BEGINNING = {"send": "12", "redrive": "1"}
 _DONE = {"nack": "12", **_BEGINNING}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one process did with one id, or saw of it. Times `began` and `ended` as in the history (µs)."""
+    """One call or callback of a process about one id. Times `began` and `ended` are those of the history (µs)."""
 
     op: str
     id: str
     process: str
     began: int
-    ended: int = EVER
+    ended: int = OPEN_END
     outcome: str = "unknown"
     call: int = 0
-    digit: str = ""
+    status: str = ""
     token: int = 0
     due: int = 0
     retries: int = -1
@@ -35,47 +45,38 @@ class Step:
     replaces: bool = False
     lease: int = 0
     server: int = 0
-    """The server's time (ms); 0 where it is not known."""
+    """The server's time (ms); 0 if unknown."""
     deadline: int = 0
     attempt: int = 0
-    said: str = ""
-    """What a callback ended with."""
+    callback_outcome: str = ""
 
     @property
-    def did(self) -> bool:
+    def certain(self) -> bool:
         """Whether it certainly happened."""
-        return self.outcome == "ok" and self.digit in _DONE.get(self.op, "1")
+        return self.outcome == "ok" and self.status in _DONE.get(self.op, "1")
 
     @property
-    def may(self) -> bool:
-        """Whether it happened or may have."""
-        return self.did or self.outcome == "unknown"
+    def possible(self) -> bool:
+        """Whether it happened or may have happened."""
+        return self.certain or self.outcome == "unknown"
 
     @property
-    def begins(self) -> bool:
+    def may_begin_life(self) -> bool:
         """Whether it began a life of the id, or may have."""
-        return self.op in _BEGINNING and self.may
+        return self.op in _BEGINNING and self.possible
 
     def __str__(self) -> str:
-        """Tell it in a line."""
-        after = "in doubt" if self.ended >= EVER else f"+{(self.ended - self.began) / 1000:.1f} ms"
-        facts = {
-            "token": self.token,
-            "due": self.due,
-            "retries": max(self.retries, 0),
-            "attempt": self.attempt,
-            "server": self.server,
-            "deadline": self.deadline,
-            "payload": self.payload,
-        }
-        told = "".join(f" {name}={value}" for name, value in facts.items() if value)
-        answer = f" → {self.said or self.digit or self.outcome}"
-        return f"{self.began / 1e6:.6f} {after:>12}  {self.process:<12} {self.op} {self.id}{told}{answer}"
+        after = "no reply" if self.ended >= OPEN_END else f"+{(self.ended - self.began) / 1000:.1f} ms"
+        names = ("token", "due", "retries", "attempt", "server", "deadline", "payload")
+        facts = {name: getattr(self, name) for name in names}
+        shown = "".join(f" {name}={value}" for name, value in facts.items() if value and value != -1)
+        result = f" → {self.callback_outcome or self.status or self.outcome}"
+        return f"{self.began / 1e6:.6f} {after:>12}  {self.process:<12} {self.op} {self.id}{shown}{result}"
 
 
 @dataclass(slots=True)
-class Story:
-    """Everything that is known of one id, in the order in which it began."""
+class Timeline:
+    """Everything known of one id, ordered by when it began."""
 
     id: str
     steps: list[Step] = field(default_factory=list)
@@ -85,146 +86,151 @@ class Story:
     """Token, attempts, retries and reason of each entry in the dead letter at the end."""
 
     def of(self, *ops: str) -> list[Step]:
-        """Return the steps of these kinds."""
+        """Return the steps with these operations."""
         return [step for step in self.steps if step.op in ops]
 
     def claims(self) -> list[Step]:
         """Return the deliveries in the order of their tokens."""
         return sorted(self.of("claim"), key=lambda step: step.token)
 
-    def begun_between(self, before: Step, after: Step) -> bool:
-        """Tell whether a new life may have begun after `before` began and until `after` had ended."""
+    def settlements(self, claim: Step) -> list[Step]:
+        """Return the settlements and extensions of a delivery."""
+        return [step for step in self.of("ack", "nack", "extend", "release", "reject") if step.token == claim.token]
+
+    def new_life_between(self, before: Step, after: Step) -> bool:
+        """Return whether a new life may have begun after `before` began and before `after` ended."""
         return any(
-            step.begins and step.ended > before.began and step.began < after.ended and step not in (before, after)
+            step.may_begin_life
+            and step.ended > before.began
+            and step.began < after.ended
+            and step not in (before, after)
             for step in self.steps
         )
 
 
 @dataclass(slots=True)
 class History:
-    """A whole history: the stories, and what concerns them all."""
+    """A whole history: the timelines, and what concerns all of them."""
 
-    stories: dict[str, Story] = field(default_factory=dict)
-    rules: Rules | None = None
-    faults: list[Fault] = field(default_factory=list)
-    calm: Calm | None = None
-    final: Final | None = None
-    doubtful_claims: list[Step] = field(default_factory=list)
-    """Claims that were never answered: what they took, nobody knows."""
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    settings: SettingsRecord | None = None
+    faults: list[FaultRecord] = field(default_factory=list)
+    faults_ended: FaultsEndedRecord | None = None
+    final: ScanRecord | None = None
+    unknown_claims: list[Step] = field(default_factory=list)
+    """Claims without a reply: nobody knows which messages they took."""
     purges: list[Step] = field(default_factory=list)
     processes: list[str] = field(default_factory=list)
     lines: int = 0
 
     @property
-    def promises(self) -> Promises:
-        """What the queue promises."""
-        return PROMISES[self.rules.engine if self.rules else "delay"]
+    def guarantees(self) -> Guarantees:
+        """What the queue guarantees."""
+        return GUARANTEES[self.settings.engine if self.settings else "delay"]
 
     @property
-    def back_step(self) -> int:
-        """By how much the server's clock was set back in all (ms)."""
+    def set_back(self) -> int:
+        """By how much the server's clock was set back in total (ms)."""
         return sum(-fault.shift for fault in self.faults if fault.shift < 0)
 
     @property
     def rolled_back(self) -> bool:
-        """Whether the server may have lost what it had answered."""
+        """Whether the server may have lost writes that it had confirmed."""
         return any(fault.lost for fault in self.faults)
+
+    def unknown_claims_between(self, before: Step, after: Step) -> int:
+        """Return how many claims without a reply may have come between two steps."""
+        return sum(claim.began < after.ended and claim.ended > before.began for claim in self.unknown_claims)
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps of all timelines."""
+        return (step for timeline in self.timelines.values() for step in timeline.steps)
+
+    def timeline(self, id: str) -> Timeline:
+        """Return the timeline of an id, a new one at first."""
+        return self.timelines.setdefault(id, Timeline(id))
 
 
 def gather(lines: Iterable[tuple[str, Line]]) -> History:
-    """Put a history together; what a server lost, is in doubt."""
+    """Merge the lines of all processes; the outcome of calls that the server may have lost becomes unknown."""
     history = History()
-    open_calls: dict[tuple[str, int], Invoke] = {}
-    found: dict[str, list[Step]] = defaultdict(list)
+    open_calls: dict[tuple[str, int], CallRecord] = {}
     for process, line in lines:
         history.lines += 1
-        if isinstance(line, Invoke):
+        if isinstance(line, CallRecord):
             open_calls[process, line.call] = line
-        elif isinstance(line, Answer):
-            invoke = open_calls.pop((process, line.call), None)
-            if invoke is not None:
-                _take(history, found, process, invoke, line)
-        elif isinstance(line, Start | End):
-            found[line.id].append(_callback(process, line))
+        elif isinstance(line, ReplyRecord):
+            call = open_calls.pop((process, line.call), None)
+            if call is not None:
+                _add_call(history, process, call, line)
         else:
-            _note(history, process, line)
-    for (process, _), invoke in open_calls.items():
-        _take(history, found, process, invoke, None)
+            _add_other(history, process, line)
+    for (process, _), call in open_calls.items():
+        _add_call(history, process, call, None)
     losses = [(fault.lost, fault.until) for fault in history.faults if fault.lost]
-    for id, steps in found.items():
-        doubted = [_doubt(step, losses) for step in steps] if losses else steps
-        history.stories[id] = Story(id, sorted(doubted, key=lambda step: step.began))
-    _end(history)
+    for timeline in history.timelines.values():
+        timeline.steps = sorted((_after_losses(step, losses) for step in timeline.steps), key=lambda step: step.began)
+    for id, state, due in history.final.living if history.final else ():
+        history.timeline(id).living = (state, due)
+    for entry in history.final.dead if history.final else ():
+        history.timeline(entry[0]).dead.append(entry[1:])
     return history
 
 
-def _note(history: History, process: str, line: Line) -> None:
-    if isinstance(line, Opened):
+def _add_other(history: History, process: str, line: Line) -> None:
+    if isinstance(line, StartRecord | EndRecord):
+        history.timeline(line.id).steps.append(_callback_step(process, line))
+    elif isinstance(line, HeaderRecord):
         history.processes.append(process)
-    elif isinstance(line, Rules):
-        history.rules = line
-    elif isinstance(line, Fault):
+    elif isinstance(line, SettingsRecord):
+        history.settings = line
+    elif isinstance(line, FaultRecord):
         history.faults.append(line)
-    elif isinstance(line, Calm):
-        history.calm = line
-    elif isinstance(line, Final):
+    elif isinstance(line, FaultsEndedRecord):
+        history.faults_ended = line
+    elif isinstance(line, ScanRecord):
         history.final = line
 
 
-def _take(history: History, found: dict[str, list[Step]], process: str, invoke: Invoke, answer: Answer | None) -> None:
-    facts: dict[str, Any] = {"process": process, "began": invoke.at, "op": invoke.op, "call": invoke.call}
-    if answer is not None:
-        facts["outcome"] = answer.outcome
-        if answer.outcome != "unknown":
-            facts["ended"] = answer.at
-    if invoke.op == "claim":
-        if answer is None or answer.outcome == "unknown":
-            history.doubtful_claims.append(Step(id="", **facts))
-            return
-        facts |= {"server": answer.now, "deadline": answer.deadline, "digit": "1", "lease": invoke.lease}
-        columns = {"id": answer.ids, "token": answer.tokens, "due": answer.dues, "attempt": answer.attempts}
-        _spread(found, facts, columns | {"payload": answer.payloads})
-    elif invoke.op == "purge":
-        history.purges.append(Step(id="", digit="1", **facts))
+def _add_call(history: History, process: str, call: CallRecord, reply: ReplyRecord | None) -> None:
+    facts: dict[str, Any] = {"process": process, "began": call.at, "op": call.op, "call": call.call}
+    if reply is not None:
+        facts["outcome"] = reply.outcome
+        if reply.outcome != "unknown":
+            facts["ended"] = reply.at
+    if call.op == "purge":
+        history.purges.append(Step(id="", status="1", **facts))
+    elif call.op != "claim":
+        facts |= {"replaces": call.replace, "lease": call.lease}
+        columns = {"id": call.ids, "token": call.tokens, "due": call.dues, "retries": call.retries}
+        _add_rows(history, facts, columns | {"payload": call.payloads, "status": reply.statuses if reply else ""})
+    elif reply is None or reply.outcome == "unknown":
+        history.unknown_claims.append(Step(id="", **facts))
     else:
-        facts |= {"replaces": invoke.replace, "lease": invoke.lease}
-        columns = {"id": invoke.ids, "token": invoke.tokens, "due": invoke.dues, "retries": invoke.retries}
-        _spread(found, facts, columns | {"payload": invoke.payloads, "digit": answer.digits if answer else ""})
+        facts |= {"server": reply.now, "deadline": reply.deadline, "status": "1", "lease": call.lease}
+        columns = {"id": reply.ids, "token": reply.tokens, "due": reply.dues, "attempt": reply.attempts}
+        _add_rows(history, facts, columns | {"payload": reply.payloads})
 
 
-def _spread(found: dict[str, list[Step]], facts: dict[str, Any], columns: dict[str, Any]) -> None:
+def _add_rows(history: History, facts: dict[str, Any], columns: dict[str, Any]) -> None:
     filled = {name: column for name, column in columns.items() if column}
     for cells in zip(*filled.values(), strict=True):
         step = Step(**facts, **dict(zip(filled, cells, strict=True)))
-        found[step.id].append(step)
+        history.timeline(step.id).steps.append(step)
 
 
-def _callback(process: str, line: Start | End) -> Step:
+def _callback_step(process: str, line: StartRecord | EndRecord) -> Step:
     facts: dict[str, Any] = {"id": line.id, "token": line.token, "process": process}
     facts |= {"began": line.at, "ended": line.at, "outcome": "ok"}
-    if isinstance(line, Start):
+    if isinstance(line, StartRecord):
         return Step(op="start", server=line.server, **facts)
-    return Step(op="end", said=line.outcome, **facts)
+    return Step(op="end", callback_outcome=line.outcome, **facts)
 
 
-def _doubt(step: Step, losses: list[tuple[int, int]]) -> Step:
-    """Return a step as the server may have forgotten it; a callback that began, began."""
+def _after_losses(step: Step, losses: list[tuple[int, int]]) -> Step:
+    """Return a step with an unknown outcome if the server may have lost it; a callback that started, started."""
     if step.op in ("start", "end") or step.outcome != "ok":
         return step
     if any(since <= step.ended <= until for since, until in losses):
-        return replace(step, outcome="unknown", ended=EVER)
+        return replace(step, outcome="unknown", ended=OPEN_END)
     return step
-
-
-def _end(history: History) -> None:
-    if history.final is None:
-        return
-    for id, state, due in history.final.living:
-        history.stories.setdefault(id, Story(id)).living = (state, due)
-    for id, token, attempts, retries, reason in history.final.dead:
-        history.stories.setdefault(id, Story(id)).dead.append((token, attempts, retries, reason))
-
-
-def doubtful_between(history: History, before: Step, after: Step) -> Iterator[Step]:
-    """Yield the claims without an answer that may have come between two steps."""
-    return (claim for claim in history.doubtful_claims if claim.began < after.ended and claim.ended > before.began)

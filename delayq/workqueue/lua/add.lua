@@ -1,8 +1,8 @@
--- Stores an item and puts its id at the left end of the queue, both or neither.
+-- Stores an item and puts its id at the left end of the queue: both or neither.
 -- KEYS: item string, queue list
--- ARGV: id, data, known (1: the caller knows that the id is new; 0: look)
--- Returns: 1 added, 0 there is an item of this id
--- Re-run: answers 0 and changes nothing; with `known`, lists the id once more.
+-- ARGV: id, data, known (1: the id is known to be new; 0: check)
+-- Returns: 1 added, 0 an item with this id exists
+-- Re-run: returns 0 and changes nothing; with `known`, lists the id once more.
 local item, queue = KEYS[1], KEYS[2]
 local id, data, known = unpack(ARGV)
 redis.call('LLEN', queue)

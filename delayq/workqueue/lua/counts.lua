@@ -1,4 +1,4 @@
--- Counts the ids of both lists as of one moment.
+-- Counts the ids of both lists at one moment.
 -- KEYS: queue list, processing list
 -- ARGV: none
 -- Returns: {ids in the queue, ids in processing}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.values import Receipt
+from delayq.broker.requests import Receipt
 from tests.lua.cases.states import BACKOFF, CROWD, LEASED, READY, RETRY, STATES, logged, remembering
 from tests.support.scripts import Case, T, World, calls
 
@@ -31,9 +31,9 @@ def _in_every_state() -> list[Case]:
 
 
 def _by_every_token() -> list[Case]:
-    def case(name: str, world: World, token: int, answer: str) -> Case:
-        after = _DONE if answer == "1" else world
-        return Case(name, world + CROWD, calls.ack([Receipt("a", token)]), answer, after + CROWD)
+    def case(name: str, world: World, token: int, reply: str) -> Case:
+        after = _DONE if reply == "1" else world
+        return Case(name, world + CROWD, calls.ack([Receipt("a", token)]), reply, after + CROWD)
 
     return [
         case("the first receipt of this life", LEASED, T - 9, "1"),

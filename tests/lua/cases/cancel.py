@@ -9,7 +9,7 @@ _OUT = World(meta={"token": "T-3", "cancelled": 1})
 
 
 def _in_every_state() -> list[Case]:
-    answers = {"leased": "2", "garbage": "3", "dead": "3", "gone": "0"}
+    replies = {"leased": "2", "garbage": "3", "dead": "3", "gone": "0"}
     left = {
         "pending": World(meta={"cancelled": 1}),
         "rescheduled": _OUT,
@@ -19,7 +19,7 @@ def _in_every_state() -> list[Case]:
         "retry": _OUT + World(retry=["a"], meta=_OUT.meta | {"stale_retry": 1}),
     }
     return [
-        Case(name, world + CROWD, calls.cancel(["a"]), answers.get(name, "1"), left.get(name, world) + CROWD)
+        Case(name, world + CROWD, calls.cancel(["a"]), replies.get(name, "1"), left.get(name, world) + CROWD)
         for name, world in STATES.items()
     ]
 

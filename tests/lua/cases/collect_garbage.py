@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.answers import Collected
-from delayq.values import Call
+from delayq.broker.replies import CollectReply
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD, GARBAGE, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, World, calls
 
 
 def collect(
     ids: Iterable[str] = (), *, limit: int = 1000, dead_max: int = 1000, dead_ttl: int = 1_000_000
-) -> Call[Collected]:
+) -> ScriptCall[CollectReply]:
     return calls.collect_garbage(limit=limit, dead_max=dead_max, dead_ttl=dead_ttl, slot_ttl=1_000_000, ids=ids)
 
 
@@ -40,7 +40,9 @@ def _named() -> list[Case]:
     for name, world in STATES.items():
         spent = name == "garbage"
         after = _DEAD if spent else world
-        cases.append(Case(f"named, {name}", world + CROWD, collect(["a"]), Collected(int(spent), 0, 1), after + CROWD))
+        cases.append(
+            Case(f"named, {name}", world + CROWD, collect(["a"]), CollectReply(int(spent), 0, 1), after + CROWD)
+        )
     both = GARBAGE + World(
         garbage={"b"},
         messages={"b": "B"},
@@ -59,53 +61,53 @@ def _named() -> list[Case]:
             "named, beside an id that reads like a limit",
             GARBAGE + like_ttl,
             collect(["a"]),
-            Collected(1, 0, 1),
+            CollectReply(1, 0, 1),
             _DEAD + like_ttl,
         ),
-        Case("named twice dies once", GARBAGE, collect(["a", "a"]), Collected(1, 0, 0), _DEAD),
+        Case("named twice dies once", GARBAGE, collect(["a", "a"]), CollectReply(1, 0, 0), _DEAD),
         Case(
             "any",
             both,
             collect(),
-            Collected(2, 0, 0),
+            CollectReply(2, 0, 0),
             _DEAD + b_dead + World(meta={"token": "T-3", "dead": 2}),
         ),
         Case(
             "a second death leaves the first alone",
             GARBAGE + buried(a=-50),
             collect(),
-            Collected(1, 0, 0),
+            CollectReply(1, 0, 0),
             (_DEAD + buried(a=-50)).but(dead_ids={"a": "T-50 T-7"}),
         ),
         Case(
             "counts add up",
             GARBAGE.but(meta={"dead": 4}),
             collect(),
-            Collected(1, 0, 0),
+            CollectReply(1, 0, 0),
             _DEAD.but(meta={"dead": 5}),
         ),
         Case(
             "without an error and without headers",
             GARBAGE.but(errors={}, headers={}),
             collect(),
-            Collected(1, 0, 0),
+            CollectReply(1, 0, 0),
             _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "", "", "A")}),
         ),
         Case(
             "spent, but not a message",
             GARBAGE.but(messages={}),
             collect(),
-            Collected(0, 0, 0),
+            CollectReply(0, 0, 0),
             World(meta={"token": "T-3"}),
         ),
         Case(
             "spent, but without a record",
             GARBAGE.but(deliveries={}),
             collect(),
-            Collected(0, 0, 0),
+            CollectReply(0, 0, 0),
             World(meta={"token": "T-3"}),
         ),
-        Case("nothing there", World(), collect(), Collected(0, 0, 0), World()),
+        Case("nothing there", World(), collect(), CollectReply(0, 0, 0), World()),
     ]
 
 
@@ -120,51 +122,51 @@ def _trimmed() -> list[Case]:
             "the oldest go when there are too many",
             four,
             collect(dead_max=2),
-            Collected(0, 2, 0),
+            CollectReply(0, 2, 0),
             buried(c=-20, d=-10).but(meta={"trimmed": 2}),
         ),
-        Case("as many as there may be", four, collect(dead_max=4), Collected(0, 0, 0), four),
-        Case("none at all may stay", four, collect(dead_max=0), Collected(0, 4, 0), World(meta={"trimmed": 4})),
+        Case("as many as there may be", four, collect(dead_max=4), CollectReply(0, 0, 0), four),
+        Case("none at all may stay", four, collect(dead_max=0), CollectReply(0, 4, 0), World(meta={"trimmed": 4})),
         Case(
             "those too old go",
             four.but(meta={"trimmed": 5}),
             collect(dead_ttl=20),
-            Collected(0, 3, 0),
+            CollectReply(0, 3, 0),
             buried(d=-10).but(meta={"trimmed": 8}),
         ),
         Case(
             "too many, of which some are too old",
             four,
             collect(dead_ttl=40, dead_max=2),
-            Collected(0, 2, 0),
+            CollectReply(0, 2, 0),
             buried(c=-20, d=-10).but(meta={"trimmed": 2}),
         ),
         Case(
             "too old, of which some are too many",
             four,
             collect(dead_ttl=30, dead_max=3),
-            Collected(0, 2, 0),
+            CollectReply(0, 2, 0),
             buried(c=-20, d=-10).but(meta={"trimmed": 2}),
         ),
         Case(
             "no more than the limit are trimmed for their number",
             four,
             collect(dead_max=0, limit=3),
-            Collected(0, 3, 0),
+            CollectReply(0, 3, 0),
             buried(d=-10).but(meta={"trimmed": 3}),
         ),
         Case(
             "no more than the limit are trimmed for their age",
             four,
             collect(dead_ttl=5, limit=3),
-            Collected(0, 3, 0),
+            CollectReply(0, 3, 0),
             buried(d=-10).but(meta={"trimmed": 3}),
         ),
         Case(
             "of an id that died twice, the other death stays",
             twice,
             collect(dead_max=2),
-            Collected(0, 1, 0),
+            CollectReply(0, 1, 0),
             twice.but(
                 dead={"a:T-20": -20, "b:T-30": -30},
                 dead_messages={"b:T-30": twice.dead_messages["b:T-30"]},
@@ -176,7 +178,7 @@ def _trimmed() -> list[Case]:
             "what dies now counts with the others",
             GARBAGE + buried(b=-30, c=-20),
             collect(dead_max=2),
-            Collected(1, 1, 0),
+            CollectReply(1, 1, 0),
             buried(c=-20) + _DEAD + World(meta={"token": "T-3", "dead": 1, "trimmed": 1}),
         ),
     ]
@@ -210,21 +212,21 @@ CASES += [
         "the dead are remembered for the dedupe window",
         GARBAGE + CROWD.but(garbage=set()) + remembering(1000, x=-5),
         collect(),
-        Collected(1, 0, 0),
+        CollectReply(1, 0, 0),
         _DEAD + CROWD.but(garbage=set()) + remembering(1000, x=-5, a=0),
     ),
     Case(
         "ids out of the dedupe window are forgotten, no more than the limit",
         remembering(1000, v=-3000, w=-2000, x=-1000, y=-999),
         collect(limit=2),
-        Collected(0, 0, 0),
+        CollectReply(0, 0, 0),
         remembering(1000, x=-1000, y=-999),
     ),
     Case(
         "ids above the cap of the dedupe window are forgotten",
         remembering(1000, 1, w=-30, x=-20, y=-10),
         collect(),
-        Collected(0, 0, 0),
+        CollectReply(0, 0, 0),
         remembering(1000, 1, y=-10),
     ),
 ]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from delayq.answers import Run
-from delayq.calls import MOST_RUNS
-from delayq.values import Call
+from delayq.broker.calls import MAX_RUNS
+from delayq.broker.replies import RunRecord
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 
 
-def end(run: str = "r", *, state: str = "committed", epoch: int = -1, refused: int = 0, texts: str = "") -> Call[Run]:
+def end(
+    run: str = "r", *, state: str = "committed", epoch: int = -1, refused: int = 0, texts: str = ""
+) -> ScriptCall[RunRecord]:
     return calls.end_run(run, state=state, epoch=epoch, refused=refused, refusals=texts.encode())
 
 
-def ended(state: str, *numbers: int, started: int = 0, epoch: int = -1) -> Run:
+def ended(state: str, *numbers: int, started: int = 0, epoch: int = -1) -> RunRecord:
     """Return what a run that ends at `NOW` answers; the numbers from `new` to `refused`."""
-    return Run(state, NOW + started, NOW, epoch, *(numbers or (0,) * 6))
+    return RunRecord(state, NOW + started, NOW, epoch, *(numbers or (0,) * 6))
 
 
 _WRITTEN = World(runs={"r": "writing -50 - -1 5 4 3 2 1 0", "other": "writing -60 - -1 1 1 1 1 1 1"})
@@ -108,8 +110,8 @@ def _epochs() -> list[Case]:
 
 
 def _forgotten() -> list[Case]:
-    most = {f"r{n}": f"committed -{n + 1} -{n} -1 0 0 0 0 0 0" for n in range(1, MOST_RUNS + 1)}
-    first = f"r{MOST_RUNS}"
+    most = {f"r{n}": f"committed -{n + 1} -{n} -1 0 0 0 0 0 0" for n in range(1, MAX_RUNS + 1)}
+    first = f"r{MAX_RUNS}"
     kept = {run: record for run, record in most.items() if run != first}
     unended = {run: record.replace(f"-{run[1:]} -1", "- -1") for run, record in most.items()}
     new = {"r": "committed 0 0 -1 0 0 0 0 0 0"}
@@ -124,12 +126,12 @@ def _forgotten() -> list[Case]:
         ),
         Case(
             "too many: one that has not ended stays, though it began first",
-            World(runs=most | {first: f"writing -{10 * MOST_RUNS} - -1 0 0 0 0 0 0"}),
+            World(runs=most | {first: f"writing -{10 * MAX_RUNS} - -1 0 0 0 0 0 0"}),
             end(),
             ended("committed"),
             World(
-                runs={run: record for run, record in most.items() if run not in (first, f"r{MOST_RUNS - 1}")}
-                | {first: f"writing -{10 * MOST_RUNS} - -1 0 0 0 0 0 0"}
+                runs={run: record for run, record in most.items() if run not in (first, f"r{MAX_RUNS - 1}")}
+                | {first: f"writing -{10 * MAX_RUNS} - -1 0 0 0 0 0 0"}
                 | new
             ),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.values import Receipt
+from delayq.broker.requests import Receipt
 from tests.lua.cases.states import CROWD, LEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from delayq.values import Call, Firing
+from delayq.broker.requests import ScheduleFire, ScriptCall
 from tests.lua.cases.states import STATES, logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
 DUE = World(schedules={"s": -50}, schedule_specs={"s": "{}"}, schedule_states={"s": "T-9 3 -60000 0"})
-ROW = Firing("s", str(T - 9), NOW + 60_000, NOW - 50, 3, b"new", b"", f"s@1 {NOW - 50}")
+ROW = ScheduleFire("s", str(T - 9), NOW + 60_000, NOW - 50, 3, b"new", b"", f"s@1 {NOW - 50}")
 
 
-def fire(*firings: Firing) -> Call[str]:
+def fire(*firings: ScheduleFire) -> ScriptCall[str]:
     return calls.fire(firings)
 
 
@@ -90,7 +90,7 @@ def _fired() -> list[Case]:
 
 def _stands_otherwise() -> list[Case]:
     other = World(schedules={"o": -20}, schedule_specs={"o": "{}"}, schedule_states={"o": "T-5 0 - 0"})
-    row = Firing("o", str(T - 5), NOW + 7000, NOW - 20, 3, b"new", b"", f"o@1 {NOW - 20}")
+    row = ScheduleFire("o", str(T - 5), NOW + 7000, NOW - 20, 3, b"new", b"", f"o@1 {NOW - 20}")
     both = FIRED + World(
         schedules={"o": 7000},
         schedule_specs={"o": "{}"},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD
 from tests.support.scripts import Case, World, calls
 
 
-def keep(plan: str, revision: int = 0) -> Call[bool]:
+def keep(plan: str, revision: int = 0) -> ScriptCall[bool]:
     return calls.keep_plan("team", revision, plan.encode("latin-1"))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from delayq.values import Call, Failure
+from delayq.broker.requests import Failure, ScriptCall
 from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 
 
-def nack(token: int = T - 7, delay: int = 500, error: str = "boom") -> Call[str]:
+def nack(token: int = T - 7, delay: int = 500, error: str = "boom") -> ScriptCall[str]:
     return calls.nack([Failure("a", token, delay, error)])
 
 

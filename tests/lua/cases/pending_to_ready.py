@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.answers import Promoted
+from delayq.broker.replies import PromoteReply
 from tests.lua.cases.states import CROWD, logged
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -13,26 +13,26 @@ _DUE = World(
 )
 
 CASES = [
-    Case("nothing there", World(), calls.pending_to_ready(), Promoted(0, -1, -1, 0, 0, NOW), World()),
+    Case("nothing there", World(), calls.pending_to_ready(), PromoteReply(0, -1, -1, 0, 0, NOW), World()),
     Case(
         "nothing due, but much to see",
         CROWD,
         calls.pending_to_ready(),
-        Promoted(0, NOW + 90_000, NOW + 90_000, 2, 1, NOW),
+        PromoteReply(0, NOW + 90_000, NOW + 90_000, 2, 1, NOW),
         CROWD,
     ),
     Case(
         "when the next schedule occurs",
         World(schedules={"s": 700, "t": 500, "u": 600}),
         calls.pending_to_ready(),
-        Promoted(0, -1, -1, 0, 0, NOW, NOW + 500),
+        PromoteReply(0, -1, -1, 0, 0, NOW, NOW + 500),
         World(schedules={"s": 700, "t": 500, "u": 600}),
     ),
     Case(
         "a schedule that is due is left to others",
         _DUE.but(schedules={"s": -500}),
         calls.pending_to_ready(2),
-        Promoted(2, NOW - 1, -1, 2, 0, NOW, NOW - 500),
+        PromoteReply(2, NOW - 1, -1, 2, 0, NOW, NOW - 500),
         _DUE.but(
             schedules={"s": -500},
             pending={"a": -1, "d": 9},
@@ -44,14 +44,14 @@ CASES = [
         "due this very millisecond, and one millisecond later",
         World(pending={"a": 0, "b": 1}),
         calls.pending_to_ready(),
-        Promoted(1, NOW + 1, -1, 1, 0, NOW),
+        PromoteReply(1, NOW + 1, -1, 1, 0, NOW),
         World(pending={"b": 1}, ready=["a"], deliveries={"a": "ready 0 0 0 0 -"}),
     ),
     Case(
         "all that is due, earliest first, behind what is ready",
         _DUE + CROWD,
         calls.pending_to_ready(),
-        Promoted(3, NOW + 9, NOW + 90_000, 5, 1, NOW),
+        PromoteReply(3, NOW + 9, NOW + 90_000, 5, 1, NOW),
         (_DUE + CROWD).but(
             pending={"d": 9, "p": 90_000},
             ready=["q", "b", "c", "a"],
@@ -62,7 +62,7 @@ CASES = [
         "no more than the limit, and when the next one is due",
         _DUE,
         calls.pending_to_ready(2),
-        Promoted(2, NOW - 1, -1, 2, 0, NOW),
+        PromoteReply(2, NOW - 1, -1, 2, 0, NOW),
         _DUE.but(
             pending={"a": -1, "d": 9},
             ready=["b", "c"],
@@ -73,14 +73,14 @@ CASES = [
         "a rescheduled message keeps its attempts, tokens and holder",
         World(pending={"a": -5, "b": -4}, deliveries={"a": "pending -5 2 T-9 T-7 w"}),
         calls.pending_to_ready(),
-        Promoted(2, -1, -1, 2, 0, NOW),
+        PromoteReply(2, -1, -1, 2, 0, NOW),
         World(ready=["a", "b"], deliveries={"a": "ready -5 2 T-9 T-7 w", "b": "ready -4 0 0 0 -"}),
     ),
     Case(
         "stale entries are not waiting",
         World(pending={"a": 0}, ready=["x", "b"], retry=["y", "z", "c"], meta={"stale_ready": 1, "stale_retry": 2}),
         calls.pending_to_ready(),
-        Promoted(1, -1, -1, 3, 0, NOW),
+        PromoteReply(1, -1, -1, 3, 0, NOW),
         World(
             ready=["x", "b", "a"],
             retry=["y", "z", "c"],
@@ -92,14 +92,14 @@ CASES = [
         "never fewer than none are waiting",
         World(ready=["x"], meta={"stale_ready": 2}),
         calls.pending_to_ready(),
-        Promoted(0, -1, -1, 0, 0, NOW),
+        PromoteReply(0, -1, -1, 0, 0, NOW),
         World(ready=["x"], meta={"stale_ready": 2}),
     ),
     Case(
         "the earliest due and the earliest deadline are told",
         World(pending={"a": 7, "b": 5}, unack={"c": -3, "d": 4}, garbage={"e", "f"}),
         calls.pending_to_ready(),
-        Promoted(0, NOW + 5, NOW - 3, 0, 2, NOW),
+        PromoteReply(0, NOW + 5, NOW - 3, 0, 2, NOW),
         World(pending={"a": 7, "b": 5}, unack={"c": -3, "d": 4}, garbage={"e", "f"}),
     ),
 ]

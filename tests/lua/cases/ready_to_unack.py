@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from delayq.answers import Claimed, Delivery
-from delayq.values import Call
+from delayq.broker.replies import ClaimedMessage, ClaimReply
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
 LEASE = 30_000
 
 
-def claim(wanted: int) -> Call[Claimed]:
-    return calls.ready_to_unack(wanted, lease=LEASE, holder="me")
+def claim(wanted: int) -> ScriptCall[ClaimReply]:
+    return calls.ready_to_unack(wanted, lease=LEASE, consumer_id="me")
 
 
-def claimed(*deliveries: Delivery, left: int = 0) -> Claimed:
-    return Claimed(NOW, NOW + LEASE, left, list(deliveries))
+def claimed(*deliveries: ClaimedMessage, left: int = 0) -> ClaimReply:
+    return ClaimReply(NOW, NOW + LEASE, left, list(deliveries))
 
 
 def given(
     id: str, token: int = T, *, retries: int = 3, attempt: int = 1, headers: bytes = b"", due: int = -5
-) -> Delivery:
+) -> ClaimedMessage:
     """Return a delivery of a message of `waiting`."""
-    return Delivery(id, token, id.upper().encode(), retries, NOW + due, attempt, headers)
+    return ClaimedMessage(id, token, id.upper().encode(), retries, NOW + due, attempt, headers)
 
 
 def waiting(ready: str = "", retry: str = "", **others: object) -> World:

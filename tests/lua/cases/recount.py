@@ -10,8 +10,8 @@ def _counts(world: World, **right: int) -> World:
     return world.but(meta=world.meta | right)
 
 
-def _mended(name: str, before: World, answer: tuple[int, ...], after: World, limit: int = 5) -> Case:
-    return Case(name, before, calls.recount(mend=True, limit=limit), answer, after)
+def _mended(name: str, before: World, reply: tuple[int, ...], after: World, limit: int = 5) -> Case:
+    return Case(name, before, calls.recount(fix=True, limit=limit), reply, after)
 
 
 _STALE = World(
@@ -33,10 +33,10 @@ _UNCOUNTED = _STALE.but(meta={})
 
 CASES = [
     *(
-        Case(f"right: {name}", world + CROWD, calls.recount(mend=True), (0, 0, 0, 0), world + CROWD)
+        Case(f"right: {name}", world + CROWD, calls.recount(fix=True), (0, 0, 0, 0), world + CROWD)
         for name, world in STATES.items()
     ),
-    Case("right with stale entries", _STALE, calls.recount(mend=True), (0, 0, 0, 0), _STALE),
+    Case("right with stale entries", _STALE, calls.recount(fix=True), (0, 0, 0, 0), _STALE),
     _mended("too high and too low", _WRONG, (4, -3, 2, 0), _STALE),
     _mended("none where some should be", _UNCOUNTED, (-3, -2, -1, 0), _STALE),
     _mended("nothing there", World(meta={"stale_ready": 2, "stale_retry": -3, "backoffs": 1}), (2, -3, 1, 0), World()),
@@ -61,5 +61,5 @@ CASES = [
     _mended("a backoff that is not counted", BACKOFF.but(meta={}), (0, 0, -1, 0), BACKOFF.but(meta={"backoffs": 1})),
     _mended("a lease that is counted", _counts(LEASED, backoffs=1), (0, 0, 1, 0), LEASED),
     _mended("a stale entry that lives", _counts(RETRY, stale_retry=1), (0, 1, 0, 0), RETRY),
-    Case("garbage is no matter", GARBAGE, calls.recount(mend=True), (0, 0, 0, 0), GARBAGE),
+    Case("garbage is no matter", GARBAGE, calls.recount(fix=True), (0, 0, 0, 0), GARBAGE),
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
-def redrive(*entries: str, retries: int | None = None) -> Call[str]:
+def redrive(*entries: str, retries: int | None = None) -> ScriptCall[str]:
     return calls.redrive(entries, retries=retries)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from delayq.values import Call, Rejection
+from delayq.broker.requests import Rejection, ScriptCall
 from tests.lua.cases.states import CROWD, LEASED, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
-def reject(token: int = T - 7, error: str = "boom") -> Call[str]:
+def reject(token: int = T - 7, error: str = "boom") -> ScriptCall[str]:
     return calls.reject([Rejection("a", token, "no such user", error)])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import (
     BACKOFF,
     CROWD,
@@ -26,8 +26,8 @@ _PROMOTED = {"ready": "7", "released": "7", "retry": "8"}
 _CROWD = [b"p", b"q", b"r", b"s", b"t"]
 
 
-def _repair(ids: Iterable[bytes] = (b"a",), *, look: bool = False) -> Call[str]:
-    return calls.repair(ids, mend=True, look=look, retries=4)
+def _repair(ids: Iterable[bytes] = (b"a",), *, look: bool = False) -> ScriptCall[str]:
+    return calls.repair(ids, fix=True, search=look, retries=4)
 
 
 def _counted(world: World, **meta: int) -> World:
@@ -42,8 +42,8 @@ def _lost(world: World, record: str = "", **meta: int) -> World:
     return _counted(gone, **meta)
 
 
-def _mended(name: str, before: World, answer: str, after: World, *, look: bool = False) -> Case:
-    return Case(name, before + CROWD, _repair(look=look), answer, after + CROWD)
+def _mended(name: str, before: World, reply: str, after: World, *, look: bool = False) -> Case:
+    return Case(name, before + CROWD, _repair(look=look), reply, after + CROWD)
 
 
 _GONE = {"messages": {}, "retries": {}, "headers": {}, "errors": {}, "deliveries": {}}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD, DEAD, LEASED
 from tests.support.scripts import Case, T, World, calls
 
 
-def _repair(entries: Iterable[bytes] = (b"a:%d" % (T - 7),)) -> Call[str]:
-    return calls.repair_dead(entries, mend=True)
+def _repair(entries: Iterable[bytes] = (b"a:%d" % (T - 7),)) -> ScriptCall[str]:
+    return calls.repair_dead(entries, fix=True)
 
 
 def _counted(world: World, number: int = 1) -> World:
     return world.but(meta=world.meta | {"repaired": number})
 
 
-def _mended(name: str, before: World, answer: str, after: World) -> Case:
-    return Case(name, before + CROWD, _repair(), answer, _counted(after) + CROWD)
+def _mended(name: str, before: World, reply: str, after: World) -> Case:
+    return Case(name, before + CROWD, _repair(), reply, _counted(after) + CROWD)
 
 
 _EMPTY = World(meta=DEAD.meta)

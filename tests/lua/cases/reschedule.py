@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from delayq.values import Call
+from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, RESCHEDULED, STATES, logged
 from tests.support.scripts import NOW, Case, World, calls
 
 
-def reschedule(due: str | int = 70_000) -> Call[str]:
+def reschedule(due: str | int = 70_000) -> ScriptCall[str]:
     return calls.reschedule([("a", due)])
 
 
 def _in_every_state() -> list[Case]:
-    answers = {"leased": "2", "garbage": "3", "dead": "3", "gone": "0"}
+    replies = {"leased": "2", "garbage": "3", "dead": "3", "gone": "0"}
     again = RESCHEDULED.but(
         pending={"a": 70_000},
         deliveries={"a": "pending 70000 2 T-9 T-7 w"},
@@ -33,7 +33,7 @@ def _in_every_state() -> list[Case]:
         "retry": again.but(retry=["a"], meta=again.meta | {"stale_retry": 1}),
     }
     return [
-        Case(name, world + CROWD, reschedule(), answers.get(name, "1"), moved.get(name, world) + CROWD)
+        Case(name, world + CROWD, reschedule(), replies.get(name, "1"), moved.get(name, world) + CROWD)
         for name, world in STATES.items()
     ]
 

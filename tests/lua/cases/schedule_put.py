@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from delayq.values import Call, Placing
+from delayq.broker.requests import SchedulePut, ScriptCall
 from tests.support.scripts import NOW, Case, T, World, calls
 
 HOURLY = World(schedules={"s": 60_000}, schedule_specs={"s": "{}\nold"}, schedule_states={"s": "T-9 3 -60000 0"})
 
 
-def put(*placings: Placing) -> Call[str]:
+def put(*placings: SchedulePut) -> ScriptCall[str]:
     return calls.schedule_put(placings)
 
 
 def one(
     name: str = "s", revision: int = 0, at: int | None = 5000, paused: int = 0, spec: bytes = b"{}\nnew"
-) -> Placing:
+) -> SchedulePut:
     """Return a schedule on its way in; the revision counts from `T`, the next time from `NOW`, 0 and None are none."""
-    return Placing(name, str(T + revision if revision else 0), "" if at is None else NOW + at, paused, spec)
+    return SchedulePut(name, str(T + revision if revision else 0), "" if at is None else NOW + at, paused, spec)
 
 
 def stood(at: int | None, state: str, spec: str = "{}\nnew") -> World:

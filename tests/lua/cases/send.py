@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from delayq.broker.requests import Outgoing, ScriptCall
 from delayq.errors import QueueFullError
-from delayq.values import Call, Outgoing
 from tests.lua.cases.states import CROWD, LEASED, LEFTOVERS, STATES, logged, remembering
 from tests.support.scripts import NOW, Case, World, calls
 
 
-def send(*messages: Outgoing, replace: bool = False, max_length: int | None = None, run: str = "") -> Call[str]:
+def send(*messages: Outgoing, replace: bool = False, max_length: int | None = None, run: str = "") -> ScriptCall[str]:
     return calls.send(messages, replace=replace, max_length=max_length, run=run)
 
 
@@ -111,13 +111,13 @@ def _beside_others() -> list[Case]:
 
 def _onto_every_state() -> list[Case]:
     """Send `a` where it is already, without replacing."""
-    answers = {"garbage": "4", "dead": "1", "gone": "1"}
+    replies = {"garbage": "4", "dead": "1", "gone": "1"}
     cases = []
     for name, world in STATES.items():
-        answer, after = answers.get(name, "0"), world + CROWD
-        if answer == "1":
+        reply, after = replies.get(name, "0"), world + CROWD
+        if reply == "1":
             after += stored(a=5000) + World(meta={"sent": 1}, wake=1)
-        cases.append(Case(f"{name} before", world + CROWD, send(out("a")), answer, after))
+        cases.append(Case(f"{name} before", world + CROWD, send(out("a")), reply, after))
     return cases
 
 
@@ -136,9 +136,9 @@ def _replacing_every_state() -> list[Case]:
         "gone": ("1", sent + new + World(meta={"token": "T-3", "sent": 1})),
     }
     return [
-        Case(f"replacing, {name} before", world + CROWD, send(out("a"), replace=True), answer, after + CROWD)
+        Case(f"replacing, {name} before", world + CROWD, send(out("a"), replace=True), reply, after + CROWD)
         for name, world in STATES.items()
-        for answer, after in [expected[name]]
+        for reply, after in [expected[name]]
     ]
 
 

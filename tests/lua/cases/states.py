@@ -89,7 +89,7 @@ def logged(cases: Iterable[Case], told: dict[str, list[str]]) -> list[Case]:
             f"logged: {name}",
             named[name].before + World(meta=LOG),
             named[name].call,
-            named[name].answer,
+            named[name].reply,
             named[name].after + World(meta=LOG, events=events),
         )
         for name, events in told.items()

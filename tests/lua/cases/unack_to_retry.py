@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.answers import Expired
+from delayq.broker.replies import ExpireReply
 from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY, logged
 from tests.support.scripts import NOW, Case, World, calls
 
@@ -22,62 +22,62 @@ _SEVERAL = World(
 )
 
 CASES = [
-    Case("nothing there", World(), calls.unack_to_retry(), Expired(0, 0, -1), World()),
-    Case("nothing late", CROWD, calls.unack_to_retry(), Expired(0, 0, NOW + 90_000), CROWD),
+    Case("nothing there", World(), calls.unack_to_retry(), ExpireReply(0, 0, -1), World()),
+    Case("nothing late", CROWD, calls.unack_to_retry(), ExpireReply(0, 0, NOW + 90_000), CROWD),
     Case(
         "a lease that ends next millisecond",
         LEASED.but(unack={"a": 1}),
         calls.unack_to_retry(),
-        Expired(0, 0, NOW + 1),
+        ExpireReply(0, 0, NOW + 1),
         LEASED.but(unack={"a": 1}),
     ),
     Case(
         "a lease that ends this very millisecond costs a retry",
         _LATE,
         calls.unack_to_retry(),
-        Expired(1, 0, NOW + 90_000),
+        ExpireReply(1, 0, NOW + 90_000),
         CROWD + RETRY.but(retries={"a": 1}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
         "a lease that ends with the last retry left",
         _LATE.but(retries=_LATE.retries | {"a": 1}),
         calls.unack_to_retry(),
-        Expired(1, 0, NOW + 90_000),
+        ExpireReply(1, 0, NOW + 90_000),
         CROWD + RETRY.but(retries={"a": 0}, errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
         "a lease that ends with no retry left",
         _LATE.but(retries=_LATE.retries | {"a": 0}),
         calls.unack_to_retry(),
-        Expired(0, 1, NOW + 90_000),
+        ExpireReply(0, 1, NOW + 90_000),
         CROWD + GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
         "a lease that ends with retries unknown",
         LEASED.but(unack={"a": -1}, retries={}),
         calls.unack_to_retry(),
-        Expired(0, 1, -1),
+        ExpireReply(0, 1, -1),
         GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
     Case(
         "a nack delay that is over costs nothing more and keeps the error",
         _OVER,
         calls.unack_to_retry(),
-        Expired(1, 0, NOW + 90_000),
+        ExpireReply(1, 0, NOW + 90_000),
         CROWD + RETRY,
     ),
     Case(
         "a nack delay of the last retry",
         _OVER.but(retries=_OVER.retries | {"a": 0}),
         calls.unack_to_retry(),
-        Expired(1, 0, NOW + 90_000),
+        ExpireReply(1, 0, NOW + 90_000),
         CROWD + RETRY.but(retries={"a": 0}),
     ),
     Case(
         "several, in the order of their deadlines",
         _SEVERAL,
         calls.unack_to_retry(),
-        Expired(3, 1, NOW + 9),
+        ExpireReply(3, 1, NOW + 9),
         World(
             unack={"e": 9},
             retry=["c", "a", "d"],
@@ -98,7 +98,7 @@ CASES = [
         "no more than the limit",
         _SEVERAL,
         calls.unack_to_retry(2),
-        Expired(1, 1, NOW - 2),
+        ExpireReply(1, 1, NOW - 2),
         _SEVERAL.but(
             unack={"a": -2, "d": -1, "e": 9},
             retry=["c"],
@@ -112,7 +112,7 @@ CASES = [
         "an id without a record is dropped",
         World(unack={"x": -5}, retries={"x": 3}),
         calls.unack_to_retry(),
-        Expired(0, 0, -1),
+        ExpireReply(0, 0, -1),
         World(retries={"x": 3}),
     ),
 ]

@@ -1,4 +1,4 @@
--- The server's clock in microseconds, or the override in milliseconds where a test or the test kit gives one.
+-- The server's clock in microseconds, or the override (in milliseconds) of a test or the test kit.
 local function clock(override)
   if override ~= '' then return override * 1000 end
   local time = redis.call('TIME')

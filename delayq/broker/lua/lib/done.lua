@@ -1,7 +1,7 @@
--- Settled ids, remembered for the dedupe window so that sending them once more is refused. The setting reads
+-- Settled ids, kept for the dedupe window so that sending them again is refused. The setting is
 -- "window max": ms; ids.
 
--- Returns the settings of the event log and of the dedupe window, false each for what is off; see `logging`.
+-- Returns the settings of the event log and of the dedupe window, false for each that is off; see `logging`.
 local function switched(meta, events, done)
   local settings = redis.call('HMGET', meta, 'events', 'dedupe')
   if settings[1] then redis.call('XLEN', events) end
@@ -16,15 +16,15 @@ local function settled(done, setting, now, ids)
   return found
 end
 
--- Forgets the oldest ids, those out of the window or above the cap, at most so many.
+-- Deletes the oldest ids, those outside the window or above the maximum, up to a limit.
 local function forget(done, setting, now, limit)
-  local window, most = string.match(setting, '^(%d+) (%d+)$')
+  local window, max_ids = string.match(setting, '^(%d+) (%d+)$')
   local old = redis.call('ZCOUNT', done, '-inf', string.format('%.0f', now - window))
-  local much = math.min(math.max(old, redis.call('ZCARD', done) - most), limit)
-  if much > 0 then redis.call('ZREMRANGEBYRANK', done, 0, much - 1) end
+  local excess = math.min(math.max(old, redis.call('ZCARD', done) - max_ids), limit)
+  if excess > 0 then redis.call('ZREMRANGEBYRANK', done, 0, excess - 1) end
 end
 
--- Remembers ids, and forgets twice as many if there are so many to forget: the set shrinks as it is used.
+-- Adds ids, and deletes up to twice as many old ones: the set shrinks as it is used.
 local function settle(done, setting, now, ids)
   if not setting then return end
   local times = {}

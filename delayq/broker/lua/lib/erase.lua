@@ -1,4 +1,4 @@
--- Ends the life of messages that have left their places: the payload first, since an id is a message only while it has
+-- Deletes messages that have left their locations: the payload first, since an id is a message only while it has
 -- one.
 local function erase(messages, retries, deliveries, headers, errors, ids)
   redis.call('HDEL', messages, unpack(ids))

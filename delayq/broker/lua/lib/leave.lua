@@ -1,5 +1,5 @@
--- Takes messages out of their places, in batches. Entries of lists stay behind as stale hints and are counted, so that
--- leaving is O(log n) in every state and counts stay exact.
+-- Removes messages from their locations, in batches. Entries of lists stay behind as stale entries and are counted, so
+-- that removal is O(log n) in every state and counts stay exact.
 local leaving = {pending = {}, leased = {}, backoff = {}, garbage = {}, ready = {}, retry = {}}
 
 local function leave(state, id)

@@ -1,12 +1,12 @@
--- The event log: an entry a call and kind, with a column for each thing known of every message in it, in one order.
--- The setting reads "id max_len": entries are numbered without gaps (0-*) where the server can do so.
+-- The event log: one entry per call and kind, with columns that hold one value per message, in the same order.
+-- The setting is "id max_len": entries are numbered without gaps (0-*) if the server supports it.
 local function logging(meta, events)
   local setting = redis.call('HGET', meta, 'events')
   if setting then redis.call('XLEN', events) end
   return setting
 end
 
--- Joins a column, '-' for what is not known. Texts are told apart by lines, so of each the first line stays.
+-- Joins a column, '-' for a missing value. Texts are separated by newlines, so only the first line of each is kept.
 local function joined(name, column)
   local cells = {}
   if name == 'errors' or name == 'reasons' then
@@ -21,7 +21,7 @@ end
 
 local function log(events, setting, kind, now, ...)
   if not setting then return end
-  local id, most = string.match(setting, '^(%S+) (%d+)$')
+  local id, max_len = string.match(setting, '^(%S+) (%d+)$')
   local entry = {'kind', kind, 'at', string.format('%.0f', now)}
   for n = 1, select('#', ...), 2 do
     local name, column = select(n, ...)
@@ -29,7 +29,7 @@ local function log(events, setting, kind, now, ...)
       entry[#entry + 1], entry[#entry + 2] = name, type(column) == 'table' and joined(name, column) or column
     end
   end
-  redis.call('XADD', events, 'MAXLEN', '~', most, id, unpack(entry))
+  redis.call('XADD', events, 'MAXLEN', '~', max_len, id, unpack(entry))
 end
 
 local function log_deaths(events, setting, now, ids, deaths)

@@ -1,4 +1,4 @@
--- The run ledger: what became of the messages of a bulk send, added up by the calls that store them. A record reads
+-- The run ledger: counts of the messages of a bulk send by status, added up by the calls that store them. A record is
 -- "state started ended epoch new exists replaced running settled refused".
 local function run_of(runs, run, now)
   local record, fields = redis.call('HGET', runs, run), {}
@@ -7,10 +7,10 @@ local function run_of(runs, run, now)
   return fields
 end
 
-local function add_up(runs, run, now, answers)
+local function add_up(runs, run, now, statuses)
   local fields = run_of(runs, run, now)
-  for n, digit in ipairs({'1', '0', '2', '3', '5'}) do
-    local _, times = string.gsub(answers, digit, '')
+  for n, status in ipairs({'1', '0', '2', '3', '5'}) do
+    local _, times = string.gsub(statuses, status, '')
     fields[4 + n] = string.format('%.0f', fields[4 + n] + times)
   end
   redis.call('HSET', runs, run, table.concat(fields, ' '))

@@ -1,9 +1,9 @@
--- Wakes one idle consumer. The list holds one element at most, however many have a reason to signal.
+-- Wakes one idle consumer. The list has at most one element, however many calls signal.
 local function signal(wake)
   if redis.call('LLEN', wake) == 0 then redis.call('RPUSH', wake, '1') end
 end
 
--- Puts ids into pending by their due times, and wakes a consumer if one is due before all that were there.
+-- Adds ids to pending by their due times, and wakes a consumer if one of them is due first.
 local function enter(pending, wake, dues)
   local first = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
   redis.call('ZADD', pending, unpack(dues))
@@ -11,7 +11,7 @@ local function enter(pending, wake, dues)
   if not first or tonumber(earliest) < tonumber(first) then signal(wake) end
 end
 
--- Wakes a consumer if one of these ids has become the first of a zset by time.
+-- Wakes a consumer if one of these ids is now the first of a zset by time.
 local function signal_if_first(wake, zset, ids)
   local first = redis.call('ZRANGE', zset, 0, 0)[1]
   for _, id in ipairs(ids) do

@@ -1,4 +1,4 @@
--- Gives an entry to a consumer as if it had been idle for so long, under this number of deliveries.
+-- Assigns an entry to a consumer, with an idle time (ms) and a number of deliveries.
 local function give(stream, group, consumer, entry, idle, deliveries)
   redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', idle, 'RETRYCOUNT', deliveries, 'JUSTID')
 end

@@ -1,5 +1,5 @@
--- What a group has delivered and not settled (its pending entries list): each entry has an owner, an idle time (ms) and
--- a number of deliveries. One that waits to be delivered again is owned by nobody, which is a consumer called retry.
+-- The pending entries list of a group: its unacknowledged entries, each with a consumer, an idle time (ms) and a number
+-- of deliveries. An entry that waits for a retry belongs to `nobody`, a consumer with the name retry.
 local nobody = 'retry'
 
 local function field(fields, name)
@@ -8,32 +8,32 @@ local function field(fields, name)
   end
 end
 
--- Returns what the server knows of a group, names and values in turn; nil if there is no such group.
+-- Returns the XINFO row of a group, as a flat list of names and values; nil if there is no such group.
 local function find_group(stream, group)
   if redis.call('EXISTS', stream) == 0 then return nil end
-  for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    if field(one, 'name') == group then return one end
+  for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    if field(row, 'name') == group then return row end
   end
 end
 
--- Returns whether a consumer holds an entry under this delivery: the fence before everything but an ack.
-local function holds(stream, group, holder, entry, delivery)
-  local found = redis.call('XPENDING', stream, group, entry, entry, 1, holder)[1]
+-- Returns whether a consumer has leased an entry under this delivery. Every script but ack checks this first.
+local function holds(stream, group, consumer, entry, delivery)
+  local found = redis.call('XPENDING', stream, group, entry, entry, 1, consumer)[1]
   return found and found[4] == tonumber(delivery)
 end
 
--- Returns the fields of an entry, names and values in turn; nil if it was deleted.
+-- Returns the fields of an entry, as a flat list of names and values; nil if it was deleted.
 local function read(stream, entry)
   local found = redis.call('XRANGE', stream, entry, entry)[1]
   return found and found[2]
 end
 
--- Returns whether there are entries of the stream that the group has still before it.
-local function undelivered(stream, known)
-  return #redis.call('XRANGE', stream, '(' .. field(known, 'last-delivered-id'), '+', 'COUNT', 1) > 0
+-- Returns whether the stream has entries that the group has not read yet.
+local function undelivered(stream, info)
+  return #redis.call('XRANGE', stream, '(' .. field(info, 'last-delivered-id'), '+', 'COUNT', 1) > 0
 end
 
--- Returns how often a message may be delivered again; one that others have added may not say so, or say anything.
+-- Returns how often a message may be retried; a message of another client may have no such field, or an invalid one.
 local function budget(fields, default)
   local retries = field(fields, 'retries') or ''
   return tonumber(#retries <= 15 and string.match(retries, '^%d+$') or default)

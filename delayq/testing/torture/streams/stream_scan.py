@@ -1,38 +1,39 @@
-"""The final scan of a stream queue: what lies in the stream and beside it, and what of it is in no order."""
+"""The final scan of a stream queue: what the stream and its other keys hold, and what is inconsistent in it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from delayq.answers import pairs
-from delayq.executor import Executor
-from delayq.streams.calls import Place
+from delayq.broker.replies import pairs
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import Executor
+from delayq.broker.transport.operation import together
+from delayq.streams.calls import EntryToken
 from delayq.streams.keys import StreamKeys
-from delayq.torture.history import Final, now
-from delayq.torture.process import Clock
-from delayq.torture.scan import cut_short, read_hash, read_texts
-from delayq.values import Command
+from delayq.testing.torture.final_scan import no_reply, read_hash, read_texts, shorten, unknown_keys
+from delayq.testing.torture.history import ScanRecord, now
+from delayq.testing.torture.process_task import ServerClock
 
-NOBODY = "retry"
-"""The consumer of a group that owns what waits to be delivered again."""
+WAITING = "retry"
+"""The consumer of the group that owns the entries waiting to be delivered again."""
 _ALL = 1 << 31
 
 Fields = dict[bytes, bytes]
 
 
 @dataclass(slots=True)
-class Held:
-    """The structures of a stream queue, as they were read."""
+class StreamContents:
+    """The structures of a stream queue."""
 
     now: int
     keys: list[str]
     groups: dict[str, str]
     """The last entry that each group has delivered."""
     pending: dict[str, tuple[str, int, int]]
-    """What was delivered and not settled: owner, idle time (ms) and number of deliveries, by entry."""
+    """Entries delivered and not settled: owner, idle time (ms) and number of deliveries."""
     stream: dict[str, Fields]
     dead: dict[str, Fields]
     ids: list[str]
@@ -40,91 +41,84 @@ class Held:
     delays: dict[str, bytes]
 
 
-def read(executor: Executor, keys: StreamKeys, group: str, *, own: bool) -> Held:
-    """Read all of it while nobody is at work on the queue; on a server of our `own` all of its keys are looked at."""
-    groups = executor.call(Command(("EXISTS", keys.stream), bool)) and executor.call(
-        Command(("XINFO", "GROUPS", keys.stream), _read_groups)
+def read(executor: Executor, keys: StreamKeys, group: str, *, own: bool) -> StreamContents:
+    """Read the whole queue while nobody works on it; on our `own` server list all keys."""
+    groups = executor.call(RedisCommand(("EXISTS", keys.stream), bool)) and executor.call(
+        RedisCommand(("XINFO", "GROUPS", keys.stream), _read_groups)
     )
-    nothing: Any = Command(("PING",), lambda _: {})
     requests: list[Any] = [
-        Clock.command,
-        Command(("KEYS", "*"), read_texts) if own else Command(("PING",), lambda _: []),
-        Command(("XPENDING", keys.stream, group, "-", "+", _ALL), _read_pending) if groups else nothing,
-        Command(("XRANGE", keys.stream, "-", "+"), _read_entries),
-        Command(("XRANGE", keys.dead, "-", "+"), _read_entries),
-        Command(("SMEMBERS", keys.ids), read_texts),
-        Command(("HGETALL", keys.errors), read_hash),
-        Command(("HGETALL", keys.delays), read_hash),
+        ServerClock.command,
+        RedisCommand(("KEYS", "*"), read_texts) if own else no_reply([]),
+        RedisCommand(("XPENDING", keys.stream, group, "-", "+", _ALL), _read_pending) if groups else no_reply({}),
+        RedisCommand(("XRANGE", keys.stream, "-", "+"), _read_entries),
+        RedisCommand(("XRANGE", keys.dead, "-", "+"), _read_entries),
+        RedisCommand(("SMEMBERS", keys.ids), read_texts),
+        RedisCommand(("HGETALL", keys.errors), read_hash),
+        RedisCommand(("HGETALL", keys.delays), read_hash),
     ]
-    answers = executor.run(requests)
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
-    at, listed, *rest = answers
-    return Held(at, listed, groups or {}, *rest)
+    at, listed, *rest = executor.perform(together(requests))
+    return StreamContents(at, listed, groups or {}, *rest)
 
 
-def scan(executor: Executor, keys: StreamKeys, group: str, lease: int, *, own: bool) -> Final:
-    """Read a stream queue, and say what it holds and what is left over; `lease` in ms."""
-    held = read(executor, keys, group, own=own)
-    return Final(
+def scan(executor: Executor, keys: StreamKeys, group: str, lease: int, *, own: bool) -> ScanRecord:
+    """Read a stream queue, and return what it holds and what is left over; `lease` in ms."""
+    contents = read(executor, keys, group, own=own)
+    return ScanRecord(
         at=now(),
-        server=held.now,
-        living=[(_id(row), *_stands(held, entry, lease)) for entry, row in held.stream.items()],
+        server=contents.now,
+        living=[(_id(row), *_state(contents, entry, lease)) for entry, row in contents.stream.items()],
         dead=[
             (_id(row), 0, int(row[b"attempts"]), int(row[b"retries"]), row[b"reason"].decode())
-            for row in held.dead.values()
-            if is_dead(row)
+            for row in contents.dead.values()
+            if is_complete_death(row)
         ],
-        leftovers=cut_short(disorders(held, keys, group)),
+        leftovers=shorten([*unknown_keys(keys, contents.keys), *_inconsistencies(contents, group)]),
     )
 
 
-def _stands(held: Held, entry: str, lease: int) -> tuple[str, int]:
-    """Return the state of an entry, and since when somebody could have it (ms)."""
-    if entry not in held.pending:
+def _state(contents: StreamContents, entry: str, lease: int) -> tuple[str, int]:
+    """Return the state of an entry, and since when it can be delivered (ms)."""
+    if entry not in contents.pending:
         return "ready", int(entry.partition("-")[0])
-    owner, idle, _ = held.pending[entry]
-    due = int(held.delays.get(entry, 0)) or held.now - idle + lease
-    return ("backoff" if owner == NOBODY else "active"), due
+    owner, idle, _ = contents.pending[entry]
+    due = int(contents.delays.get(entry, 0)) or contents.now - idle + lease
+    return ("backoff" if owner == WAITING else "active"), due
 
 
-def is_dead(row: Fields) -> bool:
-    """Tell whether an entry of the dead letter says what a message has died of, and after how many attempts."""
+def is_complete_death(row: Fields) -> bool:
+    """Return whether an entry of the dead letter has a reason and the number of attempts."""
     return b"reason" in row and all(row.get(name, b"").isdigit() for name in (b"attempts", b"retries"))
 
 
-def disorders(held: Held, keys: StreamKeys, group: str) -> Iterator[str]:
-    """Yield what is in no order, a text each."""
-    known = {getattr(keys, part.name) for part in fields(keys)}
-    yield from (f"unknown key {key}" for key in held.keys if key not in known)
-    yield from (f"unknown group {name}" for name in held.groups if name != group)
-    yield from (f"{entry} is delivered, and not in the stream" for entry in held.pending if entry not in held.stream)
-    last = Place(held.groups.get(group, "0-0"), 0, unique=False).token
-    for entry, row in held.stream.items():
-        if entry not in held.pending and Place(entry, 0, unique=False).token <= last:
-            yield f"{_id(row)} is settled, and left in the stream as {entry}"
-    unique = Counter(_id(row) for row in held.stream.values() if b"unique" in row)
-    yield from (f"{id} stands in the stream {number} times" for id, number in unique.items() if number > 1)
-    yield from (f"{id} is not among the unique ids" for id in unique.keys() - set(held.ids))
-    yield from (f"{id} is among the unique ids and no message" for id in set(held.ids) - unique.keys())
-    yield from (f"{entry} has an error and is no message" for entry in held.errors.keys() - held.stream.keys())
-    yield from (f"{entry} has a delay and is no message" for entry in held.delays.keys() - held.stream.keys())
-    yield from (f"{_id(row)} is dead without a reason" for row in held.dead.values() if not is_dead(row))
+def _inconsistencies(contents: StreamContents, group: str) -> Iterator[str]:
+    stream, pending = contents.stream, contents.pending
+    yield from (f"unknown group {name}" for name in contents.groups if name != group)
+    yield from (f"{entry} is delivered, but not in the stream" for entry in pending.keys() - stream.keys())
+    last = EntryToken(contents.groups.get(group, "0-0"), 0, unique=False).token
+    for entry, row in stream.items():
+        if entry not in pending and EntryToken(entry, 0, unique=False).token <= last:
+            yield f"{_id(row)} is settled, but still in the stream as {entry}"
+    unique = Counter(_id(row) for row in stream.values() if b"unique" in row)
+    yield from (f"{id} is in the stream {number} times" for id, number in unique.items() if number > 1)
+    yield from (f"{id} is not among the unique ids" for id in unique.keys() - set(contents.ids))
+    yield from (f"{id} is among the unique ids, but not a message" for id in set(contents.ids) - unique.keys())
+    yield from (f"{entry} has an error, but is not a message" for entry in contents.errors.keys() - stream.keys())
+    yield from (f"{entry} has a delay, but is not a message" for entry in contents.delays.keys() - stream.keys())
+    yield from (f"{_id(row)} is dead without a reason" for row in contents.dead.values() if not is_complete_death(row))
 
 
 def _id(row: Fields) -> str:
     return row.get(b"id", b"?").decode()
 
 
-def _read_groups(answer: list[Any]) -> dict[str, str]:
-    found = [pairs(group) for group in answer]
-    return {group[b"name"].decode(): group[b"last-delivered-id"].decode() for group in found}
+def _read_groups(reply: list[Any]) -> dict[str, str]:
+    groups = [pairs(group) for group in reply]
+    return {group[b"name"].decode(): group[b"last-delivered-id"].decode() for group in groups}
 
 
-def _read_pending(answer: list[Any]) -> dict[str, tuple[str, int, int]]:
-    return {entry.decode(): (owner.decode(), idle, number) for entry, owner, idle, number in answer}
+def _read_pending(reply: list[Any]) -> dict[str, tuple[str, int, int]]:
+    return {entry.decode(): (owner.decode(), idle, number) for entry, owner, idle, number in reply}
 
 
-def _read_entries(answer: list[Any]) -> dict[str, Fields]:
-    return {entry.decode(): pairs(row) for entry, row in answer}
+def _read_entries(reply: list[Any]) -> dict[str, Fields]:
+    return {entry.decode(): pairs(row) for entry, row in reply}

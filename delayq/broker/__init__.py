@@ -1,0 +1,1 @@
+"""Everything that talks to Redis: keys, scripts, and the calls that run them."""

@@ -1,0 +1,212 @@
+"""Engines: the kinds of queue, what each offers, and the calls that consumers and leases need from any of them.
+
+What an engine offers is declared here as data. `EngineCapabilities.require` refuses a feature that it lacks before
+anything is sent. `delayq docs engines` has the same table, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from delayq.errors import ConfigurationError, short_repr
+from delayq.states import State
+
+if TYPE_CHECKING:
+    from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+    from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, ScriptCall
+    from delayq.options import Settings
+
+
+class Feature(StrEnum):
+    """What an engine may offer, in the words of errors and of the handbook."""
+
+    DELAYS = "delays"
+    SCHEDULES = "schedules"
+    CANCEL = "cancelling and rescheduling"
+    REPLACE = "replacing"
+    UNIQUE_IDS = "unique ids"
+    HEADERS = "headers"
+    BLOCKING_LEASES = "waiting for a message"
+    LEASE_MANY = "leasing several at a time"
+    SHORT_LEASES = "leases under a second"
+    EXTEND = "extending a lease"
+    RECOVERY = "recovery by every worker"
+    RETRIES = "retries"
+    DEAD_LETTER = "dead letter"
+    GROUPS = "consumer groups"
+    CALLBACKS = "callback consumer"
+    DRAIN = "graceful stop"
+    BATCHES = "batch callbacks"
+    COUNTS = "counts"
+    GET = "reading a message by id"
+    LIST = "listing messages"
+    PURGE = "purging"
+    EVENTS = "event log"
+    RUNS = "run ledger"
+    DEDUPE = "dedupe window"
+    OPTIONS = "queue options"
+    REGISTRY = "registry of queues"
+    REPAIR = "repair"
+    REMINDERS = "reminders"
+    SPARK = "bulk load"
+    EMBEDDED = "embedded server"
+    CLUSTER = "Redis Cluster"
+
+
+_FEATURE_OF_OPTION = {
+    "prefix": Feature.REGISTRY,
+    "events": Feature.EVENTS,
+    "events_max_len": Feature.EVENTS,
+    "dedupe_window": Feature.DEDUPE,
+    "dedupe_max": Feature.DEDUPE,
+}
+"""The options of a queue that not every engine takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCapabilities:
+    """What one engine offers."""
+
+    engine: str
+    states: tuple[str, ...]
+    """The states whose messages can be listed; the first is the default of `delayq list`."""
+    lacks: frozenset[Feature] = frozenset()
+    hints: Mapping[Feature, str] = field(default_factory=dict)
+    """What to do instead, for a feature that is lacking."""
+
+    def has(self, feature: Feature) -> bool:
+        """Tell whether the engine offers a feature."""
+        return feature not in self.lacks
+
+    def require(self, feature: Feature) -> None:
+        """Raise `ConfigurationError` if the engine lacks a feature."""
+        if feature in self.lacks:
+            raise self.refusal(feature)
+
+    def refusal(self, feature: Feature) -> ConfigurationError:
+        """Return the error for a feature that the engine lacks, with what to do instead."""
+        hint = self.hints.get(feature)
+        return ConfigurationError(f"the {self.engine} engine has no {feature}{f': {hint}' if hint else ''}")
+
+    def check_options(self, options: Iterable[str]) -> None:
+        """Raise `ConfigurationError` for an option of a feature that the engine lacks."""
+        for option in options:
+            if _FEATURE_OF_OPTION.get(option) in self.lacks:
+                raise ConfigurationError(f"the {self.engine} engine has no option {option!r}")
+
+    def check_state(self, state: str) -> str:
+        """Return a state that messages of the engine can be in; raise `ConfigurationError` for any other."""
+        if state not in self.states:
+            states = ", ".join(self.states)
+            raise ConfigurationError(f"the {self.engine} engine has no state {short_repr(state)}: use one of {states}")
+        return state
+
+
+DELAY = EngineCapabilities(
+    "delay",
+    (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.GARBAGE, State.DEAD),
+    lacks=frozenset({Feature.GROUPS}),
+)
+_DELAY_ONLY = frozenset(
+    {
+        Feature.DELAYS,
+        Feature.SCHEDULES,
+        Feature.CANCEL,
+        Feature.REPLACE,
+        Feature.PURGE,
+        Feature.EVENTS,
+        Feature.RUNS,
+        Feature.DEDUPE,
+        Feature.REGISTRY,
+        Feature.REPAIR,
+        Feature.REMINDERS,
+        Feature.SPARK,
+    }
+)
+STREAMS = EngineCapabilities(
+    "streams",
+    (State.READY, State.ACTIVE, State.BACKOFF, State.DEAD),
+    lacks=_DELAY_ONLY,
+    hints={
+        Feature.DELAYS: "send to a delay queue and relay it to the stream",
+        Feature.SCHEDULES: "declare them on a delay queue and relay it to the stream",
+    },
+)
+WORKQUEUE = EngineCapabilities(
+    "workqueue",
+    ("queued", "processing"),
+    lacks=_DELAY_ONLY
+    | {
+        Feature.HEADERS,
+        Feature.GROUPS,
+        Feature.LEASE_MANY,
+        Feature.EXTEND,
+        Feature.RECOVERY,
+        Feature.RETRIES,
+        Feature.DEAD_LETTER,
+        Feature.CALLBACKS,
+        Feature.DRAIN,
+        Feature.BATCHES,
+        Feature.OPTIONS,
+    },
+    hints={
+        Feature.CALLBACKS: "call lease and complete in a loop",
+        Feature.RECOVERY: "call light_clean about once per lease time",
+    },
+)
+
+
+class EngineCalls(Protocol):
+    """The calls that consumers, leases and messages make to the engine of their queue.
+
+    Each returns a call as a value. A string of statuses has one digit for each message of the call.
+    """
+
+    capabilities: ClassVar[EngineCapabilities]
+    waiting_takes: ClassVar[bool]
+    """Whether a wait for a wake-up may take a message, which is then to be claimed or given back."""
+
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[str]:
+        """Store messages. Status: 1 new, 0 exists; an engine may have more."""
+
+    def pending_to_ready(self) -> ScriptCall[PromoteReply]:
+        """Promote what is due, and read when more will be."""
+
+    def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
+        """Claim up to `wanted` messages under a lease (ms)."""
+
+    def unack_to_retry(self) -> ScriptCall[ExpireReply] | RedisCommand[ExpireReply]:
+        """Take back messages whose lease or backoff has expired."""
+
+    def ack(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Settle messages as done. Status: 1 settled by this call, 0 not."""
+
+    def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Settle messages as discarded. Status as of `ack`."""
+
+    def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
+        """Retry messages after a delay. Status: 1 will be retried, 2 spent, 0 not in flight."""
+
+    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Give messages back that were not started, without charging an attempt."""
+
+    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
+        """Renew leases (ms from now)."""
+
+    def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
+        """Move messages to the dead letter."""
+
+    def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[CollectReply]:
+        """Move spent messages (`ids`, or any) to the dead letter, trim it, and forget unused call slots."""
+
+    def await_wake(self, timeout: float) -> RedisCommand[bool]:
+        """Wait up to `timeout` seconds until there may be a message."""
+
+    def wake(self) -> ScriptCall[Any]:
+        """Pass on a wake-up that this consumer cannot follow."""
+
+    def confirm(self, replicas: int, *, timeout: int) -> list[RedisCommand[Any]]:
+        """Wait up to `timeout` ms until so many replicas have what stands before it in the same round trip."""

@@ -1,0 +1,1 @@
+"""Moves requests to Redis and replies back: connections, retries, cluster routing."""

@@ -1,0 +1,41 @@
+"""Operations of one or several calls: generators that yield requests and are sent the replies.
+
+`perform` of an executor runs an operation, so each operation is written once for the blocking and the asyncio API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from delayq.broker.requests import RedisCommand, ScriptCall
+
+T = TypeVar("T")
+
+
+class Wait(NamedTuple):
+    """A step of an operation that waits for some seconds; its reply is an empty list."""
+
+    seconds: float
+
+
+Round = Iterable[ScriptCall[Any] | RedisCommand[Any]]
+"""The calls of one round trip; a generator makes the later ones while the first are being sent."""
+Operation = Generator[Round | Wait, list[Any], T]
+"""Yields the calls of a round trip, is sent their replies, returns its result. A failed call is thrown into it."""
+
+
+def may_write(step: Round | Wait) -> bool:
+    """Return whether the first step of an operation may write, so that the queue must be open before."""
+    return not isinstance(step, list) or any(isinstance(one, ScriptCall) and one.script.executes_once for one in step)
+
+
+def single(call: ScriptCall[T] | RedisCommand[T]) -> Operation[T]:
+    """Return the operation of one call."""
+    (reply,) = yield [call]
+    return reply  # type: ignore[no-any-return]  # the reply of a ScriptCall[T] is a T
+
+
+def together(calls: Sequence[ScriptCall[T] | RedisCommand[T]]) -> Operation[list[T]]:
+    """Return the operation of several calls in one round trip."""
+    return (yield calls)

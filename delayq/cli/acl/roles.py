@@ -1,0 +1,82 @@
+"""The access rules of roles, as Redis takes them, for the keys of one queue or of all queues under a prefix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from delayq.broker.keys import Keys, registry
+from delayq.cli.acl.grants import GRANTS, Role
+from delayq.errors import ConfigurationError, short_repr
+from delayq.streams.keys import StreamKeys, check_stream
+from delayq.workqueue.keys import KeyPrefix
+
+_GLOB = re.compile(r"[\\*?\[\]]")
+
+
+def rules(
+    roles: Iterable[Role | str],
+    *,
+    engine: str = "delay",
+    prefix: str = "delayq",
+    queue: str | None = None,
+    stream: str | None = None,
+) -> list[str]:
+    """Return the rules for several roles together, keys before commands.
+
+    They cover one queue, or all delay queues under a prefix. For another engine, `queue` is the key of a stream or the
+    prefix of a work queue. `stream` is that of a relay. The rules remove all other rights of the user, but no password.
+    """
+    chosen = [_role(role) for role in roles]
+    if (Role.RELAY in chosen) is not (stream is not None):
+        raise ConfigurationError("the role relay needs a --stream, and no other role takes one")
+    if engine not in GRANTS:
+        raise ConfigurationError(f"engine must be one of {', '.join(GRANTS)}, not {short_repr(engine)}")
+    for role in chosen:
+        if role not in GRANTS[engine]:
+            raise ConfigurationError(f"the {engine} engine has no {role}: it moves the messages of a delay queue")
+    grants = [GRANTS[engine][role] for role in chosen]
+    key = _KEYS[engine](prefix, queue, stream)
+    keys = [registry(prefix)] if engine == "delay" else []
+    keys += [key(part) for grant in grants for part in grant.all_parts()]
+    commands = [command for grant in grants for command in grant.all_commands()]
+    return [
+        *("resetkeys", *dict.fromkeys(f"~{name}" for name in keys)),
+        *("resetchannels", "-@all", *dict.fromkeys(f"+{command}" for command in commands)),
+    ]
+
+
+def _role(role: Role | str) -> Role:
+    if role not in set(Role):
+        raise ConfigurationError(f"role must be one of {', '.join(Role)}, not {short_repr(role)}")
+    return Role(role)
+
+
+def _delay_keys(prefix: str, queue: str | None, stream: str | None) -> Callable[[str], str]:
+    base = Keys.of(prefix, "any" if queue is None else queue).pending.removesuffix("pending")
+    base = base if queue is not None else base.replace("{any}", "{*}")
+    target = "" if stream is None else check_stream(stream)
+    return lambda part: target if part == "stream" else base + part
+
+
+def _stream_keys(_prefix: str, queue: str | None, _stream: str | None) -> Callable[[str], str]:
+    keys = StreamKeys.of(_named("streams", queue))
+    return lambda part: str(getattr(keys, part))
+
+
+def _work_queue_keys(_prefix: str, queue: str | None, _stream: str | None) -> Callable[[str], str]:
+    prefix = KeyPrefix(_named("workqueue", queue)).prefix
+    if not prefix.isprintable() or re.search(r"[\s'\"]", prefix):
+        raise ConfigurationError(f"access rules cannot contain blanks or quotes, as this prefix does: {prefix!r:.100}")
+    literal = _GLOB.sub(r"\\\g<0>", prefix)
+    return lambda part: f"{literal}:{part}{':*' if part in {'item', 'lease'} else ''}"
+
+
+def _named(engine: str, queue: str | None) -> str:
+    if queue is None:
+        raise ConfigurationError(f"with --engine {engine} the rules cover one queue: name it by --queue")
+    return queue
+
+
+_KEYS = {"delay": _delay_keys, "streams": _stream_keys, "workqueue": _work_queue_keys}
+"""Functions that return, for a queue, the function from a part of its keys to a pattern."""

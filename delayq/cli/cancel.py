@@ -1,0 +1,42 @@
+"""`delayq cancel`: withdraws messages by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from delayq.broker.engine import Feature
+from delayq.cli.exit_codes import Exit
+from delayq.cli.options import ID, json_option, queue_with
+from delayq.cli.output import print_result
+from delayq.cli.session import Session
+from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome
+
+
+@click.command()
+@queue_with(Feature.CANCEL)
+@click.argument("ids", metavar="ID...", type=ID, nargs=-1, required=True)
+@json_option
+@click.pass_obj
+def cancel(session: Session, queue: str, ids: tuple[str, ...], *, as_json: bool) -> Exit:
+    """Cancel the messages ID... of QUEUE; they are never delivered again.
+
+    Exit code 1 if a message is running or dead, else 3 if one is gone.
+
+    JSON: {"queue", "results": [{"id", "outcome"}, …]}; the outcome is cancelled, running, dead or gone.
+    """
+    opened = session.existing_queue(queue)
+    outcomes = {id: opened.cancel(id) for id in ids}
+    results = [{"id": id, "outcome": outcome} for id, outcome in outcomes.items()]
+    lines = [f"{id}  {outcome}" for id, outcome in outcomes.items()]
+    print_result({"queue": queue, "results": results}, *lines, as_json=as_json)
+    return exit_code_of(outcomes.values())
+
+
+def exit_code_of(outcomes: Iterable[CancelOutcome | RescheduleOutcome]) -> Exit:
+    """Return the exit code of `cancel` or `reschedule`."""
+    names = {str(outcome) for outcome in outcomes}
+    if names & {"running", "dead"}:
+        return Exit.FAILURE
+    return Exit.NOT_FOUND if "gone" in names else Exit.OK

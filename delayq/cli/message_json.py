@@ -1,0 +1,41 @@
+"""Messages and items as JSON; payloads are decoded as far as possible, since Redis does not store a queue's codec."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from delayq.cli.output import json_fields
+from delayq.queue.inspector import MessageInfo
+
+if TYPE_CHECKING:
+    from delayq.workqueue import ItemInfo
+
+
+def payload_of(message: MessageInfo | ItemInfo) -> bytes:
+    """Return the stored payload of a message or item, as far as it was read."""
+    return message.payload if isinstance(message, MessageInfo) else message.data
+
+
+def message_json(message: MessageInfo | ItemInfo) -> dict[str, Any]:
+    """Return the fields of a message or item for JSON."""
+    payload, encoding, truncated = decode_payload(payload_of(message), message.size)
+    id = message.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    first = {"id": id, "state": message.state, "payload": payload, "encoding": encoding, "truncated": truncated}
+    return first | {name: value for name, value in json_fields(message).items() if name not in {*first, "data"}}
+
+
+def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:
+    """Return a payload of `size` bytes, its encoding (json, text or base64), and whether it is truncated."""
+    truncated = len(stored) < size
+    if not truncated:
+        try:
+            return msgspec.json.decode(stored), "json", False
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+    try:
+        return stored.decode("utf-8", "ignore" if truncated else "strict"), "text", truncated
+    except UnicodeDecodeError:
+        return base64.b64encode(stored).decode(), "base64", truncated

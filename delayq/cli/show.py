@@ -1,0 +1,74 @@
+"""`delayq show`: one message in full."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from delayq.broker.engine import Feature
+from delayq.cli.engines import ENGINES
+from delayq.cli.exit_codes import CommandError, Exit
+from delayq.cli.message_json import decode_payload, message_json, payload_of
+from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with
+from delayq.cli.output import print_details, print_json
+from delayq.cli.session import Session
+from delayq.queue.inspector import MessageInfo
+from delayq.states import State
+from delayq.text import clean, exact_time, pluralize
+
+if TYPE_CHECKING:
+    from delayq.workqueue import ItemInfo
+
+
+@click.command("show")
+@queue_with(Feature.GET)
+@click.argument("id", type=ID)
+@group_option
+@lease_option
+@json_option
+@click.pass_obj
+def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: bool, **groups: Any) -> None:
+    """Show the message ID of QUEUE, alive or dead.
+
+    For a stream, ID may be an entry from `delayq list`, which is found at once. An id is searched among the first
+    10,000 entries and the last 10,000 dead ones.
+
+    JSON: like one message of `delayq list --json`.
+    """
+    commands = ENGINES[engine].commands(session, **groups)
+    opened = commands.open_to_read(queue)
+    found = opened.get(id)
+    if found is None:
+        raise CommandError(f"no {commands.message} {id!r} in {queue}{commands.search_note(opened)}", Exit.NOT_FOUND)
+    if as_json:
+        print_json(message_json(found))
+        return
+    payload, encoding, _ = decode_payload(payload_of(found), found.size)
+    print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
+    if encoding == "json":
+        payload = msgspec.json.format(msgspec.json.encode(payload), indent=2).decode()
+    click.echo()
+    click.echo(clean(payload, lines=True))
+
+
+def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
+    details = {"id": message.id, "state": str(message.state)}
+    if not isinstance(message, MessageInfo):
+        expired = "" if message.state == "queued" else "expired: a clean requeues it"
+        return details | {"lease ends": exact_time(message.deadline, now) or expired, "holder": message.holder or ""}
+    retries = f"{message.retries_left:,} {'retry' if message.retries_left == 1 else 'retries'}"
+    return details | {
+        "due": exact_time(message.due, now),
+        "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
+        "attempts": f"{message.attempts}, {retries} left",
+        "holder": message.holder or "",
+        "token": str(message.token or ""),
+        "died": exact_time(message.died, now),
+        "reason": message.reason,
+        "error": message.error,
+        "entry": message.entry or "",
+        **{f"header {name}": value for name, value in message.headers.items()},
+    }

@@ -1,0 +1,104 @@
+"""`delayq stats`: counts the messages of a queue, once or repeatedly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from delayq.broker.engine import Feature
+from delayq.cli.engines import ENGINES, StateCounts
+from delayq.cli.options import DURATION, group_option, json_option, queue_with
+from delayq.cli.output import console, print_json, print_rich, table
+from delayq.cli.queues import MAIN_STATES, counts_json
+from delayq.cli.session import Session
+from delayq.queue.inspector import Stats
+from delayq.states import State
+from delayq.text import clean, exact_time, iso, relative_time
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@click.command()
+@queue_with(Feature.COUNTS)
+@group_option
+@json_option
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
+@click.option("--every", type=DURATION, default="1s", help="Set the interval of --watch.")
+@click.pass_obj
+def stats(
+    session: Session, queue: str, *, engine: str, group: str | None, as_json: bool, watch: bool, every: timedelta
+) -> None:
+    """Count the messages of QUEUE in each state, and its totals since it was created.
+
+    JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry", "garbage",
+    "dead", "living", "next_due", "oldest_due", "next_deadline", "totals": {…}}. oldest_due is the due time of the
+    first ready message. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work
+    queue {"queue", "queued", "processing"}.
+    """
+    read = ENGINES[engine].commands(session, group=group).counting(queue)
+    if watch:
+        _watch(queue, read, max(every.total_seconds(), 0.1), as_json=as_json)
+    else:
+        _print(queue, read(), as_json=as_json)
+
+
+def _print(queue: str, found: Stats | StateCounts, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_fields(queue, found))
+    else:
+        print_rich(_tables(found))
+
+
+def _watch(queue: str, read: Callable[[], Stats | StateCounts], interval: float, *, as_json: bool) -> None:
+    from rich.live import Live
+
+    printer = console()
+    try:
+        if as_json or not printer.is_terminal:
+            while True:
+                _print(queue, read(), as_json=as_json)
+                if not as_json:
+                    click.echo()
+                time.sleep(interval)
+        with Live(console=printer, auto_refresh=False) as live:
+            while True:
+                live.update(_tables(read()), refresh=True)
+                time.sleep(interval)
+    except KeyboardInterrupt:
+        return  # the way to end it
+
+
+def _tables(found: Stats | StateCounts) -> RenderableType:
+    from rich.console import Group
+
+    if not isinstance(found, Stats):
+        counts = table(["state", "messages"], list(found.counts.items()))
+        return Group(counts, "", clean(found.note)) if found.note else counts
+    deadline = found.next_deadline
+    details = {
+        State.PENDING: found.next_due and f"next due {exact_time(found.next_due, found.at)}",
+        State.READY: found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}",
+        State.ACTIVE: deadline and f"next lease or backoff ends {relative_time(deadline, found.at)}",
+    }
+    states = [state for state in State if state in MAIN_STATES or getattr(found.counts, state)]
+    rows = [[state, getattr(found.counts, state), details.get(state) or ""] for state in states]
+    counts = table(["state", "messages", ""], rows, fill=True)
+    return Group(counts, "", table(["totals", ""], list(found.totals.items()))) if found.totals else counts
+
+
+def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:
+    if not isinstance(found, Stats):
+        return {"queue": queue, **found.facts, **found.counts}
+    return {
+        "queue": queue,
+        "at": iso(found.at),
+        **counts_json(found),
+        "living": found.counts.living,
+        "next_deadline": iso(found.next_deadline),
+        "totals": dict(found.totals),
+    }

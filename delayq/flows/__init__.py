@@ -1,1 +1,0 @@
-"""The flows: `consume` is the consumer's whole behaviour, `held` and `owed` are its books."""

@@ -1,0 +1,6 @@
+"""Migration from other libraries: moves queues of Go's `hdt3213/delayqueue` to delayq."""
+
+from delayq.migrate.migration import LeasedError, migrate
+from delayq.migrate.result import Migration
+
+__all__ = ["LeasedError", "Migration", "migrate"]

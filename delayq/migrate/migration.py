@@ -1,0 +1,244 @@
+"""Moves a queue of the Go library to a delayq queue: sends its messages, then removes them from the Go queue.
+
+Messages keep their ids. After a batch was sent, it is removed from the Go queue if it has not changed there. So a
+migration can be interrupted anywhere and run again. No message is lost, and none is sent twice: the second send returns
+`exists`, or `settled` (the target gets a dedupe window if it has none).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, NamedTuple, Unpack
+
+from delayq.broker.batches import byte_slices
+from delayq.broker.keys import check_id
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import open_executor
+from delayq.errors import ConfigurationError, DelayqError, short_repr
+from delayq.migrate.go_queue import KEEP, PAGE, PREFIX, STRUCTURES, Entry, GoQueue
+from delayq.migrate.result import Migration, Why
+from delayq.options import QueueOptions
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.producer import NewMessage, Sent
+from delayq.times import LATEST, from_millis
+
+BATCH_BYTES = 4 << 20
+"""Payload bytes in memory at a time; a single payload may be larger."""
+MAX_PAYLOAD = 512 << 20
+"""The limit of Redis: a migrated payload may be larger than a queue accepts from senders."""
+DEDUPE_WINDOW = 86_400_000
+"""Milliseconds (a day) in which another run does not send a moved message again after it was settled."""
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""An id of the Go library. These are unique, except in its first versions, where each queue counted from 1."""
+
+
+class LeasedError(DelayqError):
+    """Go workers have leased messages, which both sides would deliver. Stop the workers and run it again."""
+
+
+def migrate(
+    name: str,
+    to: str,
+    *,
+    from_url: str | None = None,
+    from_prefix: str = PREFIX,
+    dry_run: bool = False,
+    take_leased: bool = False,
+    with_garbage: bool = False,
+    tell: Callable[[Migration], object] = lambda _: None,
+    **options: Unpack[QueueOptions],
+) -> Migration:
+    """Move the messages of the Go queue `name` to the queue `to`, opened with the `options` of `DelayQueue`.
+
+    Ids, payloads (byte for byte) and remaining retries stay the same. Pending messages keep their due times; ready
+    messages and retries are due now. If Go workers have leased messages, nothing is moved and `LeasedError` is raised.
+    With `take_leased` they are moved, due when their leases end. Failed messages stay in the Go queue. With
+    `with_garbage` they are moved and delivered once more. `dry_run` changes nothing.
+
+    If it is interrupted, run it again: no message is lost or duplicated.
+
+    `from_url` is the Redis of the Go queue, by default that of `to`. Its keys begin with `from_prefix`. `tell` is
+    called repeatedly with the progress.
+    """
+    for text, what in ((name, "name"), (from_prefix, "prefix")):
+        if not isinstance(text, str) or not text or text.encode("utf-8", "ignore").decode() != text:
+            raise ConfigurationError(f"the {what} of a Go queue must be a non-empty string, not {short_repr(text)}")
+    chosen = QueueOptions(**{**options, "codec": "bytes", "max_payload": MAX_PAYLOAD})
+    result = Migration(name, to, dry_run)
+    theirs = QueueOptions(url=from_url) if from_url else chosen
+    with _Target(to, **chosen) as target, closing(open_executor(theirs, target.settings)) as executor:
+        both = (GoQueue(executor, name, from_prefix, tagged=tagged) for tagged in (False, True))
+        queues = [queue for queue in both if queue.count()]
+        result.found = sum((queue.count() for queue in queues), Counter())
+        now = executor.call(RedisCommand(("TIME",), lambda reply: int(reply[0])))
+        leased = sum(queue.leased(now) for queue in queues)
+        if leased and not take_leased and not dry_run:
+            raise LeasedError(
+                f"Go workers have leased {leased:,} of the messages of {name}, or these wait for a retry: stop the Go"
+                " consumers and run it again when the leases have expired, or move these messages too (take_leased)"
+            )
+        last = math.inf if take_leased else now
+        for queue in queues:
+            _Mover(queue, target, result, tell, last_lease=last, with_garbage=with_garbage).run()
+        if not dry_run:
+            rest = Migration(name, to, dry_run=True)
+            for queue in queues:
+                _Mover(queue, target, rest, lambda _: None, last_lease=last, with_garbage=with_garbage).run()
+            result.end(rest)
+    return result
+
+
+class _Target(DelayQueue[Any]):
+    """The target queue: has a dedupe window, so that no settled message is sent again."""
+
+    def _opening(self) -> list[Any]:
+        requests = super()._opening()
+        if self.settings.dedupe_window is None:
+            requests.append(self._context.calls.default_dedupe_window(DEDUPE_WINDOW, self.settings.dedupe_max))
+        return requests
+
+
+class _GoMessage(NamedTuple):
+    """A message of the Go queue, and its entries in a structure: usually one."""
+
+    entries: list[Entry]
+    key: str
+    payload: bytes
+    retries: int
+
+    @property
+    def id(self) -> str:
+        return self.entries[0].id.decode()
+
+
+class _Mover:
+    """Moves one Go queue, one structure after the other."""
+
+    def __init__(
+        self,
+        source: GoQueue,
+        target: _Target,
+        result: Migration,
+        tell: Callable[[Migration], object],
+        *,
+        last_lease: float,
+        with_garbage: bool,
+    ) -> None:
+        """Leave messages whose leases end after `last_lease` (seconds since 1970)."""
+        self._source, self._target, self._result, self._tell = source, target, result, tell
+        self._last_lease, self._with_garbage = last_lease, with_garbage
+
+    def run(self) -> None:
+        """Move all messages."""
+        for structure, kind in STRUCTURES.items():
+            if kind == "set":
+                for page in self._source.scan(structure):
+                    self._move_page(structure, page)
+            else:
+                self._move_structure(structure, is_list=kind == "list")
+
+    def _move_structure(self, structure: str, *, is_list: bool) -> None:
+        """Move a zset to its end, or as many entries as a list has; entries left go to the other end of the list."""
+        remaining = self._source.length(structure) if is_list else sys.maxsize
+        offset = moved_back = 0
+        while remaining > 0 and (page := self._source.page(structure, offset, min(remaining, PAGE))):
+            kept = self._move_page(structure, page)
+            remaining -= len(page)
+            if self._result.dry_run:
+                offset += len(page)
+            elif kept and is_list:
+                kept = [Entry(entry.id, KEEP) for entry in kept]
+                moved_back += self._source.remove(structure, kept, (), depth=len(page)).count("1")
+                remaining = min(remaining, self._source.length(structure) - moved_back)  # Go may have taken some
+            elif kept:
+                offset += self._source.count_unchanged(structure, kept)
+
+    def _move_page(self, structure: str, page: list[Entry]) -> list[Entry]:
+        """Move a page; return the entries that were left."""
+        movable: dict[str, list[Entry]] = {}
+        kept: list[Entry] = []
+        for entry in page:
+            if why := self._refuse(structure, entry):
+                kept += self._leave(structure, [entry], why)
+            else:
+                movable.setdefault(entry.id.decode(), []).append(entry)
+        if not movable:
+            return kept
+        sizes, counts = self._source.measure(list(movable))
+        retries = dict(zip(movable, counts, strict=True))
+        for batch in byte_slices(sizes, BATCH_BYTES):
+            ids = list(movable)[batch]
+            payloads = self._source.payloads(ids)
+            messages = [_GoMessage(movable[id], *payloads[id], retries[id]) for id in ids if id in payloads]
+            without_payload = [entry for id in ids if id not in payloads for entry in movable[id]]
+            kept += self._leave(structure, without_payload, Why.NO_PAYLOAD)
+            if structure == "garbage" and not self._with_garbage:
+                kept += self._leave(structure, _entries(messages), Why.FAILED)
+            elif self._result.dry_run:
+                self._result.moved[structure] += len(_entries(messages))
+            elif messages:
+                kept += self._move(structure, messages, depth=len(page))
+            self._tell(self._result)
+        return kept
+
+    def _refuse(self, structure: str, entry: Entry) -> Why | None:
+        """Return why an entry cannot be moved, whatever its payload."""
+        try:
+            check_id(entry.id.decode())
+        except (UnicodeDecodeError, ConfigurationError):
+            return Why.BAD_ID
+        if entry.score and structure == "unack" and float(entry.score) > self._last_lease:
+            return Why.LEASED
+        return Why.BAD_TIME if entry.score and float(entry.score) * 1000 > LATEST else None
+
+    def _leave(self, structure: str, entries: list[Entry], why: Why) -> list[Entry]:
+        for entry in entries:
+            self._result.leave(structure, entry.id, why)
+        return entries
+
+    def _move(self, structure: str, messages: list[_GoMessage], *, depth: int) -> list[Entry]:
+        """Send messages, then remove them from the Go queue; return the entries that were left."""
+        sent = self._target.send_many([_new_message(message) for message in messages])
+        foreign = [message for message, one in zip(messages, sent, strict=True) if self._is_foreign(message, one)]
+        foreign_ids = {message.id for message in foreign}
+        kept = self._leave(structure, _entries(foreign), Why.FOREIGN_ID)
+        moved = [
+            (entry, message.key) for message in messages if message.id not in foreign_ids for entry in message.entries
+        ]
+        if not moved:
+            return kept
+        entries, keys = zip(*moved, strict=True)
+        statuses = self._source.remove(structure, entries, keys, depth=depth)
+        if "2" in statuses:  # Cancelling what was sent would not help: the target would refuse its id from then on.
+            raise LeasedError(
+                f"Go workers are running: they leased {statuses.count('2'):,} of the messages of"
+                f" {self._result.name} during the move, which may be delivered twice; stop the Go consumers"
+                f" and run it again ({self._result.moved.total():,} were moved before)"
+            )
+        self._result.moved[structure] += len(moved)
+        return kept
+
+    def _is_foreign(self, message: _GoMessage, sent: Sent) -> bool:
+        """Tell whether the id belongs, or belonged, to another message; not to this one, sent by an earlier run."""
+        if sent.new:
+            return False
+        existing = self._target.get(message.id)
+        return existing.payload != message.payload if existing else not _UUID.fullmatch(message.id)
+
+
+def _entries(messages: list[_GoMessage]) -> list[Entry]:
+    return [entry for message in messages for entry in message.entries]
+
+
+def _new_message(message: _GoMessage) -> NewMessage[bytes]:
+    score = message.entries[0].score
+    if not score:
+        return NewMessage(message.payload, delay=0, retries=message.retries, id=message.id)
+    at = from_millis(math.ceil(max(0, float(score) * 1000)))
+    return NewMessage(message.payload, at=at, retries=message.retries, id=message.id)

@@ -1,0 +1,1 @@
+"""What a queue object can do, one capability a file."""

@@ -1,0 +1,95 @@
+"""Base class of delay queues and stream queues for asyncio: `SyncBase` with methods that are awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+from delayq._parity import mirrors
+from delayq.broker.calls import preload
+from delayq.broker.transport.operation import together
+from delayq.options import QueueOptions
+from delayq.queue.base import QueueBase, SyncBase, T
+from delayq.queue.consumer import AsyncConsuming, ConsumeOptions, check_grace, context_of_run, run_to_end_async
+from delayq.queue.lease import AsyncLease
+from delayq.times import Duration, to_millis
+from delayq.worker.drivers import AsyncDriver
+from delayq.worker.message import AsyncMessage
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor
+
+
+class AsyncBase(QueueBase[T]):
+    """Base of queues whose methods are awaited."""
+
+    _executor: AsyncExecutor
+    _awaits = True
+
+    def __init__(self, name: str, payload_type: type[T] | None, callback: Any, options: QueueOptions) -> None:
+        from delayq.broker.transport.executor import open_async_executor
+
+        super().__init__(name, payload_type, callback, options)
+        self._executor = open_async_executor(options, self.settings)
+        self._executor.opening = self.open
+        self._perform = self._executor.perform
+        self._consuming: AsyncConsuming | None = None
+
+    @mirrors(SyncBase.open)
+    async def open(self, *, connect_timeout: Duration | None = None) -> None:
+        deadline = None if connect_timeout is None else to_millis(connect_timeout, "connect_timeout") / 1000
+        if self._executor.opening:
+            self._check(await self._executor.run(self._opening(), deadline=deadline))
+
+    @mirrors(SyncBase.start_consume)
+    async def start_consume(self, **options: Unpack[ConsumeOptions]) -> AsyncConsuming:
+        callback, context = self._handlers.find(), context_of_run(self._context, options)
+        await self.open(connect_timeout=options.get("connect_timeout"))
+        if self._handlers.declared:
+            await self._perform(self._put_declared(), writes=True)
+        if self._consuming is None or not self._consuming.running:
+            name, burst = f"delayq-{self.name}", options.get("burst", False)
+            self._consuming = AsyncConsuming(AsyncDriver(self._executor, context, callback, name, burst=burst))
+        return self._consuming
+
+    @mirrors(SyncBase.stop_consume)
+    async def stop_consume(self, grace: Duration | None = None) -> bool:
+        check_grace(grace)
+        consuming = self._consuming
+        if consuming is None or not consuming.running:
+            return True
+        consuming.stop(grace)
+        return await consuming.wait()
+
+    @mirrors(SyncBase.run)
+    async def run(self, **options: Unpack[ConsumeOptions]) -> None:
+        await run_to_end_async(await self.start_consume(**options))
+
+    @mirrors(SyncBase.close)
+    async def close(self) -> None:
+        await self.stop_consume()
+        await self._executor.close()
+
+    @overload
+    def lease(
+        self, duration: Duration | None = None, *, n: None = None, block: Duration = 0
+    ) -> AsyncLease[T, AsyncMessage[T] | None]: ...
+    @overload
+    def lease(
+        self, duration: Duration | None = None, *, n: int, block: Duration = 0
+    ) -> AsyncLease[T, list[AsyncMessage[T]]]: ...
+    @mirrors(SyncBase.lease)
+    def lease(
+        self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0
+    ) -> AsyncLease[T, Any]:
+        return AsyncLease(self._context, self._executor, duration, n, block=block)
+
+    async def __aenter__(self) -> Self:
+        """Return the queue; leaving closes it."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @mirrors(SyncBase.preload)
+    async def preload(self) -> int:
+        return len(await self._executor.perform(together(preload(self._scripts))))

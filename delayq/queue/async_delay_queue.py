@@ -1,0 +1,87 @@
+"""The delay queue for asyncio: `DelayQueue` with methods that are awaited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Unpack
+
+from delayq._parity import awaited, mirrors
+from delayq.options import QueueOptions
+from delayq.queue.async_base import AsyncBase
+from delayq.queue.base import T
+from delayq.queue.dead_letter import AsyncDeadLetter
+from delayq.queue.delay_queue import DelayBase, DelayQueue
+from delayq.queue.event_log import EventReader, MessageEvent
+from delayq.queue.group_commit import AsyncGroupCommit
+from delayq.queue.inspector import Inspector
+from delayq.worker.message import AsyncMessage
+
+if TYPE_CHECKING:
+    from delayq.queue.schedules import AsyncSchedules
+
+
+class AsyncDelayQueue(DelayBase[T], AsyncBase[T]):
+    """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or must not block.
+
+    A queue belongs to the event loop that first uses it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        payload_type: type[T] | None = None,
+        callback: Callable[[AsyncMessage[T]], Awaitable[object] | object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
+        """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
+        super().__init__(name, payload_type, callback, options)
+        self._sends = AsyncGroupCommit(self._producer, self._perform)
+        self._inspector = Inspector(self._context)
+        self._dead = AsyncDeadLetter(self._context, self._executor)
+
+    # Sending
+
+    send_delay_msg = awaited(DelayQueue[T].send_delay_msg)
+    send_schedule_msg = awaited(DelayQueue[T].send_schedule_msg)
+    send_many = awaited(DelayQueue[T].send_many)
+    cancel = awaited(DelayQueue.cancel)
+    reschedule = awaited(DelayQueue.reschedule)
+
+    # Inspecting
+
+    get = awaited(DelayQueue.get)
+    counts = awaited(DelayQueue.counts)
+    stats = awaited(DelayQueue.stats)
+    list = awaited(DelayQueue.list)
+
+    @property
+    def dead(self) -> AsyncDeadLetter:
+        """The dead letter of this queue."""
+        return self._dead
+
+    @cached_property
+    def schedules(self) -> AsyncSchedules:
+        """The schedules of this queue."""
+        from delayq.queue.schedules import AsyncSchedules
+
+        return AsyncSchedules(self._context, self._producer, self._handlers, self._executor)
+
+    # The event log
+
+    @mirrors(DelayQueue.events)
+    def events(self, after: int | str = 0, *, follow: bool = False) -> AsyncIterator[MessageEvent]:
+        return EventReader(self._context, self._executor, after, follow=follow).iterate_async()
+
+    # Runs of bulk sends
+
+    runs = awaited(DelayQueue.runs)
+    end_run = awaited(DelayQueue.end_run)
+    refusals = awaited(DelayQueue.refusals)
+
+    # Administration
+
+    purge = awaited(DelayQueue.purge)
+    examine = awaited(DelayQueue.examine)
+    repair = awaited(DelayQueue.repair)

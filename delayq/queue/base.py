@@ -1,0 +1,212 @@
+"""Base classes of delay queues and stream queues: options, opening, consuming with a callback, and leases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
+
+from delayq.broker.calls import preload
+from delayq.broker.context import EngineContext
+from delayq.broker.transport.operation import Operation, together
+from delayq.codec import Codec, find_codec
+from delayq.errors import DelayqError, ServerError, UnavailableError
+from delayq.options import QueueOptions, find_url, read_settings
+from delayq.queue.consumer import ConsumeOptions, Consuming, check_grace, context_of_run, run_to_end
+from delayq.queue.handlers import MISSING, HandlerRegistry
+from delayq.queue.lease import Lease
+from delayq.queue.producer import Producer
+from delayq.queue.server_check import OPENING, check
+from delayq.times import Duration, to_millis
+from delayq.worker.drivers import ThreadDriver
+from delayq.worker.message import Message
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault  # in `typing` from Python 3.13 on
+
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
+
+    T = TypeVarWithDefault("T", default=Any)  # without a `payload_type`, payloads may be any values
+else:
+    T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class QueueBase(Generic[T]):
+    """The options and the context of one queue."""
+
+    _context: EngineContext
+    _executor: Executor | AsyncExecutor
+    _awaits = False
+    """Whether callbacks may be coroutine functions."""
+    _scripts = ""
+    """The engine whose scripts it runs, as `preload` names it."""
+
+    def __init__(self, name: str, payload_type: type[T] | None, callback: Any, options: QueueOptions) -> None:
+        """Validate everything; nothing is sent to Redis."""
+        self.name = name
+        self.prefix = options.get("prefix", "delayq")
+        self.settings = read_settings(options)
+        self._options = options
+        self._codec: Codec = find_codec(options.get("codec", "json"), payload_type)
+        self._context = self._make_context()
+        self._producer = Producer(self._context, self._codec)
+        self._handlers = HandlerRegistry(self.name, self.settings, self._codec.encode, awaits=self._awaits)
+        if callback is not None:
+            self.callback(callback)
+
+    def __repr__(self) -> str:
+        """Show the name only: the URL may contain a password."""
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _make_context(self) -> EngineContext:
+        """Return the context; raise `ConfigurationError` for an invalid name."""
+        raise NotImplementedError
+
+    def _opening(self) -> list[Any]:
+        """Return the requests that open the queue."""
+        raise NotImplementedError
+
+    def _put_declared(self) -> Operation[Any]:
+        """Store the schedules that the program declares; only called if there are any."""
+        raise NotImplementedError
+
+    def callback(self, function: F) -> F:
+        """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
+
+        The function is called with a message. If it returns, the message is acknowledged. `False` or an exception uses
+        one retry. It may raise `Retry`, `Reject` or `Discard` for another outcome. A queue has one callback: the one
+        registered last.
+        """
+        return self._handlers.callback(function)
+
+    @overload
+    def batch_callback(self, function: F, *, most: int = 100) -> F: ...
+    @overload
+    def batch_callback(self, *, most: int = 100) -> Callable[[F], F]: ...
+    def batch_callback(self, function: Any = MISSING, *, most: int = 100) -> Any:
+        """Register the function that processes messages in batches, as a decorator or by a call; see `callback`.
+
+        The function is called with a list of 1 to `most` messages (up to 1000). It never waits for a batch to fill up.
+        If it returns, all messages that were not settled by hand are acknowledged. `False` or an exception uses one
+        retry of each; `Retry`, `Reject` and `Discard` apply to all. It may also return a list with one result for each
+        message, which counts as the result of a callback; an exception in the list counts as raised. `concurrency` is
+        the number of batches that run at a time.
+        """
+        return self._handlers.batch_callback(function, most)
+
+    @property
+    def _is_embedded(self) -> bool:
+        return "redis" not in self._options and find_url(self._options).startswith("memory://")
+
+    def _check(self, replies: list[Any]) -> None:
+        for reply in replies:
+            if isinstance(reply, UnavailableError) or (isinstance(reply, ServerError) and "NOAUTH" in str(reply)):
+                raise reply
+        if len(replies) > OPENING and isinstance(replies[OPENING], DelayqError):
+            raise replies[OPENING]
+        check(self.name, replies, embedded=self._is_embedded, strict=self.settings.strict)
+        self._executor.opening = None
+
+
+class SyncBase(QueueBase[T]):
+    """Base of queues whose methods block."""
+
+    _executor: Executor
+
+    def __init__(self, name: str, payload_type: type[T] | None, callback: Any, options: QueueOptions) -> None:
+        """Make the client, which connects at its first use."""
+        from delayq.broker.transport.executor import open_executor  # loads redis, which `import delayq` does not need
+
+        super().__init__(name, payload_type, callback, options)
+        self._executor = open_executor(options, self.settings)
+        self._executor.opening = self.open
+        self._perform = self._executor.perform
+        self._starting = threading.Lock()
+        self._consuming: Consuming | None = None
+
+    def open(self, *, connect_timeout: Duration | None = None) -> None:
+        """Connect, check the server, register the queue, and apply the options that count for all processes.
+
+        The first call that writes does this by itself. Call it earlier to learn at once what is wrong. It raises
+        `UnavailableError` if Redis does not answer within `connect_timeout`, by default the queue's `deadline`.
+        """
+        deadline = None if connect_timeout is None else to_millis(connect_timeout, "connect_timeout") / 1000
+        if self._executor.opening:
+            self._check(self._executor.run(self._opening(), deadline=deadline))
+
+    def start_consume(self, **options: Unpack[ConsumeOptions]) -> Consuming:
+        """Start to consume in the background; returns the running consumer if there is one already.
+
+        The options apply to this run only and override those of the queue: `burst`, `concurrency`, `grace` and
+        `connect_timeout`; see `ConsumeOptions`. If Redis cannot be reached within `connect_timeout`, this raises
+        `UnavailableError`.
+        """
+        callback, context = self._handlers.find(), context_of_run(self._context, options)
+        self.open(connect_timeout=options.get("connect_timeout"))
+        if self._handlers.declared:
+            self._perform(self._put_declared(), writes=True)
+        with self._starting:
+            if self._consuming is None or not self._consuming.running:
+                name, burst = f"delayq-{self.name}", options.get("burst", False)
+                driver = ThreadDriver(self._executor, context, callback, name, burst=burst)
+                # It is set before it starts, since a callback may stop the consumer at once.
+                self._consuming = Consuming(driver)
+                self._consuming._thread.start()  # noqa: SLF001
+            return self._consuming
+
+    def stop_consume(self, grace: Duration | None = None) -> bool:
+        """Stop the consumer and wait for it; returns whether it has ended.
+
+        The consumer claims no more messages and releases those whose callbacks have not started. It waits up to `grace`
+        (by default the queue's) for running callbacks; then it cuts them off and nacks their messages. Does nothing if
+        no consumer is running. Inside a callback it does not wait.
+        """
+        check_grace(grace)
+        consuming = self._consuming
+        if consuming is None or not consuming.running:
+            return True
+        consuming.stop(grace)
+        return consuming.wait()
+
+    def run(self, **options: Unpack[ConsumeOptions]) -> None:
+        """Consume until stopped; with `burst=True`, until nothing is due any more.
+
+        A burst waits for messages that come back within a tick, such as nacked ones, and leaves later ones. Ctrl-C
+        stops like `stop_consume`; a second Ctrl-C stops at once. Takes the same options as `start_consume`.
+        """
+        run_to_end(self.start_consume(**options))
+
+    def close(self) -> None:
+        """Stop consuming and close the connections that this queue made."""
+        self.stop_consume()
+        self._executor.close()
+
+    @overload
+    def lease(
+        self, duration: Duration | None = None, *, n: None = None, block: Duration = 0
+    ) -> Lease[T, Message[T] | None]: ...
+    @overload
+    def lease(self, duration: Duration | None = None, *, n: int, block: Duration = 0) -> Lease[T, list[Message[T]]]: ...
+    def lease(self, duration: Duration | None = None, *, n: int | None = None, block: Duration = 0) -> Lease[T, Any]:
+        """Claim one message, or up to `n`, without a callback; waits up to `block` for the first.
+
+        As a context manager it returns the message (None if there is none) or, with `n`, the list. On exit it acks
+        what was not settled by hand, or nacks it after an exception. If you iterate over the lease instead, settle
+        each message yourself with `message.ack()` and so on.
+        """
+        return Lease(self._context, self._executor, duration, n, block=block)
+
+    def __enter__(self) -> Self:
+        """Return the queue; leaving closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def preload(self) -> int:
+        """Load the scripts of this kind of queue into Redis, for users who are not allowed to; returns how many.
+
+        All queues of this kind on the server use them, until it restarts. Safe to call at any time.
+        """
+        return len(self._executor.perform(together(preload(self._scripts))))

@@ -1,0 +1,153 @@
+"""Consumers that run in the background, in threads or in asyncio tasks, and the handles that users get."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from dataclasses import replace
+from typing import TypedDict
+
+from delayq._parity import mirrors
+from delayq.broker.context import EngineContext
+from delayq.options import check_bool, check_concurrency, check_options
+from delayq.times import Duration, monotonic, to_millis
+from delayq.worker.drivers import AsyncDriver, ThreadDriver
+
+log = logging.getLogger("delayq.consumer")
+
+SIGNALS_WITHIN = 0.5
+"""Seconds within which the main thread handles a signal while it waits for a consumer. If a signal arrives just before
+the wait, or in another thread, Python runs the handler only when the wait ends. So it waits in slices."""
+
+
+class ConsumeOptions(TypedDict, total=False):
+    """Options of `start_consume` and `run`, which apply to one run. None means the same as leaving one out."""
+
+    burst: bool
+    """Return when nothing is due any more."""
+    concurrency: int | None
+    """Callbacks that run at a time; by default the queue's `concurrency`."""
+    grace: Duration | None
+    """How long a stop waits for running callbacks; by default the queue's `grace`."""
+    connect_timeout: Duration | None
+    """How long to try to reach Redis before the run starts; by default the queue's `deadline`."""
+
+
+def context_of_run(context: EngineContext, options: ConsumeOptions) -> EngineContext:
+    """Return the queue's context with the options of one run; raises `ConfigurationError` for a wrong one."""
+    check_options(options, ConsumeOptions.__annotations__)
+    check_bool(options.get("burst", False), "burst")
+    settings = context.settings
+    if (concurrency := options.get("concurrency")) is not None:
+        settings = replace(settings, concurrency=check_concurrency(concurrency))
+    if (grace := options.get("grace")) is not None:
+        settings = replace(settings, grace=to_millis(grace, "grace"))
+    return context if settings is context.settings else context.with_settings(settings)
+
+
+def check_grace(grace: Duration | None) -> None:
+    """Raise `ConfigurationError` if `grace` is not a duration."""
+    if grace is not None:
+        to_millis(grace, "grace")
+
+
+class Consuming:
+    """A consumer that runs in the background, as returned by `start_consume`."""
+
+    def __init__(self, driver: ThreadDriver) -> None:
+        """Prepare to consume in a thread."""
+        self._driver = driver
+        self._pid = os.getpid()
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=driver.name, daemon=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether the consumer is running in this process."""
+        return not self._ended.is_set() and self._pid == os.getpid()
+
+    def stop(self, grace: Duration | None = None) -> None:
+        """Request a stop and return at once; see `DelayQueue.stop_consume`."""
+        self._driver.stop(grace)
+
+    def wait(self, timeout: Duration | None = None) -> bool:
+        """Wait until the consumer has ended, at most for `timeout`; returns whether it has ended.
+
+        Inside one of its own callbacks it returns False at once. If an error ended the consumer, raises that error.
+        """
+        seconds = None if timeout is None else to_millis(timeout, "timeout") / 1000
+        if self._driver.is_worker(threading.current_thread()):
+            return False
+        end = None if seconds is None else monotonic() + seconds
+        while not (ended := self._ended.wait(_slice(end))) and (end is None or monotonic() < end):
+            pass
+        if self._error is not None:
+            raise self._error
+        return ended
+
+    def _run(self) -> None:
+        try:
+            self._driver.run()
+        except Exception as error:
+            log.exception("the consumer ended")
+            self._error = error
+        finally:
+            self._ended.set()
+
+
+def _slice(end: float | None) -> float:
+    return SIGNALS_WITHIN if end is None else max(0.0, min(SIGNALS_WITHIN, end - monotonic()))
+
+
+class AsyncConsuming:
+    """A consumer that runs in tasks of the event loop; see `Consuming`."""
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        """Start consuming in a task."""
+        self._driver = driver
+        self._task = asyncio.get_running_loop().create_task(driver.run(), name=driver.name)
+
+    @property
+    def running(self) -> bool:
+        """Whether the consumer is running."""
+        return not self._task.done()
+
+    @mirrors(Consuming.stop)
+    def stop(self, grace: Duration | None = None) -> None:
+        self._driver.stop(grace)
+
+    @mirrors(Consuming.wait)
+    async def wait(self, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - mirrors the blocking method
+        seconds = None if timeout is None else to_millis(timeout, "timeout") / 1000
+        if self._driver.is_worker(asyncio.current_task()):
+            return False
+        ended, _ = await asyncio.wait([self._task], timeout=seconds)
+        if ended:
+            self._task.result()
+        return bool(ended)
+
+
+def run_to_end(consuming: Consuming) -> None:
+    """Wait for a consumer; the first Ctrl-C lets running callbacks finish, the second cuts them off."""
+    try:
+        consuming.wait()
+    except KeyboardInterrupt:
+        try:
+            consuming.stop()
+            consuming.wait()
+        except KeyboardInterrupt:
+            consuming.stop(0)
+            consuming.wait()
+            raise
+
+
+async def run_to_end_async(consuming: AsyncConsuming) -> None:
+    """Wait for a consumer; stop it if the waiting task is cancelled."""
+    try:
+        await consuming.wait()
+    finally:
+        consuming.stop()
+        await consuming.wait()

@@ -1,0 +1,157 @@
+"""The dead letter: messages that could not be processed, with payload and reason, until redriven, purged or trimmed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from delayq._parity import awaited
+from delayq.broker.batches import batched
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import check_id
+from delayq.broker.requests import ScriptCall
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_bool, check_retries
+from delayq.queue.inspector import MAX_ROWS, Inspector, MessageInfo, Page
+from delayq.states import State
+from delayq.times import from_millis
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
+
+BATCH = 100
+"""Entries redriven or purged in one call: they contain their payloads."""
+
+_ENTRY = re.compile(r"(.+):[0-9]{1,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a redrive did, in entries."""
+
+    redriven: int
+    exists: int
+    """Entries that stay, because the queue has a message with their id."""
+
+
+class DeadFilter(NamedTuple):
+    """Texts that the reason and the last error of a dead message must contain."""
+
+    reason: str | None
+    error: str | None
+
+    def matches(self, message: MessageInfo) -> bool:
+        """Tell whether a message matches."""
+        return (self.reason or "") in message.reason and (self.error or "") in message.error
+
+
+def _selection(id: str | None, reason: str | None, error: str | None, *, everything: bool) -> str | DeadFilter:
+    """Return which entries are selected: one by its id or entry, or those that match a filter."""
+    check_bool(everything, "everything")
+    if sum((id is not None, reason is not None or error is not None, everything)) != 1:
+        raise ConfigurationError("select entries: give an id or entry, a reason or error to match, or everything=True")
+    for text in (reason, error):
+        if text is not None and (not isinstance(text, str) or not text):
+            raise ConfigurationError(f"reason and error must be text to search for, not {short_repr(text)}")
+    if id is None:
+        return DeadFilter(reason, error)
+    entry = _ENTRY.fullmatch(id) if isinstance(id, str) else None
+    check_id(entry[1] if entry else id)
+    return id
+
+
+class _DeadLetterOperations:
+    """The operations of a dead letter."""
+
+    def __init__(self, context: QueueContext, executor: Any) -> None:
+        self._context = context
+        self._inspector = Inspector(context)
+        self._executor = executor
+
+    def _redrive(self, selection: str | DeadFilter, retries: int | None) -> Operation[Redriven]:
+        if retries is not None:
+            check_retries(retries)
+        statuses = yield from self._each(selection, partial(self._context.calls.redrive, retries=retries))
+        return Redriven(statuses.count("1"), statuses.count("2"))
+
+    def _purge(self, selection: str | DeadFilter) -> Operation[int]:
+        statuses = yield from self._each(selection, self._context.calls.dead_purge)
+        return statuses.count("1")
+
+    def _each(self, selection: str | DeadFilter, call: Callable[[list[str]], ScriptCall[str]]) -> Operation[str]:
+        """Run a call on the selected entries, batch by batch; returns a status for each."""
+        if isinstance(selection, str):
+            return (yield from self._one(selection, call))
+        statuses = ""
+        (counted,) = yield [self._context.calls.counts()]
+        now = from_millis(counted.now)
+        cursor: str | None = None
+        while True:
+            page = yield from self._inspector.page(State.DEAD, limit=MAX_ROWS, cursor=cursor, preview=0)
+            # Messages that die from now on are not selected: one that is redriven and fails again would never end.
+            dead = [message for message in page.messages if message.died and message.died <= now]
+            entries = [message.entry for message in dead if message.entry and selection.matches(message)]
+            for batch in batched(entries, BATCH):
+                replies = yield [call(batch), *self._context.confirming]
+                statuses += replies[0]
+            cursor = page.cursor
+            if cursor is None:
+                return statuses
+
+    def _one(self, id: str, call: Callable[[list[str]], ScriptCall[str]]) -> Operation[str]:
+        statuses, *_ = yield [call([id]), *self._context.confirming]
+        if statuses != "0":
+            return str(statuses)
+        # Not an entry, so it is an id: its last death is selected.
+        (found,) = yield [self._context.calls.get(id)]
+        if found is None or not found.entry:
+            return ""
+        statuses, *_ = yield [call([found.entry]), *self._context.confirming]
+        return str(statuses)
+
+
+class DeadLetter(_DeadLetterOperations):
+    """The dead letter of a `DelayQueue`, as `queue.dead`."""
+
+    _executor: Executor
+
+    def list(self, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Read a page of entries, oldest first; pass its cursor for the next page. Changes nothing."""
+        return self._executor.perform(self._inspector.page(State.DEAD, limit=limit, cursor=cursor))
+
+    def redrive(
+        self,
+        id: str | None = None,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        everything: bool = False,
+        retries: int | None = None,
+    ) -> Redriven:
+        """Send dead messages again, due at once, with the retries they were sent with, or `retries`.
+
+        Select one message by its id (the last death) or entry, those whose reason and error contain a text, or
+        `everything=True`. Works in batches, each of which is atomic. An entry stays if the queue has a message with
+        its id.
+        """
+        return self._executor.perform(self._redrive(_selection(id, reason, error, everything=everything), retries))
+
+    def purge(
+        self, id: str | None = None, *, reason: str | None = None, error: str | None = None, everything: bool = False
+    ) -> int:
+        """Delete dead messages, selected as in `redrive`; returns how many."""
+        return self._executor.perform(self._purge(_selection(id, reason, error, everything=everything)))
+
+
+class AsyncDeadLetter(_DeadLetterOperations):
+    """The dead letter of an `AsyncDelayQueue`; see `DeadLetter`."""
+
+    _executor: AsyncExecutor
+
+    list = awaited(DeadLetter.list)
+    redrive = awaited(DeadLetter.redrive)
+    purge = awaited(DeadLetter.purge)

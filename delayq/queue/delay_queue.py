@@ -1,0 +1,261 @@
+"""The delay queue: each public method runs one operation, which the asyncio queue shares."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from delayq.broker.calls import Calls
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import Keys
+from delayq.broker.transport.operation import Operation, single
+from delayq.options import QueueOptions
+from delayq.queue.base import QueueBase, SyncBase, T
+from delayq.queue.bulk_runs import RunInfo, end_run, list_runs, refusals_of
+from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
+from delayq.queue.dead_letter import DeadLetter
+from delayq.queue.event_log import EventReader, MessageEvent
+from delayq.queue.group_commit import GroupCommit
+from delayq.queue.inspector import Counts, Inspector, MessageInfo, Page, Stats
+from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
+from delayq.queue.repair import examine
+from delayq.queue.repair_report import Checkup
+from delayq.queue.server_check import opening
+from delayq.states import State
+from delayq.times import Duration
+from delayq.worker.message import Message
+
+if TYPE_CHECKING:
+    from delayq.queue.schedules import Schedules
+    from delayq.schedules.definition import ScheduleOptions
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DelayBase(QueueBase[T]):
+    """What the two delay queues share: their keys and calls."""
+
+    _context: QueueContext
+
+    def _make_context(self) -> QueueContext:
+        return QueueContext(self._make_calls(), self.settings, self._codec.decode)
+
+    def _make_calls(self) -> Calls:
+        return Calls(Keys.of(self.prefix, self.name))
+
+    def _opening(self) -> list[Any]:
+        requests: list[Any] = list(opening(self._context.calls.keys, self.prefix, self.name))
+        events, window, max_ids = self.settings.events, self.settings.dedupe_window, self.settings.dedupe_max
+        if events is not None or window is not None:
+            requests.append(self._context.calls.configure(events=events, dedupe_window=window, dedupe_max=max_ids))
+        return requests
+
+    def _put_declared(self) -> Operation[Any]:
+        from delayq.schedules.store import put  # slow to load, and most queues have no schedules
+
+        return put(self._context, self._handlers.declared)
+
+    def cron(
+        self, expression: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[F], F]:
+        """Declare a schedule with a cron expression, and register the function that processes its messages.
+
+        Use it as a decorator: `@queue.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`. The time zone is `UTC` by default.
+        The function works like a `callback`, but only for messages of this schedule. The schedule has the name of the
+        function unless you give one. It is stored in Redis when consuming starts, or by `queue.schedules.apply()`.
+        """
+        return self._handlers.schedule(name, {**options, "cron": expression, "tz": tz})
+
+    def every(
+        self, interval: Duration, *, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[F], F]:
+        """Declare a schedule with an interval, as in `@queue.every("15m")`; see `cron`.
+
+        Intervals are counted from `start`, by default from 1970, so that all processes agree: every 15 minutes means
+        at each quarter of an hour in UTC.
+        """
+        return self._handlers.schedule(name, {**options, "every": interval})
+
+
+class DelayQueue(DelayBase[T], SyncBase[T]):
+    """A reliable delay queue: it delivers a message when it is due, and again until it is settled.
+
+    Delivery is at least once, and never before the due time. After `retries` redeliveries a message moves to the dead
+    letter, with its payload and the reason. `payload_type` makes the payloads typed. The options are those of
+    `QueueOptions`. Safe to use from several threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        payload_type: type[T] | None = None,
+        callback: Callable[[Message[T]], object] | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> None:
+        """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
+        super().__init__(name, payload_type, callback, options)
+        self._sends = GroupCommit(self._producer, self._perform)
+        self._inspector = Inspector(self._context)
+        self._dead = DeadLetter(self._context, self._executor)
+
+    # Sending
+
+    def send_delay_msg(
+        self,
+        payload: T,
+        delay: Duration = 0,
+        retries: int | None = None,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> Sent:
+        """Send a message that is due after `delay` and is redelivered up to `retries` times.
+
+        When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
+        in the queue, another send returns `exists`. With `replace`, a waiting message gets the new payload and due
+        time instead. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends
+        from several threads share round trips.
+        """
+        outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers)
+        return self._sends.send(outgoing, replace=replace)
+
+    def send_schedule_msg(
+        self,
+        payload: T,
+        at: datetime,
+        retries: int | None = None,
+        *,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> Sent:
+        """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
+        outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers)
+        return self._sends.send(outgoing, replace=replace)
+
+    def send_many(
+        self,
+        messages: Iterable[T | NewMessage[T]],
+        delay: Duration = 0,
+        retries: int | None = None,
+        *,
+        replace: bool = False,
+        run: str | None = None,
+    ) -> SentMany:
+        """Send many messages in few round trips; returns which ids were new.
+
+        Takes payloads, and `NewMessage` objects for messages with their own time, retries or id. All are checked and
+        encoded before the first is sent. They are sent in batches, and each batch is stored as a whole or not at all.
+        With the name of a `run`, Redis adds up what became of the messages (see `runs`).
+        """
+        return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
+
+    def cancel(self, id: str) -> CancelOutcome:
+        """Cancel a message that is not being processed. After `cancelled` it is never delivered again."""
+        return self._perform(cancel(self._context, id))
+
+    def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:
+        """Set a new due time for a message that is not being processed; its attempts and retries do not change."""
+        return self._perform(reschedule(self._context, id, delay, at))
+
+    # Inspecting
+
+    def get(self, id: str) -> MessageInfo | None:
+        """Read a message, also one in the dead letter; None if the id is unknown. Changes nothing."""
+        return self._perform(self._inspector.get(id))
+
+    def counts(self) -> Counts:
+        """Count the messages in each state, in one snapshot."""
+        return self._perform(self._inspector.counts())
+
+    def stats(self) -> Stats:
+        """Read the counts, the next and the oldest due time, and totals since the queue was created."""
+        return self._perform(self._inspector.stats())
+
+    def list(self, state: State | str, *, limit: int = 100, cursor: str | None = None) -> Page:
+        """Read a page of the messages in a state; pass its cursor for the next page. Changes nothing.
+
+        A page reads `limit` entries (at most 1,000) and may contain fewer messages. The queue changes between pages:
+        a message that changes its state may appear twice or not at all.
+        """
+        return self._perform(self._inspector.page(state, limit=limit, cursor=cursor))
+
+    @property
+    def dead(self) -> DeadLetter:
+        """The dead letter of this queue."""
+        return self._dead
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The schedules of this queue."""
+        from delayq.queue.schedules import Schedules  # takes its time, and most queues have no schedules
+
+        return Schedules(self._context, self._producer, self._handlers, self._executor)
+
+    # The event log
+
+    def events(self, after: int | str = 0, *, follow: bool = False) -> Iterator[MessageEvent]:
+        """Iterate over the event log, oldest first, starting after the offset `after`, or at `"now"`.
+
+        Stops at the end of the log; with `follow` it waits for new events until you leave the loop. Events are
+        recorded only while the queue's event log is on (`events=True`), and at most `events_max_len` entries are kept.
+        If entries were trimmed before they were read, delayq logs a warning.
+        """
+        return EventReader(self._context, self._executor, after, follow=follow).iterate()
+
+    # Runs of bulk sends
+
+    def runs(self) -> builtins.list[RunInfo]:
+        """Return the runs of bulk sends, the latest first; a queue keeps the last thousand."""
+        return self._perform(list_runs(self._context))
+
+    def end_run(
+        self,
+        run: str,
+        *,
+        aborted: bool = False,
+        refusals: Iterable[tuple[str, str]] = (),
+        refused: int | None = None,
+        epoch: int = -1,
+    ) -> RunInfo:
+        """Mark a run as committed or aborted, and record what was refused before it was sent, as (id, reason).
+
+        Changes no messages: what an aborted run has sent stays in the queue. Give the number as `refused` if more were
+        refused than `refusals` lists. A run may have several epochs, with rising numbers; each counts once.
+        """
+        return self._perform(
+            end_run(self._context, run, aborted=aborted, refusals=refusals, refused=refused, epoch=epoch)
+        )
+
+    def refusals(self, run: str) -> builtins.list[tuple[str, str]]:
+        """Return the messages that a run refused, as (id, reason); at most a thousand."""
+        return self._perform(refusals_of(self._context, run))
+
+    # Administration
+
+    def purge(self) -> int:
+        """Delete all messages, also those being processed; returns how many. Keeps the dead letter and schedules."""
+        return self._perform(single(self._context.calls.purge()))
+
+    def examine(self, *, deep: bool = False) -> Checkup:
+        """Check this queue and its server for defects; changes nothing.
+
+        Checks all messages that have become due. With `deep` it checks every message and the dead letter, which takes
+        about twenty seconds of server time per million messages, in short calls. Consumers and producers can go on.
+        """
+        return self._perform(examine(self._context, self.name, deep=deep, fix=False))
+
+    def repair(self, *, deep: bool = False) -> Checkup:
+        """Check the queue as `examine` does, and repair what can be repaired; returns what was found.
+
+        No message that has a payload is lost. A message that is in no state is delivered now, or at the due time that
+        its record has; if a consumer is processing it, it is delivered twice. An id without a payload is removed. Safe
+        while consumers and producers run, and safe to repeat: each message is checked and repaired atomically.
+        """
+        return self._perform(examine(self._context, self.name, deep=deep, fix=True))

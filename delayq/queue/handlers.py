@@ -1,0 +1,100 @@
+"""Registers the functions that process messages: the callback of a queue, and those of its declared schedules."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from delayq.broker.scripts import MAX_IDS
+from delayq.errors import ConfigurationError, NoCallbackError, short_repr
+from delayq.options import Settings, check_int
+from delayq.worker.work_buffer import Callback
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MISSING: Any = object()
+"""Stands for no function, where `batch_callback` is used as a decorator with arguments."""
+
+
+class HandlerRegistry:
+    """The functions of one queue: its callback, and those of the schedules that the program declares."""
+
+    def __init__(self, queue: str, settings: Settings, encode: Callable[[Any], bytes], *, awaits: bool = False) -> None:
+        """Start empty; coroutine functions are allowed if the queue `awaits` them."""
+        self._queue = queue
+        self._settings = settings
+        self._encode = encode
+        self._awaits = awaits
+        self._callback: Callback | None = None
+        self._functions: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+        self.declared: Mapping[str, bytes] = MappingProxyType({})
+        """The declared schedules by name, encoded as they are stored."""
+
+    def callback(self, function: F) -> F:
+        """Register the function that processes one message; returns it."""
+        self._callback = Callback(self._checked(function, "callback"))
+        return function
+
+    def batch_callback(self, function: Any, most: int) -> Any:
+        """Register the function that processes up to `most` messages at a time; without one, return a decorator."""
+        most = check_int(most, "most", 1, MAX_IDS)
+
+        def register(function: F) -> F:
+            self._callback = Callback(self._checked(function, "batch_callback"), most)
+            return function
+
+        return register if function is MISSING else register(function)
+
+    def schedule(self, name: str | None, options: Mapping[str, Any]) -> Callable[[F], F]:
+        """Return a decorator that declares a schedule and registers its function, whose name is the default."""
+        # Imported late: it is slow to load, and most queues have no schedules.
+        from delayq.schedules.definition import make_schedule, pack
+
+        def register(function: F) -> F:
+            self._checked(function, "the function of a schedule")
+            schedule = getattr(function, "__name__", "") if name is None else name
+            spec = pack(make_schedule(schedule, options), self._settings, self._encode, declared=True)
+            if schedule in self.declared:
+                raise ConfigurationError(f"schedule {schedule} is declared twice: give one of them another name")
+            self._functions = {**self._functions, schedule: function}
+            self.declared = {**self.declared, schedule: spec}
+            return function
+
+        return register
+
+    def _checked(self, function: Any, name: str) -> Any:
+        if not callable(function):
+            raise ConfigurationError(f"{name} must be callable, not {short_repr(function)}")
+        if not self._awaits and inspect.iscoroutinefunction(function):
+            raise ConfigurationError(f"{name} is a coroutine function: use it with an AsyncDelayQueue")
+        return function
+
+    def find(self) -> Callback:
+        """Return the callback that dispatches the queue's messages; raises `NoCallbackError` if there is none."""
+        callback, functions = self._callback, self._functions
+        if not functions:
+            if callback is None:
+                raise NoCallbackError(f"queue {self._queue} has no callback: register one with @queue.callback")
+            return callback
+        if callback is not None and callback.max_batch is not None:
+            raise ConfigurationError(
+                "a queue with declared schedules cannot have a batch_callback: each schedule has its own function"
+            )
+        from delayq.schedules.definition import HEADER
+
+        others: Callable[[Any], Any] = _refuse if callback is None else callback.function
+
+        def dispatch(message: Any) -> Any:
+            return functions.get(message.headers.get(HEADER, ""), others)(message)
+
+        return Callback(dispatch)
+
+
+def _refuse(message: Any) -> None:
+    from delayq.schedules.definition import HEADER
+
+    name = message.headers.get(HEADER)
+    what = "this message" if name is None else f"schedule {name}, which this program does not declare"
+    raise NoCallbackError(f"no handler for {what}: register one with @queue.callback")

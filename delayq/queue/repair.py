@@ -1,0 +1,138 @@
+"""Finds and repairs defects of a queue: the work of `delayq doctor`.
+
+The scripts cause no defects. They come from a key deleted by hand, a restored backup, or a server that lost writes. A
+light examination checks the messages that have become due, a deep one checks everything. Both use calls of limited
+size. Each call checks and repairs its messages atomically, so consumers and producers can go on.
+"""
+
+from __future__ import annotations
+
+from delayq.broker.batches import batched
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import META_SETTINGS
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.scripts import MAX_IDS, MAX_MOVED
+from delayq.broker.transport.operation import Operation
+from delayq.options import check_bool
+from delayq.queue.repair_report import (
+    DEAD_DEFECTS,
+    LISTS,
+    MESSAGE_DEFECTS,
+    SHOWN,
+    Checkup,
+    FindingCollector,
+    FindingKind,
+)
+from delayq.queue.server_check import newer, survey
+
+LIGHT = ("deliveries", "ready", "retry", "unack", "garbage")
+"""What a light examination reads. The lists come after the records that name them."""
+DEEP = (*LIGHT, "messages", "pending", "retries", "headers", "errors")
+DEAD = ("dead_messages", "dead", "dead_ids")
+HEAVY = {"messages": 100, "dead_messages": 100, "headers": 100}
+"""Ids read at a time from structures with large values: the script that reads the ids reads the values as well."""
+SEARCHED = 1_000_000
+"""Entries of lists that one call may search."""
+TOTALS = b"sent delivered acked discarded nacked released expired dead trimmed purged redriven cancelled rescheduled"
+FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), b"repaired"}
+"""The fields that `meta` may have."""
+
+
+class _Examination:
+    """One examination of a queue."""
+
+    def __init__(self, context: QueueContext, *, deep: bool, fix: bool) -> None:
+        self._context = context
+        self._deep = deep
+        self._fix = fix
+        self._collector = FindingCollector(fix=fix)
+        self._unseen: dict[str, set[bytes]] = {"ready": set(), "retry": set()}
+        self._search_batch = MAX_MOVED
+
+    def run(self, queue: str) -> Operation[Checkup]:
+        """Examine the server and the queue."""
+        keys = self._context.calls.keys
+        dangers, meta = yield from survey(keys)
+        for danger in dangers:
+            self._collector.add(FindingKind.SERVER, danger)
+        if unknown := newer(queue, meta.get(b"schema")):
+            self._collector.add(FindingKind.SCHEMA, unknown)
+            return Checkup(queue, self._collector.findings())
+        if unknown_fields := sorted(name.decode("utf-8", "backslashreplace") for name in meta.keys() - FIELDS):
+            self._collector.add(FindingKind.FIELD, ", ".join(unknown_fields[:SHOWN]), count=len(unknown_fields))
+        lengths = yield [RedisCommand(("LLEN", key), int) for key in (keys.ready, keys.retry)]
+        self._search_batch = max(1, min(MAX_MOVED, SEARCHED // max(sum(lengths), 1)))
+        for part in DEEP if self._deep else LIGHT:
+            yield from self._messages(part)
+        for unseen in self._unseen.values():
+            for ids in batched(unseen, self._search_batch):
+                statuses = yield from self._statuses(ids, search=True)
+                self._collector.add_ids(MESSAGE_DEFECTS, ids, statuses)
+        for part in DEAD if self._deep else ():
+            yield from self._dead(part)
+        yield from self._counters()
+        return Checkup(queue, self._collector.findings())
+
+    def _messages(self, part: str) -> Operation[None]:
+        cursor, ids = "", dict[bytes, None]()
+        while cursor != "0":
+            cursor, found = yield from self._page(part, cursor)
+            ids.update(dict.fromkeys(found))
+            if len(ids) >= MAX_MOVED or cursor == "0":
+                for batch in batched(ids, MAX_MOVED):
+                    yield from self._examine(part, batch)
+                ids.clear()
+
+    def _examine(self, part: str, ids: list[bytes]) -> Operation[None]:
+        statuses = yield from self._statuses(ids, search=False)
+        for id, status in zip(ids, statuses, strict=True):
+            if part == "deliveries" and status in LISTS:
+                self._unseen[LISTS[status]].add(id)
+            elif LISTS.get(status) == part:
+                self._unseen[part].discard(id)
+        defective = self._collector.add_ids(MESSAGE_DEFECTS, ids, statuses)
+        for batch in batched(defective, self._search_batch) if self._fix else ():
+            yield [self._repair(batch, fix=True, search=False)]
+
+    def _statuses(self, ids: list[bytes], *, search: bool) -> Operation[str]:
+        (statuses,) = yield [self._repair(ids, fix=self._fix and search, search=search)]
+        return str(statuses)
+
+    def _dead(self, part: str) -> Operation[None]:
+        cursor = ""
+        while cursor != "0":
+            cursor, found = yield from self._page(part, cursor)
+            for entries in batched(dict.fromkeys(found), MAX_MOVED):
+                (statuses,) = yield [self._context.calls.repair_dead(entries, fix=self._fix)]
+                self._collector.add_ids(DEAD_DEFECTS, entries, statuses)
+
+    def _counters(self) -> Operation[None]:
+        (differences,) = yield [self._context.calls.recount(fix=self._fix)]
+        *counters, wake = differences
+        for name, difference in zip(("stale_ready", "stale_retry", "backoffs"), counters, strict=True):
+            if difference:
+                self._collector.add(FindingKind.COUNTER, f"{name} by {difference:+d}", fixed=self._fix)
+        if wake:
+            self._collector.add(FindingKind.WAKE, "", count=wake, fixed=self._fix)
+        if self._fix or not self._collector.anything:
+            (counted,) = yield [self._context.calls.counts()]
+            in_lists = counted.ready + counted.retry
+            placed = in_lists + counted.pending + counted.active + counted.backoff + counted.garbage
+            if placed != counted.messages:
+                why = "a list is too long to be counted" if self._deep else "run a deep examination"
+                text = f"{counted.messages} messages, {placed} of them in a state: {why}"
+                self._collector.add(FindingKind.BALANCE, text)
+
+    def _page(self, part: str, cursor: str) -> Operation[tuple[str, list[bytes]]]:
+        """Read the next ids of a structure; the cursor is '' at the start and '0' at the end."""
+        limit = HEAVY.get(part, MAX_IDS)
+        (page,) = yield [self._context.calls.walk(part, cursor=cursor or "0", limit=limit)]
+        return page  # type: ignore[no-any-return]  # the reply of `walk`
+
+    def _repair(self, ids: list[bytes], *, fix: bool, search: bool) -> ScriptCall[str]:
+        return self._context.calls.repair(ids, fix=fix, search=search, retries=self._context.settings.default_retries)
+
+
+def examine(context: QueueContext, queue: str, *, deep: bool, fix: bool) -> Operation[Checkup]:
+    """Check a queue for defects, and repair them with `fix`."""
+    return _Examination(context, deep=check_bool(deep, "deep"), fix=fix).run(queue)

@@ -1,0 +1,1 @@
+"""The data source `delayq`: reads and writes queues and event logs as tables."""

@@ -1,0 +1,90 @@
+"""Connections to Redis from Spark's processes: one per process and URL, kept between tasks.
+
+Readers and writers are pickled and sent to executors, so they hold only a `TargetQueue` and connect through here.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from delayq.broker.calls import Calls
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import Keys, registry
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import together
+from delayq.errors import ConfigurationError, did_you_mean
+from delayq.options import QueueOptions, read_settings
+from delayq.queue.inspector import queue_names
+from delayq.spark.datasource.source_options import TargetQueue
+from delayq.times import HORIZON, to_millis
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import Executor
+
+DEDUPE_WINDOW = to_millis("1d")
+"""How long a queue fed by Spark remembers settled ids, unless it has a window of its own.
+
+Without it, a task retried after its messages were processed would send them again.
+"""
+CONNECT_TIMEOUT = 2.0
+"""Seconds to wait for Redis before a job begins; calls during the job are retried for longer."""
+
+_EXECUTORS: dict[tuple[int, str], Executor] = {}
+
+
+def connect(target: TargetQueue) -> Executor:
+    """Return this process's executor for the Redis of a target; it is created on first use."""
+    # Spark's workers are forks: the key includes the process, because a parent's connections must not be shared.
+    key = (os.getpid(), target.url)
+    executor = _EXECUTORS.get(key)
+    if executor is None:
+        from delayq.broker.transport.executor import open_executor  # loads redis
+
+        options = QueueOptions(url=target.url)
+        executor = _EXECUTORS.setdefault(key, open_executor(options, read_settings(options)))
+    return executor
+
+
+@lru_cache(maxsize=64)
+def context_of(target: TargetQueue) -> QueueContext:
+    """Return what the operations on the target's queue need."""
+    # A send may move spent ids to the dead letter. Its limits are the workers' business, so none apply here.
+    settings = read_settings(QueueOptions(dead_max=1 << 40, dead_ttl=HORIZON / 1000))
+    return QueueContext(Calls(Keys.of(target.prefix, target.queue)), settings, bytes)
+
+
+def calls_of(target: TargetQueue) -> Calls:
+    """Return the calls of the target's queue."""
+    return context_of(target).calls
+
+
+def check_queue(target: TargetQueue) -> None:
+    """Raise `ConfigurationError` if the queue does not exist; a mistyped name would read as an empty queue."""
+    keys = calls_of(target).keys
+    traces: list[RedisCommand[Any]] = [
+        RedisCommand(("SISMEMBER", registry(target.prefix), target.queue), bool),
+        RedisCommand(("EXISTS", keys.meta, keys.messages, keys.dead, keys.events), bool),
+    ]
+    if not any(connect(target).perform(together(traces))):
+        names = tuple(connect(target).perform(queue_names(target.prefix)))
+        hint = did_you_mean(target.queue, names)
+        raise ConfigurationError(f"there is no queue {target.queue!r} under the prefix {target.prefix!r}{hint}")
+
+
+def open_queue(target: TargetQueue, dedupe_window: int | None) -> None:
+    """Register the queue, and set its dedupe window (ms): 0 for off, None for one day if it has none yet.
+
+    Runs before every job, so that a job fails before its data moves: within seconds if Redis is unreachable.
+    """
+    from delayq.queue.delay_queue import DelayQueue
+
+    options = QueueOptions(url=target.url, prefix=target.prefix)
+    if dedupe_window is not None:
+        options["dedupe_window"] = dedupe_window / 1000
+    queue: DelayQueue[Any]
+    with DelayQueue(target.queue, **options) as queue:
+        queue.open(connect_timeout=CONNECT_TIMEOUT)
+    if dedupe_window is None:
+        connect(target).call(calls_of(target).default_dedupe_window(DEDUPE_WINDOW, queue.settings.dedupe_max))

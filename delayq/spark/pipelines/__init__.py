@@ -1,0 +1,1 @@
+"""The pipelines: plan, load, archive and audit."""

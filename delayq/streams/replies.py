@@ -1,0 +1,81 @@
+"""Parses the replies of the scripts that read streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from delayq.broker.replies import pairs
+
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+MAX_NUMBER = 15
+"""Most digits of a number in a field, which another client may have written."""
+
+
+class StreamRow(NamedTuple):
+    """One entry of a stream; `retry_at` is the time of its next delivery (ms), if that is stored."""
+
+    entry: str
+    consumer: str
+    idle: int
+    deliveries: int
+    retry_at: int | None
+    error: str
+    size: int
+    fields: dict[bytes, bytes]
+    """The fields that a message has, with the payload cut to a preview."""
+
+
+class StreamPageReply(NamedTuple):
+    """A page of entries, read at `now` (ms). The next page begins after the entry `after`, '' on the last page."""
+
+    now: int
+    after: str
+    rows: list[StreamRow]
+
+
+def read_page(reply: Sequence[Any]) -> StreamPageReply:
+    """Parse the reply of `page`."""
+    now, after, rows = reply
+    return StreamPageReply(now, after.decode(), [*map(_row, rows)])
+
+
+def read_get(now: int, state: bytes = b"", row: Sequence[Any] | None = None) -> tuple[int, str, StreamRow | None]:
+    """Parse the reply of `get`: the time (ms), then state and row of the entry, or '' and None if there is none."""
+    return now, state.decode(), None if row is None else _row(row)
+
+
+def read_number(fields: Mapping[bytes, bytes], name: bytes, default: int) -> int:
+    """Return a number from the fields of an entry, or the default if it is missing or not a number."""
+    value = fields.get(name, b"")
+    return int(value) if value.isdigit() and len(value) <= MAX_NUMBER else default
+
+
+def read_text(fields: Mapping[bytes, bytes], name: bytes) -> str:
+    """Return a text from the fields of an entry, '' if it is missing."""
+    return fields.get(name, b"").decode("utf-8", "replace")
+
+
+def read_headers(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the headers from the fields of an entry; none if they are missing or invalid."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return _decode_headers(fields.get(b"headers", b"{}"))
+    return {}
+
+
+def read_groups(reply: Iterable[Any] | Exception) -> list[str]:
+    """Parse the reply of XINFO GROUPS, an error if there is no stream: the names of the groups, sorted."""
+    if isinstance(reply, Exception):
+        return []
+    return sorted(pairs(group)[b"name"].decode("utf-8", "replace") for group in reply)
+
+
+def _row(reply: Sequence[Any]) -> StreamRow:
+    entry, consumer, idle, deliveries, retry_at, error, size, *fields = reply
+    consumer, error = consumer.decode("utf-8", "replace"), error.decode("utf-8", "replace")
+    retry = int(retry_at) if retry_at else None
+    return StreamRow(entry.decode(), consumer, idle, deliveries, retry, error, size, pairs(fields))

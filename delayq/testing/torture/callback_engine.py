@@ -1,0 +1,120 @@
+"""Base of the engines whose queues have callbacks: how their workers, producers and inspectors use the queue.
+
+A worker drains at SIGTERM and when its standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import Any
+
+from delayq.backoff import Backoff
+from delayq.broker.transport.executor import open_async_executor
+from delayq.options import QueueOptions, read_settings
+from delayq.testing.torture.engine_interface import Engine, WrongCountError
+from delayq.testing.torture.history import EndRecord, Recorder, StartRecord, now
+from delayq.testing.torture.process_task import TICK, ProcessTask, ServerClock, on_shutdown, report_ready
+from delayq.testing.torture.workload import BACKOFF, MAX_BACKOFF, CallbackBehavior, behavior_of
+from delayq.worker.message import AsyncMessage, Message
+
+CONCURRENCY = 12
+REDRIVE_SHARE = 0.01
+"""The share of inspections that redrive the dead letter."""
+
+
+class CallbackEngine(Engine):
+    """An engine whose queues have callbacks."""
+
+    @abstractmethod
+    def create(self, task: ProcessTask, options: QueueOptions, *, is_async: bool = False) -> Any:
+        """Return the queue, for threads or asyncio."""
+
+    @abstractmethod
+    def record(self, queue: Any, recorder: Recorder) -> None:
+        """Record the calls of a queue that is not in use yet."""
+
+    @contextmanager
+    def open(self, task: ProcessTask, options: QueueOptions, recorder: Recorder | None = None) -> Iterator[Any]:
+        with self.create(task, options) as queue:
+            if recorder:
+                self.record(queue, recorder)
+            yield queue
+
+    def record_failure(self, queue: Any, error: Exception) -> None:
+        queue._context.calls.failed(error)  # noqa: SLF001 - a queue does not expose its calls
+
+    def inspect(self, queue: Any, chance: random.Random) -> None:
+        counts = queue.counts()
+        if min(astuple(counts)) < 0:
+            raise WrongCountError(f"negative count: {counts}")
+        queue.dead.list(limit=5)
+        if chance.random() < REDRIVE_SHARE:
+            queue.dead.redrive(everything=True)
+
+    def attach(self, queue: Any, task: ProcessTask, recorder: Recorder) -> None:
+        """Process the messages of a queue as their profiles say."""
+        clock = ServerClock(task.direct)
+
+        def callback(message: Message[bytes]) -> bool:
+            behavior = _start(recorder, message, task.lease, clock())
+            time.sleep(behavior.takes)
+            recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))
+            if behavior.method:
+                getattr(message, behavior.method)()
+            return behavior.finish()
+
+        queue.callback(callback)
+
+    def work(self, task: ProcessTask, recorder: Recorder) -> None:
+        with self.open(task, consumer_options(task), recorder) as queue:
+            self.attach(queue, task, recorder)
+            consuming = queue.start_consume()
+            signal.signal(signal.SIGTERM, lambda *_: consuming.stop())
+            on_shutdown(consuming.stop)
+            report_ready()
+            consuming.wait()
+
+    async def work_async(self, task: ProcessTask, recorder: Recorder) -> None:
+        queue = self.create(task, consumer_options(task), is_async=True)
+        clock_options = ServerClock.options(task.direct)
+        clock = open_async_executor(clock_options, read_settings(clock_options))
+
+        async def callback(message: AsyncMessage[bytes]) -> bool:
+            (server,) = await clock.run([ServerClock.command], should_retry=lambda: False)
+            behavior = _start(recorder, message, task.lease, server if isinstance(server, int) else 0)
+            await asyncio.sleep(behavior.takes)
+            recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))
+            if behavior.method:
+                await getattr(message, behavior.method)()
+            return behavior.finish()
+
+        async with queue:
+            self.record(queue, recorder)
+            queue.callback(callback)
+            loop = asyncio.get_running_loop()
+            consuming = await queue.start_consume()
+            loop.add_signal_handler(signal.SIGTERM, consuming.stop)
+            on_shutdown(lambda: loop.call_soon_threadsafe(consuming.stop))
+            report_ready()
+            await consuming.wait()
+        await clock.close()
+
+
+def consumer_options(task: ProcessTask) -> QueueOptions:
+    """Return the options of a worker's queue."""
+    nack_delay = Backoff.exponential(BACKOFF, max=MAX_BACKOFF)
+    return task.options(tick=TICK, concurrency=CONCURRENCY, nack_delay=nack_delay, grace=3 * task.lease)
+
+
+def _start(recorder: Recorder, message: Any, lease: float, server: int) -> CallbackBehavior:
+    """Record that a callback has started, and return how it behaves."""
+    at = now()
+    recorder.write(StartRecord(at=at, id=message.id, token=message.token, server=server))
+    return behavior_of(message.payload, message.attempt, at, lease)

@@ -1,0 +1,72 @@
+"""The delay queue under torture: everything that users do with one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, astuple
+from typing import Any
+
+from delayq.broker.keys import Keys
+from delayq.broker.transport.executor import Executor
+from delayq.options import QueueOptions
+from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.producer import NewMessage
+from delayq.queue.server_check import removal
+from delayq.states import State
+from delayq.testing.torture.callback_engine import CallbackEngine
+from delayq.testing.torture.engine_interface import QueueSnapshot, WrongCountError
+from delayq.testing.torture.final_scan import scan
+from delayq.testing.torture.history import Recorder, ScanRecord
+from delayq.testing.torture.process_task import ProcessTask
+from delayq.testing.torture.recorded_calls import RecordedCalls
+from delayq.testing.torture.workload import Action, payload_of, profile_of
+from delayq.times import from_millis
+
+
+class DelayEngine(CallbackEngine):
+    """See `Engine`."""
+
+    supported_actions = frozenset({"send", "replace", "cancel", "reschedule"})
+
+    def create(self, task: ProcessTask, options: QueueOptions, *, is_async: bool = False) -> Any:
+        kind: Any = AsyncDelayQueue if is_async else DelayQueue
+        return kind(task.queue, prefix=task.prefix, **options)
+
+    def record(self, queue: Any, recorder: Recorder) -> None:
+        queue._context.calls = RecordedCalls(queue._context.calls.keys, recorder)  # noqa: SLF001 - it is not exposed
+
+    def perform(self, queue: Any, action: Action, dues: list[int]) -> None:
+        if action.what == "cancel":
+            queue.cancel(action.ids[0])
+        elif action.what == "reschedule":
+            queue.reschedule(action.ids[0], at=from_millis(dues[0]))
+        else:
+            payloads = [payload_of(id, action.life) for id in action.ids]
+            messages = [
+                NewMessage(payload, at=from_millis(due), id=id, retries=profile_of(payload).retries)
+                for id, due, payload in zip(action.ids, dues, payloads, strict=True)
+            ]
+            queue.send_many(messages, replace=action.what == "replace")
+
+    def inspect(self, queue: Any, chance: random.Random) -> None:
+        super().inspect(queue, chance)
+        stats = queue.stats()
+        if min(*astuple(stats.counts), *stats.totals.values()) < 0:
+            raise WrongCountError(f"negative count: {stats}")
+        state = chance.choice(list(State))
+        page = queue.list(state, limit=20)
+        if any(message.state is not state for message in page.messages):
+            raise WrongCountError(f"asked for messages in state {state}: {page}")
+        for message in page.messages[:3]:
+            queue.get(message.id)
+
+    def poll(self, queue: Any) -> QueueSnapshot:
+        stats = queue.stats()
+        return QueueSnapshot(counts=asdict(stats.counts), living=stats.counts.living, totals=stats.totals)
+
+    def scan(self, task: ProcessTask, direct: Executor, *, own: bool) -> ScanRecord:
+        return scan(direct, Keys.of(task.prefix, task.queue), own=own)
+
+    def remove(self, task: ProcessTask, direct: Executor) -> None:
+        direct.run(removal(Keys.of(task.prefix, task.queue), task.prefix, task.queue))

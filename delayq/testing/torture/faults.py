@@ -1,0 +1,188 @@
+"""Carries out the faults: each is a generator that yields the seconds to wait, and records itself when it is over."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.executor import Executor
+from delayq.testing.torture.environment import Environment
+from delayq.testing.torture.history import FaultRecord, Recorder, now
+from delayq.testing.torture.processes import STOP_TIMEOUT, ManagedProcess, Processes
+from delayq.testing.torture.round_plan import PlannedFault
+
+POLL = 0.02
+"""Seconds between two checks of what a fault waits for."""
+CUT_TIMEOUT = 10.0
+"""Seconds to wait for connections to cut."""
+DISK_RETRY = 1.2
+"""Seconds after which Redis has written what did not fit on a full disk: it tries every second."""
+MAX_BACKLOG = 3_000_000
+"""Microseconds that Redis may postpone writes for a slow disk under `everysec`: 2 s and a margin."""
+
+FaultSteps = Generator[float, None, Any]
+"""Returns how many faults it was; None for one."""
+
+
+@dataclass(slots=True)
+class FaultContext:
+    """What faults act on."""
+
+    processes: Processes
+    recorder: Recorder
+    direct: Executor
+    environment: Environment
+    announce: Callable[[PlannedFault, str], None]
+    """Is called when a fault happens, with what it does."""
+    server_fault: bool = False
+    """Whether a fault is hitting the server."""
+
+    def record(self, planned: PlannedFault, at: int, **facts: Any) -> None:
+        """Record a fault that is over now."""
+        self.recorder.write(FaultRecord(**{"at": at, "until": now(), "kind": planned.kind, **facts}))
+
+
+def run_fault(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """Carry out a planned fault."""
+    return _FAULTS[planned.kind](context, planned)
+
+
+def _kill(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    worker = yield from _worker(context, planned)
+    at, worker.stopping = now(), True
+    worker.kill()
+    context.record(planned, at, process=worker.name)
+    context.announce(planned, worker.name)
+    context.processes.start_process("worker")
+
+
+def _stop(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    worker = yield from _worker(context, planned)
+    at = now()
+    worker.signal(signal.SIGSTOP)
+    context.announce(planned, f"{worker.name} for {planned.lasts:.1f} s")
+    yield planned.lasts
+    worker.signal(signal.SIGCONT)
+    context.record(planned, at, process=worker.name)
+    worker.under_fault = False
+
+
+def _term(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    worker = yield from _worker(context, planned)
+    at, worker.stopping = now(), True
+    worker.signal(signal.SIGTERM)
+    context.announce(planned, worker.name)
+    context.processes.start_process("worker")
+    while worker.running and now() - at < STOP_TIMEOUT * 1_000_000:
+        yield POLL
+    if worker.running:
+        context.processes.problems.append(f"{worker.name} did not end after SIGTERM")
+        worker.signal(signal.SIGKILL)
+    context.record(planned, at, process=worker.name, breaks_leases=False)
+
+
+def _worker(context: FaultContext, planned: PlannedFault) -> Generator[float, None, ManagedProcess]:
+    """Wait for a worker that is ready, and return it."""
+    while (worker := context.processes.pick_worker(planned.target)) is None:
+        yield POLL
+    worker.under_fault = True
+    return worker
+
+
+def _replies(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """Let the proxy drop replies; it counts them as it drops them."""
+    yield from ()
+    at = now()
+    context.environment.proxy.lose(planned.size)
+    context.record(planned, at, breaks_leases=False)
+    return 0
+
+
+def _cut(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    while context.server_fault:
+        yield POLL
+    at, left = now(), planned.size
+    while left and now() - at < CUT_TIMEOUT * 1_000_000:
+        left -= context.environment.proxy.cut(left)
+        yield POLL
+    context.record(planned, at, breaks_leases=False)
+    return planned.size - left
+
+
+def _server_kill(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    server, shim, at = context.environment.server, context.environment.shim, now()
+    server.kill()
+    lost = 0 if context.environment.aof == "always" else shim.held_back(now()) if shim else at - MAX_BACKLOG
+    context.announce(planned, f"down for {planned.lasts:.1f} s")
+    yield planned.lasts
+    server.start()
+    context.record(planned, at, lost=lost)
+
+
+def _power(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    server, at = context.environment.server, now()
+    server.kill()
+    size, since = context.environment.shim.cut_power(server.folder)
+    context.announce(planned, f"{size:,} bytes of the log were not on the disk")
+    yield planned.lasts
+    server.start()
+    # If every write is synced before the reply, no call whose write was cut off had a reply.
+    context.record(planned, at, lost=0 if context.environment.aof == "always" else since)
+
+
+def _flush(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    yield from ()
+    at = now()
+    context.direct.call(RedisCommand(("SCRIPT", "FLUSH"), bool))
+    context.announce(planned, "")
+    context.record(planned, at, breaks_leases=False)
+
+
+def _memory(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    at = now()
+    context.direct.call(RedisCommand(("CONFIG", "SET", "maxmemory", "1"), bool))
+    context.announce(planned, f"for {planned.lasts:.1f} s")
+    yield planned.lasts
+    context.direct.call(RedisCommand(("CONFIG", "SET", "maxmemory", "0"), bool))
+    context.record(planned, at, breaks_leases=False)
+
+
+def _disk(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    server, shim, at = context.environment.server, context.environment.shim, now()
+    shim.fail_writes(errno.ENOSPC)
+    context.announce(planned, f"for {planned.lasts:.1f} s")
+    yield planned.lasts
+    shim.fail_writes(0)
+    if not server.is_running:  # under `always`, Redis exits if it cannot write
+        server.start()
+    yield DISK_RETRY
+    context.record(planned, at)
+
+
+def _clock(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    shim, at = context.environment.shim, now()
+    shim.shift(planned.size)
+    context.record(planned, at, shift=planned.size)
+    context.announce(planned, f"{planned.size:+,} ms, for {planned.lasts:.1f} s")
+    yield planned.lasts
+    at = now()
+    shim.shift(0)
+    context.record(planned, at, shift=-planned.size)
+
+
+def _slow_fsync(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    shim, at = context.environment.shim, now()
+    shim.slow(planned.lasts / 5)
+    context.announce(planned, f"{planned.lasts / 5:.2f} s each, for {planned.lasts:.1f} s")
+    yield planned.lasts
+    shim.slow(0)
+    context.record(planned, at)
+
+
+_CLIENT_FAULTS = (_kill, _stop, _term, _replies, _cut)
+_SERVER_FAULTS = (_server_kill, _power, _flush, _memory, _disk, _clock, _slow_fsync)
+_FAULTS = {fault.__name__.strip("_").replace("_", "-"): fault for fault in (*_CLIENT_FAULTS, *_SERVER_FAULTS)}

@@ -1,0 +1,58 @@
+"""The rules about all messages together: totals, calls with several messages, and what is left at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from delayq.testing.torture.timelines import History, Step, Timeline
+
+Finding = tuple[str, str, tuple[Step, ...]]
+"""A violation: the message, if there is one, the text, and the shortest part of the history that shows it."""
+_COUNTED = {"send": "sent", "nack": "nacked", "cancel": "cancelled", "ack": "settled"}
+
+
+def counters(history: History) -> Iterator[Finding]:
+    """The server's totals are those of the history."""
+    if history.final is None or history.rolled_back:
+        return
+    certain: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for step in history.steps():
+        name = _COUNTED.get(step.op, "")
+        if step.certain and not (step.op == "send" and step.status == "2"):
+            certain[name] += 1
+        elif step.possible:
+            unknown[name] += 1
+    kept = Counter(history.final.counters)
+    kept["settled"] = kept["acked"] + kept["discarded"]
+    for name in _COUNTED.values():
+        low, high = certain[name], certain[name] + unknown[name]
+        if not low <= kept[name] <= high:
+            yield "", f"{name}: the server counts {kept[name]}, the history {low} to {high}", ()
+
+
+def whole_calls(history: History) -> Iterator[Finding]:
+    """A call with an unknown outcome that sent several messages sent all of them or none."""
+    batches: dict[tuple[str, int], list[Timeline]] = defaultdict(list)
+    for timeline in history.timelines.values():
+        sends = timeline.of("send")
+        if len(sends) == 1 and sends[0].outcome == "unknown" and not sends[0].replaces:
+            batches[sends[0].process, sends[0].call].append(timeline)
+    if history.final is None or history.rolled_back or history.purges or history.final.counters.get("trimmed"):
+        return
+    for (process, call), timelines in batches.items():
+        sent = [timeline for timeline in timelines if timeline.living or timeline.dead or len(timeline.steps) > 1]
+        if sent and len(sent) < len(timelines):
+            missing = next(timeline for timeline in timelines if timeline not in sent)
+            text = f"call {call} of {process} was executed in part: {len(sent)} of {len(timelines)} messages"
+            yield missing.id, text, (missing.steps[0], *sent[0].steps)
+
+
+def leftovers(history: History) -> Iterator[Finding]:
+    """Nothing is left behind: every field belongs to a message, every message is in one structure."""
+    for text in history.final.leftovers if history.final else ():
+        yield "", text, ()
+
+
+HISTORY_RULES = {"counters": counters, "doubt": whole_calls, "leftovers": leftovers}

@@ -1,0 +1,258 @@
+"""The rules about one message: each yields its violations as text, with the steps that show them.
+
+An unknown outcome counts in favour of the queue: the call was executed or not, whichever is right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+from delayq.testing.torture.history import FaultRecord
+from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
+
+Findings = Iterator[tuple[str, tuple[Step, ...]]]
+
+RETRIES_SPENT = "retries spent"
+"""The reason in the dead letter of a message that has failed at every attempt."""
+
+
+def conservation(history: History, timeline: Timeline) -> Findings:
+    """Every life that began has ended or continues: none is lost, and none continues after its end."""
+    if history.final is None:
+        return
+    begun = timeline.of("send", "redrive")
+    ended = timeline.of("ack", "cancel", "reject", "dead_purge", "redrive")
+    over = [step for step in ended if step.op != "reject"]
+    dead, alive = len(timeline.dead), int(timeline.living is not None)
+    certain = sum(step.certain for step in begun)
+    possibly_over = sum(step.possible for step in over) + sum(_may_replace(step) for step in begun) + dead
+    possibly_over += len(history.purges) + bool(history.final.counters.get("trimmed"))
+    if certain > possibly_over + alive:
+        text = f"lost: {certain} sent, {possibly_over} settled, cancelled or dead, {alive} in the queue"
+        yield text, (*begun, *ended)
+    possible = sum(step.may_begin_life for step in begun)
+    certainly_over = sum(step.certain for step in over) + sum(step.certain and step.status == "2" for step in begun)
+    if certainly_over + dead + alive > possible and not history.rolled_back:
+        text = f"in two places: {possible} sent, {certainly_over} over, {dead} dead, {alive} in the queue"
+        yield text, (*begun, *ended)
+
+
+def _may_replace(step: Step) -> bool:
+    return step.op == "send" and step.possible and (step.status == "2" or (step.replaces and not step.certain))
+
+
+def provenance(_: History, timeline: Timeline) -> Findings:
+    """What is delivered was sent, byte for byte."""
+    sends = [step for step in timeline.of("send") if step.possible]
+    payloads = {step.payload for step in sends}
+    for claim in timeline.of("claim"):
+        if not any(send.began < claim.ended for send in sends):
+            yield "delivered, but never sent", (claim,)
+        elif claim.payload and claim.payload not in payloads:
+            yield "delivered with another payload than was sent", (*sends, claim)
+
+
+def never_early(history: History, timeline: Timeline) -> Findings:
+    """Nothing is delivered or started before it is due, by the server's clock."""
+    by_token = {claim.token: claim for claim in timeline.of("claim")}
+    for step in timeline.of("claim", "start"):
+        claim = by_token.get(step.token)
+        if claim is None or not step.server:
+            continue
+        requests = _possible_requests(timeline, claim)
+        dues = {request.due for request in requests}
+        if claim.due and claim.due not in dues and not timeline.of("redrive"):
+            yield f"delivered for a due time that nobody requested, {claim.due}", (*requests, claim)
+            continue
+        due = claim.due or min(dues, default=0)
+        if step.server + history.set_back < due:
+            what = "delivered" if step.op == "claim" else "started"
+            yield f"{what} {due - step.server} ms early", (*requests, step)
+
+
+def _possible_requests(timeline: Timeline, claim: Step) -> list[Step]:
+    """Return the sends and reschedules that may have set the due time of a delivery."""
+    requests = [step for step in timeline.of("send", "reschedule") if step.possible and step.began < claim.ended]
+    executed = [step for step in requests if step.certain and step.ended < claim.began]
+    if not executed:
+        return requests
+    last = max(executed, key=lambda step: step.began)
+    return [step for step in requests if step.ended >= last.began]
+
+
+def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
+    """Each attempt is charged once, there are at most retries + 1, and none after a life has ended."""
+    claims = timeline.claims()
+    yield from _bounded_by_retries(history, timeline, claims)
+    for before, after in pairwise(claims):
+        if before.attempt and not history.rolled_back and not _charged_once(history, timeline, before, after):
+            text = f"attempt {after.attempt} came after attempt {before.attempt}"
+            yield text, (before, *timeline.settlements(before), after)
+    for end in timeline.of("ack", "cancel"):
+        late = (claim for claim in claims if end.certain and claim.began > end.ended)
+        again = next((claim for claim in late if not timeline.new_life_between(end, claim)), None)
+        if again is not None:
+            yield f"delivered after its {end.op}", (end, again)
+
+
+def _bounded_by_retries(history: History, timeline: Timeline, claims: list[Step]) -> Findings:
+    sends = [step for step in timeline.of("send") if step.possible]
+    limit = max((step.retries for step in sends), default=0) + 1
+    if not limit:  # delivered until it is settled
+        return
+    for claim in claims:
+        if claim.attempt > limit:
+            text = f"attempt {claim.attempt} of a message with {limit - 1} retries"
+            yield text, (*sends, claim)
+    if len(sends) == 1 and not timeline.of("release", "redrive") and len(claims) > limit and not history.rolled_back:
+        text = f"delivered {len(claims)} times with {limit - 1} retries"
+        yield text, (*sends, *claims)
+
+
+def _charged_once(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
+    if timeline.new_life_between(before, after):
+        return True
+    unseen = history.unknown_claims_between(before, after)
+    released = any(step.op == "release" and step.possible for step in timeline.settlements(before))
+    lowest = before.attempt + (0 if released or unseen else 1)
+    return lowest <= after.attempt <= before.attempt + 1 + unseen
+
+
+def leases(history: History, timeline: Timeline) -> Findings:
+    """Tokens rise, each is issued once, and at any instant there is one valid lease."""
+    for before, after in pairwise(timeline.claims()):
+        if before.token == after.token and not _reusable(history, timeline, before, after):
+            yield f"token {after.token} was issued twice", (before, after)
+        elif after.ended < before.began and not (history.rolled_back and history.set_back):
+            yield f"token {before.token} was issued after the higher {after.token}", (after, before)
+        elif not history.rolled_back and not any(
+            _lease_over(history, timeline, *pair) for pair in _possible_orders(history, before, after)
+        ):
+            yield "delivered while another lease was valid", (before, after)
+
+
+def _possible_orders(history: History, before: Step, after: Step) -> Iterator[tuple[Step, Step]]:
+    """Yield the orders in which two deliveries may have happened."""
+    yield before, after
+    ordered = history.guarantees.tokens_ordered and before.token != after.token
+    if not ordered and after.began < before.ended:
+        yield after, before
+
+
+def _lease_over(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
+    if after.server + sum(abs(fault.shift) for fault in history.faults) >= _deadline(timeline, before):
+        return True
+    settled = [step for step in timeline.settlements(before) if step.op != "extend"]
+    if _possibly_between(settled, before, after):
+        return True
+    return timeline.new_life_between(before, after) or _possibly_between(
+        timeline.of("ack", "cancel", "dead_purge"), before, after
+    )
+
+
+def _possibly_between(steps: list[Step], before: Step, after: Step) -> bool:
+    return any(step.possible and step.began < after.ended and step.ended > before.began for step in steps)
+
+
+def _reusable(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
+    """Return whether two claims may share a token, because the delivery was released between them."""
+    releases = [step for step in timeline.of("release") if step.token == after.token]
+    orders = _possible_orders(history, before, after)
+    return history.guarantees.tokens_reused and any(_possibly_between(releases, *pair) for pair in orders)
+
+
+def _deadline(timeline: Timeline, claim: Step) -> int:
+    """Return until when a lease certainly lasted, unless its holder gave it up (ms)."""
+    deadline = claim.deadline
+    for extend in timeline.of("extend"):
+        if extend.token == claim.token and extend.certain and claim.ended < OPEN_END:
+            passed = (extend.began - claim.ended) // 1000
+            deadline = max(deadline, claim.server + passed + extend.lease)
+    return deadline
+
+
+def fencing(history: History, timeline: Timeline) -> Findings:
+    """No settlement under an old token and no ack from an earlier life takes effect; a life is acked once."""
+    claims = timeline.claims()
+    by_token = {claim.token: claim for claim in claims}
+    for step in timeline.of("nack", "extend", "release", "reject"):
+        newer = [claim for claim in claims if claim.token > step.token and claim.ended < step.began]
+        if step.certain and newer and not history.rolled_back:
+            yield f"{step.op} took effect under an old token", (newer[0], step)
+    acks = [step for step in timeline.of("ack") if step.certain]
+    for ack in acks:
+        claim = by_token.get(ack.token)
+        sends = (send for send in timeline.of("send") if send.certain)
+        later = claim and next((send for send in sends if send.began > claim.ended and send.ended < ack.began), None)
+        if claim and later and not history.rolled_back:
+            yield "an ack from an earlier life took effect", (claim, later, ack)
+    for before, after in pairwise(acks):
+        if before.ended < after.began and not timeline.new_life_between(before, after):
+            yield "two acks of one life took effect", (before, after)
+
+
+def dead_letter(history: History, timeline: Timeline) -> Findings:
+    """A message that died of its failures has had all of its attempts."""
+    for token, attempts, retries, reason in timeline.dead:
+        if reason == RETRIES_SPENT and attempts != retries + 1 and not history.rolled_back:
+            yield f"dead after {attempts} attempts of {retries + 1} (token {token})", tuple(timeline.claims())
+
+
+def doubt(history: History, timeline: Timeline) -> Findings:
+    """A call with an unknown outcome was executed or not: no life begins while another lasts."""
+    if timeline.dead or history.purges or history.rolled_back:  # the first life may have ended in between
+        return
+    sends = [step for step in timeline.of("send") if step.certain and step.status == "1"]
+    ends = timeline.of("ack", "cancel", "redrive", "dead_purge")
+    for before, after in pairwise(sends):
+        if before.ended < after.began and not _possibly_between(ends, before, after):
+            yield "sent again while it lived", (before, after)
+
+
+def liveness(history: History, timeline: Timeline) -> Findings:
+    """After the faults, everything that is due is delivered and settled in time."""
+    final, settings = history.final, history.settings
+    if final is None or settings is None or timeline.living is None:
+        return
+    state, due = timeline.living
+    if not due and history.faults_ended:  # it has no due time: since the faults ended
+        due = final.server - (final.at - history.faults_ended.at) // 1000
+    late = final.server - due
+    if late > settings.lease + 2 * settings.tick + settings.max_nack_delay:
+        yield f"{state} {late} ms after it was due", tuple(timeline.steps[-3:])
+
+
+def duplicates(history: History, timeline: Timeline) -> Findings:
+    """A message is started again only after a failure, or because a fault broke its lease."""
+    for before, after, cause in repeated_starts(history, timeline):
+        if cause is None:
+            first, last = sorted((before.began, after.began))  # the older lease may be the one that is used later
+            between = [step for step in timeline.steps if first <= step.began <= last]
+            yield "started again without a failure or a fault", tuple(between)
+
+
+def repeated_starts(history: History, timeline: Timeline) -> Iterator[tuple[Step, Step, FaultRecord | None]]:
+    """Yield the repeated starts without a failure: the one before, the repeated one, and the fault that explains it."""
+    starts = sorted(timeline.of("start"), key=lambda step: (step.token, step.began))
+    claims = timeline.of("claim")
+    claimed = {claim.token: claim.began for claim in claims}
+    unclaimed = Counter((start.token, start.process) for start in starts)
+    unclaimed -= Counter((claim.token, claim.process) for claim in claims)
+    too_often = {token for token, _ in unclaimed}
+    failed = {step.token for step in timeline.of("end") if step.callback_outcome in ("failed", "rejected")}
+    failed |= {step.token for step in timeline.of("nack", "release", "reject") if step.possible}
+    for before, after in pairwise(starts):
+        if before.token == after.token and (not history.guarantees.tokens_reused or after.token in too_often):
+            yield before, after, None
+            continue
+        if before.token in failed or timeline.new_life_between(before, after):
+            continue
+        since = claimed.get(before.token, before.began)
+        breaking = (fault for fault in history.faults if fault.breaks_leases and fault.process in ("", before.process))
+        yield before, after, next((one for one in breaking if one.at < after.began and one.until > since), None)
+
+
+_SAFETY = (conservation, provenance, never_early, bounded_deliveries, leases, fencing, dead_letter, doubt)
+MESSAGE_RULES = {rule.__name__.replace("_", " "): rule for rule in (*_SAFETY, liveness, duplicates)}

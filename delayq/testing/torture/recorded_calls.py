@@ -1,0 +1,179 @@
+"""The calls of a queue, recorded: each is written into the history before it is sent and when its reply is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from redis.exceptions import RedisError, ResponseError
+
+from delayq.broker.calls import Calls
+from delayq.broker.keys import Keys
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, ScriptCall
+from delayq.errors import OutcomeUnknown
+from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
+
+T = TypeVar("T")
+
+
+class CallRecorder:
+    """Calls that are recorded.
+
+    A reply is recorded when it is read. If a call raises, the caller reports it with `failed`; otherwise its outcome
+    stays unknown, which the checker allows for.
+    """
+
+    recorder: Recorder
+    unanswered: set[int]
+    """Numbers of the calls without a reply."""
+
+    def record_to(self, recorder: Recorder) -> None:
+        """Write to this recorder; calls are frozen dataclasses, hence the detour."""
+        object.__setattr__(self, "recorder", recorder)
+        object.__setattr__(self, "unanswered", set())
+
+    def begin(self, op: Any, **columns: Any) -> int:
+        """Record that a call is about to be sent, and return its number."""
+        number = self.recorder.next_call()
+        self.unanswered.add(number)
+        self.recorder.write(CallRecord(at=now(), call=number, op=op, **columns))
+        return number
+
+    def end(self, number: int, **columns: Any) -> None:
+        """Record the reply of a call, or that it raised."""
+        self.recorder.write(ReplyRecord(at=now(), call=number, **columns))
+        self.unanswered.discard(number)
+
+    def failed(self, error: Exception) -> None:
+        """Record that the call without a reply raised; for one operation at a time.
+
+        Of several calls at once the error is that of one, so the outcome of all of them is unknown. So it is if
+        redis-py raises anything but the reply of the server.
+        """
+        in_doubt = isinstance(error, OutcomeUnknown | RedisError) and not isinstance(error, ResponseError)
+        outcome: Outcome = "unknown" if in_doubt or len(self.unanswered) > 1 else "fail"
+        for number in list(self.unanswered):
+            self.end(number, outcome=outcome, error=str(error)[:200])
+
+    def recorded(
+        self, call: ScriptCall[T], reply_columns: Callable[[T], dict[str, Any]], op: Any, **columns: Any
+    ) -> ScriptCall[T]:
+        """Record a call now, and its reply when it is read."""
+        number = self.begin(op, **columns)
+
+        def parse(reply: Any) -> T:
+            value = call.parse(reply)
+            self.end(number, **reply_columns(value))
+            return value
+
+        return replace(call, parse=parse)
+
+    def with_statuses(self, call: ScriptCall[str], op: Any, **columns: Any) -> ScriptCall[str]:
+        """Record a call whose reply is a status for each id."""
+        return self.recorded(call, lambda statuses: {"statuses": statuses}, op, **columns)
+
+
+class RecordedSettlements(CallRecorder):
+    """The calls that settle and extend deliveries, recorded; to be mixed into the calls of any engine."""
+
+    def ack(self, receipts: Iterable[Receipt], **options: Any) -> ScriptCall[str]:
+        return self._settlement("ack", receipts, **options)
+
+    def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
+        return self._settlement("nack", failures)
+
+    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        return self._settlement("release", receipts)
+
+    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
+        return self._settlement("extend", receipts, lease=lease)
+
+    def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
+        return self._settlement("reject", rejections)
+
+    def _settlement(self, op: str, deliveries: Iterable[Any], **options: Any) -> ScriptCall[str]:
+        deliveries = list(deliveries)
+        call = getattr(super(), op)(deliveries, **options)
+        columns = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
+        return self.with_statuses(call, op, lease=options.get("lease", 0), **columns)
+
+
+class RecordedCalls(RecordedSettlements, Calls):
+    """The calls of a delay queue, recorded."""
+
+    def __init__(self, keys: Keys, recorder: Recorder) -> None:
+        super().__init__(keys)
+        self.record_to(recorder)
+
+    def send(
+        self, messages: Messages, *, max_length: int | None, replace: bool = False, run: str = ""
+    ) -> ScriptCall[str]:
+        table = as_table(messages)
+        return self.with_statuses(
+            super().send(table, replace=replace, max_length=max_length, run=run),
+            "send",
+            ids=list(table.ids),
+            dues=list(map(_due_time, table.dues)),
+            retries=list(table.retries),
+            payloads=list(map(digest, table.payloads)),
+            replace=replace,
+        )
+
+    def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
+        call = super().ready_to_unack(wanted, lease=lease, consumer_id=consumer_id)
+        return self.recorded(call, claim_columns, "claim", lease=lease) if wanted else call
+
+    def cancel(self, ids: Iterable[str]) -> ScriptCall[str]:
+        ids = list(ids)
+        return self.with_statuses(super().cancel(ids), "cancel", ids=ids)
+
+    def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
+        times = list(times)
+        ids, dues = [id for id, _ in times], [_due_time(due) for _, due in times]
+        return self.with_statuses(super().reschedule(times), "reschedule", ids=ids, dues=dues)
+
+    def redrive(self, entries: Iterable[str], *, retries: int | None) -> ScriptCall[str]:
+        entries = list(entries)
+        call = super().redrive(entries, retries=retries)
+        return self.with_statuses(call, "redrive", **_dead_letter_columns(entries))
+
+    def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
+        entries = list(entries)
+        return self.with_statuses(super().dead_purge(entries), "dead_purge", **_dead_letter_columns(entries))
+
+    def purge(self) -> ScriptCall[int]:
+        return self.recorded(super().purge(), lambda _: {}, "purge")
+
+
+def as_table(messages: Messages) -> OutgoingTable:
+    """Return the messages of a send as columns."""
+    return messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
+
+
+def claim_columns(reply: ClaimReply) -> dict[str, Any]:
+    """Return the columns of a claim's reply."""
+    messages = reply.messages
+    return {
+        "now": reply.now,
+        "deadline": reply.deadline,
+        "ids": [one.id for one in messages],
+        "tokens": [one.token for one in messages],
+        "dues": [one.due for one in messages],
+        "attempts": [one.attempt for one in messages],
+        "payloads": [digest(one.payload) for one in messages],
+    }
+
+
+def _dead_letter_columns(entries: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the ids and tokens of entries of the dead letter, each `id:token` or only an id."""
+    parts = [entry.rpartition(":") for entry in entries]
+    pairs = [(id, int(token)) if token.isdecimal() and id else (id + colon + token, 0) for id, colon, token in parts]
+    return {"ids": [id for id, _ in pairs], "tokens": [token for _, token in pairs]}
+
+
+def _due_time(due: str | int) -> int:
+    if isinstance(due, int):
+        raise TypeError("a recorded message must be sent for a time, not with a delay")
+    return int(due.removeprefix("@"))

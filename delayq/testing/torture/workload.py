@@ -1,0 +1,169 @@
+"""The messages of a run: how their callbacks behave, which the payload says, and what producers do with them.
+
+All of it is derived from names and numbers: a round that is repeated has the same workload, with another timing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+from delayq.outcomes import Discard, Reject, Retry
+from delayq.testing.torture.process_task import ProcessTask
+
+CallbackOutcome = Literal["acked", "failed", "rejected", "discarded"]
+
+DUE_WITHIN, DUE_LATEST = 2.0, 5.0
+"""Most messages are due within so many seconds, and a few later."""
+BACKOFF, MAX_BACKOFF = 0.05, 0.5
+"""Seconds before the second attempt, and before any attempt."""
+_PADDING = b"." * 400
+
+
+class MessageProfile(NamedTuple):
+    """How the deliveries of a message end."""
+
+    share: int
+    """Of 10,000 messages."""
+    retries: int = 5
+    fails: int = 0
+    """Attempts that fail before one succeeds."""
+    failure: str = "raise"
+    """How an attempt fails: `raise`, `false`, `retry`, the methods `nack` and `release`; `drop`: it is not settled."""
+    success: str = "return"
+    """How an attempt succeeds: `return`, `reject`, `discard`, the method `ack`; `extend` renews its lease first.
+
+    `twice`: it is completed twice.
+    """
+    takes: tuple[float, float] = (0.0, 0.0)
+    """Seconds, from and to."""
+    leases: float = 0.0
+    """How many leases it takes in addition."""
+
+    def duration(self, drawn: float, lease: float) -> float:
+        """Return how many seconds a delivery takes; `drawn` is between 0 and 1."""
+        shortest, longest = self.takes
+        return shortest + (longest - shortest) * drawn + self.leases * lease
+
+
+PROFILES: dict[str, MessageProfile] = {
+    "good": MessageProfile(8300),
+    "slow": MessageProfile(794, takes=(0.005, 0.03)),
+    "flaky": MessageProfile(300, fails=1),
+    "worse": MessageProfile(100, fails=2),
+    "later": MessageProfile(100, fails=1, failure="retry"),
+    "false": MessageProfile(100, fails=1, failure="false"),
+    "doomed": MessageProfile(100, retries=1, fails=1000),
+    "wrong": MessageProfile(50, success="reject"),
+    "stale": MessageProfile(60, success="discard"),
+    "hand": MessageProfile(50, success="ack"),
+    "nacks": MessageProfile(20, fails=1, failure="nack"),
+    "gives": MessageProfile(6, fails=1000, failure="release"),
+    "renews": MessageProfile(12, success="extend"),
+    "long": MessageProfile(8, leases=1.3),
+}
+
+
+def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROFILES) -> bytes:
+    """Return the payload of an id's life (a send after it was settled begins another): its profile, and padding."""
+    drawn = crc32(f"{id}/{life}".encode())
+    limits = accumulate(profile.share for profile in profiles.values())
+    name = next(name for name, limit in zip(profiles, limits, strict=False) if drawn % 10_000 < limit)
+    return f"{name} {life} {id} ".encode() + _PADDING[: drawn // 10_000 % len(_PADDING)]
+
+
+def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES) -> MessageProfile:
+    """Return the profile that a payload names."""
+    return profiles[payload.partition(b" ")[0].decode()]
+
+
+class CallbackBehavior(NamedTuple):
+    """What a callback does with one attempt."""
+
+    takes: float
+    """Seconds."""
+    outcome: CallbackOutcome
+    """How the history records its end."""
+    method: str = ""
+    """The method of the message that it calls: `ack`, `nack`, `release` or `extend`."""
+    ending: str = "return"
+
+    def finish(self) -> bool:
+        """End as a callback does: return or raise."""
+        outcomes = {"retry": Retry("again", delay=BACKOFF), "reject": Reject("wrong"), "discard": Discard("stale")}
+        if self.ending in outcomes:
+            raise outcomes[self.ending]
+        if self.ending == "raise":
+            raise RuntimeError("its profile says so")
+        return self.ending != "false"
+
+
+def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> CallbackBehavior:
+    """Return what to do with an attempt; `number` differs for each.
+
+    A release is not charged as an attempt, so `number` decides whether to release once more.
+    """
+    profile = profile_of(payload)
+    drawn = crc32(b"%d" % number)
+    takes = profile.duration(drawn % 100 / 100, lease)
+    if profile.failure == "release":
+        return CallbackBehavior(takes, "failed", "release") if drawn % 2 else CallbackBehavior(takes, "acked")
+    if attempt <= profile.fails:
+        if profile.failure == "nack":
+            return CallbackBehavior(takes, "failed", "nack")
+        return CallbackBehavior(takes, "failed", ending=profile.failure)
+    if profile.success in ("ack", "extend"):
+        return CallbackBehavior(takes, "acked", profile.success)
+    outcomes: dict[str, CallbackOutcome] = {"reject": "rejected", "discard": "discarded"}
+    return CallbackBehavior(takes, outcomes.get(profile.success, "acked"), ending=profile.success)
+
+
+class Action(NamedTuple):
+    """What a producer does, so many seconds after it started."""
+
+    at: float
+    what: Literal["send", "replace", "cancel", "reschedule"]
+    ids: list[str]
+    life: int = 0
+    ahead: tuple[float, ...] = ()
+    """Seconds from then to the due time of each message."""
+
+
+def actions(task: ProcessTask) -> Iterator[Action]:
+    """Yield what a producer does, in no order: it sends its share of the messages, and then changes some of them.
+
+    A few ids are sent by every producer: users may send a message twice.
+    """
+    number, producers, messages = task.number, task.producers, task.messages
+    chance = random.Random(f"{task.seed}/{number}")  # noqa: S311 - reproducible, not secret
+    mine = [f"p{number}-{n}" for n in range(messages * (number - 1) // producers, messages * number // producers)]
+    for index, first in enumerate(range(0, len(mine), task.batch)):
+        ids = mine[first : first + task.batch]
+        at = 0.9 * task.seconds * first / len(mine)
+        shared = [f"all-{first}"] if len(ids) == task.batch and index % 5 == 0 else []
+        yield Action(at, "send", [*ids[len(shared) :], *shared], ahead=tuple(_ahead(chance) for _ in ids))
+        for id in ids[len(shared) :]:
+            yield from _later_actions(chance, id, at)
+
+
+def _ahead(chance: random.Random) -> float:
+    return chance.choices((0.0, chance.uniform(0, DUE_WITHIN), chance.uniform(DUE_WITHIN, DUE_LATEST)), (30, 68, 2))[0]
+
+
+def _later_actions(chance: random.Random, id: str, at: float) -> Iterator[Action]:
+    """Yield what is done to an id after it was sent: to about one in ten."""
+    drawn = chance.random()
+    soon, late = at + chance.uniform(0, DUE_WITHIN + 1), at + DUE_WITHIN + chance.uniform(0.5, 3)
+    if drawn < 0.02:  # noqa: PLR2004 - shares of the ids
+        yield Action(soon, "cancel", [id])
+    elif drawn < 0.04:  # noqa: PLR2004
+        yield Action(soon, "reschedule", [id], ahead=(_ahead(chance),))
+    elif drawn < 0.06:  # noqa: PLR2004
+        yield Action(soon, "replace", [id], 1, (_ahead(chance),))
+    elif drawn < 0.09:  # noqa: PLR2004
+        yield Action(late, "send", [id], 1, (_ahead(chance),))
+        if drawn < 0.07:  # noqa: PLR2004
+            yield Action(late + DUE_WITHIN + 1, "send", [id], 2, (_ahead(chance),))

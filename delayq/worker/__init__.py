@@ -1,0 +1,1 @@
+"""Consuming: the consumer loop, its drivers for threads and asyncio, and delivered messages."""

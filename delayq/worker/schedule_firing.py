@@ -1,0 +1,127 @@
+"""Fires the schedules of a queue for a consumer: reads due schedules in one turn and fires them in the next.
+
+Every consumer does this. The script alone decides which of them stores an occurrence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from delayq.broker.replies import DueSchedules
+from delayq.broker.requests import ScheduleFire
+from delayq.broker.scripts import MAX_IDS
+from delayq.errors import DelayqError
+
+if TYPE_CHECKING:
+    from delayq.schedules.timetable import DueOccurrences
+
+log = logging.getLogger("delayq.schedules")
+
+FIRE_AHEAD = 100
+"""Milliseconds by which an occurrence is fired early, so that its message is stored when it is due."""
+MAX_SCHEDULES = 200
+"""Schedules read at a time: finding their next occurrences takes some milliseconds."""
+MAX_BYTES = 1 << 20
+"""Bytes of definitions and payloads read at a time."""
+EARLY_RETRY = 0.005
+"""Seconds until the next poll after one that was too early: clocks differ by a little."""
+ERROR_WAIT = 1.0
+"""Seconds until the next try after Redis refused a call."""
+
+
+class ScheduleFirer:
+    """What a consumer knows of the schedules of its queue. Times are local and monotonic, in seconds."""
+
+    def __init__(self, calls: Any, tick: float) -> None:
+        """Start without schedules, which an engine without the feature never changes.
+
+        Schedules that cannot be fired here are read again once per `tick`.
+        """
+        # Slow to import, and most senders have no schedules. Not later, in the consumer's thread: see `scripts._read`.
+        from delayq.schedules.definition import firing
+
+        self._firing = firing
+        self._calls = calls
+        self._tick = tick
+        self.occurs_at: float | None = None
+        """When the next schedule occurs; None for never. Set by the consumer."""
+        self._wait_until = 0.0
+        self._to_fire: list[tuple[ScheduleFire, DueOccurrences]] = []
+        self._complete = True
+        self._skipped = 0
+        self._reported: dict[str, str] = {}
+        self._last_error = ""
+        self._now = 0.0
+
+    @property
+    def next_at(self) -> float | None:
+        """When there is something to do next; None for never."""
+        if self._to_fire or not self._complete:
+            return self._wait_until
+        return None if self.occurs_at is None else max(self.occurs_at - FIRE_AHEAD / 1000, self._wait_until)
+
+    def plan(self, now: float) -> Iterator[tuple[Any, Callable[[Any], None]]]:
+        """Yield the calls of a turn, each with the function for its reply, which accepts an error as well."""
+        self._now = now
+        at = self.next_at
+        if at is None or at > now:
+            return
+        if self._to_fire:
+            yield self._calls.fire([row for row, _ in self._to_fire]), self.on_fired
+        if not self._to_fire or not self._complete:
+            options = {"ahead": FIRE_AHEAD, "offset": self._skipped, "limit": MAX_SCHEDULES, "byte_limit": MAX_BYTES}
+            yield self._calls.schedules_due(**options), self.on_due
+
+    @property
+    def readers(self) -> tuple[Callable[[Any], None], ...]:
+        """The functions that accept an error: a failing schedule does not stop a consumer's other work."""
+        return self.on_fired, self.on_due
+
+    def on_fired(self, reply: str | DelayqError) -> None:
+        """Handle the reply to `fire`: which schedules this consumer has fired, and which others have."""
+        rows, self._to_fire = self._to_fire, []
+        if isinstance(reply, DelayqError):
+            self._on_error(reply)
+            return
+        self._last_error = ""
+        for (row, taken), status in zip(rows, reply, strict=True):
+            if status == "1" and taken.missed:
+                text = "schedule %s: occurrences were missed, catching up with %d"
+                log.warning(text, row.name, len(taken.times), extra={"schedule": row.name})
+
+    def on_due(self, reply: DueSchedules | DelayqError) -> None:
+        """Handle the reply to `schedules_due`: work out what the due schedules fire."""
+        if isinstance(reply, DelayqError):
+            self._complete, self._skipped = True, 0
+            self._on_error(reply)
+            return
+
+        size, failed = 0, 0
+        self._complete = reply.complete
+        for schedule in reply.schedules:
+            try:
+                row, taken = self._firing(schedule, reply.now, ahead=FIRE_AHEAD)
+            except DelayqError as error:
+                failed += 1
+                if self._reported.get(schedule.name) != schedule.revision:
+                    self._reported[schedule.name] = schedule.revision
+                    text = "schedule %s cannot be fired here: %s"
+                    log.error(text, schedule.name, error, extra={"schedule": schedule.name})  # noqa: TRY400 - one line
+                continue
+            size += len(taken.times)
+            if self._to_fire and size > MAX_IDS:
+                self._complete = False
+                break
+            self._to_fire.append((row, taken))
+        # Schedules that cannot be fired stay at the front, and are skipped when the next ones are read.
+        self._skipped = 0 if self._complete else self._skipped + failed
+        if self._complete and not self._to_fire:
+            self._wait_until = self._now + (self._tick if failed else EARLY_RETRY)
+
+    def _on_error(self, error: DelayqError) -> None:
+        self._wait_until = self._now + ERROR_WAIT
+        if str(error) != self._last_error:
+            self._last_error = str(error)
+            log.error("Redis refused to fire schedules, retrying every %g s: %s", ERROR_WAIT, error)
