@@ -122,7 +122,7 @@ class SyncBase(QueueBase[T]):
         self._executor = open_executor(options, self.settings)
         self._executor.opening = self.open
         self._perform = self._executor.perform
-        self._starting = threading.Lock()
+        self._preparing = threading.Lock()
         self._consuming: Consuming | None = None
 
     def open(self, *, connect_timeout: Duration | None = None) -> None:
@@ -142,17 +142,20 @@ class SyncBase(QueueBase[T]):
         `connect_timeout`; see `ConsumeOptions`. If Redis cannot be reached within `connect_timeout`, this raises
         `UnavailableError`.
         """
+        consuming = self._prepare_consuming(options)
+        consuming._start()  # noqa: SLF001
+        return consuming
+
+    def _prepare_consuming(self, options: ConsumeOptions) -> Consuming:
+        """Return the running consumer or a new one, which `stop_consume` finds before it starts."""
         callback, context = self._handlers.find(), context_of_run(self._context, options)
         self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
             self._perform(self._put_declared(), writes=True)
-        with self._starting:
+        with self._preparing:
             if self._consuming is None or not self._consuming.running:
                 name, burst = f"delayq-{self.name}", options.get("burst", False)
-                driver = ThreadDriver(self._executor, context, callback, name, burst=burst)
-                # It is set before it starts, since a callback may stop the consumer at once.
-                self._consuming = Consuming(driver)
-                self._consuming._thread.start()  # noqa: SLF001
+                self._consuming = Consuming(ThreadDriver(self._executor, context, callback, name, burst=burst))
             return self._consuming
 
     def stop_consume(self, grace: Duration | None = None) -> bool:
@@ -175,7 +178,7 @@ class SyncBase(QueueBase[T]):
         A burst waits for messages that come back within a tick, such as nacked ones, and leaves later ones. Ctrl-C
         stops like `stop_consume`; a second Ctrl-C stops at once. Takes the same options as `start_consume`.
         """
-        run_to_end(self.start_consume(**options))
+        run_to_end(self._prepare_consuming(options))
 
     def close(self) -> None:
         """Stop consuming and close the connections that this queue made."""

@@ -57,8 +57,10 @@ class Consuming:
     """A consumer that runs in the background, as returned by `start_consume`."""
 
     def __init__(self, driver: ThreadDriver) -> None:
-        """Prepare to consume in a thread."""
+        """Prepare to consume in a thread, which `_start` starts."""
         self._driver = driver
+        self._starting = threading.Lock()
+        self._started = False
         self._pid = os.getpid()
         self._ended = threading.Event()
         self._error: Exception | None = None
@@ -87,6 +89,13 @@ class Consuming:
         if self._error is not None:
             raise self._error
         return ended
+
+    def _start(self) -> None:
+        """Start the thread unless it was started. A Ctrl-C meanwhile may come when callbacks are running already."""
+        with self._starting:
+            if not self._started:
+                self._started = True
+                self._thread.start()
 
     def _run(self) -> None:
         try:
@@ -131,8 +140,9 @@ class AsyncConsuming:
 
 
 def run_to_end(consuming: Consuming) -> None:
-    """Wait for a consumer; the first Ctrl-C lets running callbacks finish, the second cuts them off."""
+    """Start a consumer and wait for it; the first Ctrl-C lets running callbacks finish, the second cuts them off."""
     try:
+        consuming._start()  # noqa: SLF001
         consuming.wait()
     except KeyboardInterrupt:
         try:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, UnavailableError
-from tests.support.processes import Process
+from tests.support.processes import Process, run
 from tests.support.waiting import wait_until
 
 NO_SERVER = "redis://127.0.0.1:1"
@@ -24,9 +24,8 @@ def work(message):
     sys.stdin.readline()
     print("ended", flush=True)
 
-consuming = queue.start_consume(burst=sys.argv[2] == "burst", concurrency=1, grace=sys.argv[3])
-signal.signal(signal.SIGTERM, lambda *_: consuming.stop())
-consuming.wait()
+signal.signal(signal.SIGTERM, lambda *_: queue._consuming.stop())
+queue.start_consume(burst=sys.argv[2] == "burst", concurrency=1, grace=sys.argv[3]).wait()
 print("left", flush=True)
 """
 
@@ -108,6 +107,37 @@ def test_grace_option_applies_to_one_run(open_queue, busy):
 
     assert queue.get("m").error == "cut off by a stop"
     assert queue.settings.grace == 3_600_000
+
+
+INTERRUPTED = """
+import sys, threading
+from delayq import DelayQueue
+
+queue, started = DelayQueue("reminders", url=sys.argv[1], concurrency=1), threading.Event()
+
+@queue.callback
+def work(message):
+    started.set()
+    sys.stdin.readline()
+
+class Interrupted(threading.Thread):
+    def start(self):
+        super().start()
+        if self.name == "delayq-reminders":
+            started.wait()
+            raise KeyboardInterrupt
+
+threading.Thread = Interrupted
+queue.run()
+print("left", flush=True)
+"""
+
+
+def test_interrupt_finishes_callbacks_that_run_before_the_start_has_returned(reminders, redis_url):
+    reminders.send_delay_msg("slow")
+    worker = run([sys.executable, "-c", INTERRUPTED, redis_url], input=b"go on\n", capture_output=True, timeout=60)
+    assert (worker.returncode, worker.stdout, worker.stderr) == (0, b"left\n", b"")
+    assert reminders.stats().totals["acked"] == 1
 
 
 def test_none_means_the_option_of_the_queue(open_queue):

@@ -11,6 +11,7 @@ import redis
 from delayq.testing import redis_server
 from delayq.worker.wakeup import LISTENER
 from tests.support.processes import run
+from tests.support.waiting import wait_until
 
 
 class RedisServer(redis_server.RedisServer):
@@ -31,13 +32,27 @@ def server_version() -> tuple[int, ...]:
 
 
 def empty(client: redis.Redis) -> None:
-    """Delete everything on a server that is only this process's.
+    """Delete everything on a server that is only this process's, when nothing of an earlier test can write to it.
 
-    First unblock what waits for a wake-up, or for an entry of a stream: a consumer that is closed does so for up to a
-    second, and would take it. Redis 6.2 leaves it waiting when the stream is deleted.
+    A consumer that was closed waits for a wake-up for up to a second, and passes on one that it gets. What a connection
+    has sent and the server has not read yet, the server forgets with the connection.
     """
-    if any(one.name == LISTENER for one in threading.enumerate()):
-        for waiting in client.client_list():
-            if waiting["cmd"] in ("blpop", "xreadgroup"):
-                client.client_unblock(waiting["id"])
+    wait_until(lambda: not _listeners() or _unblock(client), message="a consumer of an earlier test still listens")
+    client.client_kill_filter(_type="normal", skipme=True)
     client.flushall()
+
+
+def _listeners() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == LISTENER and not _is_embedded(thread)]
+
+
+def _is_embedded(thread: threading.Thread) -> bool:
+    """Whether a listener waits at an embedded server, which it does for up to a second after its test."""
+    target = getattr(thread, "_target", None)  # None if it is about to end
+    return target is not None and type(target.__self__._executor.client).__module__.startswith("fakeredis")
+
+
+def _unblock(client: redis.Redis) -> None:
+    for waiting in client.client_list():
+        if waiting["cmd"] in ("blpop", "xreadgroup"):
+            client.client_unblock(waiting["id"])
