@@ -3,18 +3,22 @@
     scripts/hops.py            every way: send, deliver, fail, schedule, list
     scripts/hops.py deliver    one of them
 
-Each way runs on a throwaway server, once to warm up and once under a profile hook in every thread.
+Each way runs on a throwaway server, once to warm up and once under a profile hook in every thread. `deliver` begins
+when an idle consumer is woken for a message that is due, and ends when the message is acknowledged.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import redis
 from click.testing import CliRunner
 
 import delayq
@@ -26,9 +30,9 @@ PACKAGE = f"{Path(delayq.__file__).parent}/"
 Hops = dict[str, dict[str, None]]
 
 
-def hops(action: Callable[[], object]) -> Hops:
-    """Return the functions of delayq that an action calls, by file."""
-    action()
+def hops(action: Callable[[Hops], object]) -> Hops:
+    """Return the functions of delayq that an action calls, by file; the action may forget those of its preparations."""
+    action({})
     found: Hops = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -39,32 +43,49 @@ def hops(action: Callable[[], object]) -> Hops:
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        action()
+        action(found)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return found
+    return dict(found)
 
 
-def ways(url: str) -> dict[str, Callable[[], object]]:
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Do not trace what this thread does."""
+    hook = sys.getprofile()
+    sys.setprofile(None)
+    yield
+    sys.setprofile(hook)
+
+
+def ways(url: str) -> dict[str, Callable[[Hops], object]]:
     """Return the actions that can be traced."""
     sending = DelayQueue[Any]("sending", url=url)
     delivering = DelayQueue[Any]("delivering", url=url, callback=lambda _: None)
     failing = DelayQueue[Any]("failing", url=url, nack_delay=0.05, callback=lambda _: False)
     recurring = DelayQueue[Any]("recurring", url=url)
+    client = redis.Redis.from_url(url)
 
-    def deliver() -> None:
-        sending_to(delivering)
-        delivering.run(burst=True)
+    def wait_for(condition: Callable[[], bool]) -> None:
+        while not condition():
+            time.sleep(0.01)
 
-    def sending_to(queue: DelayQueue[Any]) -> None:
-        hook = sys.getprofile()
-        sys.setprofile(None)  # the way of a send is another
-        queue.send_delay_msg("hello", id="hop", retries=0)
-        sys.setprofile(hook)
+    def deliver(found: Hops) -> None:
+        with untraced():
+            delivering.start_consume()
+            wait_for(lambda: any(one["cmd"] == "blpop" for one in client.client_list()))
+            found.clear()
+            delivering.send_delay_msg("hello")
+            wait_for(lambda: delivering.counts().living == 0)
+            delivered = {path: functions.copy() for path, functions in found.copy().items()}
+            delivering.stop_consume()
+            found.clear()
+            found.update(delivered)
 
-    def fail() -> None:
-        sending_to(failing)
+    def fail(_: Hops) -> None:
+        with untraced():
+            failing.send_delay_msg("hello", id="hop", retries=0)
         failing.run(burst=True)
         failing.dead.redrive("hop")
         failing.cancel("hop")
@@ -74,11 +95,11 @@ def ways(url: str) -> dict[str, Callable[[], object]]:
         recurring.stop_consume(0)
 
     return {
-        "send": lambda: sending.send_delay_msg("hello"),
+        "send": lambda _: sending.send_delay_msg("hello"),
         "deliver": deliver,
         "fail": fail,
-        "schedule": lambda: recurring.start_consume().wait(),
-        "list": lambda: CliRunner().invoke(cli, ["--url", url, "list", "sending"], catch_exceptions=False),
+        "schedule": lambda _: recurring.start_consume().wait(),
+        "list": lambda _: CliRunner().invoke(cli, ["--url", url, "list", "sending"], catch_exceptions=False),
     }
 
 
