@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from delayq.queue.consumer import AsyncConsuming as AsyncConsuming
     from delayq.queue.consumer import ConsumeOptions as ConsumeOptions
     from delayq.queue.consumer import Consuming as Consuming
+    from delayq.queue.counts import Counts as Counts
+    from delayq.queue.counts import Stats as Stats
     from delayq.queue.dead_letter import AsyncDeadLetter as AsyncDeadLetter
     from delayq.queue.dead_letter import DeadLetter as DeadLetter
     from delayq.queue.dead_letter import Redriven as Redriven
     from delayq.queue.delay_queue import DelayQueue as DelayQueue
     from delayq.queue.event_log import EventKind as EventKind
     from delayq.queue.event_log import MessageEvent as MessageEvent
-    from delayq.queue.inspector import Counts as Counts
     from delayq.queue.inspector import MessageInfo as MessageInfo
     from delayq.queue.inspector import Page as Page
-    from delayq.queue.inspector import Stats as Stats
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
     from delayq.queue.producer import NewMessage as NewMessage

@@ -107,7 +107,7 @@ class CountsReply(NamedTuple):
 
     now: int
     next_due: int
-    oldest_ready: int
+    oldest_due: int
     next_deadline: int
     pending: int
     ready: int
@@ -117,6 +117,8 @@ class CountsReply(NamedTuple):
     garbage: int
     dead: int
     messages: int
+    overdue: int
+    held: int
     meta: dict[str, str]
 
 
@@ -222,7 +224,7 @@ def read_claim(reply: list[Any]) -> ClaimReply:
 def read_counts(reply: list[Any]) -> CountsReply:
     """Parse the reply of `counts`."""
     *numbers, meta = reply
-    texts = [text.decode() for text in meta]
+    texts = [text.decode(errors="replace") for text in meta]
     return CountsReply._make([*map(int, numbers), dict(zip(texts[::2], texts[1::2], strict=True))])
 
 

@@ -9,7 +9,7 @@ from delayq.broker.engine import DELAY
 from delayq.broker.keys import check_name
 from delayq.cli.engines import EngineCommands
 from delayq.options import QueueOptions
-from delayq.queue.inspector import Stats
+from delayq.queue.counts import Stats
 from delayq.states import State
 
 _COLUMNS = {

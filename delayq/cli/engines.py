@@ -15,7 +15,7 @@ from delayq.broker.keys import check_id
 if TYPE_CHECKING:
     from delayq.cli.session import Session
     from delayq.options import QueueOptions
-    from delayq.queue.inspector import Stats
+    from delayq.queue.counts import Stats
 
 GROUP = "workers"
 """The consumer group of a stream queue by default."""

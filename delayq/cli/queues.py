@@ -8,9 +8,9 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.options import engine_option, json_option
-from delayq.cli.output import print_json, print_note, print_rich, table
+from delayq.cli.output import print_json, print_line, print_note, print_rich, table
 from delayq.cli.session import Session
-from delayq.queue.inspector import Stats
+from delayq.queue.counts import Stats, waiting_text
 from delayq.states import State
 from delayq.text import format_duration, iso, relative_time
 
@@ -26,7 +26,8 @@ def queues(session: Session, *, as_json: bool) -> None:
     """List the queues in use, with the number of messages in each state.
 
     JSON: {"queues": [{"queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "next_due",
-    "oldest_due"}, …]}.
+    "oldest_due", "overdue", "lag", "nobody_consumes"}, …]}. overdue is the number of messages that are due and wait for
+    a consumer, lag how long the first has waited, in seconds.
     """
     names = session.queue_names()
     found = dict(zip(names, session.stats(names), strict=True))
@@ -36,16 +37,32 @@ def queues(session: Session, *, as_json: bool) -> None:
         print_note(f"no queues with the prefix {session.prefix!r}: a queue is listed once a message was sent to it")
     else:
         rows = [_row(name, stats) for name, stats in found.items()]
-        print_rich(table(["queue", *MAIN_STATES, "next due", "lag"], rows))
+        print_rich(table(["queue", *MAIN_STATES, "overdue", "lag", "next due"], rows))
+        for name, stats in found.items():
+            if stats.nobody_consumes:
+                print_line(f"{name}: {unconsumed(stats)}")
+
+
+def unconsumed(stats: Stats) -> str:
+    """Return that messages wait and nobody consumes, with what to do."""
+    return f"due, and nobody consumes: {waiting_text(stats)}; start a worker"
 
 
 def counts_json(stats: Stats) -> dict[str, Any]:
     """Return the number of messages in each state, and the times of the next and the oldest, for JSON."""
     counts: dict[str, Any] = {state: getattr(stats.counts, state) for state in State}
-    return {**counts, "next_due": iso(stats.next_due), "oldest_due": iso(stats.oldest_due)}
+    return {
+        **counts,
+        "next_due": iso(stats.next_due),
+        "oldest_due": iso(stats.oldest_due),
+        "overdue": stats.counts.overdue,
+        "lag": stats.lag.total_seconds(),
+        "nobody_consumes": stats.nobody_consumes,
+    }
 
 
 def _row(name: str, stats: Stats) -> list[str | int]:
     counts = [getattr(stats.counts, state) for state in MAIN_STATES]
-    lag = (stats.at - stats.oldest_due).total_seconds() if stats.oldest_due else 0.0
-    return [name, *counts, relative_time(stats.next_due, stats.at), format_duration(lag) if lag >= 1 else ""]
+    lag = stats.lag.total_seconds()
+    lag_text = format_duration(lag) if lag >= 1 else ""
+    return [name, *counts, stats.counts.overdue, lag_text, relative_time(stats.next_due, stats.at)]

@@ -13,9 +13,9 @@ from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES, StateCounts
 from delayq.cli.options import DURATION, group_option, json_option, queue_with
 from delayq.cli.output import console, print_json, print_rich, table
-from delayq.cli.queues import MAIN_STATES, counts_json
+from delayq.cli.queues import MAIN_STATES, counts_json, unconsumed
 from delayq.cli.session import Session
-from delayq.queue.inspector import Stats
+from delayq.queue.counts import Stats
 from delayq.states import State
 from delayq.text import clean, exact_time, iso, relative_time
 
@@ -36,9 +36,10 @@ def stats(
     """Count the messages of QUEUE in each state, and its totals since it was created.
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry", "garbage",
-    "dead", "living", "next_due", "oldest_due", "next_deadline", "totals": {…}}. oldest_due is the due time of the
-    first ready message. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work
-    queue {"queue", "queued", "processing"}.
+    "dead", "living", "next_due", "oldest_due", "next_deadline", "overdue", "lag", "nobody_consumes", "totals": {…}}.
+    overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
+    seconds. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue
+    {"queue", "queued", "processing"}.
     """
     read = ENGINES[engine].commands(session, group=group).counting(queue)
     if watch:
@@ -82,13 +83,16 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
     deadline = found.next_deadline
     details = {
         State.PENDING: found.next_due and f"next due {exact_time(found.next_due, found.at)}",
-        State.READY: found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}",
         State.ACTIVE: deadline and f"next lease or backoff ends {relative_time(deadline, found.at)}",
     }
     states = [state for state in State if state in MAIN_STATES or getattr(found.counts, state)]
-    rows = [[state, getattr(found.counts, state), details.get(state) or ""] for state in states]
+    rows: list[list[str | int]] = [[state, getattr(found.counts, state), details.get(state) or ""] for state in states]
+    if found.counts.overdue:
+        oldest = found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}"
+        rows.append(["overdue", found.counts.overdue, oldest or ""])
     counts = table(["state", "messages", ""], rows, fill=True)
-    return Group(counts, "", table(["totals", ""], list(found.totals.items()))) if found.totals else counts
+    parts = [counts, "", unconsumed(found)] if found.nobody_consumes else [counts]
+    return Group(*parts, "", table(["totals", ""], list(found.totals.items()))) if found.totals else Group(*parts)
 
 
 def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:

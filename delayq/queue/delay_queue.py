@@ -16,10 +16,11 @@ from delayq.options import QueueOptions
 from delayq.queue.base import QueueBase, SyncBase, T
 from delayq.queue.bulk_runs import RunInfo, end_run, list_runs, refusals_of
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
+from delayq.queue.counts import Counts, Stats
 from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import GroupCommit
-from delayq.queue.inspector import Counts, Inspector, MessageInfo, Page, Stats
+from delayq.queue.inspector import Inspector, MessageInfo, Page
 from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
 from delayq.queue.repair import examine
 from delayq.queue.repair_report import Checkup

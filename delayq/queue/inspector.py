@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from delayq.broker.context import EngineContext, QueueContext
-from delayq.broker.keys import META_SETTINGS, check_id, check_name, registry
-from delayq.broker.replies import CountsReply, GetReply, MessageRow
+from delayq.broker.keys import check_id, check_name, registry
+from delayq.broker.replies import GetReply, MessageRow
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
+from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.states import State
 from delayq.times import from_millis
 
@@ -39,41 +40,6 @@ _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for st
 _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
 _POSITION = re.compile(r"([0-9]{1,15})()")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many messages are in each state, in one snapshot."""
-
-    pending: int
-    ready: int
-    active: int
-    backoff: int
-    retry: int
-    garbage: int
-    dead: int
-
-    @property
-    def living(self) -> int:
-        """Messages that are not dead: all that are still to be processed."""
-        return self.pending + self.ready + self.active + self.backoff + self.retry + self.garbage
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The counts, the next and the oldest due time, and totals since the queue was created."""
-
-    counts: Counts
-    at: datetime
-    """The server's time of this snapshot."""
-    next_due: datetime | None
-    """When the next pending message becomes due."""
-    oldest_due: datetime | None
-    """The due time of the first ready message, which shows how far consumers lag behind."""
-    next_deadline: datetime | None
-    """When the next lease or nack delay ends."""
-    totals: Mapping[str, int]
-    """How many messages were ever sent, delivered, acked, nacked, expired, dead, cancelled and so on, by name."""
 
 
 class Death(NamedTuple):
@@ -137,7 +103,7 @@ class Inspector:
     def counts(self) -> Operation[Counts]:
         """Count the messages in each state."""
         (counted,) = yield [self._context.calls.counts()]
-        return _counts(counted)
+        return counts_of(counted)
 
     def stats(self) -> Operation[Stats]:
         """Read counts, times and totals."""
@@ -290,22 +256,6 @@ class _DeliveryRecord(NamedTuple):
             return None
         state, due, attempts, _, token, holder = text.split(" ", 5)
         return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
-
-
-def stats_of(counted: CountsReply) -> Stats:
-    """Return counts, times and totals."""
-    return Stats(
-        counts=_counts(counted),
-        at=from_millis(counted.now),
-        next_due=_time(counted.next_due),
-        oldest_due=_time(counted.oldest_ready),
-        next_deadline=_time(counted.next_deadline),
-        totals={name: int(value) for name, value in sorted(counted.meta.items()) if name not in META_SETTINGS},
-    )
-
-
-def _counts(counted: CountsReply) -> Counts:
-    return Counts(**{name: getattr(counted, name) for name in Counts.__slots__})
 
 
 def _time(at: int) -> datetime | None:

@@ -14,6 +14,7 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.transport.operation import Operation
 from delayq.options import check_bool
+from delayq.queue.counts import stats_of, waiting_text
 from delayq.queue.repair_report import (
     DEAD_DEFECTS,
     LISTS,
@@ -114,14 +115,16 @@ class _Examination:
                 self._collector.add(FindingKind.COUNTER, f"{name} by {difference:+d}", fixed=self._fix)
         if wake:
             self._collector.add(FindingKind.WAKE, "", count=wake, fixed=self._fix)
+        (counted,) = yield [self._context.calls.counts()]
         if self._fix or not self._collector.anything:
-            (counted,) = yield [self._context.calls.counts()]
             in_lists = counted.ready + counted.retry
             placed = in_lists + counted.pending + counted.active + counted.backoff + counted.garbage
             if placed != counted.messages:
                 why = "a list is too long to be counted" if self._deep else "run a deep examination"
                 text = f"{counted.messages} messages, {placed} of them in a state: {why}"
                 self._collector.add(FindingKind.BALANCE, text)
+        if (stats := stats_of(counted)).nobody_consumes:
+            self._collector.add(FindingKind.UNCONSUMED, waiting_text(stats), count=stats.counts.overdue)
 
     def _page(self, part: str, cursor: str) -> Operation[tuple[str, list[bytes]]]:
         """Read the next ids of a structure; the cursor is '' at the start and '0' at the end."""

@@ -42,6 +42,8 @@ class FindingKind(StrEnum):
     """A field of `meta` that delayq does not write. Not repaired."""
     BALANCE = "counts do not add up"
     """The number of messages is not the sum over the states, and a light examination found no reason: use `deep`."""
+    UNCONSUMED = "due, and nobody consumes"
+    """Messages have waited for over 10 s, and no consumer is at work: start one. Not repaired."""
 
 
 MESSAGE_DEFECTS = {

@@ -9,7 +9,8 @@ from delayq.broker.keys import check_id
 from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
-from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, Counts, MessageInfo, Page, read_payload
+from delayq.queue.counts import Counts
+from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, MessageInfo, Page, read_payload
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
@@ -30,7 +31,8 @@ class StreamInspector:
     def counts(self) -> Operation[Counts]:
         """Count the messages in each state."""
         ((length, pending, backoff, dead),) = yield [self._calls.counts()]
-        return Counts(0, max(length - pending, 0), pending - backoff, backoff, 0, 0, dead)
+        ready = max(length - pending, 0)
+        return Counts(0, ready, pending - backoff, backoff, 0, 0, dead, overdue=ready)
 
     def groups(self) -> Operation[list[str]]:
         """Read the names of the consumer groups."""

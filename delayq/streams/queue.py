@@ -11,7 +11,8 @@ from delayq.broker.keys import check_name
 from delayq.broker.transport.operation import Operation
 from delayq.options import QueueOptions
 from delayq.queue.base import QueueBase, SyncBase, T
-from delayq.queue.inspector import Counts, MessageInfo, Page
+from delayq.queue.counts import Counts
+from delayq.queue.inspector import MessageInfo, Page
 from delayq.queue.producer import NewMessage, Sent, SentMany
 from delayq.states import State
 from delayq.streams.calls import StreamCalls

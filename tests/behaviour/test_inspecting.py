@@ -196,11 +196,27 @@ def test_stats_show_next_due_oldest_due_and_next_deadline(queue):
     assert stats.counts == queue.counts()
 
 
+def test_messages_that_wait_for_a_consumer_are_overdue(queue):
+    past = datetime(2001, 9, 9, tzinfo=UTC)
+    queue.send_many([NewMessage(n, at=past) for n in range(3)], delay=0)
+    queue.send_delay_msg("not due", 60)
+
+    unseen = queue.stats()
+    with queue.lease("60s", n=2):
+        running = queue.stats()
+
+    assert (unseen.counts.overdue, unseen.oldest_due, unseen.nobody_consumes) == (3, past, True)
+    assert unseen.lag == unseen.at - past
+    assert (running.counts.overdue, running.held, running.nobody_consumes) == (1, 2, False)
+    assert running.last_claim is not None
+
+
 def test_an_empty_queue_has_no_times(queue):
     stats = queue.stats()
 
     assert (stats.next_due, stats.oldest_due, stats.next_deadline) == (None, None, None)
-    assert stats.counts.living == stats.counts.dead == 0
+    assert stats.counts.living == stats.counts.dead == stats.counts.overdue == stats.held == 0
+    assert (stats.lag, stats.last_claim, stats.nobody_consumes) == (timedelta(), None, False)
     assert not any(stats.totals.values())
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from delayq import DelayQueue
+from delayq import DelayQueue, NewMessage
 
 KEY = "delayq:{{{}}}:{}"
 
@@ -75,6 +77,19 @@ def test_light_check_asks_for_a_deep_one(cli, queue, client):
     ended = cli("doctor")
     text = "reminders  counts do not add up: 1 messages, 0 of them in a state: run a deep examination\n"
     assert (ended.code, ended.out) == (4, text)
+
+
+def test_reports_that_messages_are_due_and_nobody_consumes(cli, queue, other):
+    past = datetime.now(UTC) - timedelta(minutes=15)
+    queue.send_many(NewMessage(n, at=past) for n in range(3))
+    other.send_delay_msg("not due", 60)
+    ended = cli("doctor")
+    assert ended.code == 4
+    assert re.fullmatch(r"reminders  due, and nobody consumes: 3 messages, the first for 15m( \d+s)?\n", ended.out)
+    (found,) = cli("doctor", "--repair", "--json").json["findings"]
+    assert (found["kind"], found["count"], found["mended"]) == ("due, and nobody consumes", 3, 0)
+    with queue.lease(n=2):
+        assert cli("doctor").code == 0  # somebody is at work
 
 
 def test_repair_fixes_findings(cli, queue, client):

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import signal
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -55,13 +55,27 @@ def test_lists_the_queues_in_use(cli, redis_url, populated):
         mails.send_delay_msg(1, "1h")
     ended = cli("queues")
     lines = [line.split() for line in ended.out.splitlines()]
-    assert lines[0] == ["queue", "pending", "ready", "active", "backoff", "retry", "dead", "next", "due", "lag"]
+    assert lines[0] == [
+        "queue",
+        "pending",
+        "ready",
+        "active",
+        "backoff",
+        "retry",
+        "dead",
+        "overdue",
+        "lag",
+        "next",
+        "due",
+    ]
     assert lines[1][:7] == ["mails", "1", "0", "0", "0", "0", "0"]
     assert lines[2][:7] == ["reminders", "1", "1", "1", "1", "1", "1"]
-    assert lines[2][7:10] == ["in", "3h", "0m"] or lines[2][7:9] == ["in", "3h"]
+    assert lines[2][7] == "2"
+    assert lines[2][-2:] == ["in", "3h"]
     mails, reminders = cli("queues", "--json").json["queues"]
     assert set(mails) == {
         "queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "next_due", "oldest_due",
+        "overdue", "lag", "nobody_consumes",
     }  # fmt: skip
     assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
     assert datetime.fromisoformat(reminders["next_due"]).utcoffset().total_seconds() == 0
@@ -80,7 +94,7 @@ def test_lists_the_queues_of_a_prefix(cli, redis_url):
 
 def test_stats_prints_the_counts_of_a_queue(cli, populated):
     out = cli("stats", "reminders").out
-    for line in (r"pending +1  next due in 3h  \(.* UTC\)", r"ready +1  oldest due .*", r"dead +1", r"sent +6"):
+    for line in (r"pending +1  next due in 3h  \(.* UTC\)", r"overdue +2  oldest due .*", r"dead +1", r"sent +6"):
         assert re.search(rf"^{line}$", out, re.MULTILINE), out
     found = cli("stats", "reminders", "--json").json
     states = {state: found[state] for state in State}
@@ -88,6 +102,20 @@ def test_stats_prints_the_counts_of_a_queue(cli, populated):
     assert (found["queue"], found["living"], found["totals"]["sent"]) == ("reminders", 5, 6)
     assert {"at", "next_due", "oldest_due", "next_deadline"} <= set(found)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])
+
+
+def test_says_that_messages_are_due_and_nobody_consumes(cli, redis_url, queue):
+    past = datetime.now(UTC) - timedelta(minutes=15)
+    queue.send_many(NewMessage(n, at=past) for n in range(3))
+    with DelayQueue("others", url=redis_url) as other:
+        other.send_delay_msg(1, "1h")
+    text = r"due, and nobody consumes: 3 messages, the first for 15m( \d+s)?; start a worker"
+    assert re.search(rf"^reminders: {text}$", cli("queues").out, re.MULTILINE)
+    assert "others:" not in cli("queues").out
+    assert re.search(rf"^{text}$", cli("stats", "reminders").out, re.MULTILINE)
+    found = cli("stats", "reminders", "--json").json
+    assert (found["overdue"], found["nobody_consumes"]) == (3, True)
+    assert found["lag"] > 899
 
 
 def test_stats_watch_runs_until_ctrl_c(start, queue):

@@ -195,14 +195,14 @@ def test_every_spent_message_is_listed_on_some_page(executor):
 
 # Counts
 
-EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, {})
+EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
 COUNTED = [
     ("nothing", World(), EMPTY),
     (
         "one of each",
         CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
         CountsReply(
-            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5),
+            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1),
             {"backoffs": "1", "token": str(T - 3)},
         ),
     ),
@@ -220,7 +220,7 @@ COUNTED = [
             meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
         ),
         CountsReply(
-            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15),
+            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2),
             {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
         ),
     ),
@@ -234,12 +234,29 @@ COUNTED = [
     (
         "the first of ready behind ninety-nine old entries",
         World(ready=[*(f"x{n}" for n in range(99)), "a"], deliveries={"a": "ready -5 0 0 0 -"}),
-        EMPTY._replace(oldest_ready=NOW - 5, ready=100),
+        EMPTY._replace(oldest_due=NOW - 5, ready=100, overdue=100),
     ),
     (
         "and behind a hundred it is not looked for",
         World(ready=[*(f"x{n}" for n in range(100)), "a"], deliveries={"a": "ready -5 0 0 0 -"}),
-        EMPTY._replace(ready=101),
+        EMPTY._replace(ready=101, overdue=101),
+    ),
+    (
+        "pending ones that are due are overdue, now included, and the first of them is the oldest",
+        World(
+            pending={"a": -20, "b": 0, "c": 1}, ready=["d"], deliveries={"d": "ready -10 0 0 0 -"}, messages={"a": "m"}
+        ),
+        EMPTY._replace(next_due=NOW - 20, oldest_due=NOW - 20, pending=3, ready=1, messages=1, overdue=3),
+    ),
+    (
+        "the first of ready is older than the first of pending",
+        World(pending={"a": -20}, ready=["d"], deliveries={"d": "ready -30 0 0 0 -"}),
+        EMPTY._replace(next_due=NOW - 20, oldest_due=NOW - 30, pending=1, ready=1, overdue=2),
+    ),
+    (
+        "leases and backoffs that have ended are overdue, and are not held",
+        World(unack={"a": -5, "b": 0, "c": 1, "d": 2, "e": 3}, meta={"backoffs": 1}),
+        EMPTY._replace(next_deadline=NOW - 5, active=4, backoff=1, overdue=2, held=2, meta={"backoffs": "1"}),
     ),
 ]
 

@@ -106,10 +106,13 @@ def _lists_keep_their_order(entries: list[str], living: list[str]) -> None:
 
 def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     counts, offered = scan.counts, scan.offered("ready")
+    overdue = sorted(due for id in model.ids("pending") if (due := model.messages[id].due) <= now)
+    ended = [message for message in model.in_unack() if message.until <= now]
+    unended = [message for message in model.in_unack() if message.until > now]
     assert counts._replace(meta={}) == CountsReply(
         now=now,
         next_due=model.next_due(),
-        oldest_ready=model.messages[offered[0]].due if offered else -1,
+        oldest_due=min([*overdue[:1], *[model.messages[id].due for id in offered[:1]]], default=-1),
         next_deadline=model.next_deadline(),
         pending=len(model.ids("pending")),
         ready=len(model.ready),
@@ -119,6 +122,8 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         garbage=len(model.ids("garbage")),
         dead=len(model.dead),
         messages=len(model.messages),
+        overdue=len(overdue) + len(model.ready) + len(model.retry) + len(ended),
+        held=max(len(unended) - len(model.ids("backoff")), 0),
         meta={},
     )
     totals = {name: int(number) for name, number in counts.meta.items() if name not in _SETTINGS}

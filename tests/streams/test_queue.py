@@ -10,7 +10,7 @@ from delayq.worker.wakeup import LISTENER
 from tests.streams.conftest import everywhere
 from tests.support.waiting import wait_until
 
-NOTHING = Counts(0, 0, 0, 0, 0, 0, 0)
+NOTHING = Counts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def counts(queue):

@@ -2,13 +2,20 @@
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, messages hash, deliveries hash,
 --   meta hash
 -- ARGV: now (ms or '')
--- Returns: now (ms), next due (ms or -1), due of the first ready (ms or -1), next deadline (ms or -1), then counts:
---   pending, ready, active, backoff, retry, garbage, dead, messages; then the fields and values of meta
+-- Returns: now (ms), next due (ms or -1), oldest due (ms or -1; of the first ready, or of a pending one that is due),
+--   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
+--   (messages that wait for a consumer), held (leases that have not expired); then the fields and values of meta
 -- Re-run: reads only.
 -- Uses: clock, record
 local pending, ready, unack, retry, garbage, dead, messages, deliveries, meta = unpack(KEYS)
 local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
 local backoffs = tonumber(marks[3] or 0)
+local now = math.floor(clock(ARGV[1]) / 1000)
+local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
+local ready_count = math.max(redis.call('LLEN', ready) - (marks[1] or 0), 0)
+local retry_count = math.max(redis.call('LLEN', retry) - (marks[2] or 0), 0)
+local ended = redis.call('ZCOUNT', unack, '-inf', now) -- leases and backoffs that nobody has moved to retry yet
+local unended = redis.call('ZCARD', unack) - ended
 -- The first ready message may be behind stale entries; the search ends after a hundred.
 local oldest
 for _, id in ipairs(redis.call('LRANGE', ready, 0, 99)) do
@@ -18,18 +25,21 @@ for _, id in ipairs(redis.call('LRANGE', ready, 0, 99)) do
     break
   end
 end
+if next_due and tonumber(next_due) <= now then oldest = math.min(oldest or next_due, next_due) end
 return {
-  math.floor(clock(ARGV[1]) / 1000),
-  redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or '-1',
+  now,
+  next_due or '-1',
   oldest or '-1',
   redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1',
   redis.call('ZCARD', pending),
-  math.max(redis.call('LLEN', ready) - (marks[1] or 0), 0),
-  math.max(redis.call('ZCARD', unack) - backoffs, 0),
+  ready_count,
+  math.max(ended + unended - backoffs, 0),
   backoffs,
-  math.max(redis.call('LLEN', retry) - (marks[2] or 0), 0),
+  retry_count,
   redis.call('SCARD', garbage),
   redis.call('ZCARD', dead),
   redis.call('HLEN', messages),
+  redis.call('ZCOUNT', pending, '-inf', now) + ready_count + retry_count + ended,
+  math.max(unended - backoffs, 0),
   redis.call('HGETALL', meta),
 }

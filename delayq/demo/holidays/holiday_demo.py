@@ -21,8 +21,9 @@ from delayq.demo.holidays.holiday_reminders import HolidayReminder, TimeLapse, a
 from delayq.demo.holidays.started_workers import StartedWorker, start_worker
 from delayq.errors import DelayqError
 from delayq.options import QueueOptions
+from delayq.queue.counts import Counts
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspector import Counts, MessageInfo, Page
+from delayq.queue.inspector import MessageInfo, Page
 from delayq.queue.producer import NewMessage
 from delayq.states import State
 from delayq.times import from_millis

@@ -1,0 +1,99 @@
+"""Counts and times of a queue in one snapshot, and what they say about its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from delayq.broker.keys import META_SETTINGS
+from delayq.broker.replies import CountsReply
+from delayq.text import format_duration, pluralize
+from delayq.times import from_millis
+
+UNCONSUMED_AFTER = timedelta(seconds=10)
+"""How long messages may wait before `nobody_consumes`: a running consumer moves what is due at once, and what has
+expired within 5 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many messages are in each state, in one snapshot."""
+
+    pending: int
+    ready: int
+    active: int
+    backoff: int
+    retry: int
+    garbage: int
+    dead: int
+    overdue: int
+    """How many of these are due and wait for a consumer; not a state of its own."""
+
+    @property
+    def living(self) -> int:
+        """Messages that are not dead: all that are still to be processed."""
+        return self.pending + self.ready + self.active + self.backoff + self.retry + self.garbage
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The counts, the next and the oldest due time, and totals since the queue was created."""
+
+    counts: Counts
+    at: datetime
+    """The server's time of this snapshot."""
+    next_due: datetime | None
+    """When the next pending message becomes due; in the past if no consumer has seen it."""
+    oldest_due: datetime | None
+    """The earliest due time of the messages that are due and wait for their first delivery."""
+    next_deadline: datetime | None
+    """When the next lease or nack delay ends; in the past if no consumer has seen it."""
+    last_claim: datetime | None
+    """When a message was last claimed."""
+    held: int
+    """Leases that have not expired: somebody is at work."""
+    totals: Mapping[str, int]
+    """How many messages were ever sent, delivered, acked, nacked, expired, dead, cancelled and so on, by name."""
+
+    @property
+    def lag(self) -> timedelta:
+        """How long the first message has waited for a consumer; zero if none waits."""
+        since = [at for at in (self.oldest_due, self.next_deadline) if at is not None and at < self.at]
+        return self.at - min(since) if since else timedelta()
+
+    @property
+    def nobody_consumes(self) -> bool:
+        """Whether messages wait and no consumer is at work: for 10 s nobody has claimed one, nor holds a lease."""
+        idle = self.last_claim is None or self.at - self.last_claim > UNCONSUMED_AFTER
+        return idle and not self.held and self.lag > UNCONSUMED_AFTER
+
+
+def stats_of(counted: CountsReply) -> Stats:
+    """Return counts, times and totals."""
+    numbers = {name: int(value) for name, value in sorted(counted.meta.items()) if value.isdecimal()}
+    claimed = numbers.get("token", -1) // 1000  # a claim takes the time (µs) for its token
+    return Stats(
+        counts=counts_of(counted),
+        at=from_millis(counted.now),
+        next_due=_time(counted.next_due),
+        oldest_due=_time(counted.oldest_due),
+        next_deadline=_time(counted.next_deadline),
+        last_claim=_time(claimed),
+        held=counted.held,
+        totals={name: number for name, number in numbers.items() if name not in META_SETTINGS},
+    )
+
+
+def counts_of(counted: CountsReply) -> Counts:
+    """Return the number of messages in each state."""
+    return Counts(**{name: getattr(counted, name) for name in Counts.__slots__})
+
+
+def waiting_text(stats: Stats) -> str:
+    """Return how many messages wait for a consumer, and how long: "4,075 messages, the first for 17m"."""
+    return f"{pluralize(stats.counts.overdue, 'message')}, the first for {format_duration(stats.lag.total_seconds())}"
+
+
+def _time(at: int) -> datetime | None:
+    return None if at < 0 else from_millis(at)
