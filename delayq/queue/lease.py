@@ -15,8 +15,8 @@ from delayq.options import check_int
 from delayq.outcomes import Outcome
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.disposition import Completion, disposition_of
-from delayq.worker.in_flight import PendingSettlements
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message, truncate
+from delayq.worker.settlements import PendingSettlements
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
@@ -103,7 +103,7 @@ class _LeaseBase(Generic[M]):
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""
-        settlements = PendingSettlements(self._context.calls, self._context.settings, lambda _: None)
+        settlements = PendingSettlements(self._context.calls, self._context.settings)
         deliveries = [delivery for delivery in self._deliveries if not delivery.settled]
         if deliveries:
             settlements.add([Completion(deliveries, *disposition_of(deliveries, None, error, quiet=True))])

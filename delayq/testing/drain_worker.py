@@ -20,8 +20,9 @@ from delayq.testing.clock import Clock
 from delayq.testing.deliveries import Delivered, End, describe_delivery
 from delayq.testing.fault_injection import Crash
 from delayq.times import monotonic
-from delayq.worker.consumer_loop import ConsumerLoop, RoundTrip, Run, Sleep, StepResult
+from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.disposition import Completion
+from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
 from delayq.worker.work_buffer import WorkBuffer
 

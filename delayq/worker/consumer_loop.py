@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
 from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.in_flight import InFlight, PendingSettlements
+from delayq.worker.in_flight import InFlight
+from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import InFlightDelivery
 from delayq.worker.schedule_firing import ERROR_WAIT, ScheduleFirer
+from delayq.worker.settlements import PendingSettlements
 
 log = logging.getLogger("delayq.consumer")
 
@@ -36,57 +37,13 @@ Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""
 
 
-class RoundTrip(NamedTuple):
-    """Send these calls in one round trip; the result has their replies."""
-
-    calls: list[Any]
-
-
-class Run(NamedTuple):
-    """Run the callbacks of these deliveries in the workers, in this order."""
-
-    deliveries: list[InFlightDelivery]
-
-
-class Sleep(NamedTuple):
-    """Sleep for at most `seconds`, until something happens; with `listen`, a wake-up through Redis counts."""
-
-    seconds: float
-    listen: bool
-
-
-class Withdraw(NamedTuple):
-    """Take back the deliveries whose callbacks have not started; the result has them."""
-
-
-class Cancel(NamedTuple):
-    """Cancel the callbacks that still run."""
-
-
-Step = RoundTrip | Run | Sleep | Withdraw | Cancel
-
-
-@dataclass(slots=True)
-class StepResult:
-    """What happened during a step: local monotonic time, replies, finished callbacks and withdrawn deliveries."""
-
-    now: float
-    replies: Sequence[Any] = ()
-    completions: Sequence[Completion] = ()
-    withdrawn: Sequence[InFlightDelivery] = ()
-    woken: bool = False
-    """Whether a wake-up has arrived through Redis."""
-    stop_at: float | None = None
-    """Set once a stop was requested: the time until which running callbacks may continue."""
-
-
 class ConsumerLoop:
     """The decisions of one consumer. Times are local and monotonic, in seconds; None means never."""
 
     def __init__(self, context: EngineContext, *, consumer_id: str, batch: int = 1, burst: bool = False) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due."""
         self.in_flight = InFlight(context.calls, context.settings, batch)
-        self.settlements = PendingSettlements(context.calls, context.settings, self.in_flight.remove)
+        self.settlements = PendingSettlements(context.calls, context.settings)
         self._max_claimed = max(batch, MAX_CLAIMED)
         self._context = context
         self._tick = context.settings.tick / 1000
@@ -126,6 +83,7 @@ class ConsumerLoop:
             if self._stop_at is not None:
                 yield from self._stop()
                 return
+            yield from self._release_unstarted()
             plan = self._plan()
             self._sent_at = self._now
             result = yield RoundTrip([call for call, _ in plan])
@@ -134,14 +92,24 @@ class ConsumerLoop:
             if self._claimed or self.in_flight.overdue:
                 result = yield Run(self._claimed)
                 self._update(result)
-            if self._burst and self._drained and not self._completed and not self.in_flight:
+            busy = self.in_flight or self.settlements or self._completed
+            if self._burst and self._drained and not busy:
                 return
-            result = yield Sleep(self._idle_time(), listen=self.in_flight.capacity() > 0)
+            result = yield Sleep(self._idle_time(), listen=self._capacity() > 0)
+
+    def _release_unstarted(self) -> Generator[Step, StepResult, None]:
+        """Release what has waited too long for a busy worker: another consumer may be idle."""
+        release_at = self.in_flight.release_at()
+        if release_at is not None and release_at <= self._now:
+            result = yield Withdraw()
+            self._update(result)
+            self._complete([Completion(result.withdrawn, Disposition.RELEASE)])
+            self.in_flight.prefetch.pause()
 
     def _stop(self) -> Generator[Step, StepResult, None]:
         """Release what has not started, wait for running callbacks, nack those cut off, and settle everything."""
         result = yield Withdraw()
-        self.settlements.add([Completion(result.withdrawn, Disposition.RELEASE)])
+        self._complete([Completion(result.withdrawn, Disposition.RELEASE)])
         cancelled = False
         while True:
             self._update(result)
@@ -151,13 +119,13 @@ class ConsumerLoop:
                 self._update(result)
                 self._read(plan, result)
             late = self._stop_at is not None and self._now >= self._stop_at
-            if not self.in_flight or (late and cancelled):
+            if not (self.in_flight or self.settlements) or (late and cancelled):
                 break
             if late:
                 result = yield Cancel()
                 cancelled, self._wait_until = True, 0.0
                 running = [delivery for delivery in self.in_flight.deliveries if not delivery.settled]
-                self.settlements.add([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
+                self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
         if self.settlements:
@@ -171,8 +139,14 @@ class ConsumerLoop:
         if result.completions:
             # A callback may have returned messages by hand after this turn polled.
             self._completed = True
-            self.in_flight.measure(result.completions)
-            self.settlements.add(result.completions)
+            self._complete(result.completions)
+
+    def _complete(self, completions: Sequence[Completion]) -> None:
+        self.in_flight.complete(completions)
+        self.settlements.add(completions)
+
+    def _capacity(self) -> int:
+        return self.in_flight.capacity(self._now) - len(self.settlements)
 
     # What to do next
 
@@ -197,7 +171,7 @@ class ConsumerLoop:
         due = self._due_at is not None and self._due_at <= self._now
         if self._more_ready or self._woken or due or late or firing:
             # A full consumer claims nothing, which passes its wake-up on to the next one.
-            capacity = min(self.in_flight.capacity() + freed, self._max_claimed)
+            capacity = min(self._capacity() + freed, self._max_claimed)
             if capacity > 0 or self._woken:
                 plan.append(self._claim(max(capacity, 0)))
         self._woken = False
@@ -213,7 +187,7 @@ class ConsumerLoop:
         """Return the seconds for which there is nothing to do unless something happens."""
         if self._now < self._wait_until:
             return self._wait_until - self._now
-        has_capacity = self.in_flight.capacity() > 0
+        has_capacity = self._capacity() > 0
         if self.settlements or (has_capacity and self._more_ready):
             return 0.0
         if self._burst and (self._settling or self._completed):
@@ -225,6 +199,8 @@ class ConsumerLoop:
             until.append(self._deadline_at)
         if self.in_flight:
             until.append(self.in_flight.heartbeat_at)
+        if (release_at := self.in_flight.release_at()) is not None and release_at > self._now:
+            until.append(release_at)
         if self.schedule_firer.next_at is not None:
             until.append(self.schedule_firer.next_at)
         return max(0.0, min(until) - self._now)

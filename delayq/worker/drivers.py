@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from delayq.broker.context import EngineContext
 from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.consumer_loop import Cancel, ConsumerLoop, RoundTrip, Run, Sleep, StepResult, Withdraw
+from delayq.worker.consumer_loop import ConsumerLoop
+from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
 from delayq.worker.wakeup import AsyncListener, Listener
 from delayq.worker.work_buffer import Callback, WorkBuffer

@@ -1,31 +1,39 @@
-"""What a consumer has in flight: how many more it may claim, which leases to renew, and the settlements to send."""
+"""What a consumer has claimed and not completed: how many more it may claim, and which leases to renew."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Failure, Rejection
-from delayq.broker.scripts import MAX_IDS, MAX_MOVED
-from delayq.options import MAX_PREFETCH, Settings, nack_wait
-from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.message import InFlightDelivery, log_label, truncate
+from delayq.broker.scripts import MAX_IDS
+from delayq.options import Settings
+from delayq.worker.disposition import Completion
+from delayq.worker.message import Batch, InFlightDelivery, log_label
+from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 
 log = logging.getLogger("delayq.consumer")
 
-PREFETCH_SECONDS = 0.1
-"""Seconds of work to prefetch by default: enough to keep the workers busy, too little to hoard messages."""
-_ACK = Disposition.ACK
-"""The most frequent one; looking up or hashing an enumeration member is slow before Python 3.12."""
+
+class _Load(NamedTuple):
+    """What the workers of a consumer are doing."""
+
+    busy: int
+    """Workers in a callback, without those whose callbacks are overdue."""
+    last_start: float
+    """When the latest of these callbacks started."""
+    started: int
+    """Deliveries whose callbacks have started, with overdue ones."""
+    waits_since: float | None
+    """When the first delivery that has not started was claimed; None if there is none."""
 
 
 class InFlight:
-    """The deliveries of one consumer from claim to settlement, in the order of their claims."""
+    """The deliveries of one consumer from claim to completion, in the order in which workers take them."""
 
     def __init__(self, calls: EngineCalls, settings: Settings, batch: int) -> None:
         """Start empty; a callback takes up to `batch` messages at a time."""
@@ -35,11 +43,11 @@ class InFlight:
         self.abandoned = 0
         """How many such callbacks there have been: as many workers need a replacement."""
         self.heartbeat_at = 0.0
+        self.prefetch = Prefetch(settings, batch)
         self._calls = calls
         self._settings = settings
         self._batch = batch
         self._lease = settings.lease / 1000
-        self._took: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self.deliveries)
@@ -53,35 +61,51 @@ class InFlight:
         self.deliveries |= dict.fromkeys(added)
         return added
 
-    def remove(self, deliveries: Sequence[InFlightDelivery]) -> None:
-        """Remove settled deliveries."""
-        for delivery in deliveries:
-            self.deliveries.pop(delivery, None)
+    def complete(self, completions: Sequence[Completion]) -> None:
+        """Remove the deliveries of completions, and measure how long their callbacks took."""
+        self.prefetch.measure(completions)
+        pop = self.deliveries.pop
+        for deliveries, _, _, _, _ in completions:
+            for delivery in deliveries:
+                pop(delivery, None)
         if self.overdue:
-            self.overdue.difference_update(deliveries)
+            self.overdue.intersection_update(self.deliveries)
 
-    def measure(self, completions: Iterable[Completion]) -> None:
-        """Update the average time a callback takes, which sets the prefetch."""
-        average = self._took
-        for *_, took in completions:
-            if took is not None:
-                average = took if average is None else 0.9 * average + 0.1 * took
-        self._took = average
-
-    def capacity(self) -> int:
-        """Return how many more messages may be claimed."""
-        settings = self._settings
-        if settings.prefetch is not None:
-            prefetch = settings.prefetch
-        elif self._took is None:
-            prefetch = 1
-        else:
-            fitting = PREFETCH_SECONDS * settings.concurrency * self._batch / max(self._took, 1e-6)
-            prefetch = max(1, min(MAX_PREFETCH, int(fitting)))
-        limit = settings.concurrency * self._batch + prefetch
+    def capacity(self, now: float) -> int:
+        """Return how many more messages may be claimed: what free workers start at once, and the prefetch."""
+        settings, load = self._settings, self._load()
+        free = settings.concurrency - load.busy
+        prefetch = self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
+        capacity = max(free, 0) * self._batch + prefetch - (len(self.deliveries) - load.started)
         if settings.fetch_limit is not None:
-            limit = min(limit, settings.fetch_limit)
-        return limit - len(self.deliveries) + len(self.overdue)
+            capacity = min(capacity, settings.fetch_limit - len(self.deliveries) + len(self.overdue))
+        return capacity
+
+    def release_at(self) -> float | None:
+        """Return when what has not started will have waited too long for busy workers; None for never.
+
+        What a fixed `prefetch` has claimed may wait.
+        """
+        load = self._load()
+        startable = (self._settings.concurrency - load.busy) * self._batch
+        if not self.prefetch.adaptive or load.waits_since is None or len(self.deliveries) - load.started <= startable:
+            return None
+        return load.waits_since + MAX_UNSTARTED
+
+    def _load(self) -> _Load:
+        # Workers take deliveries in order, so those that have started come first.
+        batches: dict[Batch, None] = {}
+        last_start, started, waits_since = 0.0, 0, None
+        for delivery in self.deliveries:
+            batch = delivery.batch
+            if batch is None:
+                waits_since = delivery.claimed_at
+                break
+            started += 1
+            if delivery not in self.overdue:
+                batches[batch] = None
+                last_start = max(last_start, batch.started)
+        return _Load(len(batches), last_start, started, waits_since)
 
     def heartbeat(self, now: float) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Every third of a lease, yield the calls that renew the leases, each with the function for its reply."""
@@ -108,84 +132,3 @@ class InFlight:
             elif not delivery.settled and not delivery.lost:
                 delivery.lost = True
                 log.warning("lease lost: %s", delivery.claimed.id, extra={"id": delivery.claimed.id})
-
-
-class PendingSettlements:
-    """Settlements to send, grouped by disposition, in batches of at most a thousand."""
-
-    def __init__(
-        self, calls: EngineCalls, settings: Settings, on_settled: Callable[[Sequence[InFlightDelivery]], None]
-    ) -> None:
-        """Start empty; `on_settled` is called with deliveries that are no longer in flight."""
-        self._settings = settings
-        self._on_settled = on_settled
-        self._queues: dict[Disposition, list[InFlightDelivery]] = {
-            disposition: [] for disposition in Disposition if disposition is not Disposition.NOTHING
-        }
-        self._acked = self._queues[_ACK]
-        self._details: dict[InFlightDelivery, Failure | Rejection] = {}
-        """What a nack or reject sends besides the receipt."""
-        self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
-            Disposition.ACK: calls.ack,
-            Disposition.DISCARD: calls.discard,
-            Disposition.NACK: calls.nack,
-            Disposition.REJECT: calls.reject,
-            Disposition.RELEASE: calls.release,
-        }
-
-    def __bool__(self) -> bool:
-        return any(self._queues.values())
-
-    def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
-
-    @property
-    def next(self) -> int:
-        """How many settlements the next calls carry."""
-        return sum(min(len(queue), _max_per_call(disposition)) for disposition, queue in self._queues.items())
-
-    def add(self, completions: Iterable[Completion]) -> None:
-        """Add settlements; messages settled by hand need none."""
-        for deliveries, disposition, text, delay, _ in completions:
-            queue = self._acked if disposition is _ACK else self._queues.get(disposition)
-            for delivery in deliveries:
-                if delivery.settled or queue is None:
-                    self._on_settled([delivery])
-                    continue
-                delivery.settled = True
-                queue.append(delivery)
-                if disposition is not _ACK:
-                    self._add_details(delivery, disposition, text, delay)
-
-    def _add_details(self, delivery: InFlightDelivery, disposition: Disposition, text: str, delay: int | None) -> None:
-        if disposition is Disposition.NACK:
-            wait = self._settings.backoff.delay(delivery.claimed.attempt) if delay is None else delay
-            self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
-        elif disposition is Disposition.REJECT:
-            self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
-
-    def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
-        """Yield the calls that settle what is pending, each with the function for its reply."""
-        for disposition, queue in self._queues.items():
-            if queue:
-                first = queue[: _max_per_call(disposition)]
-                detailed = disposition in (Disposition.NACK, Disposition.REJECT)
-                items = [self._details[one] if detailed else one.receipt for one in first]
-                yield self._calls[disposition](items), partial(self._on_reply, disposition)
-
-    def _on_reply(self, disposition: Disposition, reply: str) -> None:
-        queue = self._queues[disposition]
-        settled = queue[: len(reply)]
-        del queue[: len(reply)]
-        if self._details:
-            for delivery in settled:
-                self._details.pop(delivery, None)
-        self._on_settled(settled)
-        if "0" in reply:
-            late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
-            text = "%d messages were settled elsewhere before this %s: %s"
-            log.warning(text, len(late), disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
-
-
-def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.RELEASE) else MAX_IDS

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from delayq.broker.context import QueueContext
@@ -19,8 +20,9 @@ from delayq.broker.engine import DELAY
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Outgoing, OutgoingTable, Receipt
 from delayq.options import read_settings
-from delayq.worker.consumer_loop import Cancel, ConsumerLoop, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
+from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import Batch, InFlightDelivery
 
 SERVER = 1_700_000_000_000
@@ -116,7 +118,14 @@ class LoopHarness:
 
     @property
     def in_flight(self) -> list[str]:
-        return [delivery.claimed.id for delivery in self.loop.in_flight.deliveries]
+        """The ids that are leased: those whose settlement Redis has not confirmed, then those not completed."""
+        unconfirmed = chain.from_iterable(self.loop.settlements._queues.values())
+        return [delivery.claimed.id for delivery in chain(unconfirmed, self.loop.in_flight.deliveries)]
+
+    @property
+    def capacity(self) -> int:
+        """How many more messages it may claim."""
+        return self.loop._capacity()
 
     def server(self, at: float) -> int:
         """The server's time (whole ms) of a local time; it stands still where the clock is frozen."""

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from delayq.errors import ServerError
-from delayq.worker.consumer_loop import Run
 from delayq.worker.disposition import Disposition
+from delayq.worker.loop_steps import Run
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 
@@ -127,7 +127,7 @@ def test_abandoned_callback_that_ends_is_removed():
     assert harness.in_flight == ["a"]
     harness.wake(after=1, done=[harness.done("a", Disposition.NOTHING)])
     assert harness.in_flight == []
-    assert harness.loop.in_flight.capacity() == 1
+    assert harness.capacity == 1
 
 
 def test_overdue_batch_is_abandoned_as_one(caplog):
@@ -137,14 +137,14 @@ def test_overdue_batch_is_abandoned_as_one(caplog):
         harness.wake()
         harness.reply()
     assert harness.loop.in_flight.abandoned == 1
-    assert harness.loop.in_flight.capacity() == 2
+    assert harness.capacity == 2
     (record,) = caplog.records
     assert record.getMessage() == "batch of 2 messages has been processed for more than 1 s"
     assert record.ids == ["a", "b"]
 
 
 def test_leases_of_an_abandoned_batch_are_not_renewed():
-    harness = consumer_with("a", "b", "c", max_consume_duration=15, batch=3, concurrency=1)
+    harness = consumer_with("a", "b", "c", max_consume_duration=15, batch=3, concurrency=2)
     harness.begin_batch("a", "b")
     harness.wake()
     assert harness.ask("extend").what == harness.receipts("a", "b", "c")
@@ -161,7 +161,7 @@ def test_abandoned_batch_that_ends_is_removed():
     harness.wake(after=1, done=[harness.done(("a", "b"))])
     harness.reply(ack="00")
     assert harness.in_flight == []
-    assert harness.loop.in_flight.capacity() == 2
+    assert harness.capacity == 2
 
 
 def test_a_lost_lease_is_flagged_and_logged_once(caplog):

@@ -1,0 +1,52 @@
+"""How many messages a consumer claims beyond those that its free workers start at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from delayq.options import MAX_PREFETCH, Settings
+from delayq.worker.disposition import Completion
+
+PREFETCH_SECONDS = 0.1
+"""Seconds of work to prefetch by default: enough to keep the workers busy, too little to hoard messages."""
+MAX_UNSTARTED = 1.0
+"""Seconds for which a prefetched message may wait for a busy worker before it is released: ten times what it should."""
+
+
+class Prefetch:
+    """Estimates the prefetch of a consumer from how long its callbacks take; a fixed `prefetch` needs no estimate."""
+
+    def __init__(self, settings: Settings, batch: int) -> None:
+        """Start unmeasured: nothing is prefetched until a callback has ended. A callback takes up to `batch`."""
+        self.adaptive = settings.prefetch is None
+        self._fixed = settings.prefetch or 0
+        self._concurrency = settings.concurrency
+        self._batch = batch
+        self._took: float | None = None
+        self._paused = False
+
+    def measure(self, completions: Iterable[Completion]) -> None:
+        """Update the average time that a callback takes."""
+        average = self._took
+        for _, _, _, _, took in completions:
+            if took is not None:
+                average = took if average is None else 0.9 * average + 0.1 * took
+                self._paused = False
+        self._took = average
+
+    def pause(self) -> None:
+        """Prefetch nothing until a callback has ended: messages were released because the estimate was wrong."""
+        self._paused = True
+
+    def limit(self, stalled: float) -> int:
+        """Return how many messages to prefetch if for `stalled` seconds all workers have been busy and none started.
+
+        Callbacks that still run have no time yet. Once they have lasted too long to prefetch, averages do not count.
+        """
+        if not self.adaptive:
+            return self._fixed
+        if self._took is None or self._paused or stalled > PREFETCH_SECONDS:
+            return 0
+        # Whole batches only: a part of one would start the next callback with less than is ready by then.
+        callbacks = int(PREFETCH_SECONDS * self._concurrency / max(self._took, 1e-6))
+        return min(MAX_PREFETCH, callbacks * self._batch)
