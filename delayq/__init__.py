@@ -1,6 +1,5 @@
 """A reliable delay queue for Python on Redis."""
 
-import logging
 from typing import TYPE_CHECKING
 
 from delayq._lazy import attach
@@ -70,5 +69,3 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__, __getattr__, __dir__ = attach(__name__)
-
-logging.getLogger("delayq").addHandler(logging.NullHandler())

@@ -167,6 +167,13 @@ def find_url(options: QueueOptions) -> str:
     return url
 
 
+def url_source(options: QueueOptions) -> str:
+    """Return where the URL of `find_url` is from, for messages."""
+    if options.get("url"):
+        return "url= of the queue"
+    return "from DELAYQ_URL" if os.environ.get("DELAYQ_URL") else "default"
+
+
 def check_int(value: Any, name: str, min: int, max: int) -> int:
     """Return a whole number within bounds; `ConfigurationError` for anything else, including a bool."""
     if type(value) is not int or not min <= value <= max:

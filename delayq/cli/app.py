@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -194,6 +195,8 @@ def _usage_text(error: click.UsageError) -> str:
 @click.pass_context
 def main(ctx: click.Context, url: str | None, prefix: str, timeout: timedelta, traceback: bool) -> None:  # noqa: ARG001, FBT001
     """A reliable delay queue on Redis."""
+    # Without this, Python prints warnings of the log. Commands that log set it up; others print one line for an error.
+    logging.getLogger("delayq").addHandler(logging.NullHandler())
     session = ctx.obj = Session(url, prefix, timeout)
     ctx.call_on_close(session.close)
     if ctx.invoked_subcommand is None:

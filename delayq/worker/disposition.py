@@ -96,6 +96,8 @@ def dispositions_of(
 def _log_failure(deliveries: Sequence[InFlightDelivery], error: BaseException, after: str = "") -> None:
     name, fields = log_label(deliveries)
     at = f" at attempt {fields['attempt']}" if "attempt" in fields else ""
+    if not after and len(deliveries) == 1 and deliveries[0].claimed.retries_left == 0:
+        after = " and has no retries left: it goes to the dead letter"
     log.error("%s failed%s%s", name, at, after, exc_info=error, extra=fields)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 
 import pytest
 
 from delayq import Discard, Reject, Retry
+from tests.support.processes import run
 from tests.support.waiting import wait_until
 
 
@@ -131,3 +134,41 @@ def test_payloads_are_never_logged(open_queue, logged, caplog):
 
     assert logged(logging.ERROR)
     assert "canary" not in caplog.text
+
+
+# Programs that do not set logging up
+
+FAILING = """
+import sys
+from delayq import DelayQueue
+queue = DelayQueue("jobs", url=sys.argv[1])
+
+@queue.callback
+def fail(message):
+    1 / 0
+
+queue.send_delay_msg({"user": 42}, id="m", retries=0)
+queue.run(burst=True)
+"""
+WITHOUT_REDIS = """
+from delayq import DelayQueue
+DelayQueue("jobs", callback=print).run(connect_timeout=1.5)
+"""
+
+
+def test_failed_callback_is_printed_by_a_program_without_logging(redis_url):
+    ended = run([sys.executable, "-c", FAILING, redis_url], capture_output=True, check=True)
+
+    assert ended.stdout == b""
+    assert b"message m failed at attempt 1 and has no retries left: it goes to the dead letter\n" in ended.stderr
+    assert b"ZeroDivisionError: division by zero" in ended.stderr
+
+
+def test_missing_redis_is_printed_at_once_with_its_address_and_where_that_is_from():
+    env = os.environ | {"DELAYQ_URL": "redis://:secret@localhost:1/0"}
+    ended = run([sys.executable, "-c", WITHOUT_REDIS], capture_output=True, env=env)
+
+    first, *_, last = ended.stderr.decode().splitlines()
+    assert first.startswith("Redis does not answer at localhost:1 (from DELAYQ_URL), retrying for up to ")
+    assert "Redis cannot be reached at localhost:1 (from DELAYQ_URL): " in last
+    assert "secret" not in ended.stderr.decode()

@@ -438,12 +438,11 @@ def test_importing_the_package_for_spark_loads_no_spark():
     assert run([sys.executable, "-c", program], check=True, capture_output=True).stdout == b"[]\n"
 
 
-def test_delayq_logs_nothing_by_itself():
+def test_the_library_leaves_logging_as_it_is():
     program = """
 import logging, sys
 import delayq
-handlers = logging.getLogger("delayq").handlers
-assert [type(handler) for handler in handlers] == [logging.NullHandler]
+assert not logging.getLogger("delayq").handlers  # Python prints warnings and errors, unless the program logs them
 assert not logging.getLogger().handlers
 """
     run([sys.executable, "-c", program], check=True)

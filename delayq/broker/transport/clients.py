@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from delayq.broker.transport.cluster import SlotMap
 from delayq.broker.transport.protocol import Address
 from delayq.errors import ConfigurationError
-from delayq.options import QueueOptions, Settings, find_url
+from delayq.options import QueueOptions, Settings, find_url, url_source
 
 log = logging.getLogger("delayq.clients")
 
@@ -69,7 +69,7 @@ class Cluster:
         return self._pools.get(node) or self._pools.setdefault(node, self._make_pool(node))
 
     def __repr__(self) -> str:
-        return f"<Cluster {', '.join(f'{host}:{port}' for host, port in self.slot_map.nodes)}>"
+        return f"<Cluster {_joined(self.slot_map.nodes)}>"
 
 
 def find_client(options: QueueOptions, settings: Settings, *, awaits: bool) -> tuple[Any, bool]:
@@ -85,6 +85,23 @@ def find_client(options: QueueOptions, settings: Settings, *, awaits: bool) -> t
         # Nothing to close: there is no socket, and fakeredis cannot end a blocking wait of another thread.
         return _embedded(kind, _embedded_name(url)), False
     return _connected(kind, url, settings), True
+
+
+def describe_server(client: Any, options: QueueOptions) -> str:
+    """Return the address of the server, and where its URL is from: "localhost:6379 (from DELAYQ_URL)"."""
+    source = "" if options.get("redis") is not None else f" ({url_source(options)})"
+    if isinstance(client, Cluster):
+        return _joined(client.slot_map.nodes) + source
+    pool = client.connection_pool
+    if hasattr(pool, "sentinel_manager"):
+        of_sentinels = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+        return f"the Sentinels {_joined((one['host'], one['port']) for one in of_sentinels)}{source}"
+    one = pool.connection_kwargs
+    return (one.get("path") or _joined([(one.get("host", "localhost"), one.get("port", 6379))])) + source
+
+
+def _joined(addresses: Iterable[Address]) -> str:
+    return ", ".join(f"{host}:{port}" for host, port in addresses)
 
 
 def _check_client(client: Any, kind: ModuleType) -> Any:
@@ -218,8 +235,8 @@ def _warn_of_open_password(addresses: list[Address]) -> None:
     remote = tuple(address for address in addresses if not _is_local(address[0]))
     if remote and remote not in _warned:
         _warned.add(remote)
-        where = ", ".join(f"{host}:{port}" for host, port in remote)
-        log.warning("the password for Redis at %s goes over the network unencrypted: use rediss://", where)
+        text = "the password for Redis at %s goes over the network unencrypted: use rediss://"
+        log.warning(text, _joined(remote))
 
 
 def _is_local(host: str) -> bool:

@@ -105,8 +105,8 @@ class _NodeBatch(NamedTuple):
 class ClusterProtocol(RedisProtocol):
     """The protocol with the nodes of a cluster."""
 
-    def __init__(self, slot_map: SlotMap, *, deadline: float) -> None:
-        super().__init__(deadline=deadline)
+    def __init__(self, slot_map: SlotMap, *, deadline: float, server: str = "") -> None:
+        super().__init__(deadline=deadline, server=server)
         self._slot_map = slot_map
 
     def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from delayq.broker.requests import RedisCommand, ScriptCall
-from delayq.broker.transport.clients import Cluster, find_client, max_block
+from delayq.broker.transport.clients import Cluster, describe_server, find_client, max_block
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
 from delayq.broker.transport.operation import Operation, Wait, may_write, single
@@ -28,19 +28,22 @@ class _Client:
 
     _kind: type[Connections | AsyncConnections]
 
-    def __init__(self, client: Any, *, deadline: float, owned: bool) -> None:
-        """Use `client`; closing the executor closes it if it is `owned`. `deadline` in seconds."""
+    def __init__(self, client: Any, *, deadline: float, owned: bool, server: str = "") -> None:
+        """Use `client`; closing the executor closes it if it is `owned`. `deadline` in seconds.
+
+        Messages name the `server`.
+        """
         self.client = client
         if isinstance(client, Cluster):
-            self.protocol: RedisProtocol = ClusterProtocol(client.slot_map, deadline=deadline)
+            self.protocol: RedisProtocol = ClusterProtocol(client.slot_map, deadline=deadline, server=server)
             nodes = ClusterConnections(client.pool, self._kind, owned=owned)
             self._servers: Iterable[Any] = nodes
             self._exchange: Callable[[Exchange], Any] = nodes.exchange
             options = client.connection_kwargs
         else:
-            self.protocol = RedisProtocol(deadline=deadline)
-            server = self._kind(client.connection_pool, owned=owned)
-            self._servers, self._exchange = [server], server.exchange
+            self.protocol = RedisProtocol(deadline=deadline, server=server)
+            connections = self._kind(client.connection_pool, owned=owned)
+            self._servers, self._exchange = [connections], connections.exchange
             options = client.connection_pool.connection_kwargs
         self._run_protocol = self.protocol.run
         self.opening: Callable[[], Any] | None = None
@@ -168,10 +171,11 @@ def _first_error(replies: list[Any]) -> DelayqError | None:
 def open_executor(options: QueueOptions, settings: Settings) -> Executor:
     """Return an executor on the client in the options, or on a new one for the URL."""
     client, owned = find_client(options, settings, awaits=False)
-    return Executor(client, deadline=settings.deadline / 1000, owned=owned)
+    return Executor(client, deadline=settings.deadline / 1000, owned=owned, server=describe_server(client, options))
 
 
 def open_async_executor(options: QueueOptions, settings: Settings) -> AsyncExecutor:
     """Return an asyncio executor on the client in the options, or on a new one for the URL."""
     client, owned = find_client(options, settings, awaits=True)
-    return AsyncExecutor(client, deadline=settings.deadline / 1000, owned=owned)
+    server = describe_server(client, options)
+    return AsyncExecutor(client, deadline=settings.deadline / 1000, owned=owned, server=server)

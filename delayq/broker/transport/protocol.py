@@ -7,7 +7,6 @@ of each slot, so a call executes once, however often it is sent.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import re
@@ -23,10 +22,9 @@ from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, No
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import Script
 from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.outage_log import OutageLog
 from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
 from delayq.times import monotonic
-
-log = logging.getLogger("delayq.executor")
 
 pack: Callable[[Any], bytes] = pack_command
 
@@ -102,9 +100,10 @@ ProtocolSteps = Generator[Exchange | Wait, Replies, list[Any]]
 class RedisProtocol:
     """The protocol with one server, shared by both executors: slots, packing and retries."""
 
-    def __init__(self, *, deadline: float) -> None:
-        """Give up after `deadline` seconds without a reply."""
+    def __init__(self, *, deadline: float, server: str = "") -> None:
+        """Give up after `deadline` seconds without a reply; `server` names the server in messages."""
         self.deadline = deadline
+        self._outage_log = OutageLog(server)
         self._pid = 0
         self._slots: list[CallSlot] = []
         """The free slots of this process, each with the sequence number of its last call."""
@@ -180,14 +179,14 @@ class RedisProtocol:
                 data = iter([one.packed for one in waiting])
             if not (should_retry() if should_retry else monotonic() < end):
                 for one in waiting:
-                    one.reply = _final_error(one, error)
+                    one.reply = _final_error(one, error, self._outage_log.at)
                 break
-            if should_retry and pause == _FIRST_PAUSE:
-                log.warning("Redis does not answer, retrying: %s", error)
+            first = pause == _FIRST_PAUSE
+            self._outage_log.retrying(error, None if should_retry else end, first=first, lost=_is_lost(error))
             yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
             pause = min(2 * pause, _MAX_PAUSE)
         if should_retry and pause > _FIRST_PAUSE and not waiting:
-            log.info("Redis answers again")
+            self._outage_log.answers()
         self._slots.extend([one.slot for one in sent if one.slot])
         return [read_reply(one) for one in sent]
 
@@ -269,14 +268,14 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} {error}"
 
 
-def _final_error(one: PendingRequest, error: Exception | None) -> Exception:
+def _final_error(one: PendingRequest, error: Exception | None, at: str) -> Exception:
     """Return the error of a request that had no reply before the deadline."""
     if one.maybe_executed and one.slot:
         return OutcomeUnknown(f"{one.name}: Redis stopped answering; it may or may not have been carried out ({error})")
     if isinstance(error, ResponseError) and _is_out_of_memory(error):
         return error
     state = "is not ready" if isinstance(error, ResponseError | BusyLoadingError) else "cannot be reached"
-    return UnavailableError(f"{one.name} was not carried out: Redis {state} ({error})")
+    return UnavailableError(f"{one.name} was not carried out: Redis {state}{at}: {error}")
 
 
 def read_reply(sent: PendingRequest) -> Any:
