@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
-from delayq.broker import replies
+from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.keys import Keys
 from delayq.broker.replies import DueSchedules, RunRecord, integers, pairs, statuses
@@ -215,24 +215,24 @@ class Calls:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""
         return RedisCommand(("HSETNX", self.keys.meta, "dedupe", f"{window} {max_ids}"), bool)
 
-    def events(self, first: int, last: int | None = None, *, limit: int) -> RedisCommand[list[replies.EventEntry]]:
+    def events(self, first: int, last: int | None = None, *, limit: int) -> RedisCommand[list[log_entries.EventEntry]]:
         """Read the event log from offset `first` to `last` (None for the end), both included."""
-        span = (replies.id_of(first), "+" if last is None else replies.id_of(last))
-        return RedisCommand(("XRANGE", self.keys.events, *span, "COUNT", limit), replies.read_entries)
+        span = (log_entries.id_of(first), "+" if last is None else log_entries.id_of(last))
+        return RedisCommand(("XRANGE", self.keys.events, *span, "COUNT", limit), log_entries.read_entries)
 
-    def last_event(self) -> RedisCommand[list[replies.EventEntry]]:
+    def last_event(self) -> RedisCommand[list[log_entries.EventEntry]]:
         """Read the last entry of the event log."""
-        return RedisCommand(("XREVRANGE", self.keys.events, "+", "-", "COUNT", 1), replies.read_entries)
+        return RedisCommand(("XREVRANGE", self.keys.events, "+", "-", "COUNT", 1), log_entries.read_entries)
 
-    def await_events(self, after: int, *, limit: int, timeout: float) -> RedisCommand[list[replies.EventEntry]]:
+    def await_events(self, after: int, *, limit: int, timeout: float) -> RedisCommand[list[log_entries.EventEntry]]:
         """Wait up to `timeout` seconds for entries of the event log after an offset."""
         block = max(1, int(timeout * 1000))
-        stream = ("STREAMS", self.keys.events, replies.id_of(after))
-        return RedisCommand(("XREAD", "COUNT", limit, "BLOCK", block, *stream), replies.read_tail)
+        stream = ("STREAMS", self.keys.events, log_entries.id_of(after))
+        return RedisCommand(("XREAD", "COUNT", limit, "BLOCK", block, *stream), log_entries.read_tail)
 
     def trim_events(self, first: int) -> RedisCommand[int]:
         """Delete the entries of the event log before an offset; returns how many."""
-        return RedisCommand(("XTRIM", self.keys.events, "MINID", replies.id_of(first)), int)
+        return RedisCommand(("XTRIM", self.keys.events, "MINID", log_entries.id_of(first)), int)
 
     def end_run(self, run: str, *, state: str, epoch: int, refused: int, refusals: bytes) -> ScriptCall[RunRecord]:
         """End a run of bulk sends, or an epoch of one; an epoch that ended before is not counted again."""

@@ -122,15 +122,6 @@ class CountsReply(NamedTuple):
     meta: dict[str, str]
 
 
-class EventEntry(NamedTuple):
-    """An entry of the event log: what one call did to one or more messages; `at` in ms, columns as stored."""
-
-    offset: int
-    kind: str
-    at: int
-    columns: dict[str, bytes]
-
-
 class RunRecord(NamedTuple):
     """A record of the run ledger; times in ms, `ended` 0 and `epoch` -1 for none."""
 
@@ -252,39 +243,6 @@ def _read_row(row: list[Any]) -> MessageRow:
 def pairs(reply: Any) -> dict[bytes, Any]:
     """Return a reply of pairs as a mapping, which it already is in Redis' newer protocol (RESP3)."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-MIN_TIME_OFFSET = 10**15
-"""Smaller offsets count the entries of a log without gaps; larger ones hold a time in ms and a six-digit number."""
-
-
-def offset_of(id: bytes) -> int:
-    """Return the offset of an entry in the event log; ids without gaps count from 1."""
-    time, _, number = id.partition(b"-")
-    return int(number) if time == b"0" else int(time) * 1_000_000 + int(number)
-
-
-def id_of(offset: int) -> str:
-    """Return the id of the entry at an offset."""
-    return f"0-{offset}" if offset < MIN_TIME_OFFSET else f"{offset // 1_000_000}-{offset % 1_000_000}"
-
-
-def read_entries(reply: list[Any]) -> list[EventEntry]:
-    """Parse a range of the event log."""
-    return [_read_entry(id, fields) for id, fields in reply]
-
-
-def read_tail(reply: Any) -> list[EventEntry]:
-    """Parse new entries at the end of the event log; empty after a timeout."""
-    if not reply:
-        return []
-    ((_, entries),) = reply.items() if isinstance(reply, dict) else reply
-    return read_entries(entries)
-
-
-def _read_entry(id: bytes, fields: list[bytes]) -> EventEntry:
-    columns = {name.decode(): value for name, value in pairs(fields).items()}
-    return EventEntry(offset_of(id), columns.pop("kind", b"").decode(), int(columns.pop("at", 0)), columns)
 
 
 def read_run(reply: bytes) -> RunRecord:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import MIN_TIME_OFFSET, EventEntry
+from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
@@ -126,7 +126,9 @@ def _lines(column: bytes | None) -> list[str]:
 
 
 def expand(entry: EventEntry) -> list[MessageEvent]:
-    """Return the events of an entry, one for each message."""
+    """Return the events of an entry, one for each message; none for one that another program has added."""
+    if not entry.kind:
+        return []
     columns, at = EventColumns.of(entry), from_millis(entry.at)
     kind = EventKind(entry.kind) if entry.kind in set(EventKind) else entry.kind
     if not columns.ids:

@@ -15,6 +15,7 @@ from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.transport.operation import Operation
 from delayq.options import check_bool
 from delayq.queue.counts import stats_of, waiting_text
+from delayq.queue.log_check import LOST, examine_log
 from delayq.queue.repair_report import (
     DEAD_DEFECTS,
     LISTS,
@@ -35,7 +36,7 @@ HEAVY = {"messages": 100, "dead_messages": 100, "headers": 100}
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
 TOTALS = b"sent delivered acked discarded nacked released expired dead trimmed purged redriven cancelled rescheduled"
-FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), b"repaired"}
+FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), b"repaired", LOST}
 """The fields that `meta` may have."""
 
 
@@ -72,6 +73,8 @@ class _Examination:
         for part in DEAD if self._deep else ():
             yield from self._dead(part)
         yield from self._counters()
+        if problem := (yield from examine_log(self._context, meta, fix=self._fix)):
+            self._collector.add(FindingKind.EVENTS, problem, fixed=self._fix)
         return Checkup(queue, self._collector.findings())
 
     def _messages(self, part: str) -> Operation[None]:

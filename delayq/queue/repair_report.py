@@ -40,6 +40,8 @@ class FindingKind(StrEnum):
     """Repaired by leaving one."""
     FIELD = "unknown field"
     """A field of `meta` that delayq does not write. Not repaired."""
+    EVENTS = "event log incomplete"
+    """Entries could not be written. Repaired by making the log writable again; what is missing stays so."""
     BALANCE = "counts do not add up"
     """The number of messages is not the sum over the states, and a light examination found no reason: use `deep`."""
     UNCONSUMED = "due, and nobody consumes"

@@ -309,6 +309,24 @@ def test_reader_does_not_warn_if_it_missed_no_entries(queue, redis_client, caplo
     assert "delayq.events" not in {record.name for record in caplog.records}
 
 
+# A log that cannot be written
+
+
+@pytest.mark.faults
+def test_foreign_entry_in_the_log_stops_neither_sending_nor_consuming(open_queue, redis_client):
+    seen = []
+    queue = open_queue(events=True, callback=lambda message: seen.append(message.payload))
+    queue.start_consume()
+    queue.send_delay_msg("before")
+    wait_until(lambda: seen == ["before"])
+    redis_client.xadd("delayq:{reminders}:events", {"not": "ours"}, id=f"{2**63}-0")
+    queue.send_many(range(50))
+    wait_until(lambda: len(seen) == 51)
+    wait_until(lambda: queue.stats().totals["acked"] == 51)
+    assert queue.counts().living + queue.counts().dead == 0
+    assert queue.stats().totals["events_lost"] >= 4  # sent, promoted, delivered and acked
+
+
 # Following
 
 

@@ -122,6 +122,22 @@ def test_checks_only_the_named_queues(cli, queue, other, client):
     assert not ended.json["healthy"]
 
 
+def test_incomplete_event_log_is_told_in_one_line_and_repaired(cli, redis_url, client):
+    with DelayQueue("reminders", url=redis_url, events=True) as logged:
+        logged.send_delay_msg("hello", 60)
+        client.set(KEY.format("reminders", "events"), "a text")
+        logged.send_delay_msg("hello", 60)
+        line = (
+            f"event log incomplete: 1 missing; {KEY.format('reminders', 'events')} is not a stream: --repair deletes it"
+        )
+        assert cli("doctor").out == f"reminders  {line}\n"
+        ended = cli("doctor", "--repair")
+        assert (ended.code, ended.out) == (0, f"reminders  {line}  repaired\n")
+        assert cli("doctor").code == 0
+        logged.send_delay_msg("hello", 60, id="m")
+        assert [event.id for event in logged.events()] == ["m"]
+
+
 def test_unknown_queue_is_not_found(cli, queue):
     queue.send_delay_msg("hello")
     ended = cli("doctor", "reminder")

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from delayq import ConfigurationError, FindingKind
+from tests.support.scripts import NUMBERING
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -196,6 +197,85 @@ def test_rescheduling_by_repair_is_logged(open_queue, redis_client):
     queue.repair(deep=True)
     assert [event.kind for event in queue.events()] == ["sent", "rescheduled"]
     assert queue.stats().totals["repaired"] == 1
+
+
+# The event log
+
+
+def set_text(client):
+    client.delete(key("events"))
+    client.set(key("events"), "a text")
+
+
+LOG_FAULTS = {
+    "another program added entry": lambda client: client.xadd(key("events"), {"not": "ours"}),
+    "leaves no higher id": lambda client: client.xadd(key("events"), {"a": 1}, id=f"{2**64 - 1}-0"),
+    "is not a stream": set_text,
+}
+
+
+@pytest.mark.parametrize("problem", LOG_FAULTS)
+def test_log_that_cannot_be_written_is_reported_and_repaired(open_queue, redis_client, problem):
+    if problem == "another program added entry" and NUMBERING == "*":
+        pytest.skip("entries that are numbered by time can follow it")
+    queue = open_queue(events=True)
+    queue.send_many([1, 2])
+    offset = max(event.offset for event in queue.events())
+    LOG_FAULTS[problem](redis_client)
+    (finding,) = log_findings(queue.examine())
+    assert finding.text.startswith("cannot be written; ")
+    queue.send_many([3, 4])
+    queue.cancel(queue.send_delay_msg(5, 60).id)
+    assert queue.stats().totals["events_lost"] == 3
+    (finding,) = log_findings(queue.examine())
+    assert (finding.text.partition(";")[0], finding.count, finding.mended) == ("3 missing", 1, 0)
+    assert problem in finding.text
+
+    (finding,) = log_findings(queue.repair())
+    assert (finding.count, finding.mended) == (1, 1)
+    assert not log_findings(queue.examine())
+    queue.send_delay_msg(6, id="after")
+    assert "events_lost" not in queue.stats().totals
+    assert [event.id for event in queue.events(offset)] == ["after"]
+
+
+def test_log_that_can_be_written_again_has_its_count_reset(open_queue, redis_client):
+    queue = open_queue(events=True)
+    queue.send_delay_msg("hello", 60)
+    redis_client.execute_command("ACL", "SETUSER", "default", "-xadd")
+    try:
+        queue.send_delay_msg("hello", 60)
+    finally:
+        redis_client.execute_command("ACL", "SETUSER", "default", "+xadd")
+    (finding,) = log_findings(queue.repair())
+    assert finding.text.startswith("1 missing; it can be written now, unless a Redis user lacks +xadd")
+    assert not log_findings(queue.examine())
+
+
+def test_setting_that_is_not_delayqs_is_switched_off(open_queue, redis_client):
+    queue = open_queue(events=True)
+    queue.open()
+    redis_client.hset(key("meta"), mapping={"events": "blue 1000", "events_lost": "\x1b"})
+    queue.send_delay_msg("hello", 60)
+    (finding,) = log_findings(queue.repair())
+    assert finding.text == "some missing; its setting is not one of delayq's: --repair switches it off"
+    assert not log_findings(queue.examine())
+    assert not redis_client.hexists(key("meta"), "events")
+
+
+def test_entries_lost_before_the_log_was_switched_off_are_reported(open_queue, redis_client):
+    queue = open_queue(events=True)
+    queue.open()
+    set_text(redis_client)
+    queue.send_delay_msg("hello", 60)
+    off = open_queue(events=False)
+    off.open()
+    assert log_findings(off.repair())[0].text == "1 missing; it is off now: --repair resets the count"
+    assert not log_findings(off.examine())
+
+
+def log_findings(checkup):
+    return [finding for finding in checkup.findings if finding.kind is FindingKind.EVENTS]
 
 
 def test_invalid_deep_option_is_refused(open_queue):

@@ -35,6 +35,8 @@ READING = {
 BOUND_AS = {"now": "override", "retries": "retry_count", "refusals": "texts"}
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
+MAY_FAIL = {"configure", "log"}
+"""Files with commands that may fail: whether the server numbers entries is tried out; a log must not stop a call."""
 REPEATABLE = {"wake": "pushes nothing while a wake-up waits.", "configure": "does the same again."}
 """Scripts that write without a slot, and what they do when repeated."""
 
@@ -103,6 +105,9 @@ SIGNATURES = {
     for name, parameters in re.findall(r"^local function (\w+)\(([^)]*)\)", path.read_text(), re.MULTILINE)
 }
 FRAGMENTS = {path.stem: functions(path.stem) for path in (LUA / "lib").glob("*.lua")}
+LOG_CALL = re.compile(r"\b(log|log_deaths|log_status)\(")
+LOGGING = [*(name for name in SCRIPTS if "log" in header(name).get("Uses", "").split(", ")), "streams/relay"]
+"""The scripts that write to the event log."""
 
 
 @pytest.mark.table("name", SCRIPTS)
@@ -228,7 +233,7 @@ def test_fragments_touch_only_their_parameters(name):
     parameters = {
         parameter for given in re.findall(r"local function \w+\(([^)]*)\)", text) for parameter in given.split(", ")
     }
-    assert set(re.findall(r"redis\.call\('\w+', (\w+)", text)) <= parameters
+    assert set(re.findall(r"redis\.p?call\('\w+', (\w+)", text)) <= parameters
     assert "KEYS" not in text
     assert "ARGV" not in text
 
@@ -237,11 +242,22 @@ def test_fragments_touch_only_their_parameters(name):
 def test_scripts_build_no_keys_and_are_short(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 100
-    assert path.stem == "configure" or "redis.pcall" not in text  # which asks whether the server numbers entries
+    assert path.stem in MAY_FAIL or "redis.pcall" not in text
     code = re.sub(r"(?m)(^|\s)--.*", "", text)
     assert not re.search(r"KEYS[^\n]*\.\.|\.\.[^\n]*KEYS", code)
     for part in PARTS:
         assert not re.search(rf"(?<![.\w]){part}\s*\.\.|\.\.\s*{part}(?![\w.])", code)
+
+
+@pytest.mark.table("name", LOGGING)
+def test_log_is_the_last_that_a_script_writes(name):
+    own = re.sub(r"(?m)(^|\s)--.*", "", load(name).text.decode().split("-- KEYS:")[1])
+    functions = re.findall(r"(?ms)^local function .*?^end$", own)
+    assert not [text for text in functions if LOG_CALL.search(text) and "redis." in text]
+    main = re.sub(r"(?ms)^local function .*?^end$", "", own)
+    after = main[LOG_CALL.search(main).start() :]
+    assert set(re.findall(r"([\w.]+)\(", after)) <= {"log", "log_deaths", "log_status", "math.floor"}
+    assert re.search(r"\nreturn \w+\s*$", after)
 
 
 def test_every_fragment_is_used():

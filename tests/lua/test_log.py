@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimedMessage, id_of, offset_of
+from delayq.broker.log_entries import id_of, offset_of
+from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
 from delayq.queue.event_log import EventColumns, expand
 from tests.lua.cases.states import LEASED, PENDING
@@ -177,6 +178,24 @@ def test_log_can_be_read_from_any_offset(executor):
 )
 def test_offset_and_stream_id_are_converted_both_ways(id, offset):
     assert (offset_of(id), id_of(offset)) == (offset, id.decode())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("id", ["1-0", "5-18446744073709551615", "1000000000-7", "*"])
+def test_log_is_read_past_foreign_entries(executor, id):
+    plant(executor, World(meta=LOG))
+    send_each(executor, "a")
+    for _ in range(3 if id == "*" else 1):
+        executor.client.xadd(KEYS.events, {"not": "ours"}, id=id)
+    executor.call(calls.configure(events=1000, dedupe_window=None, dedupe_max=1))
+    send_each(executor, "b")
+    found, after = [], 0
+    for _ in range(6):
+        page = executor.call(calls.events(after + 1, limit=1))
+        assert page == executor.call(calls.await_events(after, limit=1, timeout=0.01))
+        found += [event.id for entry in page for event in expand(entry)]
+        after = page[-1].offset if page else after
+    assert found == ["a", "b"]
 
 
 # Limits

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.broker.calls import Calls
-from delayq.broker.replies import CountsReply, EventEntry
+from delayq.broker.log_entries import EventEntry
+from delayq.broker.replies import CountsReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.queue.event_log import expand

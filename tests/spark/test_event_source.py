@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, MessageEvent, NewMessage, ServerError
 from delayq.broker.keys import Keys
-from delayq.broker.replies import EventEntry
+from delayq.broker.log_entries import EventEntry
 from delayq.spark.datasource import event_reader
 from delayq.spark.datasource import event_reader as events
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader

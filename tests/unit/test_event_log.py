@@ -3,7 +3,8 @@
 import pytest
 
 from delayq import EventKind
-from delayq.broker.replies import EventEntry, RunRecord, read_entries, read_run, read_runs, read_tail
+from delayq.broker.log_entries import EventEntry, read_entries, read_tail
+from delayq.broker.replies import RunRecord, read_run, read_runs
 from delayq.queue.bulk_runs import RunInfo, read
 from delayq.queue.event_log import MessageEvent, expand
 from delayq.times import from_millis
@@ -87,9 +88,21 @@ def test_xrange_and_xread_replies_are_read_in_both_protocols():
     assert read_tail({b"the key": [[b"0-3", FIELDS]]}) == READ
 
 
-def test_foreign_entry_is_accepted():
-    (stranger,) = read_entries([[b"0-4", [b"hello", b"world"]]])
-    assert expand(stranger) == [MessageEvent(4, 0, "", from_millis(0), None)]
+FOREIGN = [
+    [b"hello", b"world"],
+    [b"\xff", b"world"],
+    [b"kind", b"sent"],
+    [b"kind", b"sent", b"at", b"noon"],
+    [b"kind", b"sent", b"at", b"9" * 30],
+    [b"kind", b"", b"at", b"1700000000000", b"ids", b"a"],
+]
+
+
+@pytest.mark.parametrize("fields", FOREIGN, ids=str)
+def test_foreign_entry_has_no_events(fields):
+    (stranger,) = read_entries([[b"0-4", fields]])
+    assert stranger == EventEntry(4, "", 0, {})
+    assert expand(stranger) == []
 
 
 def test_run_ledger_is_read_in_both_protocols():

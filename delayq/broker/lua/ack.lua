@@ -18,7 +18,7 @@ local records = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 for _, hash in ipairs({messages, retries, headers, errors}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, events, done)
+local logged, window = switched(meta, done)
 local statuses, ended, tokens, seen = {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local token = tonumber(ARGV[4 + 2 * n])
@@ -35,7 +35,8 @@ if #ended > 0 then
   erase(messages, retries, deliveries, headers, errors, ended)
   depart(pending, unack, garbage, meta)
   redis.call('HINCRBY', meta, counter, #ended)
-  log(events, logged, counter, now, 'ids', ended, 'tokens', tokens)
   settle(done, window, now, ended)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, counter, now, 'ids', ended, 'tokens', tokens)
+return reply

@@ -15,7 +15,7 @@ local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 for _, hash in ipairs({retries, headers, errors}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, events, done)
+local logged, window = switched(meta, done)
 local statuses, cancelled, seen = {}, {}, {}
 for i = 4, #ARGV do
   local id = ARGV[i]
@@ -39,7 +39,8 @@ if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, errors, cancelled)
   depart(pending, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
-  log(events, logged, 'cancelled', now, 'ids', cancelled)
   settle(done, window, now, cancelled)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'cancelled', now, 'ids', cancelled)
+return reply

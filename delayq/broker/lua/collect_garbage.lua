@@ -18,7 +18,7 @@ for _, hash in ipairs({retries, messages, deliveries, headers, errors, dead_mess
   redis.call('HLEN', hash)
 end
 redis.call('ZCARD', dead)
-local logged, window = switched(meta, events, done)
+local logged, window = switched(meta, done)
 local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
 local candidates, spent, found, buried = {}, {}, {}, {}
 if #ARGV > 7 then
@@ -45,7 +45,6 @@ end
 if #buried > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
   redis.call('HINCRBY', meta, 'dead', #buried)
-  log_deaths(events, logged, now, buried, found)
   settle(done, window, now, buried)
 end
 
@@ -69,5 +68,7 @@ if scanned[1] == '0' then
 else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
-return remember(replies, slot, sequence, now,
+local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage)))
+log_deaths(events, meta, logged, now, buried, found)
+return reply

@@ -18,7 +18,7 @@ redis.call('ZCARD', schedules)
 redis.call('HLEN', retries)
 redis.call('HLEN', headers)
 redis.call('LLEN', wake)
-local logged = logging(meta, events)
+local logged = logging(meta)
 local statuses, moved, ended, states, seen = {}, {}, {}, {}, {}
 local dues, retry_counts, payloads, header_texts, ids, times, left = {}, {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 8 do
@@ -49,10 +49,11 @@ if #ids > 0 then
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', #ids)
-  log(events, logged, 'sent', now, 'ids', ids, 'dues', times, 'retries', left)
 end
 begin(replies, slot)
 if #moved > 0 then redis.call('ZADD', schedules, unpack(moved)) end
 if #ended > 0 then redis.call('ZREM', schedules, unpack(ended)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'sent', now, 'ids', ids, 'dues', times, 'retries', left)
+return reply

@@ -19,7 +19,7 @@ local known_retries = redis.call('HMGET', retries, unpack(ids))
 redis.call('ZCARD', unack)
 redis.call('SCARD', garbage)
 redis.call('HLEN', errors)
-local logged = logging(meta, events)
+local logged = logging(meta)
 redis.call('LLEN', wake)
 local statuses, seen, again, due_again, spent = {}, {}, {}, {}, {}
 local records, retry_counts, causes = {}, {}, {}
@@ -57,8 +57,9 @@ end
 if #nacked > 0 then
   redis.call('HSET', deliveries, unpack(records))
   redis.call('HINCRBY', meta, 'nacked', #nacked)
-  log(events, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,
-    'errors', texts)
 end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,
+  'errors', texts)
+return reply

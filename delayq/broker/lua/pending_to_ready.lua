@@ -19,11 +19,11 @@ local retrying = redis.call('LLEN', retry) - (stale[2] or 0)
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local spent = redis.call('SCARD', garbage)
 local next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1
+local ids, dues, records, logged = {}, {}, {}
 if moved > 0 then
-  local ids, dues, records = {}, {}, {}
   for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
   local known = redis.call('HMGET', deliveries, unpack(ids))
-  local logged = logging(meta, events)
+  logged = logging(meta)
   redis.call('LLEN', ready)
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
@@ -37,7 +37,6 @@ if moved > 0 then
   end
   redis.call('HSET', deliveries, unpack(records))
   redis.call('RPUSH', ready, unpack(ids))
-  log(events, logged, 'promoted', now, 'ids', ids, 'dues', dues)
 end
 
 local waiting = math.max(redis.call('LLEN', ready) - (stale[1] or 0) + retrying, 0)
@@ -45,4 +44,6 @@ local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, waiting, spent, now,
   next_schedule)
 if moved == 0 then return reply end
-return remember(replies, slot, sequence, now, reply)
+remember(replies, slot, sequence, now, reply)
+log(events, meta, logged, 'promoted', now, 'ids', ids, 'dues', dues)
+return reply

@@ -11,10 +11,11 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local purged = redis.call('HLEN', KEYS[7])
-local logged, now = logging(meta, events), math.floor(clock(override) / 1000)
+local logged, now = logging(meta), math.floor(clock(override) / 1000)
 redis.call('UNLINK', unpack(KEYS, 1, 11)) -- first, because access rights may refuse it
 begin(replies, slot)
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs')
 redis.call('HINCRBY', meta, 'purged', purged)
-if purged > 0 then log(events, logged, 'purged', now, 'count', purged) end
-return remember(replies, slot, sequence, now, string.format('%d', purged))
+local reply = remember(replies, slot, sequence, now, string.format('%d', purged))
+if purged > 0 then log(events, meta, logged, 'purged', now, 'count', purged) end
+return reply

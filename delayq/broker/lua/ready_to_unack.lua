@@ -48,7 +48,7 @@ local counters = redis.call('HMGET', meta, 'token', 'delivered')
 redis.call('ZCARD', unack)
 for _, hash in ipairs({retries, messages, deliveries}) do redis.call('HLEN', hash) end
 redis.call('LLEN', wake)
-local logged = logging(meta, events)
+local logged = logging(meta)
 begin(replies, slot)
 local token = math.max((counters[1] or 0) + 1, time)
 local pop_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
@@ -93,8 +93,8 @@ if claimed[3] > 0 then signal(wake) end
 if #ids > 0 then
   redis.call('HSET', meta, 'token', tokens[#tokens])
   redis.call('HINCRBY', meta, 'delivered', #ids)
-  log(events, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
-    'attempts', attempts, 'retries', claimed[7])
 end
 remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' '))
+log(events, meta, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
+  'attempts', attempts, 'retries', claimed[7])
 return claimed

@@ -12,7 +12,7 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, headers, dead_ids}) do redis.call('HLEN', hash) end
-local logged = logging(meta, events)
+local logged = logging(meta)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
@@ -36,9 +36,9 @@ for i = 5, #ARGV do
   statuses[#statuses + 1] = status
 end
 begin(replies, slot)
+local ids, dues, retry_counts = {}, {}, {}
 if #entries > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, entries)
-  local ids, dues, retry_counts = {}, {}, {}
   for n, life in ipairs(lives) do
     ids[n], dues[n], retry_counts[n] = life.id, string.format('%.0f', now), life.retries
     redis.call('ZADD', pending, now, life.id)
@@ -47,7 +47,8 @@ if #entries > 0 then
     redis.call('HSET', messages, life.id, life.payload)
   end
   redis.call('HINCRBY', meta, 'redriven', #entries)
-  log(events, logged, 'redriven', now, 'ids', ids, 'dues', dues, 'retries', retry_counts)
   signal(wake)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'redriven', now, 'ids', ids, 'dues', dues, 'retries', retry_counts)
+return reply

@@ -13,7 +13,7 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, events, done)
+local logged, window = switched(meta, done)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
 local statuses, ids, rejected = {}, {}, {}
@@ -35,7 +35,8 @@ if #ids > 0 then
   redis.call('ZREM', unack, unpack(ids))
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)
-  log_deaths(events, logged, now, ids, rejected)
   settle(done, window, now, ids)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log_deaths(events, meta, logged, now, ids, rejected)
+return reply

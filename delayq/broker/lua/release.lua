@@ -15,7 +15,7 @@ for i = 4, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
-local logged = logging(meta, events)
+local logged = logging(meta)
 redis.call('LLEN', wake)
 local statuses, seen, released, tokens, records = {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
@@ -36,7 +36,8 @@ if #released > 0 then
   redis.call('HSET', deliveries, unpack(records))
   redis.call('LPUSH', ready, unpack(released))
   redis.call('HINCRBY', meta, 'released', #released)
-  log(events, logged, 'released', now, 'ids', released, 'tokens', tokens)
   signal(wake)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'released', now, 'ids', released, 'tokens', tokens)
+return reply

@@ -19,7 +19,7 @@ for i = 7, #ARGV do ids[#ids + 1] = ARGV[i] end
 redis.call('LLEN', ready)
 redis.call('LLEN', retry)
 for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
-local logged = logging(meta, events)
+local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}}, {}
 local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, errors, ids)
 for n, one in ipairs(found) do
@@ -64,5 +64,6 @@ for _, one in ipairs(defects) do
   if not one.gone and not one.retry_count then redis.call('HSET', retries, id, retry_count) end
 end
 if #defects > 0 then redis.call('HINCRBY', meta, 'repaired', #defects) end
-if #again > 0 then log(events, logged, 'rescheduled', now, 'ids', again, 'dues', times) end
-return remember(replies, slot, sequence, now, reply)
+remember(replies, slot, sequence, now, reply)
+log(events, meta, logged, 'rescheduled', now, 'ids', again, 'dues', times)
+return reply

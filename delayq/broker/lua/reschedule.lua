@@ -15,7 +15,7 @@ local time = clock(override) / 1000
 local now, at_once = math.ceil(time), math.floor(time)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-local logged = logging(meta, events)
+local logged = logging(meta)
 redis.call('LLEN', wake)
 local statuses, ids, times, dues, records, seen = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 2 do
@@ -46,7 +46,8 @@ if #ids > 0 then
   redis.call('ZADD', pending, unpack(dues))
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
   redis.call('HINCRBY', meta, 'rescheduled', #ids)
-  log(events, logged, 'rescheduled', at_once, 'ids', ids, 'dues', times)
   signal_if_first(wake, pending, ids)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'rescheduled', at_once, 'ids', ids, 'dues', times)
+return reply

@@ -24,7 +24,7 @@ local records = length > 0 and redis.call('HMGET', deliveries, unpack(ids)) or {
 redis.call('HLEN', retries)
 redis.call('LLEN', wake)
 if run ~= '' then redis.call('HLEN', runs) end
-local logged, window = switched(meta, events, done)
+local logged, window = switched(meta, done)
 local was_settled = window and settled(done, window, at_once, ids) or {}
 
 local statuses, seen, new_count, replaced = {}, {}, 0, {}
@@ -64,15 +64,16 @@ end
 
 -- Logs the messages with this status. Formatting is slow and due times repeat, so each is formatted once.
 local function log_status(kind, status)
+  if not logged then return end
   local logged_ids, times, left, due_texts = {}, {}, {}, {}
-  for i = 1, logged and #dues or 0, 2 do
+  for i = 1, #dues, 2 do
     local due, id = dues[i], dues[i + 1]
     due_texts[due] = due_texts[due] or string.format('%.0f', due)
     if seen[id] == status then
       logged_ids[#logged_ids + 1], times[#times + 1], left[#left + 1] = id, due_texts[due], retry_counts[i + 1]
     end
   end
-  log(events, logged, kind, at_once, 'run', run, 'ids', logged_ids, 'dues', times, 'retries', left)
+  log(events, meta, logged, kind, at_once, 'run', run, 'ids', logged_ids, 'dues', times, 'retries', left)
 end
 
 -- Adds before it removes, unlike the others: a full Redis must refuse its first write.
@@ -81,14 +82,15 @@ if #dues > 0 then
   if #replaced > 0 then
     depart(pending, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
-    log_status('replaced', '2')
   end
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', new_count)
-  if new_count > 0 then log_status('sent', '1') end
 end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
-return remember(replies, slot, sequence, now, reply)
+remember(replies, slot, sequence, now, reply)
+log_status('replaced', '2')
+log_status('sent', '1')
+return reply

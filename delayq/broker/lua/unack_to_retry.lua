@@ -15,14 +15,14 @@ local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
 local again, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, 0
 local expired = {ids = {}, tokens = {}, left = {}}
-local tokens = {}
+local tokens, logged = {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
   local known_retries = redis.call('HMGET', retries, unpack(ids))
   redis.call('LLEN', retry)
   redis.call('SCARD', garbage)
   redis.call('HLEN', errors)
-  local logged = logging(meta, events)
+  logged = logging(meta)
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   for i, id in ipairs(ids) do
@@ -50,12 +50,13 @@ if #ids > 0 then
     redis.call('HSET', retries, unpack(retry_counts))
     redis.call('HSET', errors, unpack(causes))
     redis.call('HINCRBY', meta, 'expired', #expired.ids)
-    log(events, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)
   end
-  if #again > 0 then log(events, logged, 'retried', now, 'ids', again, 'tokens', tokens) end
   if backoffs > 0 then redis.call('HINCRBY', meta, 'backoffs', -backoffs) end
 end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local reply = string.format('%d %d %.0f', #again, #spent, next_deadline)
 if #ids == 0 then return reply end
-return remember(replies, slot, sequence, now, reply)
+remember(replies, slot, sequence, now, reply)
+log(events, meta, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)
+log(events, meta, logged, 'retried', now, 'ids', again, 'tokens', tokens)
+return reply

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from delayq.broker.replies import MIN_TIME_OFFSET, EventEntry, offset_of, pairs
+from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry, offset_of
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.event_log import EventColumns
@@ -79,6 +80,8 @@ def batch_of(entries: Sequence[EventEntry]) -> pa.RecordBatch:
     """Return the events of some log entries as one batch, with a row per message and event."""
     cells: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     for entry in entries:
+        if not entry.kind:  # added by another program
+            continue
         # Column by column; going through the messages one by one would be slow.
         columns = EventColumns.of(entry)
         ids: Sequence[str | None] = columns.ids or [None]  # a purge has no ids

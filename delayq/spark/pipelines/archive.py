@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pyspark.errors import AnalysisException, PySparkException
 
 from delayq.broker.keys import Keys
-from delayq.broker.replies import MIN_TIME_OFFSET, pairs
+from delayq.broker.log_entries import MIN_TIME_OFFSET
+from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.errors import ConfigurationError
 from delayq.options import check_int

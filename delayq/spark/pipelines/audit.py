@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from delayq.broker.replies import MIN_TIME_OFFSET
+from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.queue.bulk_runs import RunInfo
 from delayq.spark.datasource.schemas import LIFE_STARTS
 

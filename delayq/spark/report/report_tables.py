@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from delayq.broker.replies import MIN_TIME_OFFSET
+from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.errors import ConfigurationError
 from delayq.queue.event_log import EventKind
 from delayq.spark.datasource.schemas import EVENTS, check_schema, columns_of

@@ -58,9 +58,10 @@ end
 for n = listed + 1, #ids do promoted[#promoted + 1], promoted_dues[#promoted_dues + 1] = ids[n], dues[n] end
 
 local moved, touched = #ids, #ids + #erased + scanned.ready + scanned.retry
+local logged, window
 if touched > 0 then
   redis.call('XLEN', stream)
-  local logged, window = switched(meta, events, done)
+  logged, window = switched(meta, done)
   begin(replies, slot)
   -- Adds before it removes: if the stream cannot be written, every message stays in the queue.
   for _, row in ipairs(rows) do redis.call('XADD', stream, '*', unpack(row)) end
@@ -78,10 +79,6 @@ if touched > 0 then
     redis.call('HSET', meta, 'token', tokens[moved])
     redis.call('HINCRBY', meta, 'delivered', moved)
     redis.call('HINCRBY', meta, 'acked', moved)
-    if #promoted > 0 then log(events, logged, 'promoted', now, 'ids', promoted, 'dues', promoted_dues) end
-    log(events, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
-      'attempts', attempts, 'retries', retries_left)
-    log(events, logged, 'acked', now, 'ids', ids, 'tokens', tokens)
     settle(done, window, now, ids)
   end
 end
@@ -92,4 +89,9 @@ local left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, left,
   redis.call('SCARD', garbage), now, redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1)
 if touched == 0 then return reply end
-return remember(replies, slot, sequence, now, reply)
+remember(replies, slot, sequence, now, reply)
+log(events, meta, logged, 'promoted', now, 'ids', promoted, 'dues', promoted_dues)
+log(events, meta, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
+  'attempts', attempts, 'retries', retries_left)
+log(events, meta, logged, 'acked', now, 'ids', ids, 'tokens', tokens)
+return reply

@@ -1,10 +1,9 @@
 -- Settled ids, kept for the dedupe window so that sending them again is refused. The setting is
 -- "window max": ms; ids.
 
--- Returns the settings of the event log and of the dedupe window, false for each that is off; see `logging`.
-local function switched(meta, events, done)
+-- Returns the settings of the event log and of the dedupe window, false for each that is off.
+local function switched(meta, done)
   local settings = redis.call('HMGET', meta, 'events', 'dedupe')
-  if settings[1] then redis.call('XLEN', events) end
   if settings[2] then redis.call('ZCARD', done) end
   return settings[1], settings[2]
 end

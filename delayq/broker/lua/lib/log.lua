@@ -1,9 +1,8 @@
 -- The event log: one entry per call and kind, with columns that hold one value per message, in the same order.
--- The setting is "id max_len": entries are numbered without gaps (0-*) if the server supports it.
-local function logging(meta, events)
-  local setting = redis.call('HGET', meta, 'events')
-  if setting then redis.call('XLEN', events) end
-  return setting
+-- The setting is "id max_len": entries are numbered without gaps (0-*) if the server supports it. Scripts log last: an
+-- entry that cannot be written is counted in meta, and changes nothing else.
+local function logging(meta)
+  return redis.call('HGET', meta, 'events')
 end
 
 -- Joins a column, '-' for a missing value. Texts are separated by newlines, so only the first line of each is kept.
@@ -19,20 +18,23 @@ local function joined(name, column)
   return table.concat(cells, ' ')
 end
 
-local function log(events, setting, kind, now, ...)
+-- Writes an entry, unless it would contain no ids.
+local function log(events, meta, setting, kind, now, ...)
   if not setting then return end
   local id, max_len = string.match(setting, '^(%S+) (%d+)$')
   local entry = {'kind', kind, 'at', string.format('%.0f', now)}
   for n = 1, select('#', ...), 2 do
     local name, column = select(n, ...)
+    if name == 'ids' and #column == 0 then return end
     if column ~= '' then
       entry[#entry + 1], entry[#entry + 2] = name, type(column) == 'table' and joined(name, column) or column
     end
   end
-  redis.call('XADD', events, 'MAXLEN', '~', max_len, id, unpack(entry))
+  local reply = redis.pcall('XADD', events, 'MAXLEN', '~', max_len, id, unpack(entry))
+  if type(reply) == 'table' then redis.pcall('HINCRBY', meta, 'events_lost', 1) end -- it is an error, not an id
 end
 
-local function log_deaths(events, setting, now, ids, deaths)
+local function log_deaths(events, meta, setting, now, ids, deaths)
   if not setting then return end
   local tokens, attempts, dues, reasons, errors = {}, {}, {}, {}, {}
   for n, id in ipairs(ids) do
@@ -40,6 +42,6 @@ local function log_deaths(events, setting, now, ids, deaths)
     tokens[n], attempts[n], dues[n] = death.token, death.attempts, death.due
     reasons[n], errors[n] = death.reason, death.error
   end
-  log(events, setting, 'dead', now, 'ids', ids, 'tokens', tokens, 'attempts', attempts, 'dues', dues,
+  log(events, meta, setting, 'dead', now, 'ids', ids, 'tokens', tokens, 'attempts', attempts, 'dues', dues,
     'reasons', reasons, 'errors', errors)
 end
