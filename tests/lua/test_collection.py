@@ -6,7 +6,7 @@ import pytest
 
 from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
-from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, observe_replies, plant
+from tests.support.scripts import KEYS, NOW, T, World, calls, deliver, observe, observe_replies, plant
 
 
 def collect(*, limit: int = 1000, slot_ttl: int = 1000) -> ScriptCall[CollectReply]:
@@ -29,6 +29,32 @@ def test_collection_respects_its_limit_and_collects_each_once(executor):
     assert after.dead.keys() == {f"{id}:T-9" for id in "abcde"}
     assert {entry[0]: dead.payload for entry, dead in after.dead_messages.items()} == {id: id.upper() for id in "abcde"}
     assert after.but(dead={}, dead_messages={}, dead_ids={}) == World(meta={"dead": 5})
+
+
+@pytest.mark.parametrize("removed", ["trimmed", "purged", "repaired"])
+def test_tokens_of_an_id_are_read_and_written_once_for_all_its_entries(real_executor, removed):
+    def commands(number: int) -> int:
+        entries = [f"a:{T + n}" for n in range(number)]
+        executor.client.flushdb()
+        executor.client.zadd(KEYS.dead, {entry: NOW - 5000 + n for n, entry in enumerate(entries)})
+        executor.client.hset(KEYS.dead_ids, "a", " ".join(str(T + n) for n in range(number)))
+        if removed != "repaired":
+            executor.client.hset(KEYS.dead_messages, mapping=dict.fromkeys(entries, "1 1 1 1 0 0 0\nA"))
+        executor.client.config_resetstat()
+        deliver(
+            executor,
+            {
+                "trimmed": collect(),
+                "purged": calls.dead_purge(entries),
+                "repaired": calls.repair_dead([entry.encode() for entry in entries], fix=True),
+            }[removed],
+        )
+        stats = executor.client.info("commandstats")
+        assert not executor.client.exists(KEYS.dead, KEYS.dead_ids)
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("hget", "hset", "hdel"))
+
+    executor = real_executor
+    assert commands(200) == commands(2)
 
 
 def test_slots_unused_for_longer_than_their_ttl_are_removed(executor):

@@ -8,7 +8,7 @@
 local pending, unack, retries, messages, deliveries, headers, errors, dead_messages, dead_ids = unpack(KEYS)
 local id = ARGV[1]
 local payload = redis.call('HGET', messages, id)
-local token = string.match(redis.call('HGET', dead_ids, id) or '', '(%d+)$')
+local token = string.match(redis.call('HGET', dead_ids, id) or '', '%d+$', -20) -- no token is longer
 if not payload and not token then return {} end
 local entry = token and id .. ':' .. token or ''
 return {

@@ -12,13 +12,24 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({dead_messages, dead_ids, meta}) do redis.call('HLEN', hash) end
-local statuses, seen, gone, malformed, to_list, unlisted, defects = {}, {}, {}, {}, {}, {}, 0
+local statuses, seen, gone, malformed, to_list, unlisted, unlisted_ids, defects = {}, {}, {}, {}, {}, {}, {}, 0
+local known_tokens = {}
+
+-- Returns the tokens of an id as a set. It reads them once, however many of its entries are examined.
+local function tokens_of(id)
+  if not known_tokens[id] then
+    known_tokens[id] = {}
+    for token in string.gmatch(redis.call('HGET', dead_ids, id) or '', '%d+') do known_tokens[id][token] = true end
+  end
+  return known_tokens[id]
+end
+
 for i = 5, #ARGV do
   local entry, status = ARGV[i], '0'
   local id, token = string.match(entry, '^(.*):(%d+)$')
   local listed = redis.call('ZSCORE', dead, entry)
   local has_message = redis.call('HEXISTS', dead_messages, entry) == 1
-  local known = id and (' ' .. (redis.call('HGET', dead_ids, id) or '') .. ' '):find(' ' .. token .. ' ', 1, true)
+  local known = id and tokens_of(id)[token]
   if seen[entry] or not id and has_message then -- not an entry of ours, although it has a message
     status = '0'
   elseif not has_message then
@@ -27,7 +38,10 @@ for i = 5, #ARGV do
   else
     status = not listed and '2' or not known and '3' or '0'
     if not listed then to_list[#to_list + 1] = entry end
-    if not known then unlisted[#unlisted + 1] = {id, token} end
+    if not known then
+      if not unlisted[id] then unlisted[id], unlisted_ids[#unlisted_ids + 1] = {}, id end
+      table.insert(unlisted[id], token)
+    end
   end
   if status ~= '0' then defects = defects + 1 end
   statuses[#statuses + 1], seen[entry] = status, true
@@ -42,11 +56,11 @@ for _, entry in ipairs(to_list) do
   local died = string.match(redis.call('HGET', dead_messages, entry), '^%d+ %d+ %d+ (%d+) ')
   redis.call('ZADD', dead, died or string.format('%.0f', now), entry)
 end
-for _, death in ipairs(unlisted) do
-  local tokens = {death[2]}
-  for token in string.gmatch(redis.call('HGET', dead_ids, death[1]) or '', '%d+') do tokens[#tokens + 1] = token end
+for _, id in ipairs(unlisted_ids) do
+  local tokens = unlisted[id]
+  for token in string.gmatch(redis.call('HGET', dead_ids, id) or '', '%d+') do tokens[#tokens + 1] = token end
   table.sort(tokens, function(one, other) return tonumber(one) < tonumber(other) end)
-  redis.call('HSET', dead_ids, death[1], table.concat(tokens, ' '))
+  redis.call('HSET', dead_ids, id, table.concat(tokens, ' '))
 end
 if defects > 0 then redis.call('HINCRBY', meta, 'repaired', defects) end
 return remember(replies, slot, sequence, now, reply)

@@ -26,6 +26,18 @@ CASES = [
         "1",
         dead([("a", -9), ("a", -5)]).but(meta={"purged": 1}),
     ),
+    *(
+        Case(
+            f"deaths of one id: {removed}",
+            dead([("a", -token) for token in (9, 8, 7, 6)] + [("b", -5)]),
+            calls.dead_purge([f"a:{T - int(token)}" for token in removed]),
+            "1" * len(removed),
+            dead([("a", -token) for token in (9, 8, 7, 6) if str(token) not in removed] + [("b", -5)]).but(
+                meta={"purged": len(removed)}
+            ),
+        )
+        for removed in ("98", "76", "67", "87", "96", "79", "9876", "6789")
+    ),
     Case(
         "several",
         dead([("a", -9), ("b", -8), ("c", -7)]).but(meta={"purged": 2}),

@@ -54,6 +54,13 @@ CASES = [
         "3",
         _counted(_TWICE) + CROWD,
     ),
+    Case(
+        "an id that knows none of its tokens",
+        _TWICE.but(dead_ids={}) + CROWD,
+        _repair([b"a:%d" % (T - 5), b"a:%d" % (T - 7)]),
+        "33",
+        _counted(_TWICE, 2) + CROWD,
+    ),
     Case("the time of an entry is not judged", _MOVED + CROWD, _repair(), "0", _MOVED + CROWD),
     _mended("an id that does not know its token, at another time", _MOVED.but(dead_ids={}), "3", _MOVED),
     Case(
