@@ -12,7 +12,7 @@ from delayq.queue.base import QueueBase, SyncBase, T
 from delayq.queue.consumer import AsyncConsuming, ConsumeOptions, check_grace, context_of_run, run_to_end_async
 from delayq.queue.lease import AsyncLease
 from delayq.times import Duration, to_millis
-from delayq.worker.drivers import AsyncDriver
+from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.message import AsyncMessage
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import threading
@@ -13,7 +14,8 @@ from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
 from delayq.options import check_bool, check_concurrency, check_options
 from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.drivers import AsyncDriver, ThreadDriver
+from delayq.worker.async_driver import AsyncDriver
+from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
 
 log = logging.getLogger("delayq.consumer")
 
@@ -53,23 +55,43 @@ def check_grace(grace: Duration | None) -> None:
         to_millis(grace, "grace")
 
 
+_running: set[Consuming] = set()
+"""The consumers that run in threads of this process."""
+
+
+def _stop_at_exit() -> None:
+    """Stop all consumers without grace because the process exits: what they have not started is released."""
+    running = [consuming for consuming in list(_running) if consuming.running]  # none in a forked child
+    for consuming in running:
+        consuming._driver.stop_at_exit()  # noqa: SLF001
+    end = monotonic() + EXIT_WITHIN
+    for consuming in running:
+        consuming._wait_until(end)  # noqa: SLF001
+
+
 class Consuming:
     """A consumer that runs in the background, as returned by `start_consume`."""
 
     def __init__(self, driver: ThreadDriver) -> None:
         """Prepare to consume in a thread, which `_start` starts."""
         self._driver = driver
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._started = False
+        self._starter: int | None = threading.get_ident()
+        """The thread that is to start the consumer, until it has."""
+        self._begun = False
         self._pid = os.getpid()
-        self._ended = threading.Event()
+        self._ended = False
+        self._alive = threading.Lock()
+        """Held until the consumer has ended."""
+        self._alive.acquire()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=driver.name, daemon=True)
 
     @property
     def running(self) -> bool:
         """Whether the consumer is running in this process."""
-        return not self._ended.is_set() and self._pid == os.getpid()
+        return not self._ended and self._pid == os.getpid()
 
     def stop(self, grace: Duration | None = None) -> None:
         """Request a stop and return at once; see `DelayQueue.stop_consume`."""
@@ -78,33 +100,56 @@ class Consuming:
     def wait(self, timeout: Duration | None = None) -> bool:
         """Wait until the consumer has ended, at most for `timeout`; returns whether it has ended.
 
-        Inside one of its own callbacks it returns False at once. If an error ended the consumer, raises that error.
+        Inside one of its own callbacks it returns False at once, and so it does in a signal handler that interrupts the
+        start of this consumer. If an error ended the consumer, raises that error.
         """
         seconds = None if timeout is None else to_millis(timeout, "timeout") / 1000
-        if self._driver.is_worker(threading.current_thread()):
+        if self._driver.is_worker(threading.current_thread()) or self._is_starting():
             return False
-        end = None if seconds is None else monotonic() + seconds
-        while not (ended := self._ended.wait(_slice(end))) and (end is None or monotonic() < end):
-            pass
+        self._wait_until(None if seconds is None else monotonic() + seconds)
         if self._error is not None:
             raise self._error
-        return ended
+        return self._ended
+
+    def _is_starting(self) -> bool:
+        return self._starter == threading.get_ident() and not self._begun
+
+    def _wait_until(self, end: float | None) -> None:
+        # A signal handler may wait while the same thread waits already. An Event could deadlock: its lock may be taken.
+        while not self._ended and (end is None or monotonic() < end):
+            if self._alive.acquire(timeout=_slice(end)):
+                self._alive.release()
 
     def _start(self) -> None:
         """Start the thread unless it was started. A Ctrl-C meanwhile may come when callbacks are running already."""
         with self._starting:
             if not self._started:
                 self._started = True
-                self._thread.start()
+                _running.add(self)
+                atexit.unregister(_stop_at_exit)
+                atexit.register(_stop_at_exit)  # anew: before what the program has registered meanwhile
+                try:
+                    self._thread.start()
+                except RuntimeError:  # no more threads
+                    self._end()
+                    raise
+                finally:
+                    self._starter = None
 
     def _run(self) -> None:
+        self._begun = True
         try:
             self._driver.run()
         except Exception as error:
             log.exception("the consumer ended")
             self._error = error
         finally:
-            self._ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        _running.discard(self)
+        self._alive.release()
 
 
 def _slice(end: float | None) -> float:
@@ -140,17 +185,23 @@ class AsyncConsuming:
 
 
 def run_to_end(consuming: Consuming) -> None:
-    """Start a consumer and wait for it; the first Ctrl-C lets running callbacks finish, the second cuts them off."""
+    """Start a consumer and wait for it; the first Ctrl-C lets running callbacks finish, the second cuts them off.
+
+    Any other exception, such as one that a signal handler raises, stops it in the same way, and is raised at the end.
+    """
     try:
         consuming._start()  # noqa: SLF001
         consuming.wait()
-    except KeyboardInterrupt:
+    except BaseException as error:
         try:
-            consuming.stop()
-            consuming.wait()
-        except KeyboardInterrupt:
+            if consuming.running:
+                consuming.stop()
+                consuming.wait()
+        except BaseException:
             consuming.stop(0)
             consuming.wait()
+            raise
+        if not isinstance(error, KeyboardInterrupt):
             raise
 
 

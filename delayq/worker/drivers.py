@@ -1,7 +1,7 @@
-"""The drivers of a consumer loop: one with threads, one with asyncio. They carry out its steps and decide nothing.
+"""The drivers of a consumer loop carry out its steps and decide nothing: here their base, and the one with threads.
 
-Callbacks run in workers: threads, or tasks of the event loop. A completion or a wake-up ends the loop's sleep.
-Completions that arrive during a round trip are reported together after it.
+Callbacks run in workers: threads, or tasks of the event loop (`async_driver`). A completion or a wake-up ends the
+loop's sleep. Completions that arrive during a round trip are reported together after it.
 
 One idle worker is signalled at a time, and it signals the next only if work remains. Quick callbacks thus wake no more
 workers than they need.
@@ -9,28 +9,32 @@ workers than they need.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from inspect import isawaitable
+from collections.abc import Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
+from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
+from delayq.broker.scripts import MAX_MOVED
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.consumer_loop import ConsumerLoop
-from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
-from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
-from delayq.worker.wakeup import AsyncListener, Listener
+from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
+from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.wakeup import Listener
 from delayq.worker.work_buffer import Callback, WorkBuffer
 
 if TYPE_CHECKING:
-    from delayq.broker.transport.executor import AsyncExecutor, Executor
+    import asyncio
 
-MAX_LOOP_SHARE = 0.01
-"""Seconds for which a worker task runs before it yields to the event loop: a callback may await nothing."""
+    from delayq.broker.transport.executor import Executor
+
+EXIT_WITHIN = 2.0
+"""Seconds that a consumer has to release its messages when its process or its event loop ends."""
 
 
-class _Driver:
+class Driver:
     """What both drivers share: the buffer, the stop, and how workers are started and signalled."""
 
     _worker_signal: SimpleQueue[None] | asyncio.Queue[None]
@@ -67,7 +71,16 @@ class _Driver:
         result.stop_at = self._stop_at
         return result
 
+    def _releases(self) -> Iterator[Any]:
+        """Yield the calls that release what no worker has taken, after the loop has failed."""
+        self._buffer.withdraw(self._withdrawn)
+        for part in batched([delivery.receipt for delivery in self._withdrawn], MAX_MOVED):
+            yield self._context.calls.release(part)
+
     def _start(self, deliveries: list[InFlightDelivery]) -> None:
+        if self._stop_at is not None:  # stopped during the claim: no callback may start any more
+            self._withdrawn.extend(deliveries)
+            return
         self._buffer.put(deliveries)
         in_flight = self._loop.in_flight
         wanted = min(self._context.settings.concurrency, len(in_flight.deliveries)) + in_flight.abandoned
@@ -86,7 +99,7 @@ class _Driver:
             self._worker_signal.put_nowait(None)
 
 
-class ThreadDriver(_Driver):
+class ThreadDriver(Driver):
     """Drives a consumer with threads: one for the loop, and up to `concurrency` workers, started when needed."""
 
     _executor: Executor
@@ -101,6 +114,7 @@ class ThreadDriver(_Driver):
         self._loop_signalled = False
         self._worker_signal = SimpleQueue()
         self._ended = False
+        self._exiting = False
         self._workers: set[threading.Thread] = set()
         self._withdrawing = threading.RLock()  # a signal handler may stop while its own thread is doing so
 
@@ -110,6 +124,11 @@ class ThreadDriver(_Driver):
         with self._withdrawing:
             self._buffer.withdraw(self._withdrawn)  # at once: no callback may start while the loop is busy
         self._signal_loop()
+
+    def stop_at_exit(self) -> None:
+        """Stop without grace because the process ends: what the listener takes must be returned before."""
+        self._exiting = True
+        self.stop(0)
 
     def is_worker(self, thread: threading.Thread) -> bool:
         """Return whether a thread runs this driver's callbacks."""
@@ -137,8 +156,12 @@ class ThreadDriver(_Driver):
                 step = loop.send(self._report(result))
         except StopIteration:
             return
+        except BaseException:
+            with suppress(Exception):
+                self._executor.run(list(self._releases()), should_retry=lambda: False)
+            raise
         finally:
-            listener.close()
+            listener.close(wait=self._exiting)
             if self._woken:  # the last wake-up came too late for the loop
                 self._executor.run([self._context.calls.wake()], should_retry=lambda: False)
             self._ended = True
@@ -188,112 +211,4 @@ class ThreadDriver(_Driver):
             self._signal_loop()
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(threading.current_thread())
-                return
-
-
-class AsyncDriver(_Driver):
-    """Drives a consumer with asyncio: the loop in one task, callbacks in up to `concurrency` tasks."""
-
-    _executor: AsyncExecutor
-    _message_class = AsyncMessage
-    _worker_signal: asyncio.Queue[None]
-
-    def __init__(
-        self, executor: AsyncExecutor, context: EngineContext, callback: Callback, name: str, *, burst: bool
-    ) -> None:
-        super().__init__(executor, context, callback, name, burst=burst)
-        self._loop_signal = asyncio.Event()
-        self._worker_signal = asyncio.Queue()
-        self._workers: set[asyncio.Task[Any]] = set()
-
-    def stop(self, grace: Duration | None) -> None:
-        """Stop within `grace`, by default the queue's; harmless when stopped already, and from inside a callback."""
-        self._stop_within(grace)
-        self._buffer.withdraw(self._withdrawn)  # at once: no callback may start while the loop is busy
-        self._loop_signal.set()
-
-    def is_worker(self, task: asyncio.Task[Any] | None) -> bool:
-        """Return whether a task runs this driver's callbacks."""
-        return task in self._workers
-
-    async def run(self) -> None:
-        """Run the loop to its end."""
-        listener = AsyncListener(self._executor, self._context.calls, self._on_wakeup)
-        loop = self._loop.run()
-        try:
-            step = next(loop)
-            while True:
-                result = StepResult(0.0)
-                if isinstance(step, RoundTrip):
-                    result.replies = await self._executor.run(step.calls, should_retry=self._should_retry)
-                elif isinstance(step, Run):
-                    self._start(step.deliveries)
-                elif isinstance(step, Sleep):
-                    listener.listen(on=step.listen)
-                    await self._sleep(step.seconds)
-                elif isinstance(step, Withdraw):
-                    self._buffer.withdraw(self._withdrawn)
-                    result.withdrawn, self._withdrawn = self._withdrawn, []
-                elif isinstance(step, Cancel):
-                    self._cancel()
-                step = loop.send(self._report(result))
-        except StopIteration:
-            return
-        finally:
-            self._cancel()
-            await listener.close()
-            if self._woken:  # the last wake-up came too late for the loop
-                await self._executor.run([self._context.calls.wake()], should_retry=lambda: False)
-
-    def _start_worker(self, name: str) -> None:
-        self._workers.add(asyncio.get_running_loop().create_task(self._work(), name=name))
-
-    async def _sleep(self, seconds: float) -> None:
-        if seconds > 0 and not self._buffer.finished:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._loop_signal.wait()
-            except TimeoutError:
-                return
-        self._loop_signal.clear()
-
-    def _on_wakeup(self) -> None:
-        self._woken = True
-        self._loop_signal.set()
-
-    def _cancel(self) -> None:
-        workers, self._workers = self._workers, set()
-        for worker in workers:
-            worker.cancel()
-
-    async def _work(self) -> None:
-        buffer, me = self._buffer, cast("asyncio.Task[Any]", asyncio.current_task())
-        now = resumed = monotonic()
-        while True:
-            if now - resumed > MAX_LOOP_SHARE:
-                await asyncio.sleep(0)
-                now = resumed = monotonic()
-            taken = buffer.get()
-            if taken is None:
-                await self._worker_signal.get()
-                self._worker_signalled = False
-                now = resumed = monotonic()
-                continue
-            self._signal_worker()
-            batch, deliveries, argument = taken
-            if argument is not None:
-                result: object = None
-                error: BaseException | None = None
-                try:
-                    result = buffer.function(argument)
-                    if isawaitable(result):
-                        result = await result
-                except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
-                    error = raised
-                if me not in self._workers:
-                    return
-                now = buffer.complete(batch, deliveries, result, error)
-            self._loop_signal.set()
-            if not batch.conclude():  # overdue: another worker has replaced this one
-                self._workers.discard(me)
                 return

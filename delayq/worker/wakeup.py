@@ -43,15 +43,18 @@ class Listener:
         else:
             self._listening.clear()
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = False) -> None:
         """End the thread, at the latest when its blocking call ends.
 
-        If the blocking call can take messages, the process waits for it at exit: it returns what it has taken.
+        If the blocking call can take messages, the process waits for it at exit: it returns what it has taken. With
+        `wait`, which is for a process that is exiting, this method does.
         """
-        if self._calls.waiting_takes:
+        if self._calls.waiting_takes and not wait:
             atexit.register(self._thread.join, 2 * MAX_BLOCK)
         self._closed.set()
         self._listening.set()
+        if self._calls.waiting_takes and wait:
+            self._thread.join(2 * MAX_BLOCK)
 
     def _run(self) -> None:
         block = min(MAX_BLOCK, self._executor.max_block)

@@ -340,7 +340,7 @@ def test_interrupt_finishes_the_running_callback_and_ends_run(open_queue, url):
 def test_second_interrupt_ends_running_callbacks_at_once(open_queue, url):
     queue = open_queue(nack_delay=60)
     queue.send_many([NewMessage("endless", retries=3, id="a"), NewMessage("waits behind it", id="b")])
-    with start(WORKER, url) as worker:
+    with start(WORKER.replace("url=sys.argv[1]", "url=sys.argv[1], prefetch=1"), url) as worker:
         assert worker.stdout.readline() == "started 1\n"
         wait_until(lambda: queue.counts().active == 2)
         worker.send_signal(signal.SIGINT)

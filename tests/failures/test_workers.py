@@ -119,3 +119,40 @@ def test_worker_survives_exceptions_that_normally_end_programs(open_queue):
     assert sorted(seen) == sorted([*range(len(raised) + 5), *range(len(raised))])
     totals = queue.stats().totals
     assert (totals["nacked"], totals["acked"]) == (len(raised), len(raised) + 5)
+
+
+STOPPED_BY_A_HANDLER = """
+import signal, sys
+from delayq import DelayQueue
+
+queue = DelayQueue("reminders", url=sys.argv[1], callback=lambda message: None)
+queue.open()
+signal.signal(signal.SIGUSR1, lambda *_: queue.stop_consume())
+
+def interrupt_at(line):
+    # Line by line of what waits, locks and starts threads, from the moment on when there is a consumer to stop.
+    before = queue._consuming
+
+    def trace(frame, event, _):
+        nonlocal line
+        if not frame.f_code.co_filename.endswith(("queue/consumer.py", "worker/drivers.py", "threading.py")):
+            return None
+        if event == "line" and queue._consuming is not before:
+            line -= 1
+            if line == 0:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGUSR1)
+        return trace
+
+    sys.settrace(trace)
+
+for line in range(1, 61):
+    interrupt_at(line)
+    queue.run()
+    print(line, flush=True)
+"""
+
+
+def test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes(redis_url):
+    with program(STOPPED_BY_A_HANDLER, redis_url) as worker:
+        assert worker.stdout.read().split() == [str(line) for line in range(1, 61)]

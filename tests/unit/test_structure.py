@@ -269,7 +269,7 @@ def test_consumer_loop_uses_no_clock_socket_thread_or_event_loop():
         module = BY_NAME[f"worker.{name}"]
         assert {where.split(".")[0] for where, _ in module.imports} <= allowed, name
         below = {one.rpartition(".")[2] for one in module.own_imports}
-        assert not below & {"executor", "protocol", "drivers", "wakeup"}, name
+        assert not below & {"executor", "protocol", "drivers", "async_driver", "wakeup"}, name
         assert {what for where, what in module.imports if where == "delayq.times"} <= {"Duration", "to_millis"}, name
 
 

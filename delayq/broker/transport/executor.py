@@ -124,17 +124,35 @@ class AsyncExecutor(_Client):
         self, requests: Requests, *, should_retry: ShouldRetry = None, deadline: float | None = None
     ) -> list[Any]:
         """Run calls in one round trip; see `Executor.run`."""
+        return await self._run(requests, should_retry, deadline)
+
+    async def _run(
+        self,
+        requests: Requests,
+        should_retry: ShouldRetry = None,
+        deadline: float | None = None,
+        on_cancel: Callable[[], None] | None = None,
+    ) -> list[Any]:
+        """With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies."""
         steps = self._run_protocol(requests, should_retry, deadline)
         step = next(steps)
         try:
             while True:
-                if isinstance(step, Wait):
-                    for server in self._servers:
-                        await server.forget()
-                    await asyncio.sleep(step.seconds)
-                    step = steps.send(None)
-                else:
-                    step = steps.send(await self._exchange(step))
+                replies = None
+                try:
+                    if isinstance(step, Wait):
+                        for server in self._servers:
+                            await server.forget()
+                        await asyncio.sleep(step.seconds)
+                    else:
+                        replies = await self._exchange(step)
+                except asyncio.CancelledError:
+                    if on_cancel is None:
+                        raise
+                    on_cancel()
+                    step = Wait(0) if isinstance(step, Wait) else step.again()
+                    continue
+                step = steps.send(replies)
         except StopIteration as end:
             return cast("list[Any]", end.value)
 

@@ -93,6 +93,11 @@ class Exchange(NamedTuple):
     node: Address | None = None
     """The cluster node to send to; None for a single server."""
 
+    def again(self) -> Exchange:
+        """Return the same exchange, to be sent once more because it was interrupted."""
+        deque(self.data, maxlen=0)  # pack what was not
+        return self._replace(data=[one.packed for one in self.sent])
+
 
 ProtocolSteps = Generator[Exchange | Wait, Replies, list[Any]]
 

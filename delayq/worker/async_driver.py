@@ -1,0 +1,159 @@
+"""The driver of a consumer loop with asyncio; see `drivers`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from delayq.broker.context import EngineContext
+from delayq.times import Duration, monotonic
+from delayq.worker.drivers import EXIT_WITHIN, Driver
+from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
+from delayq.worker.message import AsyncMessage
+from delayq.worker.wakeup import AsyncListener
+from delayq.worker.work_buffer import Callback
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import AsyncExecutor
+
+MAX_LOOP_SHARE = 0.01
+"""Seconds for which a worker task runs before it yields to the event loop: a callback may await nothing."""
+
+
+class AsyncDriver(Driver):
+    """Drives a consumer with asyncio: the loop in one task, callbacks in up to `concurrency` tasks."""
+
+    _executor: AsyncExecutor
+    _message_class = AsyncMessage
+    _worker_signal: asyncio.Queue[None]
+
+    def __init__(
+        self, executor: AsyncExecutor, context: EngineContext, callback: Callback, name: str, *, burst: bool
+    ) -> None:
+        super().__init__(executor, context, callback, name, burst=burst)
+        self._loop_signal = asyncio.Event()
+        self._worker_signal = asyncio.Queue()
+        self._workers: set[asyncio.Task[Any]] = set()
+        self._cancelled = False
+        self._giving_up: asyncio.TimerHandle | None = None
+
+    def stop(self, grace: Duration | None) -> None:
+        """Stop within `grace`, by default the queue's; harmless when stopped already, and from inside a callback."""
+        self._stop_within(grace)
+        self._buffer.withdraw(self._withdrawn)  # at once: no callback may start while the loop is busy
+        self._loop_signal.set()
+
+    def is_worker(self, task: asyncio.Task[Any] | None) -> bool:
+        """Return whether a task runs this driver's callbacks."""
+        return task in self._workers
+
+    async def run(self) -> None:
+        """Run the loop to its end. If its task is cancelled, as at the end of `asyncio.run`, it stops without grace."""
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        listener = AsyncListener(self._executor, self._context.calls, self._on_wakeup)
+        try:
+            await self._drive(listener)
+        except Exception:
+            with suppress(Exception):
+                await self._executor.run(list(self._releases()), should_retry=lambda: False)
+            raise
+        finally:
+            self._cancel()
+            await listener.close()
+            if self._woken:  # the last wake-up came too late for the loop
+                await self._executor.run([self._context.calls.wake()], should_retry=lambda: False)
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+        if self._cancelled:
+            raise asyncio.CancelledError
+
+    async def _drive(self, listener: AsyncListener) -> None:
+        run = self._executor._run  # noqa: SLF001 - the only user of `on_cancel`
+        loop = self._loop.run()
+        step = next(loop)
+        while True:
+            result = StepResult(0.0)
+            if isinstance(step, RoundTrip):
+                result.replies = await run(step.calls, self._should_retry, on_cancel=self._on_cancel)
+            elif isinstance(step, Run):
+                self._start(step.deliveries)
+            elif isinstance(step, Sleep):
+                listener.listen(on=step.listen)
+                await self._sleep(step.seconds)
+            elif isinstance(step, Withdraw):
+                self._buffer.withdraw(self._withdrawn)
+                result.withdrawn, self._withdrawn = self._withdrawn, []
+            elif isinstance(step, Cancel):
+                self._cancel()
+            try:
+                step = loop.send(self._report(result))
+            except StopIteration:
+                return
+
+    def _on_cancel(self) -> None:
+        """Stop at once because the task was cancelled; the second time, which comes by itself, give up."""
+        if self._cancelled:
+            raise asyncio.CancelledError
+        self._cancelled = True
+        self.stop(0)
+        self._giving_up = asyncio.get_running_loop().call_later(EXIT_WITHIN, self._task.cancel)
+
+    def _start_worker(self, name: str) -> None:
+        self._workers.add(asyncio.get_running_loop().create_task(self._work(), name=name))
+
+    async def _sleep(self, seconds: float) -> None:
+        if seconds > 0 and not self._buffer.finished:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._loop_signal.wait()
+            except TimeoutError:
+                return
+            except asyncio.CancelledError:
+                self._on_cancel()
+        self._loop_signal.clear()
+
+    def _on_wakeup(self) -> None:
+        self._woken = True
+        self._loop_signal.set()
+
+    def _cancel(self) -> None:
+        workers, self._workers = self._workers, set()
+        for worker in workers:
+            worker.cancel()
+
+    async def _work(self) -> None:
+        buffer, me = self._buffer, cast("asyncio.Task[Any]", asyncio.current_task())
+        now = resumed = monotonic()
+        while True:
+            if now - resumed > MAX_LOOP_SHARE:
+                await asyncio.sleep(0)
+                now = resumed = monotonic()
+            taken = buffer.get()
+            if taken is None:
+                await self._worker_signal.get()
+                self._worker_signalled = False
+                now = resumed = monotonic()
+                continue
+            self._signal_worker()
+            batch, deliveries, argument = taken
+            if argument is not None:
+                result: object = None
+                error: BaseException | None = None
+                try:
+                    result = buffer.function(argument)
+                    if isawaitable(result):
+                        result = await result
+                except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
+                    error = raised
+                cancelled = isinstance(error, asyncio.CancelledError)
+                if cancelled and me.cancelling():
+                    await asyncio.sleep(0)  # `asyncio.run` cancels all tasks at once: the loop learns of it, too
+                if me not in self._workers or (cancelled and self._cancelled):
+                    return
+                now = buffer.complete(batch, deliveries, result, error)
+            self._loop_signal.set()
+            if not batch.conclude():  # overdue: another worker has replaced this one
+                self._workers.discard(me)
+                return
