@@ -122,9 +122,11 @@ class ConsumerLoop:
             if not (self.in_flight or self.settlements) or (late and cancelled):
                 break
             if late:
+                running = [delivery for delivery in self.in_flight.deliveries if not delivery.settled]
+                for delivery in running:
+                    delivery.lost = True
                 result = yield Cancel()
                 cancelled, self._wait_until = True, 0.0
-                running = [delivery for delivery in self.in_flight.deliveries if not delivery.settled]
                 self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
@@ -276,7 +278,7 @@ class ConsumerLoop:
         self._collect_at = self._now if collected.left else self._now + COLLECT_EVERY
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
-        self._claimed = self.in_flight.add(claimed, self._now)
+        self._claimed = self.in_flight.add(claimed, self._sent_at, self._now)
         self._more_ready = claimed.left > 0
         self._drained = self._drained and not claimed.left
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Discard, Outcome, Reject, Retry
@@ -52,7 +54,7 @@ def disposition_of(
     """
     if all(delivery.settled for delivery in deliveries):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
-            _log_failure(deliveries, error, " after it was settled")
+            log_failure(deliveries, error, " after it was settled")
         return Disposition.NOTHING, "", None
     if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which is never run: {_ADVICE}")
@@ -70,7 +72,7 @@ def disposition_of(
             (Disposition.NACK, "the callback returned False", None) if result is False else (Disposition.ACK, "", None)
         )
     if not quiet:
-        _log_failure(deliveries, error)
+        log_failure(deliveries, error)
     return Disposition.NACK, describe(error), None
 
 
@@ -93,19 +95,30 @@ def dispositions_of(
     return [Completion(deliveries, *disposition_of(deliveries, result, error), took)]
 
 
-def _log_failure(deliveries: Sequence[InFlightDelivery], error: BaseException, after: str = "") -> None:
+def log_failure(deliveries: Sequence[InFlightDelivery], error: BaseException, after: str = "") -> None:
+    """Log an error with its traceback; never raises."""
     name, fields = log_label(deliveries)
     at = f" at attempt {fields['attempt']}" if "attempt" in fields else ""
     if not after and len(deliveries) == 1 and deliveries[0].claimed.retries_left == 0:
         after = " and has no retries left: it goes to the dead letter"
-    log.error("%s failed%s%s", name, at, after, exc_info=error, extra=fields)
+    _log("%s failed%s%s", name, at, after, exc_info=error, extra=fields)
+
+
+def _log(text: str, *args: object, **fields: Any) -> None:
+    """Log an error. If a user's filter or handler raises, print the error and what was raised: the worker goes on."""
+    try:
+        log.error(text, *args, **fields)
+    except BaseException as broken:  # noqa: BLE001 - a user's filter may raise anything
+        with suppress(BaseException):
+            broken.__context__ = fields.get("exc_info")
+            traceback.print_exception(broken)
 
 
 def _disposition_of_retry(deliveries: Sequence[InFlightDelivery], retry: Retry) -> tuple[Disposition, str, int | None]:
     try:
         delay = None if retry.delay is None else to_millis(retry.delay, "delay")
     except ConfigurationError as error:
-        log.error("%s: invalid delay of Retry, using nack_delay: %s", log_label(deliveries)[0], error)  # noqa: TRY400
+        _log("%s: invalid delay of Retry, using nack_delay: %s", log_label(deliveries)[0], error)
         return Disposition.NACK, str(error), None
     return Disposition.NACK, _reason(retry) or "retry", delay
 
@@ -120,5 +133,5 @@ def describe(error: BaseException) -> str:
     """Return the class and text of an exception, or the class alone if its text cannot be read."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything
         return type(error).__name__

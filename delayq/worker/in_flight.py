@@ -52,11 +52,11 @@ class InFlight:
     def __bool__(self) -> bool:
         return bool(self.deliveries)
 
-    def add(self, claimed: ClaimReply, now: float) -> list[InFlightDelivery]:
-        """Add the messages of a claim made at a local time; returns their deliveries."""
+    def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
+        """Add the messages of a claim sent and answered at local times; returns their deliveries."""
         if not self.deliveries:
             self.heartbeat_at = now + self._lease / 3
-        server_now, deadline = claimed.now, now + self._lease
+        server_now, deadline = claimed.now, sent_at + self._lease
         added = [InFlightDelivery(message, now, server_now, deadline) for message in claimed.messages]
         self.deliveries |= dict.fromkeys(added)
         return added
@@ -120,10 +120,15 @@ class InFlight:
                 self.abandoned += 1
                 name, fields = log_label(late)
                 log.warning("%s has been processed for more than %g s", name, max_seconds, extra=fields)
-        alive = [delivery for delivery in self.deliveries if not delivery.settled and delivery not in self.overdue]
+        until = now + self._lease
+        alive = [  # a lease that the callback has extended further is left alone
+            delivery
+            for delivery in self.deliveries
+            if not delivery.settled and delivery.deadline <= until and delivery not in self.overdue
+        ]
         for part in batched(alive, MAX_IDS):
             call = self._calls.extend([delivery.receipt for delivery in part], lease=self._settings.lease)
-            yield call, partial(self._on_extended, part, now + self._lease)
+            yield call, partial(self._on_extended, part, until)
 
     def _on_extended(self, deliveries: list[InFlightDelivery], deadline: float, reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):

@@ -166,10 +166,15 @@ class _BaseMessage(Generic[T]):
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
-        before = monotonic()
-        (reply,) = yield [self._context.calls.extend([self._delivery.receipt], lease=lease)]
+        before, deadline = self._delivery.deadline, monotonic() + lease / 1000
+        self._delivery.deadline = max(before, deadline)  # at once, or a heartbeat meanwhile would shorten it again
+        try:
+            (reply,) = yield [self._context.calls.extend([self._delivery.receipt], lease=lease)]
+        except BaseException:
+            self._delivery.deadline = before
+            raise
         if reply == "1":
-            self._delivery.deadline = before + lease / 1000
+            self._delivery.deadline = deadline
         else:
             self._delivery.lost = True
         return bool(reply == "1")

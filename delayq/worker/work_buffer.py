@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from delayq.broker.context import EngineContext
 from delayq.errors import UndecodableError
 from delayq.times import monotonic
-from delayq.worker.disposition import Completion, Disposition, disposition_of, dispositions_of
+from delayq.worker.disposition import Completion, Disposition, describe, disposition_of, dispositions_of, log_failure
 from delayq.worker.message import Batch, InFlightDelivery
 
 _ACK = Disposition.ACK
@@ -84,7 +84,8 @@ class WorkBuffer:
         """Take the deliveries for one call of the callback; None if there are none.
 
         Returns the batch, its deliveries, and the argument of the callback: a message, a list of them, or None if no
-        message is left. Deliveries that lost their lease are left out; undecodable ones are rejected.
+        message is left. Deliveries that lost their lease are left out, and released if only its time is over;
+        undecodable ones are rejected.
         """
         backlog = self._backlog
         deliveries: list[InFlightDelivery] = []
@@ -99,13 +100,17 @@ class WorkBuffer:
         messages = []
         for delivery in deliveries:
             delivery.batch = batch
-            if delivery.lost:
-                self._completions.append(Completion([delivery], Disposition.NOTHING))
+            if delivery.lost or started > delivery.deadline:
+                disposition = Disposition.NOTHING if delivery.lost else Disposition.RELEASE
+                self._completions.append(Completion([delivery], disposition))
                 continue
             try:
                 messages.append(self._kind(delivery, self._context, self._executor, started))
             except UndecodableError as error:
                 self._completions.append(Completion([delivery], Disposition.REJECT, str(error)))
+            except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
+                log_failure([delivery], error, " to be decoded")
+                self._completions.append(Completion([delivery], Disposition.NACK, describe(error)))
         if len(messages) < len(deliveries):
             deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
         if self._single and messages:
@@ -120,8 +125,14 @@ class WorkBuffer:
         took = now - batch.started
         if error is None and result is None:
             self._completions.append(_completion((deliveries, _ACK, "", None, took)))
-        elif self._single:
-            self._completions.append(Completion(deliveries, *disposition_of(deliveries, result, error), took))
-        else:
-            self._completions.extend(dispositions_of(deliveries, result, error, took))
+            return now
+        try:
+            if self._single:
+                completions = [Completion(deliveries, *disposition_of(deliveries, result, error), took)]
+            else:
+                completions = dispositions_of(deliveries, result, error, took)
+        except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
+            log_failure(deliveries, failure, " when its result was read")
+            completions = [Completion(deliveries, Disposition.NACK, describe(failure), None, took)]
+        self._completions.extend(completions)
         return now

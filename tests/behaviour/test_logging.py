@@ -136,6 +136,26 @@ def test_payloads_are_never_logged(open_queue, logged, caplog):
     assert "canary" not in caplog.text
 
 
+@pytest.mark.parametrize("error", [RuntimeError("broken filter"), SystemExit("broken filter")])
+def test_worker_goes_on_although_logging_fails(open_queue, capfd, error):
+    class Broken(logging.Filter):
+        def filter(self, record):
+            raise error
+
+    queue = open_queue(callback=lambda message: message.attempt > 1 or 1 / 0, nack_delay=0)
+    queue.send_many(["first", "second"], retries=1)
+    broken = Broken()
+    logging.getLogger("delayq.consumer").addFilter(broken)
+    try:
+        queue.run(burst=True)
+    finally:
+        logging.getLogger("delayq.consumer").removeFilter(broken)
+
+    totals = queue.stats().totals
+    assert (totals["nacked"], totals["acked"]) == (2, 2)
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
 # Programs that do not set logging up
 
 FAILING = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -199,6 +199,45 @@ def test_callback_sees_that_its_lease_is_lost(open_queue):
     queue.run(burst=True)
 
     assert results == [(False, True, False)]
+
+
+def test_callback_that_a_stop_cuts_off_sees_at_once_that_its_lease_is_lost(open_queue):
+    started, lost = threading.Event(), threading.Event()
+    queue = open_queue(lease="1h")
+
+    @queue.callback
+    def overrun(message):
+        assert not message.lease_lost
+        started.set()
+        wait_until(lambda: message.lease_lost)
+        lost.set()
+
+    queue.send_delay_msg("hello")
+    queue.start_consume()
+    assert started.wait(30)
+
+    assert queue.stop_consume(grace=0)
+    assert lost.wait(30)
+
+
+def test_lease_extended_by_hand_is_not_shortened_by_a_heartbeat(open_queue, gate):
+    leases = []
+    queue = open_queue(lease="2s", concurrency=2)
+
+    @queue.callback
+    def work(message):
+        if message.payload == "long":
+            assert message.extend(600)
+        leases.append((message.payload, queue.get(message.id).deadline))
+        gate.wait(30)
+
+    long, other = queue.send_many(["long", "other"]).ids
+    queue.start_consume()
+    wait_until(lambda: len(leases) == 2)
+    before = dict(leases)
+
+    wait_until(lambda: queue.get(other).deadline > before["other"] + timedelta(seconds=1))  # several heartbeats later
+    assert queue.get(long).deadline == before["long"]
 
 
 def test_callback_of_a_purged_message_loses_its_lease(open_queue):

@@ -140,6 +140,29 @@ def test_message_is_undecodable_if_its_codec_raises(open_queue):
     assert "no decoder" in dead.reason
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_codec_that_would_end_the_program_costs_one_attempt_and_is_logged(open_queue, caplog, error):
+    class Broken:
+        def encode(self, payload):
+            return payload.encode()
+
+        def decode(self, data):
+            raised.append(data)
+            if len(raised) == 1:
+                raise error
+            return data.decode()
+
+    raised, seen = [], []
+    queue = open_queue(codec=Broken(), callback=lambda message: seen.append((message.payload, message.attempt)))
+    queue.send_many(["first", "second"])
+
+    queue.run(burst=True)
+
+    assert sorted(seen) == [("first", 2), ("second", 1)]
+    (record,) = [record for record in caplog.records if record.name == "delayq.consumer"]
+    assert "failed at attempt 1 to be decoded" in record.getMessage()
+
+
 def test_lease_skips_undecodable_messages(open_queue):
     open_queue(codec="bytes").send_delay_msg(b"\xff", id="m")
     queue = open_queue(payload_type=Reminder)

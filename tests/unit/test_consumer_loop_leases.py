@@ -61,6 +61,24 @@ def test_a_renewed_lease_counts_from_before_the_call():
     assert harness.delivery("a").deadline == asked_at + 30
 
 
+def test_claimed_lease_counts_from_before_the_call():
+    harness = LoopHarness(lease=30)
+    harness.wake()
+    asked_at = harness.now
+    harness.reply(after=2, ready_to_unack=claimed("a"))
+    assert harness.delivery("a").deadline == asked_at + 30
+
+
+def test_lease_that_was_extended_further_is_not_renewed():
+    harness = consumer_with("a", "b")
+    harness.delivery("a").deadline = harness.now + 45
+    harness.wake()
+    assert harness.ask("extend").what == harness.receipts("b")
+    harness.reply()
+    harness.wake()
+    assert harness.ask("extend").what == harness.receipts("a", "b")
+
+
 def test_a_callback_is_not_kept_alive_beyond_max_consume_duration():
     harness = consumer_with("a", "b", max_consume_duration=15)
     harness.begin("a")

@@ -127,6 +127,7 @@ def test_callbacks_beyond_the_grace_are_cancelled_and_nacked():
     harness = stopped("a", "b", running=["a", "b"], grace=2)
     harness.wake()
     assert harness.abandons
+    assert harness.delivery("a").lost
     harness.tell()
     assert harness.ask("nack").what == [Failure(id, TOKEN, 50, "cut off by a stop") for id in ("a", "b")]
     harness.reply()

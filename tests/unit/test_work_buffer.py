@@ -1,5 +1,6 @@
 """The buffer between a consumer and its workers."""
 
+import math
 import threading
 from types import SimpleNamespace
 
@@ -7,6 +8,8 @@ import pytest
 
 from delayq.broker.replies import ClaimedMessage
 from delayq.errors import UndecodableError
+from delayq.outcomes import Reject
+from delayq.times import monotonic
 from delayq.worker.disposition import Disposition
 from delayq.worker.message import InFlightDelivery, Message
 from delayq.worker.work_buffer import Callback, WorkBuffer
@@ -19,7 +22,9 @@ def decode(data):
 
 
 def deliveries(*payloads):
-    return [InFlightDelivery(ClaimedMessage(text, 7, text.encode(), 3, 0, 1, b""), 0.0, 0, 30.0) for text in payloads]
+    return [
+        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), 3, 0, 1, b""), 0.0, 0, math.inf) for text in payloads
+    ]
 
 
 def laid(*payloads, most=None):
@@ -68,6 +73,34 @@ def test_delivery_with_a_lost_lease_is_not_started(most):
     assert buffer.get()[2] is None
     ((left, disposition, _, _, took),) = buffer.drain()
     assert (left, disposition, took) == (held, Disposition.NOTHING, None)
+
+
+def test_delivery_whose_lease_is_over_is_not_started_but_released():
+    buffer, held = laid("a", "b", most=2)
+    held[0].deadline = monotonic() - 0.001
+    _, taken, _ = buffer.get()
+    assert taken == held[1:]
+    ((left, disposition, _, _, took),) = buffer.drain()
+    assert (left, disposition, took) == (held[:1], Disposition.RELEASE, None)
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_result_that_cannot_be_read_costs_one_attempt(most):
+    class Broken(Reject):
+        @property
+        def reason(self):
+            raise SystemExit("no reason")
+
+        @reason.setter
+        def reason(self, _):
+            pass
+
+    buffer, _ = laid("a", "b", most=most)
+    batch, taken, _ = buffer.get()
+    buffer.complete(batch, taken, Broken("why"), None)
+    ((left, disposition, text, delay, took),) = buffer.drain()
+    assert (left, disposition, text, delay) == (taken, Disposition.NACK, "SystemExit: no reason", None)
+    assert took >= 0
 
 
 def test_undecodable_message_is_rejected_and_left_out():
