@@ -75,8 +75,8 @@ class QueueBase(Generic[T]):
         """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
 
         The function is called with a message. If it returns, the message is acknowledged. `False` or an exception uses
-        one retry. It may raise `Retry`, `Reject` or `Discard` for another outcome. A queue has one callback: the one
-        registered last.
+        one retry. It may raise `Retry`, `Reject` or `Discard` for another outcome. A queue has one callback: a second
+        one raises `ConfigurationError`.
         """
         return self._handlers.callback(function)
 

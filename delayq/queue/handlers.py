@@ -34,7 +34,7 @@ class HandlerRegistry:
 
     def callback(self, function: F) -> F:
         """Register the function that processes one message; returns it."""
-        self._callback = Callback(self._checked(function, "callback"))
+        self._set(Callback(self._checked(function, "callback")))
         return function
 
     def batch_callback(self, function: Any, most: int) -> Any:
@@ -42,10 +42,18 @@ class HandlerRegistry:
         most = check_int(most, "most", 1, MAX_IDS)
 
         def register(function: F) -> F:
-            self._callback = Callback(self._checked(function, "batch_callback"), most)
+            self._set(Callback(self._checked(function, "batch_callback"), most))
             return function
 
         return register if function is MISSING else register(function)
+
+    def _set(self, callback: Callback) -> None:
+        if self._callback not in (None, callback):  # a decorator that runs again is harmless
+            raise ConfigurationError(
+                f"queue {self._queue} has a callback already: {_describe(self._callback)}; use another queue, or call"
+                " both functions in one callback"
+            )
+        self._callback = callback
 
     def schedule(self, name: str | None, options: Mapping[str, Any]) -> Callable[[F], F]:
         """Return a decorator that declares a schedule and registers its function, whose name is the default."""
@@ -90,6 +98,14 @@ class HandlerRegistry:
             return functions.get(message.headers.get(HEADER, ""), others)(message)
 
         return Callback(dispatch)
+
+
+def _describe(callback: Callback | None) -> str:
+    """Return the name of a callback and where it is written."""
+    function = inspect.unwrap(callback.function) if callback else None
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", None) or short_repr(function)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
 def _refuse(message: Any) -> None:

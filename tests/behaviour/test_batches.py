@@ -89,20 +89,6 @@ def test_partial_batch_is_delivered_at_once(open_queue):
     assert seen == [[0], [1], [2]]
 
 
-def test_last_registered_callback_wins_batch_or_single(queue):
-    seen = []
-    queue.batch_callback(lambda messages: seen.append("batch"))
-    queue.callback(lambda message: seen.append("single"))
-    queue.send_delay_msg("hello")
-    queue.run(burst=True)
-
-    queue.batch_callback(lambda messages: seen.append(f"batch of {len(messages)}"))
-    queue.send_delay_msg("hello")
-    queue.run(burst=True)
-
-    assert seen == ["single", "batch of 1"]
-
-
 def test_messages_of_a_batch_have_the_same_attributes_as_single_ones(open_queue):
     seen = []
     queue = open_queue(payload_type=int)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delayq import NoCallbackError
+from delayq import ConfigurationError, NoCallbackError
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -32,15 +32,33 @@ def test_callback_decorator_returns_the_function_unchanged(queue):
     assert double(21) == 42
 
 
-def test_last_registered_callback_wins(queue):
+def test_second_callback_is_refused_and_the_first_is_named(queue):
     seen = []
-    queue.callback(lambda message: seen.append("first"))
-    queue.callback(lambda message: seen.append("second"))
+
+    @queue.callback
+    def remind(message):
+        seen.append(message.payload)
+
+    already = r"has a callback already: .*remind \(.*test_consuming.py:\d+\)"
+    with pytest.raises(ConfigurationError, match=already):
+        queue.callback(lambda message: seen.append("second"))
+    with pytest.raises(ConfigurationError, match=already):
+        queue.batch_callback(lambda messages: seen.append("batch"))
+    queue.send_delay_msg("hello")
+    queue.run(burst=True)
+
+    assert seen == ["hello"]
+
+
+def test_same_callback_may_be_registered_again(queue):
+    seen = []
+    for _ in range(2):
+        queue.callback(seen.append)
     queue.send_delay_msg("hello")
 
     queue.run(burst=True)
 
-    assert seen == ["second"]
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("start", [lambda queue: queue.start_consume(), lambda queue: queue.run(burst=True)])

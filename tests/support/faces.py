@@ -55,6 +55,7 @@ class Asyncio:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._threads = ThreadPoolExecutor(64, thread_name_prefix="callback")
+        self._adapted: dict[Callable[[Any], Any], Callable[[Any], Awaitable[Any]]] = {}
         self._here = threading.local()
         self._thread = threading.Thread(target=self._loop.run_forever, name="asyncio", daemon=True)
         self._thread.start()
@@ -82,7 +83,10 @@ class Asyncio:
 
     def adapt(self, callback: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
         """Return a coroutine function that runs a plain callback in a thread and does its errands meanwhile."""
+        if callback in self._adapted:
+            return self._adapted[callback]
 
+        @wraps(callback)
         async def adapted(given: Any) -> Any:
             desk = _Desk()
             ending: Future[Any] = Future()
@@ -97,6 +101,7 @@ class Asyncio:
                 raise error
             return result
 
+        self._adapted[callback] = adapted
         return adapted
 
     def close(self) -> None:
