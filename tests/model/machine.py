@@ -37,6 +37,8 @@ from tests.support.scripts import deliver
 
 has_receipts = precondition(lambda self: self.held or self.old)
 has_died = precondition(lambda self: self.entries)
+LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
+"""The id of an entry that none can follow."""
 
 
 class QueueMachine(Player):
@@ -44,13 +46,20 @@ class QueueMachine(Player):
 
     # Producers.
 
-    @initialize(messages=st.lists(outgoing, min_size=1, max_size=6), logged=st.booleans(), window=windows)
-    def send_first(self, messages, logged, window):
+    @initialize(
+        messages=st.lists(outgoing, min_size=1, max_size=6),
+        log=st.sampled_from(("on", "on", "off", "lost")),
+        window=windows,
+    )
+    def send_first(self, messages, log, window):
         """Switch on what this example is to have, and begin."""
         window_of, most = window or (None, 1)
-        self.executor.call(self.calls.configure(events=100_000 * logged, dedupe_window=window_of, dedupe_max=most))
-        self.fold, self.model.window = Fold() if logged else None, window
-        self._reach("on", "log", logged)
+        max_len = 0 if log == "off" else 100_000
+        self.executor.call(self.calls.configure(events=max_len, dedupe_window=window_of, dedupe_max=most))
+        if log == "lost":
+            self.executor.client.xadd(self.calls.keys.events, {"not": "ours"}, id=LAST_ID)
+        self.fold, self.model.window = Fold() if log == "on" else None, window
+        self._reach(log, "log", log)
         self._send(messages)
 
     @rule(message=outgoing, replace=st.booleans(), reruns=reruns)

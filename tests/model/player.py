@@ -84,7 +84,7 @@ class Player(RuleBasedStateMachine):
         if self.fold:
             check_log(self.scan, self.fold, self.model, self.now)
         else:
-            assert not self.scan.events
+            assert not any(entry.kind for entry in self.scan.events)
         remembered = {slot for slot in self.scan.replies if slot.startswith("claims of ")}
         assert remembered == {f"claims of {consumer}" for consumer in self.claims}
         if self.expects_wake:

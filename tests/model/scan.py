@@ -129,6 +129,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     )
     totals = {name: int(number) for name, number in counts.meta.items() if name not in _SETTINGS}
     marks = {name: totals.pop(name, 0) for name in _MARKS}
+    assert bool(totals.pop("events_lost", 0)) == any(not entry.kind for entry in scan.events)
     assert marks == {
         "token": model.token,
         "stale_ready": len(scan.ready) - len(model.ready),

@@ -60,7 +60,8 @@ SITUATIONS = r"""
     reject: run again                     collect_garbage: run again            redrive: run again
     (dead_)?purge: run again
 
-    log: on                               send: in a run                        send: (gone|dead) → 5
+    log: on                               log: off                              log: lost
+    send: in a run                        send: (gone|dead) → 5
     send: named twice → 5                 send: settled before the window
 """
 """What every run must have met, so that its success says something; as patterns, where each alone is too rare."""

@@ -500,6 +500,31 @@ def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog
         wait_until(lambda: seen)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER])
+def test_user_who_may_not_log_sends_and_consumes(guarded, admin, role):
+    """The other one may: each writes what it can."""
+    seen = []
+    admin.execute_command("ACL", "SETUSER", role, "-xadd")
+    try:
+        with (
+            DelayQueue("reminders", redis=admin, events=True) as owner,
+            DelayQueue("reminders", url=url_of(guarded, Role.PRODUCER)) as producer,
+            DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=seen.append) as consumer,
+        ):
+            owner.open()
+            consumer.start_consume()
+            producer.send_many(range(20))
+            wait_until(lambda: owner.stats().totals.get("acked") == 20)
+            assert sorted(message.payload for message in seen) == list(range(20))
+            logged = {event.kind for event in owner.events()}
+            assert logged == ({"sent"} if role is Role.CONSUMER else {"promoted", "delivered", "acked"})
+            (text,) = (finding.text for finding in owner.examine().findings if finding.kind == "event log incomplete")
+            assert "unless a Redis user lacks +xadd (see delayq acl)" in text
+    finally:
+        grant(admin, role, role)
+
+
 def test_preload_works_with_the_embedded_redis():
     with DelayQueue("reminders", url="memory://preloaded") as queue:
         assert queue.preload() == len(names())
