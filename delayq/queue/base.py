@@ -175,8 +175,10 @@ class SyncBase(QueueBase[T]):
     def run(self, **options: Unpack[ConsumeOptions]) -> None:
         """Consume until stopped; with `burst=True`, until nothing is due any more.
 
-        A burst waits for messages that come back within a tick, such as nacked ones, and leaves later ones. Ctrl-C
-        stops like `stop_consume`; a second Ctrl-C stops at once. Takes the same options as `start_consume`.
+        A burst waits for messages that come back within a tick, such as nacked ones, and leaves later ones. In the main
+        thread, SIGTERM or SIGINT (Ctrl-C) stops like `stop_consume`, and a second one cuts running callbacks off and
+        raises `SystemExit` or `KeyboardInterrupt`. A handler that the program has set for a signal stays. Takes the
+        same options as `start_consume`.
         """
         run_to_end(self._prepare_consuming(options))
 

@@ -13,6 +13,7 @@ from typing import TypedDict
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
 from delayq.options import check_bool, check_concurrency, check_options
+from delayq.queue.stop_signals import StopSignals
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
@@ -185,30 +186,29 @@ class AsyncConsuming:
 
 
 def run_to_end(consuming: Consuming) -> None:
-    """Start a consumer and wait for it; the first Ctrl-C lets running callbacks finish, the second cuts them off.
+    """Start a consumer and wait for it; the first signal lets running callbacks finish, the second cuts them off.
 
-    Any other exception, such as one that a signal handler raises, stops it in the same way, and is raised at the end.
+    So does a `KeyboardInterrupt` from a handler of the program itself.
     """
-    try:
-        consuming._start()  # noqa: SLF001
-        consuming.wait()
-    except BaseException as error:
+    with StopSignals(consuming.stop).handled():  # before callbacks can start
         try:
-            if consuming.running:
+            consuming._start()  # noqa: SLF001
+            consuming.wait()
+        except KeyboardInterrupt:
+            try:
                 consuming.stop()
                 consuming.wait()
-        except BaseException:
-            consuming.stop(0)
-            consuming.wait()
-            raise
-        if not isinstance(error, KeyboardInterrupt):
-            raise
+            except KeyboardInterrupt:
+                consuming.stop(0)
+                consuming.wait()
+                raise
 
 
 async def run_to_end_async(consuming: AsyncConsuming) -> None:
-    """Wait for a consumer; stop it if the waiting task is cancelled."""
-    try:
-        await consuming.wait()
-    finally:
-        consuming.stop()
-        await consuming.wait()
+    """Wait for a consumer; stop it at a signal, or if the waiting task is cancelled."""
+    with StopSignals(consuming.stop).handled_by_loop():
+        try:
+            await consuming.wait()
+        finally:
+            consuming.stop()
+            await consuming.wait()

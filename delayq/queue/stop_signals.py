@@ -1,0 +1,69 @@
+"""Signals that stop `run`: the first lets running callbacks finish, a further one cuts them off."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from delayq.times import Duration
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+CUT_OFF = 2
+"""Signals after which running callbacks are cut off."""
+
+
+class StopSignals:
+    """Stops a consumer; only in the main thread, and only at signals that Python handles in its default way.
+
+    Handlers that the program has set stay, and so does an ignored signal.
+    """
+
+    def __init__(self, stop: Callable[[Duration | None], object]) -> None:
+        """Pass the grace to `stop`: None for that of the queue, or 0."""
+        self._stop = stop
+        self._received: list[int] = []
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle the signals during the block, then put the previous handlers back; raise if callbacks were cut off."""
+        previous = {number: signal.signal(number, self._receive) for number in _unhandled()}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        self._raise_if_cut_off()
+
+    @contextmanager
+    def handled_by_loop(self) -> Iterator[None]:
+        """Handle the signals in the running event loop during the block."""
+        loop, added = asyncio.get_running_loop(), []
+        with suppress(NotImplementedError):  # some loops have no signal handlers
+            for number in _unhandled():
+                loop.add_signal_handler(number, self._receive, number)
+                added.append(number)
+        try:
+            yield
+        finally:
+            for number in added:
+                loop.remove_signal_handler(number)
+        self._raise_if_cut_off()
+
+    def _receive(self, number: int, _: object = None) -> None:
+        self._received.append(number)
+        self._stop(None if len(self._received) < CUT_OFF else 0)
+
+    def _raise_if_cut_off(self) -> None:
+        if len(self._received) >= CUT_OFF:
+            raise KeyboardInterrupt if self._received[-1] == signal.SIGINT else SystemExit(1)
+
+
+def _unhandled() -> list[signal.Signals]:
+    """Return the signals that have their default handlers; none in another thread, which cannot handle any."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    default = (signal.SIG_DFL, signal.default_int_handler)
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) in default]

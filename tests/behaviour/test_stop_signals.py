@@ -1,0 +1,104 @@
+"""Signals to a program that calls `run`: the first lets running callbacks finish, the second cuts them off."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from delayq import DelayQueue
+from tests.behaviour.places import everywhere
+from tests.support.processes import PATIENCE, Process
+
+BLOCKING = """
+import signal, sys
+from delayq import DelayQueue
+
+queue = DelayQueue("reminders", url=sys.argv[1], nack_delay=60)
+
+@queue.callback
+def work(message):
+    print("started", flush=True)
+    sys.stdin.readline()
+
+queue.run()
+print("left", signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+"""
+ASYNCIO = """
+import asyncio, signal, sys
+from delayq import AsyncDelayQueue
+
+async def main():
+    async with AsyncDelayQueue("reminders", url=sys.argv[1], nack_delay=60) as queue:
+        @queue.callback
+        async def work(message):
+            print("started", flush=True)
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+
+        await queue.run()
+        print("left", signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+
+asyncio.run(main())
+"""
+PROGRAMS = pytest.mark.parametrize("program", [BLOCKING, ASYNCIO], ids=["blocking", "asyncio"])
+
+
+@pytest.fixture
+def reminders(redis_url):
+    with DelayQueue("reminders", url=redis_url) as queue:
+        yield queue
+
+
+def started(program, url):
+    process = Process([sys.executable, "-c", program, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"started\n"
+    return process
+
+
+@PROGRAMS
+def test_sigterm_lets_a_running_callback_finish(reminders, redis_url, program):
+    reminders.send_delay_msg("slow")
+    with started(program, redis_url) as process:
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(b"go on\n", PATIENCE)
+    assert (process.returncode, out) == (0, b"left True\n")
+    assert reminders.stats().totals["acked"] == 1
+
+
+def test_second_signal_cuts_callbacks_off(reminders, redis_url):
+    reminders.send_delay_msg("endless", id="m")
+    with started(BLOCKING.replace("sys.stdin.readline()", "__import__('time').sleep(60)"), redis_url) as process:
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (1, b"")
+    assert reminders.get("m").error == "cut off by a stop"
+
+
+@everywhere
+def test_run_puts_the_handlers_back_and_keeps_those_of_the_program(queue):
+    seen = []
+    own = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        handler = signal.getsignal(signal.SIGTERM)
+        queue.callback(lambda message: seen.append(signal.getsignal(signal.SIGTERM)))
+        queue.send_delay_msg("hello")
+        before = signal.getsignal(signal.SIGINT)
+        queue.run(burst=True)
+        assert seen == [handler]
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGTERM, own)
+
+
+def test_run_in_another_thread_handles_no_signals(reminders):
+    seen = []
+    reminders.callback(lambda message: seen.append(signal.getsignal(signal.SIGTERM)))
+    reminders.send_delay_msg("hello")
+    thread = threading.Thread(target=lambda: reminders.run(burst=True))
+    thread.start()
+    thread.join(PATIENCE)
+    assert seen == [signal.getsignal(signal.SIGTERM)]
