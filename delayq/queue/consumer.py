@@ -188,19 +188,22 @@ class AsyncConsuming:
 def run_to_end(consuming: Consuming) -> None:
     """Start a consumer and wait for it; the first signal lets running callbacks finish, the second cuts them off.
 
-    So does a `KeyboardInterrupt` from a handler of the program itself.
+    So does an exception of a handler of the program itself; it is raised at the end unless it is a `KeyboardInterrupt`.
     """
     with StopSignals(consuming.stop).handled():  # before callbacks can start
         try:
             consuming._start()  # noqa: SLF001
             consuming.wait()
-        except KeyboardInterrupt:
+        except BaseException as error:
             try:
-                consuming.stop()
-                consuming.wait()
-            except KeyboardInterrupt:
+                if consuming.running:
+                    consuming.stop()
+                    consuming.wait()
+            except BaseException:
                 consuming.stop(0)
                 consuming.wait()
+                raise
+            if not isinstance(error, KeyboardInterrupt):
                 raise
 
 

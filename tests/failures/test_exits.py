@@ -93,6 +93,25 @@ def test_what_has_not_started_is_released_and_not_charged(redis_url, kind, scrip
         assert queue.counts().dead == 0
 
 
+def test_run_that_a_handler_ends_by_an_exception_stops_its_consumer(redis_url):
+    main = """
+def give_up(*_):
+    raise LookupError
+
+signal.signal(signal.SIGUSR1, give_up)
+try:
+    queue.run(grace=0.1)
+except LookupError:
+    print(queue._consuming.running, queue.counts().active, flush=True)
+"""
+    with DelayQueue("reminders", url=redis_url) as queue:
+        queue.send_many(["slow", *["waits"] * 10])
+        with program(THREADS.format(kind="Delay", main=main), redis_url) as process:
+            assert process.stdout.readline() == "started\n"
+            process.send_signal(signal.SIGUSR1)
+            assert process.stdout.readline() == "False 0\n"
+
+
 def test_a_process_ends_although_redis_does_not_answer(start_redis):
     server = start_redis()
     with DelayQueue("reminders", url=server.url) as queue:
