@@ -9,7 +9,14 @@ from delayq.broker.calls import preload
 from delayq.broker.transport.operation import together
 from delayq.options import QueueOptions
 from delayq.queue.base import QueueBase, SyncBase, T
-from delayq.queue.consumer import AsyncConsuming, ConsumeOptions, check_grace, context_of_run, run_to_end_async
+from delayq.queue.consumer import (
+    AsyncConsuming,
+    ConsumeOptions,
+    check_burst,
+    check_grace,
+    context_of_run,
+    run_to_end_async,
+)
 from delayq.queue.lease import AsyncLease
 from delayq.times import Duration, to_millis
 from delayq.worker.async_driver import AsyncDriver
@@ -46,7 +53,9 @@ class AsyncBase(QueueBase[T]):
         await self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
             await self._perform(self._put_declared(), writes=True)
-        if self._consuming is None or not self._consuming.running:
+        running = self._consuming is not None and self._consuming.running
+        check_burst(options, running=running)
+        if self._consuming is None or not running:
             name, burst = f"delayq-{self.name}", options.get("burst", False)
             self._consuming = AsyncConsuming(AsyncDriver(self._executor, context, callback, name, burst=burst))
         return self._consuming

@@ -12,7 +12,7 @@ from delayq.broker.transport.operation import Operation, together
 from delayq.codec import Codec, find_codec
 from delayq.errors import DelayqError, ServerError, UnavailableError
 from delayq.options import QueueOptions, find_url, read_settings
-from delayq.queue.consumer import ConsumeOptions, Consuming, check_grace, context_of_run, run_to_end
+from delayq.queue.consumer import ConsumeOptions, Consuming, check_burst, check_grace, context_of_run, run_to_end
 from delayq.queue.handlers import MISSING, HandlerRegistry
 from delayq.queue.lease import Lease
 from delayq.queue.producer import Producer
@@ -139,8 +139,8 @@ class SyncBase(QueueBase[T]):
         """Start to consume in the background; returns the running consumer if there is one already.
 
         The options apply to this run only and override those of the queue: `burst`, `concurrency`, `grace` and
-        `connect_timeout`; see `ConsumeOptions`. If Redis cannot be reached within `connect_timeout`, this raises
-        `UnavailableError`.
+        `connect_timeout`; see `ConsumeOptions`. A burst beside a running consumer is refused. If Redis cannot be
+        reached within `connect_timeout`, this raises `UnavailableError`.
         """
         consuming = self._prepare_consuming(options)
         consuming._start()  # noqa: SLF001
@@ -153,7 +153,9 @@ class SyncBase(QueueBase[T]):
         if self._handlers.declared:
             self._perform(self._put_declared(), writes=True)
         with self._preparing:
-            if self._consuming is None or not self._consuming.running:
+            running = self._consuming is not None and self._consuming.running
+            check_burst(options, running=running)
+            if self._consuming is None or not running:
                 name, burst = f"delayq-{self.name}", options.get("burst", False)
                 self._consuming = Consuming(ThreadDriver(self._executor, context, callback, name, burst=burst))
             return self._consuming

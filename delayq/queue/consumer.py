@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
+from delayq.errors import ConfigurationError
 from delayq.options import check_bool, check_concurrency, check_options
 from delayq.queue.stop_signals import StopSignals
 from delayq.times import Duration, monotonic, to_millis
@@ -68,6 +69,12 @@ def _stop_at_exit() -> None:
     end = monotonic() + EXIT_WITHIN
     for consuming in running:
         consuming._wait_until(end)  # noqa: SLF001
+
+
+def check_burst(options: ConsumeOptions, *, running: bool) -> None:
+    """Raise `ConfigurationError` for a burst while a consumer is running, which would not return."""
+    if running and options.get("burst"):
+        raise ConfigurationError("a consumer of this queue is running already: stop it before a burst")
 
 
 class Consuming:

@@ -60,6 +60,9 @@ class HandlerRegistry:
         # Imported late: it is slow to load, and most queues have no schedules.
         from delayq.schedules.definition import make_schedule, pack
 
+        if callable(options.get("every")) or callable(options.get("cron")):
+            raise ConfigurationError('give the interval or expression of a schedule: @queue.every("15m")')
+
         def register(function: F) -> F:
             self._checked(function, "the function of a schedule")
             schedule = getattr(function, "__name__", "") if name is None else name
@@ -77,6 +80,9 @@ class HandlerRegistry:
             raise ConfigurationError(f"{name} must be callable, not {short_repr(function)}")
         if not self._awaits and inspect.iscoroutinefunction(function):
             raise ConfigurationError(f"{name} is a coroutine function: use it with an AsyncDelayQueue")
+        if not _takes_one_argument(function):
+            text = f"{name} must take one argument, not {inspect.signature(function)}: {_describe(Callback(function))}"
+            raise ConfigurationError(text)
         return function
 
     def find(self) -> Callback:
@@ -98,6 +104,18 @@ class HandlerRegistry:
             return functions.get(message.headers.get(HEADER, ""), others)(message)
 
         return Callback(dispatch)
+
+
+def _takes_one_argument(function: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C do not tell
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def _describe(callback: Callback | None) -> str:

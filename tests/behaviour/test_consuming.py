@@ -414,3 +414,32 @@ def test_a_closed_queue_opens_again_when_it_is_used(open_queue):
     queue.close()
 
     assert queue.get("m").payload == "hello"
+
+
+@pytest.mark.parametrize("function", [lambda: None, lambda message, extra: None, lambda *, message: None])
+def test_callback_with_other_arguments_than_one_is_refused(open_queue, function):
+    for register in ("callback", "batch_callback"):
+        with pytest.raises(ConfigurationError, match=r"must take one argument, not \(.*test_consuming.py"):
+            getattr(open_queue(), register)(function)
+
+
+@pytest.mark.parametrize("function", [print, lambda message, extra=None: None, lambda *messages: None, [].append])
+def test_callback_that_can_be_called_with_a_message_is_accepted(queue, function):
+    assert queue.callback(function) is function
+
+
+@pytest.mark.parametrize("declare", ["every", "cron"])
+def test_schedule_without_interval_or_expression_is_refused(queue, declare):
+    with pytest.raises(ConfigurationError, match="give the interval or expression of a schedule"):
+        getattr(queue, declare)(lambda message: None)
+
+
+def test_burst_beside_a_running_consumer_is_refused(open_queue):
+    queue = open_queue(callback=lambda message: None)
+    queue.start_consume()
+
+    with pytest.raises(ConfigurationError, match="running already: stop it before a burst"):
+        queue.run(burst=True)
+
+    queue.stop_consume()
+    queue.run(burst=True)

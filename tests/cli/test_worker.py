@@ -239,7 +239,11 @@ def test_log_can_be_json(start: Start, jobs, app):
 def test_log_removes_terminal_escapes(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "fail": True}, retries=0)
     err = start("worker", "app:queue", "--burst").ended().err
-    assert re.search(r"^\S+ \S+ ERROR +\d+ delayq.consumer: message \S+ failed at attempt 1$", err, re.MULTILINE)
+    assert re.search(
+        r"^\S+ \S+ ERROR +\d+ delayq.consumer: message \S+ failed at attempt 1 and has no retries left: .*$",
+        err,
+        re.MULTILINE,
+    )
     assert "Traceback" in err
     assert "ValueError: evil red\n" in err
 
