@@ -101,9 +101,13 @@ class Calls:
         """Return unstarted messages without charging a retry; a status each: 1 released, 0 not leased."""
         return self._call("release", [self._now, *flat(receipts)], statuses)
 
-    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
-        """Renew leases (ms from now); a status each: 1 renewed, 0 not leased."""
-        return self._call("extend", [self._now, lease, *flat(receipts)], statuses)
+    def extend(self, receipts: Iterable[Receipt], *, lease: int, started: bool = False) -> ScriptCall[str]:
+        """Renew leases (ms from now), or note that callbacks have `started`; a status each: 1 done, 0 not leased."""
+        return self._call("extend", [self._now, lease, int(started), *flat(receipts)], statuses)
+
+    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Note that callbacks have started; a status each: 1 noted, 0 not leased."""
+        return self.extend(receipts, lease=0, started=True)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""

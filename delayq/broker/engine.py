@@ -35,6 +35,7 @@ class Feature(StrEnum):
     EXTEND = "extending a lease"
     RECOVERY = "recovery by every worker"
     RETRIES = "retries"
+    START_REPORTS = "charging started messages only"
     DEAD_LETTER = "dead letter"
     GROUPS = "consumer groups"
     CALLBACKS = "callback consumer"
@@ -112,6 +113,7 @@ DELAY = EngineCapabilities(
 )
 _DELAY_ONLY = frozenset(
     {
+        Feature.START_REPORTS,
         Feature.DELAYS,
         Feature.SCHEDULES,
         Feature.CANCEL,
@@ -195,6 +197,9 @@ class EngineCalls(Protocol):
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
         """Renew leases (ms from now)."""
+
+    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Note that callbacks have started, for engines with `START_REPORTS`. Status: 1 noted, 0 not in flight."""
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter."""

@@ -26,12 +26,13 @@ class ClaimedMessage(msgspec.Struct, gc=False):
 
 
 class ClaimReply(NamedTuple):
-    """The result of a claim: server time and lease deadline (ms), ids left in the lists, and the deliveries."""
+    """The result of a claim: server time and deadline (ms), ids left, deliveries, whether the only one runs alone."""
 
     now: int
     deadline: int
     left: int
     messages: list[ClaimedMessage]
+    alone: bool = False
 
 
 class PromoteReply(NamedTuple):
@@ -198,7 +199,7 @@ def integers(reply: bytes) -> tuple[int, ...]:
 
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
-    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers = reply
+    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers, alone = reply
     deliveries = map(
         ClaimedMessage,
         map(bytes.decode, ids),
@@ -209,7 +210,7 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         map(int, attempts),
         [one or b"" for one in headers] or [b""] * len(ids),
     )
-    return ClaimReply(now, deadline, left, list(deliveries))
+    return ClaimReply(now, deadline, left, list(deliveries), alone == 1)
 
 
 def read_counts(reply: list[Any]) -> CountsReply:

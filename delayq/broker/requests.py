@@ -12,6 +12,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from delayq.broker.scripts import Script
 
 T = TypeVar("T")
+
+UNSTARTED = " ?"
+"""Ends the consumer id of a claim whose consumer reports which messages have started."""
 Argument = str | bytes | int
 
 

@@ -254,7 +254,7 @@ class _DeliveryRecord(NamedTuple):
     def read(cls, text: str) -> _DeliveryRecord | None:
         if not text:
             return None
-        state, due, attempts, _, token, holder = text.split(" ", 5)
+        state, due, attempts, _, token, holder = text.split(" ")[:6]
         return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
 
 

@@ -20,6 +20,7 @@ from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepRe
 from delayq.worker.message import InFlightDelivery
 from delayq.worker.schedule_firing import ERROR_WAIT, ScheduleFirer
 from delayq.worker.settlements import PendingSettlements
+from delayq.worker.start_reports import StartReports
 
 log = logging.getLogger("delayq.consumer")
 
@@ -40,15 +41,27 @@ Plan = list[tuple[Any, Callable[[Any], None]]]
 class ConsumerLoop:
     """The decisions of one consumer. Times are local and monotonic, in seconds; None means never."""
 
-    def __init__(self, context: EngineContext, *, consumer_id: str, batch: int = 1, burst: bool = False) -> None:
-        """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due."""
+    def __init__(
+        self,
+        context: EngineContext,
+        consumer_id: str,
+        *,
+        batch: int = 1,
+        burst: bool = False,
+        reports_starts: bool = True,
+    ) -> None:
+        """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
+
+        Set `reports_starts` to False if each message starts as soon as it is claimed.
+        """
         self.in_flight = InFlight(context.calls, context.settings, batch)
         self.settlements = PendingSettlements(context.calls, context.settings)
         self._max_claimed = max(batch, MAX_CLAIMED)
         self._context = context
         self._tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, self._tick)
-        self._consumer_id = consumer_id
+        self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
+        self._consumer_id = self.start_reports.consumer_id(consumer_id)
         self._burst = burst
         self._now = 0.0
         self._sent_at = 0.0
@@ -90,6 +103,7 @@ class ConsumerLoop:
             self._update(result)
             self._read(plan, result)
             if self._claimed or self.in_flight.overdue:
+                self.start_reports.check_after(self._now)
                 result = yield Run(self._claimed)
                 self._update(result)
             busy = self.in_flight or self.settlements or self._completed
@@ -103,13 +117,16 @@ class ConsumerLoop:
         if release_at is not None and release_at <= self._now:
             result = yield Withdraw()
             self._update(result)
-            self._complete([Completion(result.withdrawn, Disposition.RELEASE)])
+            self._release(result.withdrawn)
             self.in_flight.prefetch.pause()
+
+    def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
+        self._complete([Completion([*self.start_reports.release_alone(), *withdrawn], Disposition.RELEASE)])
 
     def _stop(self) -> Generator[Step, StepResult, None]:
         """Release what has not started, wait for running callbacks, nack those cut off, and settle everything."""
         result = yield Withdraw()
-        self._complete([Completion(result.withdrawn, Disposition.RELEASE)])
+        self._release(result.withdrawn)
         cancelled = False
         while True:
             self._update(result)
@@ -141,6 +158,7 @@ class ConsumerLoop:
         if result.completions:
             # A callback may have returned messages by hand after this turn polled.
             self._completed = True
+            self.start_reports.check_after(self._now)
             self._complete(result.completions)
 
     def _complete(self, completions: Sequence[Completion]) -> None:
@@ -148,6 +166,9 @@ class ConsumerLoop:
         self.settlements.add(completions)
 
     def _capacity(self) -> int:
+        """Return how many more messages may be claimed: none while one waits to run alone."""
+        if self.start_reports.alone:
+            return -len(self.settlements)
         return self.in_flight.capacity(self._now) - len(self.settlements)
 
     # What to do next
@@ -155,7 +176,8 @@ class ConsumerLoop:
     def _housekeeping(self) -> Plan:
         if self._now < self._wait_until:
             return []
-        return [*self.settlements.settle(), *self.in_flight.heartbeat(self._now)]
+        reports = self.start_reports.plan(self._now, self._on_alone)
+        return [*self.settlements.settle(), *self.in_flight.heartbeat(self._now), *reports]
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
@@ -200,7 +222,7 @@ class ConsumerLoop:
         if self._deadline_at is not None:
             until.append(self._deadline_at)
         if self.in_flight:
-            until.append(self.in_flight.heartbeat_at)
+            until += [self.in_flight.heartbeat_at, self.start_reports.next_at]
         if (release_at := self.in_flight.release_at()) is not None and release_at > self._now:
             until.append(release_at)
         if self.schedule_firer.next_at is not None:
@@ -278,9 +300,13 @@ class ConsumerLoop:
         self._collect_at = self._now if collected.left else self._now + COLLECT_EVERY
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
-        self._claimed = self.in_flight.add(claimed, self._sent_at, self._now)
+        added = self.in_flight.add(claimed, self._sent_at, self._now)
+        self._claimed += self.start_reports.hold_alone(claimed, added)
         self._more_ready = claimed.left > 0
         self._drained = self._drained and not claimed.left
+
+    def _on_alone(self, delivery: InFlightDelivery) -> None:
+        self._claimed.append(delivery)
 
     def _on_expired(self, expired: ExpireReply) -> None:
         self._settling |= expired.retried + expired.spent > 0

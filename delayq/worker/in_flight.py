@@ -92,6 +92,11 @@ class InFlight:
             return None
         return load.waits_since + MAX_UNSTARTED
 
+    def can_start_last(self) -> bool:
+        """Return whether a worker is free for the last delivery, with no other waiting before it."""
+        load = self._load()
+        return load.busy < self._settings.concurrency and len(self.deliveries) - load.started == 1
+
     def _load(self) -> _Load:
         # Workers take deliveries in order, so those that have started come first.
         batches: dict[Batch, None] = {}

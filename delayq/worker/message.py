@@ -65,6 +65,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     batch: Batch | None = None
     lost: bool = False
     settled: bool = False
+    reported: bool = False
+    """Whether Redis knows that the callback has started."""
 
     @property
     def receipt(self) -> Receipt:

@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from delayq.broker.keys import Keys
 from delayq.streams.keys import StreamKeys
 from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
 from tests.conformance.engines import ENGINES, LONG, NAME, SHORT, Delay, Work, embedded_url
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
 PAGE = Path(delayq.__file__).parent / "docs" / "engines.md"
@@ -181,6 +184,53 @@ def counts_no_retries(worker):
     delivery = worker.take().delivery
     assert not any(hasattr(delivery, name) for name in ("attempt", "retries_left", "nack", "release"))
     lacks(worker, "nack")
+
+
+KILLED = """
+import sys
+from delayq import DelayQueue
+from delayq.streams import StreamQueue
+
+url, kind, name = sys.argv[1:]
+queue = {"delay": DelayQueue, "streams": StreamQueue}[kind](name, url=url, codec="bytes", lease=1, prefetch=1)
+
+@queue.callback
+def work(message):
+    print(message.id, flush=True)
+    sys.stdin.readline()
+
+queue.run()
+"""
+
+
+def redelivered_after_a_kill(worker, redis_url, kind, *, reported):
+    """Kill a consumer that has two messages and has started one; return attempts and retries left by id."""
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", retries=2, id=id) for id in "ab"]))
+    command = [sys.executable, "-c", KILLED, redis_url, kind, NAME]
+    with Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "a\n"
+        wait_until(lambda: worker.counts() == (0, 2))
+        wait_until(reported)
+        process.kill()
+    taken = []
+    wait_until(lambda: taken.extend(filter(None, [worker.take(LONG)])) or len(taken) == 2)
+    return {one.id: (one.delivery.attempt, one.delivery.retries_left) for one in taken}
+
+
+def charges_started_messages_only(worker, redis_url, redis_client):
+    def reported():
+        return redis_client.hget(Keys.of("delayq", NAME).deliveries, "a").endswith(b"+")
+
+    found = redelivered_after_a_kill(worker, redis_url, "delay", reported=reported)
+    assert found == {"a": (2, 1), "b": (1, 2)}
+
+
+def charges_all_that_were_claimed(worker, redis_url):
+    if hasattr(worker.queue, "callback"):
+        found = redelivered_after_a_kill(worker, redis_url, "streams", reported=lambda: True)
+        assert found == {"a": (2, 1), "b": (2, 1)}
+    else:
+        counts_no_retries(worker)
 
 
 def has_a_dead_letter(worker):
@@ -375,6 +425,7 @@ CHECKS = {
     Feature.EXTEND: Check(extends, extends_nothing),
     Feature.RECOVERY: Check(recovers, has_to_be_cleaned),
     Feature.RETRIES: Check(counts_retries, counts_no_retries),
+    Feature.START_REPORTS: Check(charges_started_messages_only, charges_all_that_were_claimed),
     Feature.DEAD_LETTER: Check(has_a_dead_letter, none_of("dead", "reject")),
     Feature.GROUPS: Check(has_groups, lambda worker: refuses_options(worker, group="others")),
     Feature.CALLBACKS: Check(consumes, none_of("callback", "start_consume", "run")),
@@ -412,9 +463,9 @@ def test_table_matches_the_declared_features_of_an_engine(capabilities):
 
 
 @pytest.mark.parametrize("feature", CHECKS)
-def test_declared_feature_works_and_other_features_are_missing(feature, engine, worker, redis_client):
+def test_declared_feature_works_and_other_features_are_missing(feature, engine, worker, redis_client, redis_url):
     works, lacking = CHECKS[feature]
     capabilities = {one.engine: one for one in (DELAY, STREAMS, WORKQUEUE)}[engine]
     check = works if capabilities.has(feature) else lacking
-    fixtures = {"worker": worker, "redis_client": redis_client}
+    fixtures = {"worker": worker, "redis_client": redis_client, "redis_url": redis_url}
     check(**{name: fixtures[name] for name in inspect.signature(check).parameters})

@@ -93,7 +93,19 @@ PROVOKED = {
             failures/test_workers.py::test_interrupted_worker_finishes_and_releases_the_rest
             cli/test_worker.py::test_first_signal_lets_running_callbacks_finish
         """,
+        "exit without a stop, cancellation, an error: what had not started is released": """
+            failures/test_exits.py::test_what_has_not_started_is_released_and_not_charged
+            failures/test_exits.py::test_a_process_ends_although_redis_does_not_answer
+            failures/test_exits.py::test_a_forked_child_that_exits_leaves_the_consumer_of_its_parent_alone
+            failures/test_exits.py::test_claim_that_is_under_way_when_the_event_loop_ends_is_released
+            failures/test_exits.py::test_consumer_that_fails_releases_what_it_has_claimed
+        """,
+        "busy beside an idle one: takes no message that the other could start": """
+            failures/test_idle_workers.py::test_two_idle_workers_take_one_of_two_slow_messages_each
+            failures/test_idle_workers.py::test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_worker
+        """,
         "a second signal is faster": """
+            failures/test_workers.py::test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes
             failures/test_workers.py::test_second_signal_ends_the_worker_at_once
             cli/test_worker.py::test_second_signal_interrupts_callbacks
         """,
@@ -105,8 +117,10 @@ PROVOKED = {
         "hangs: lease not extended beyond max_consume_duration": """
             behaviour/test_leases.py::test_a_hanging_callback_loses_its_message_after_max_consume_duration
         """,
-        "kills its process n times: dead letter": """
+        "kills its process n times: dead letter, and no other message is charged": """
             behaviour/test_faults.py::test_message_that_kills_its_workers_goes_to_the_dead_letter
+            failures/test_unstarted.py::test_message_that_kills_its_consumers_takes_no_other_with_it
+            failures/test_unstarted.py::test_killed_consumer_buries_nothing_that_it_had_not_started
         """,
         "fork after connect": """
             behaviour/test_faults.py::test_a_queue_works_on_both_sides_of_a_fork
@@ -236,6 +250,12 @@ PROVOKED = {
             failures/test_repair.py::test_only_one_wakeup_is_kept
             failures/test_repair.py::test_partly_deleted_dead_message_is_repaired
             failures/test_repair.py::test_unknown_field_is_reported_and_kept
+        """,
+        "an event log that cannot be written": """
+            failures/test_repair.py::test_log_that_cannot_be_written_is_reported_and_repaired
+            failures/test_repair.py::test_log_that_can_be_written_again_has_its_count_reset
+            failures/test_repair.py::test_setting_that_is_not_delayqs_is_switched_off
+            failures/test_repair.py::test_entries_lost_before_the_log_was_switched_off_are_reported
         """,
         "what is healthy is left alone, also beside producers and consumers": """
             failures/test_repair.py::test_repair_does_not_change_a_healthy_queue

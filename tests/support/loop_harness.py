@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
 from delayq.broker.context import QueueContext
-from delayq.broker.engine import DELAY
+from delayq.broker.engine import DELAY, Feature
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Outgoing, OutgoingTable, Receipt
 from delayq.options import read_settings
@@ -42,7 +43,9 @@ class Ask(NamedTuple):
 class Asking:
     """Stands for `Calls`: whatever is called, is written down."""
 
-    capabilities = DELAY
+    def __init__(self, *, reports: bool = False) -> None:
+        lacks = DELAY.lacks if reports else DELAY.lacks | {Feature.START_REPORTS}
+        self.capabilities = replace(DELAY, lacks=lacks)
 
     def __getattr__(self, name: str) -> Any:
         return lambda what=None, **options: Ask(name, _rows(what), options)
@@ -75,14 +78,16 @@ _NOTHING: dict[str, Any] = {
 class LoopHarness:
     """One loop, and what it has said last."""
 
-    def __init__(self, *, batch: int = 1, burst: bool = False, drift: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, *, batch: int = 1, burst: bool = False, drift: float = 0.0, reports: bool = False, **options: Any
+    ) -> None:
         self.now = LOCAL
         self.frozen = False
         self.stop_at: float | None = None
         self.step: Step | None = None
         self.loop = ConsumerLoop(
-            QueueContext(Asking(), read_settings(options), lambda data: data),  # type: ignore[arg-type]
-            consumer_id="me",
+            QueueContext(Asking(reports=reports), read_settings(options), lambda data: data),  # type: ignore[arg-type]
+            "me",
             batch=batch,
             burst=burst,
         )

@@ -235,12 +235,12 @@ def _entry_in(data: bytes) -> str:
 
 
 def _record_out(record: str) -> str:
-    state, due, attempts, first, token, holder = record.split()
+    state, due, attempts, first, token, holder = record.split(" ", 5)
     return f"{state} {NOW + int(due)} {attempts} {_token_out(first)} {_token_out(token)} {holder}"
 
 
 def _record_in(data: bytes) -> str:
-    state, due, attempts, first, token, holder = data.decode().split(" ")
+    state, due, attempts, first, token, holder = data.decode().split(" ", 5)
     return f"{state} {int(due) - NOW} {int(attempts)} {_token_in(first)} {_token_in(token)} {holder}"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from delayq.testing.torture.checker import RULES, check, report_lines
 from delayq.testing.torture.history import HistoryError
-from tests.torture.histories import SERVER, History, delivered
+from tests.torture.histories import LEASE, SERVER, History, delivered
 
 VALID = {
     "delivered once": delivered(),
@@ -27,6 +27,7 @@ VALID = {
     "dead after its retries": History()
     .send("a", retries=0)
     .claim("a", 1)
+    .start("a", 1)
     .settle("nack", "a", 1, "2")
     .finish(counters={"sent": 1, "nacked": 1}, dead=[("a", 1, 1, 0, "retries spent")]),
     "cancelled": History().send("a", due=500).cancel("a").finish(counters={"sent": 1, "cancelled": 1}),
@@ -88,6 +89,7 @@ VALID = {
     "redriven": History()
     .send("a", retries=0)
     .claim("a", 1)
+    .start("a", 1)
     .settle("nack", "a", 1, "2")
     .redrive("a", 1)
     .claim("a", 2, due=3)
@@ -170,6 +172,13 @@ INVALID = {
     .claim("a", 1)
     .settle("nack", "a", 1)
     .claim("a", 2, attempt=3),
+    ("bounded deliveries", "charged without having started"): History()
+    .send("a", retries=1)
+    .claim("a", 1)
+    .start("a", 1)
+    .after(LEASE)
+    .claim("a", 2)
+    .finish(late=LEASE, dead=[("a", 2, 2, 1, "retries spent")]),
     ("bounded deliveries", "delivered after its ack"): History()
     .send("a")
     .claim("a", 1)
@@ -202,6 +211,7 @@ INVALID = {
     ("dead letter", "dead before its time"): History()
     .send("a", retries=3)
     .claim("a", 1)
+    .start("a", 1)
     .settle("nack", "a", 1)
     .finish(counters={"sent": 1, "nacked": 1}, dead=[("a", 1, 1, 3, "retries spent")]),
     ("counters", "an ack too few"): History()

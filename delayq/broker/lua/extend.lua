@@ -1,28 +1,34 @@
--- Renews the leases of messages that are still leased under their tokens.
+-- Renews the leases of messages that are still leased under their tokens, or notes that their callbacks have started.
 -- KEYS: unack zset, deliveries hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), lease (ms), then per receipt: id, token
+-- ARGV: slot, sequence, now (ms or ''), lease (ms), started (0 or 1), then per receipt: id, token
 -- Returns: a status per receipt: 1 renewed, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record
+-- Uses: clock, once, record, started
 local unack, deliveries, replies = unpack(KEYS)
-local slot, sequence, override, lease = unpack(ARGV, 1, 4)
+local slot, sequence, override, lease, started = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local ids = {}
-for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('ZCARD', unack)
-local statuses, deadlines = {}, {}
+local statuses, deadlines, records = {}, {}, {}
 for n, id in ipairs(ids) do
-  local state, _, _, _, token = read(known[n] or '')
+  local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
-  if state == 'leased' and token == ARGV[4 + 2 * n] then
+  if state == 'leased' and token == ARGV[5 + 2 * n] then
     statuses[n] = '1'
-    deadlines[#deadlines + 1], deadlines[#deadlines + 2] = now + lease, id
+    if started == '1' then
+      records[#records + 1] = id
+      records[#records + 1] = write(state, due, attempts, first, token, marked(consumer, '+'))
+    else
+      deadlines[#deadlines + 1], deadlines[#deadlines + 2] = now + lease, id
+    end
   end
 end
 begin(replies, slot)
 if #deadlines > 0 then redis.call('ZADD', unack, unpack(deadlines)) end
+if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 return remember(replies, slot, sequence, now, table.concat(statuses))

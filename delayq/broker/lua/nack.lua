@@ -4,7 +4,7 @@
 -- ARGV: slot, sequence, now (ms or ''), then per failure: id, token, delay (ms), error ('' for none)
 -- Returns: a status per failure: 1 will be retried, 2 no retries left, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, signal, log
+-- Uses: clock, once, record, started, signal, log
 local unack, garbage, retries, deliveries, errors, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
@@ -39,7 +39,7 @@ for n, id in ipairs(ids) do
     else
       statuses[n], spent[#spent + 1], to = '2', id, 'garbage'
     end
-    records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, consumer)
+    records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, unmarked(consumer))
     if ARGV[at + 3] ~= '' then causes[#causes + 1], causes[#causes + 2] = id, ARGV[at + 3] end
   end
 end

@@ -1,25 +1,25 @@
 -- Claims ids from ready and retry under a lease; each claim gets a token higher than any before.
 -- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, events stream,
 --   meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer
+-- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in ready and retry, then arrays: ids, tokens, payloads, retries left, due
---   (ms), attempts, headers (empty if no message has any)
+--   (ms), attempts, headers (empty if no message has any), then 1 for a message that must run alone, else 0
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: clock, once, record, signal, log
+-- Uses: clock, once, record, started, signal, log
 local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local time = clock(override)
 local now, wanted = math.floor(time / 1000), tonumber(wanted)
-local deadline = now + lease
+local deadline, reports, alone = now + lease, mark_of(consumer), 0
 local ids, tokens, payloads, dues, attempts, records, deadlines = {}, {}, {}, {}, {}, {}, {}
 
-local function claim(id, token, payload, due, attempt, first)
+local function claim(id, token, payload, due, attempt, first, holder)
   local n = #ids + 1
   ids[n], tokens[n], payloads[n], dues[n], attempts[n] = id, token, payload, due, attempt
-  records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, consumer)
+  records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, holder)
   deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
+  if mark_of(holder) == '!' then alone = 1 end
 end
-
 local has_headers = redis.call('HLEN', headers) > 0
 local function build_reply()
   local left, retry_counts, header_texts = redis.call('LLEN', ready) + redis.call('LLEN', retry), {}, {}
@@ -29,20 +29,19 @@ local function build_reply()
     retry_counts = redis.call('HMGET', retries, unpack(ids))
     if has_headers then header_texts = redis.call('HMGET', headers, unpack(ids)) end
   end
-  return {now, deadline, left, ids, tokens, payloads, retry_counts, dues, attempts, header_texts}
+  return {now, deadline, left, ids, tokens, payloads, retry_counts, dues, attempts, header_texts, alone}
 end
 
 local past = answered(replies, slot, sequence)
 if past then
   begin(replies, '') -- deletes nothing: a full Redis refuses a script whose first write adds data
   for id, token in string.gmatch(past, '(%S+) (%S+)') do
-    local state, due, attempt, first, last = read(redis.call('HGET', deliveries, id) or '')
+    local state, due, attempt, first, last, holder = read(redis.call('HGET', deliveries, id) or '')
     local payload = state == 'leased' and last == token and redis.call('HGET', messages, id)
-    if payload then claim(id, token, payload, due, attempt, first) end
+    if payload then claim(id, token, payload, due, attempt, first, holder) end
   end
   return build_reply()
 end
-
 local waiting = redis.call('LLEN', ready) + redis.call('LLEN', retry)
 local counters = redis.call('HMGET', meta, 'token', 'delivered')
 redis.call('ZCARD', unack)
@@ -50,28 +49,31 @@ for _, hash in ipairs({retries, messages, deliveries}) do redis.call('HLEN', has
 redis.call('LLEN', wake)
 local logged = logging(meta)
 begin(replies, slot)
-local token = math.max((counters[1] or 0) + 1, time)
+local token, delivered = math.max((counters[1] or 0) + 1, time), counters[2] or 0
 local pop_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
 
 -- Claims up to n entries of a list. Stale entries, whose ids have moved elsewhere since, are skipped.
 local function take(list, state, n)
-  while n > 0 and pop_limit > 0 do
+  while n > 0 and pop_limit > 0 and alone == 0 do
     local popped = redis.call('LPOP', list, math.min(n, pop_limit))
     if not popped or #popped == 0 then return end
     pop_limit = pop_limit - #popped
     local found = redis.call('HMGET', deliveries, unpack(popped))
     local found_payloads = redis.call('HMGET', messages, unpack(popped))
     for i, id in ipairs(popped) do
-      local is, due, attempt, first = read(found[i] or '')
+      local is, due, attempt, first, _, last_holder = read(found[i] or '')
       if is ~= state or seen[id] then
         stale[state] = stale[state] + 1
       elseif not found_payloads[i] then
         seen[id], without_payload[#without_payload + 1] = true, id
       else
-        local new_token = string.format('%.0f', token)
-        first = first == '0' and new_token or first
-        claim(id, new_token, found_payloads[i], due, string.format('%d', attempt + 1), first)
+        local new_token, mark = string.format('%.0f', token), mark_of(last_holder)
+        local suspect = reports and mark and (mark == '!' or state == 'retry')
+        if suspect and #ids > 0 then return put_back(list, popped, i) end
+        claim(id, new_token, found_payloads[i], due, string.format('%d', attempt + 1),
+          first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
         seen[id], token, n, claimed_pairs[#ids] = true, token + 1, n - 1, id .. ' ' .. new_token
+        if suspect then return put_back(list, popped, i + 1) end
       end
     end
   end
@@ -79,12 +81,10 @@ end
 
 if wanted > 0 and waiting > 0 then
   -- Retries do not starve: one of every four deliveries may come from retry first.
-  local delivered = tonumber(counters[2] or 0)
   take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
   take(ready, 'ready', wanted - #ids)
   take(retry, 'retry', wanted - #ids)
-  if stale.ready > 0 then redis.call('HINCRBY', meta, 'stale_ready', -stale.ready) end
-  if stale.retry > 0 then redis.call('HINCRBY', meta, 'stale_retry', -stale.retry) end
+  for list, n in pairs(stale) do if n > 0 then redis.call('HINCRBY', meta, 'stale_' .. list, -n) end end
   if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 end
 local claimed = build_reply()
@@ -95,6 +95,6 @@ if #ids > 0 then
   redis.call('HINCRBY', meta, 'delivered', #ids)
 end
 remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' '))
-log(events, meta, logged, 'delivered', now, 'holder', consumer, 'ids', ids, 'tokens', tokens, 'dues', dues,
-  'attempts', attempts, 'retries', claimed[7])
+log(events, meta, logged, 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,
+  'dues', dues, 'attempts', attempts, 'retries', claimed[7])
 return claimed

@@ -1,11 +1,11 @@
--- Moves ids whose lease or backoff is over from unack to retry; an expired lease costs one retry. Moves them to garbage
--- if no retry is left.
+-- Moves ids whose lease or backoff is over from unack to retry. An expired lease costs one retry if the callback has
+-- started, else the attempt does not count. Moves ids to garbage if no retry is left.
 -- KEYS: unack zset, retry list, garbage set, retries hash, deliveries hash, errors hash, events stream,
 --   meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
--- Uses: clock, once, record, log
+-- Uses: clock, once, record, started, log
 local unack, retry, garbage, retries, deliveries, errors, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -14,7 +14,7 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
 local again, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, 0
-local expired = {ids = {}, tokens = {}, left = {}}
+local expired, unstarted = {ids = {}, tokens = {}, left = {}}, {ids = {}, tokens = {}}
 local tokens, logged = {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
@@ -30,11 +30,15 @@ if #ids > 0 then
     local left, to = tonumber(known_retries[i] or 0), 'retry'
     if state == 'backoff' then
       backoffs = backoffs + 1
+    elseif state == 'leased' and (mark_of(consumer) or '+') ~= '+' then
+      unstarted.ids[#unstarted.ids + 1], unstarted.tokens[#unstarted.ids + 1] = id, token
+      attempts = string.format('%d', attempts - 1)
     elseif state == 'leased' then
       local n = #expired.ids + 1
       expired.ids[n], expired.tokens[n], expired.left[n] = id, token, left > 0 and left - 1
       causes[#causes + 1], causes[#causes + 2] = id, 'lease expired'
       if left == 0 then to = 'garbage' end
+      if mark_of(consumer) then consumer = marked(consumer, '?') end
       retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)
     end
     if state then
@@ -51,6 +55,7 @@ if #ids > 0 then
     redis.call('HSET', errors, unpack(causes))
     redis.call('HINCRBY', meta, 'expired', #expired.ids)
   end
+  if #unstarted.ids > 0 then redis.call('HINCRBY', meta, 'released', #unstarted.ids) end
   if backoffs > 0 then redis.call('HINCRBY', meta, 'backoffs', -backoffs) end
 end
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
@@ -58,5 +63,6 @@ local reply = string.format('%d %d %.0f', #again, #spent, next_deadline)
 if #ids == 0 then return reply end
 remember(replies, slot, sequence, now, reply)
 log(events, meta, logged, 'expired', now, 'ids', expired.ids, 'tokens', expired.tokens, 'retries', expired.left)
+log(events, meta, logged, 'released', now, 'ids', unstarted.ids, 'tokens', unstarted.tokens)
 log(events, meta, logged, 'retried', now, 'ids', again, 'tokens', tokens)
 return reply

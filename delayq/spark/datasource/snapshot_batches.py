@@ -43,7 +43,7 @@ class SnapshotRows:
         # A message that was delivered before and then rescheduled has a record.
         for index, record in enumerate(page.records[part]):
             if record:
-                _, _, attempt, _, token, holder = record.decode().split(" ", 5)
+                _, _, attempt, _, token, holder = record.decode().split(" ")[:6]
                 at = index - count
                 self._cells["attempt"][at], self._cells["token"][at] = int(attempt), int(token) or None
                 self._cells["holder"][at] = None if holder == "-" else holder

@@ -131,7 +131,7 @@ class SnapshotReader(DataSourceReader):
         words = " ".join(promoted)
         for scanned in self._scan(partition, words) if words else ():
             for index, id in enumerate(scanned.ids):
-                record = (scanned.records[index] or b"").decode().split(" ", 5)
+                record = (scanned.records[index] or b"").decode().split(" ")[:6]
                 if id not in seen and partition.contains(int(record[1]), id):
                     seen.add(id)
                     rows.add_promoted(scanned, index, record)

@@ -15,6 +15,8 @@ class Guarantees(NamedTuple):
     """Rules that do not apply to it, and why."""
     tokens_reused: bool = False
     """Whether a released delivery is delivered again under the same token."""
+    charges_unstarted: bool = False
+    """Whether a message is charged that its consumer had claimed but not started."""
     tokens_ordered: bool = True
     """Whether the server issues tokens in the order of deliveries; if not, concurrent deliveries have no order."""
 
@@ -23,6 +25,7 @@ GUARANTEES = {
     "delay": Guarantees(),
     "streams": Guarantees(
         inapplicable_rules={"never early": "a stream has no due times", "counters": "it keeps no totals"},
+        charges_unstarted=True,
         tokens_reused=True,
     ),
     "workqueue": Guarantees(

@@ -91,6 +91,8 @@ class ReplyRecord(Record, tag="reply", frozen=True):
     dues: list[int] = []
     attempts: list[int] = []
     payloads: list[str] = []
+    alone: bool = False
+    """Whether the message was claimed alone, to start at once."""
 
 
 class StartRecord(Record, tag="start", frozen=True):

@@ -83,9 +83,10 @@ def _possible_requests(timeline: Timeline, claim: Step) -> list[Step]:
 
 
 def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
-    """Each attempt is charged once, there are at most retries + 1, and none after a life has ended."""
+    """Each attempt is charged once and only if it started, at most retries + 1, and none after a life has ended."""
     claims = timeline.claims()
-    yield from _bounded_by_retries(history, timeline, claims)
+    yield from _bounded_by_retries(timeline, claims)
+    yield from _charged_if_started(history, timeline, claims)
     for before, after in pairwise(claims):
         if before.attempt and not history.rolled_back and not _charged_once(history, timeline, before, after):
             text = f"attempt {after.attempt} came after attempt {before.attempt}"
@@ -97,7 +98,7 @@ def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
             yield f"delivered after its {end.op}", (end, again)
 
 
-def _bounded_by_retries(history: History, timeline: Timeline, claims: list[Step]) -> Findings:
+def _bounded_by_retries(timeline: Timeline, claims: list[Step]) -> Findings:
     sends = [step for step in timeline.of("send") if step.possible]
     limit = max((step.retries for step in sends), default=0) + 1
     if not limit:  # delivered until it is settled
@@ -106,17 +107,29 @@ def _bounded_by_retries(history: History, timeline: Timeline, claims: list[Step]
         if claim.attempt > limit:
             text = f"attempt {claim.attempt} of a message with {limit - 1} retries"
             yield text, (*sends, claim)
-    if len(sends) == 1 and not timeline.of("release", "redrive") and len(claims) > limit and not history.rolled_back:
-        text = f"delivered {len(claims)} times with {limit - 1} retries"
-        yield text, (*sends, *claims)
+
+
+def _charged_if_started(history: History, timeline: Timeline, claims: list[Step]) -> Findings:
+    """Compare the attempts of a dead message with the log of its callbacks, not with its claims."""
+    sends = [step for step in timeline.of("send") if step.possible]
+    if history.rolled_back or history.guarantees.charges_unstarted or len(sends) > 1 or timeline.of("redrive"):
+        return
+    started = {step.token for step in timeline.of("start")} | {claim.token for claim in claims if claim.alone}
+    for token, attempts, _, reason in timeline.dead:
+        if reason == RETRIES_SPENT and attempts > len(started):
+            text = f"dead after {attempts} attempts, of which {len(started)} had started (token {token})"
+            yield text, (*sends, *claims)
 
 
 def _charged_once(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
     if timeline.new_life_between(before, after):
         return True
     unseen = history.unknown_claims_between(before, after)
-    released = any(step.op == "release" and step.possible for step in timeline.settlements(before))
-    lowest = before.attempt + (0 if released or unseen else 1)
+    settled = timeline.settlements(before)
+    released = any(step.op == "release" and step.possible for step in settled)
+    # A lease that expires is not charged before the start of the callback was reported.
+    reported = history.guarantees.charges_unstarted or any(step.op == "nack" and step.certain for step in settled)
+    lowest = before.attempt + (1 if reported and not released and not unseen else 0)
     return lowest <= after.attempt <= before.attempt + 1 + unseen
 
 

@@ -87,8 +87,8 @@ class RecordedSettlements(CallRecorder):
     def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         return self._settlement("release", receipts)
 
-    def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
-        return self._settlement("extend", receipts, lease=lease)
+    def extend(self, receipts: Iterable[Receipt], *, lease: int, **options: Any) -> ScriptCall[str]:
+        return self._settlement("extend", receipts, lease=lease, **options)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         return self._settlement("reject", rejections)
@@ -163,6 +163,7 @@ def claim_columns(reply: ClaimReply) -> dict[str, Any]:
         "dues": [one.due for one in messages],
         "attempts": [one.attempt for one in messages],
         "payloads": [digest(one.payload) for one in messages],
+        "alone": reply.alone,
     }
 
 

@@ -48,6 +48,7 @@ class Step:
     """The server's time (ms); 0 if unknown."""
     deadline: int = 0
     attempt: int = 0
+    alone: bool = False
     callback_outcome: str = ""
 
     @property
@@ -208,6 +209,7 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
         history.unknown_claims.append(Step(id="", **facts))
     else:
         facts |= {"server": reply.now, "deadline": reply.deadline, "status": "1", "lease": call.lease}
+        facts["alone"] = reply.alone
         columns = {"id": reply.ids, "token": reply.tokens, "due": reply.dues, "attempt": reply.attempts}
         _add_rows(history, facts, columns | {"payload": reply.payloads})
 

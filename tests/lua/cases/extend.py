@@ -24,6 +24,27 @@ CASES = [
         "1",
         LEASED.but(unack={"a": 45_000}) + CROWD,
     ),
+    *(
+        Case(
+            f"{what} that has started, of a consumer that reports it",
+            LEASED.but(deliveries={"a": f"leased -5 2 T-9 T-7 w{mark}"}) + CROWD,
+            calls.start([Receipt("a", T - 7)]),
+            "1",
+            LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w +"}) + CROWD,
+        )
+        for what, mark in [
+            ("one claimed with others", " ?"),
+            ("one claimed alone", " !"),
+            ("one reported before", " +"),
+        ]
+    ),
+    Case(
+        "a renewal does not mean that the callback has started",
+        LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w ?"}),
+        calls.extend([Receipt("a", T - 7)], lease=45_000),
+        "1",
+        LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w ?"}, unack={"a": 45_000}),
+    ),
     Case(
         "leased under a later token",
         LEASED + CROWD,

@@ -29,6 +29,13 @@ _HELD = World(
 CASES = [
     *(Case(name, world + CROWD, nack(), "0", world + CROWD) for name, world in STATES.items() if name != "leased"),
     Case("leased under this token", LEASED + CROWD, nack(), "1", _FAILED + CROWD),
+    Case(
+        "one that failed before its start was reported",
+        LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w ?"}) + CROWD,
+        nack(),
+        "1",
+        _FAILED + CROWD,
+    ),
     Case("leased under a later token", LEASED + CROWD, nack(T - 9), "0", LEASED + CROWD),
     Case("leased under an earlier token", LEASED + CROWD, nack(T - 6), "0", LEASED + CROWD),
     Case("no delay", LEASED, nack(delay=0), "1", _FAILED.but(unack={"a": 0})),

@@ -10,12 +10,12 @@ from tests.support.scripts import NOW, Case, T, World, calls
 LEASE = 30_000
 
 
-def claim(wanted: int) -> ScriptCall[ClaimReply]:
-    return calls.ready_to_unack(wanted, lease=LEASE, consumer_id="me")
+def claim(wanted: int, mark: str = "") -> ScriptCall[ClaimReply]:
+    return calls.ready_to_unack(wanted, lease=LEASE, consumer_id=f"me{mark}")
 
 
-def claimed(*deliveries: ClaimedMessage, left: int = 0) -> ClaimReply:
-    return ClaimReply(NOW, NOW + LEASE, left, list(deliveries))
+def claimed(*deliveries: ClaimedMessage, left: int = 0, alone: bool = False) -> ClaimReply:
+    return ClaimReply(NOW, NOW + LEASE, left, list(deliveries), alone)
 
 
 def given(
@@ -166,6 +166,87 @@ def _lives() -> list[Case]:
                 deliveries={"a": "leased -5 1 T+1 T+1 me"},
                 meta={"token": "T+1", "delivered": 1},
             ),
+        ),
+    ]
+
+
+def _unstarted() -> list[Case]:
+    """Messages whose consumers died before they had started them: `s` and `t` in retry."""
+    suspects = {"s": "retry -5 0 T-9 T-9 w ?", "t": "retry -5 0 T-9 T-8 w !"}
+
+    def world(ready: str = "", retry: str = "", **others: object) -> World:
+        known = waiting(ready, retry)
+        return known.but(deliveries=known.deliveries | {id: suspects[id] for id in retry if id in suspects}, **others)
+
+    def after(before: World, deliveries: dict[str, str], **others: object) -> World:
+        return before.but(
+            unack=dict.fromkeys(deliveries, LEASE),
+            deliveries=before.deliveries | deliveries,
+            meta={"token": f"T+{len(deliveries) - 1}", "delivered": len(deliveries)},
+            **others,
+        )
+
+    return [
+        Case(
+            "a consumer that reports starts is marked",
+            world("ab"),
+            claim(2, " ?"),
+            claimed(given("a"), given("b", T + 1)),
+            after(world("ab"), {"a": "leased -5 1 T+0 T+0 me ?", "b": "leased -5 1 T+1 T+1 me ?"}, ready=[]),
+        ),
+        *(
+            Case(
+                f"one that may have killed its consumer is claimed alone: {id}",
+                world("", f"{id}bc"),
+                claim(9, " ?"),
+                claimed(given(id), left=2, alone=True),
+                after(world("", f"{id}bc"), {id: "leased -5 1 T-9 T+0 me !"}, retry=["b", "c"], wake=1),
+            )
+            for id in suspects
+        ),
+        Case(
+            "it waits until others are claimed, and stays where it was",
+            world("a", "bstc"),
+            claim(3, " ?"),
+            claimed(given("a"), given("b", T + 1, attempt=2), left=3),
+            after(
+                world("a", "bstc"),
+                {"a": "leased -5 1 T+0 T+0 me ?", "b": "leased -5 2 T-9 T+1 me ?"},
+                ready=[],
+                retry=["s", "t", "c"],
+                wake=1,
+            ),
+        ),
+        Case(
+            "without a consumer that reports starts it is claimed with others",
+            world("", "stc"),
+            claim(2),
+            claimed(given("s"), given("t", T + 1), left=1),
+            after(
+                world("", "stc"),
+                {"s": "leased -5 1 T-9 T+0 me", "t": "leased -5 1 T-9 T+1 me"},
+                retry=["c"],
+                wake=1,
+            ),
+        ),
+        Case(
+            "one released that was to run alone is claimed alone",
+            waiting("ab", deliveries={"a": "ready -5 0 T-9 T-9 w !", "b": "ready -5 0 T-9 T-9 w ?"}),
+            claim(2, " ?"),
+            claimed(given("a"), left=1, alone=True),
+            after(
+                waiting("ab", deliveries={"b": "ready -5 0 T-9 T-9 w ?"}),
+                {"a": "leased -5 1 T-9 T+0 me !"},
+                ready=["b"],
+                wake=1,
+            ),
+        ),
+        Case(
+            "other released ones are claimed with others",
+            waiting("ab", deliveries={"a": "ready -5 0 T-9 T-9 w ?", "b": "ready -5 0 T-9 T-9 w ?"}),
+            claim(2, " ?"),
+            claimed(given("a"), given("b", T + 1)),
+            after(waiting("ab"), {"a": "leased -5 1 T-9 T+0 me ?", "b": "leased -5 1 T-9 T+1 me ?"}, ready=[]),
         ),
     ]
 
@@ -330,11 +411,14 @@ def _stale() -> list[Case]:
     ]
 
 
-CASES = [*_plain(), *_lives(), *_fair(), *_stale()]
+CASES = [*_plain(), *_lives(), *_unstarted(), *_fair(), *_stale()]
 CASES += logged(
     CASES,
     {
         "nothing there": [],
+        "a consumer that reports starts is marked": [
+            "delivered 0; holder me; ids a b; tokens T+0 T+1; dues -5 -5; attempts 1 1; retries 3 3",
+        ],
         "none wanted: the wake-up is passed on": [],
         "one message": ["delivered 0; holder me; ids a; tokens T+0; dues -5; attempts 1; retries 3"],
         "no retries left, and none known": [

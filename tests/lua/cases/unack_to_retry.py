@@ -59,6 +59,36 @@ CASES = [
         ExpireReply(0, 1, -1),
         GARBAGE.but(errors={"a": "lease expired"}, meta={"token": "T-3", "expired": 1}),
     ),
+    *(
+        Case(
+            f"a lease that ends before its callback has started costs nothing, claimed {how}",
+            _LATE.but(
+                deliveries=_LATE.deliveries | {"a": f"leased -5 2 T-9 T-7 w {mark}"}, retries=_LATE.retries | {"a": 0}
+            ),
+            calls.unack_to_retry(),
+            ExpireReply(1, 0, NOW + 90_000),
+            CROWD
+            + RETRY.but(
+                retries={"a": 0},
+                deliveries={"a": f"retry -5 1 T-9 T-7 w {mark}"},
+                meta={"token": "T-3", "released": 1},
+            ),
+        )
+        for how, mark in [("with others", "?"), ("alone", "!")]
+    ),
+    Case(
+        "a lease that ends after its callback has started costs a retry, and the message will be claimed alone",
+        _LATE.but(deliveries=_LATE.deliveries | {"a": "leased -5 2 T-9 T-7 w +"}),
+        calls.unack_to_retry(),
+        ExpireReply(1, 0, NOW + 90_000),
+        CROWD
+        + RETRY.but(
+            retries={"a": 1},
+            deliveries={"a": "retry -5 2 T-9 T-7 w ?"},
+            errors={"a": "lease expired"},
+            meta={"token": "T-3", "expired": 1},
+        ),
+    ),
     Case(
         "a nack delay that is over costs nothing more and keeps the error",
         _OVER,
@@ -123,6 +153,10 @@ CASES += logged(
         "nothing late": [],
         "a lease that ends this very millisecond costs a retry": [
             "expired 0; ids a; tokens T-7; retries 1",
+            "retried 0; ids a; tokens T-7",
+        ],
+        "a lease that ends before its callback has started costs nothing, claimed alone": [
+            "released 0; ids a; tokens T-7",
             "retried 0; ids a; tokens T-7",
         ],
         "a lease that ends with no retry left": ["expired 0; ids a; tokens T-7; retries -"],

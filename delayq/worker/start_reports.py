@@ -1,0 +1,102 @@
+"""Reports to Redis which callbacks have started: a lease that expires costs a retry only then.
+
+A callback is reported once it has run for a while, so quick ones cost nothing. If a consumer dies, what it had not
+reported is charged nothing, and each such message is then claimed alone. It is reported before it starts: a message
+that kills its consumers is charged from its second delivery on, and takes no other with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, cast
+
+from delayq.broker.batches import batched
+from delayq.broker.engine import EngineCalls, Feature
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import UNSTARTED
+from delayq.broker.scripts import MAX_IDS
+from delayq.worker.in_flight import InFlight
+from delayq.worker.message import InFlightDelivery
+
+REPORT_AFTER = 0.1
+"""Seconds for which a callback runs before it is reported."""
+
+
+class StartReports:
+    """What one consumer has to report, and the message that it holds back until it can run alone."""
+
+    def __init__(self, calls: EngineCalls, in_flight: InFlight, *, enabled: bool) -> None:
+        """Start with nothing to report; what is not `enabled`, or not offered by the engine, never reports."""
+        self.alone: InFlightDelivery | None = None
+        self._calls = calls
+        self._in_flight = in_flight
+        self._enabled = enabled and calls.capabilities.has(Feature.START_REPORTS)
+        self._next_at = math.inf
+
+    def consumer_id(self, consumer_id: str) -> str:
+        """Return a consumer's id as its claims name it, if it reports starts."""
+        return consumer_id + UNSTARTED if self._enabled else consumer_id
+
+    @property
+    def next_at(self) -> float:
+        """The local time of the next report, if a callback runs so long."""
+        return 0.0 if self._can_run_alone() else self._next_at
+
+    def check_after(self, now: float) -> None:
+        """Note that callbacks may start from now on."""
+        if self._enabled:
+            self._next_at = min(self._next_at, now + REPORT_AFTER)
+
+    def hold_alone(self, claimed: ClaimReply, deliveries: list[InFlightDelivery]) -> list[InFlightDelivery]:
+        """Return the deliveries of a claim that may start; hold back one that is to run alone."""
+        if not claimed.alone or not deliveries:
+            return deliveries
+        (self.alone,) = deliveries
+        return []
+
+    def release_alone(self) -> list[InFlightDelivery]:
+        """Return what is held back, which is no longer."""
+        held, self.alone = self.alone, None
+        return [] if held is None else [held]
+
+    def plan(
+        self, now: float, on_started: Callable[[InFlightDelivery], None]
+    ) -> Iterator[tuple[Any, Callable[[str], None]]]:
+        """Yield the calls that report starts; `on_started` gets the delivery that may now run alone."""
+        if self._can_run_alone():
+            held = cast("InFlightDelivery", self.alone)
+            yield self._calls.start([held.receipt]), partial(self._on_alone, held, on_started)
+        if now < self._next_at:
+            return
+        self._next_at = math.inf
+        started = []
+        for delivery in self._in_flight.deliveries:
+            if delivery.settled or delivery.reported or delivery.lost or delivery is self.alone:
+                continue
+            if delivery.batch is None:  # callbacks start in this order
+                break
+            report_at = delivery.batch.started + REPORT_AFTER
+            if report_at <= now:
+                started.append(delivery)
+            else:
+                self._next_at = min(self._next_at, report_at)
+        for part in batched(started, MAX_IDS):
+            yield self._calls.start([one.receipt for one in part]), partial(self._on_reply, part)
+
+    def _can_run_alone(self) -> bool:
+        """Return whether a message is held back and a worker is free for it at once."""
+        return self.alone is not None and self._in_flight.can_start_last()
+
+    def _on_reply(self, deliveries: list[InFlightDelivery], reply: str) -> None:
+        for delivery, status in zip(deliveries, reply, strict=True):
+            delivery.reported = status == "1"
+
+    def _on_alone(self, held: InFlightDelivery, on_started: Callable[[InFlightDelivery], None], reply: str) -> None:
+        self.alone = None
+        if reply == "1":
+            held.reported = True
+            on_started(held)
+        else:
+            self._in_flight.deliveries.pop(held, None)

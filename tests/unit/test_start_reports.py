@@ -1,0 +1,117 @@
+"""What a consumer reports of started callbacks, and a message that it has to run alone."""
+
+from __future__ import annotations
+
+from delayq.broker.requests import UNSTARTED
+from delayq.errors import UnavailableError
+from delayq.worker.start_reports import REPORT_AFTER
+from tests.support.loop_harness import LoopHarness, claimed
+
+
+def consumer(*ids, **options):
+    """Return a consumer that has claimed these messages."""
+    harness = LoopHarness(reports=True, **options)
+    harness.wake()
+    assert harness.reply(ready_to_unack=claimed(*ids)) == list(ids)
+    return harness
+
+
+def claim_alone(harness):
+    """Let a consumer claim `z`, which is to run alone; returns its receipt."""
+    assert harness.reply(ready_to_unack=claimed("z")._replace(alone=True)) == []
+    return harness.loop.start_reports.alone.receipt
+
+
+def test_claims_say_that_starts_are_reported():
+    harness = LoopHarness(reports=True)
+    harness.wake()
+    assert harness.ask("ready_to_unack").options["consumer_id"] == "me" + UNSTARTED
+
+
+def test_callback_is_reported_once_it_has_run_for_a_while():
+    harness = consumer("a", "b", prefetch=1)
+    harness.begin("a")
+    assert harness.sleeps == REPORT_AFTER
+    harness.wake()
+    assert harness.ask("start").what == harness.receipts("a")
+    harness.reply()
+    harness.wake(after=1)
+    assert "start" not in harness.asked
+
+
+def test_quick_callbacks_are_not_reported():
+    harness = consumer("a", "b", prefetch=1)
+    harness.begin("a")
+    for id, after in [("a", "b"), ("b", None)]:
+        harness.wake(after=REPORT_AFTER / 2, done=[harness.done(id)])
+        assert "start" not in harness.asked
+        harness.reply()
+        if after:
+            harness.begin(after)
+
+
+def test_callback_that_could_not_be_reported_is_reported_again():
+    harness = consumer("a", "b", prefetch=1)
+    harness.begin("a")
+    harness.wake()
+    harness.reply(start=UnavailableError("gone"))
+    harness.wake(after=1)
+    harness.reply()
+    harness.wake(after=1, done=[harness.done("b")])
+    harness.settle_down()
+    harness.wake(after=REPORT_AFTER)
+    assert harness.ask("start").what == harness.receipts("a")
+
+
+def test_message_that_is_to_run_alone_is_reported_before_it_starts():
+    harness = LoopHarness(reports=True)
+    harness.wake()
+    receipt = claim_alone(harness)
+    assert harness.sleeps == 0
+    harness.wake()
+    assert harness.ask("start").what == [receipt]
+    assert "ready_to_unack" not in harness.asked
+    assert harness.reply() == ["z"]
+
+
+def test_message_that_is_to_run_alone_waits_for_a_free_worker():
+    harness = consumer("a", prefetch=1)
+    harness.begin("a")
+    harness.wake(after=0, woken=True)
+    receipt = claim_alone(harness)
+    harness.wake(after=REPORT_AFTER)
+    assert harness.ask("start").what == harness.receipts("a")
+    harness.reply()
+    harness.wake(after=1, done=[harness.done("a")])
+    assert harness.ask("start").what == [receipt]
+    assert harness.reply() == ["z"]
+
+
+def test_message_that_is_to_run_alone_and_lost_its_lease_does_not_start():
+    harness = LoopHarness(reports=True)
+    harness.wake()
+    claim_alone(harness)
+    harness.wake()
+    assert harness.reply(start="0") == []
+    assert harness.in_flight == []
+
+
+def test_message_that_is_to_run_alone_is_kept_while_redis_is_away():
+    harness = LoopHarness(reports=True)
+    harness.wake()
+    receipt = claim_alone(harness)
+    harness.wake()
+    assert harness.reply(start=UnavailableError("gone")) == []
+    harness.wake()
+    assert harness.ask("start").what == [receipt]
+
+
+def test_stop_releases_a_message_that_waits_to_run_alone():
+    harness = consumer("a", prefetch=1)
+    harness.begin("a")
+    harness.wake(woken=True)
+    receipt = claim_alone(harness)
+    harness.stop(within=9)
+    harness.wake()
+    harness.tell()
+    assert harness.ask("release").what == [receipt]
