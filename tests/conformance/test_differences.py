@@ -13,9 +13,10 @@ import pytest
 from redis.crc import key_slot
 
 import delayq
-from delayq import ConfigurationError, NewMessage, SendStatus
+from delayq import ConfigurationError, DelayQueue, NewMessage, SendStatus
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, Feature
 from delayq.broker.keys import Keys
+from delayq.streams import StreamQueue
 from delayq.streams.keys import StreamKeys
 from delayq.workqueue.keys import KeyPrefix, WorkQueueKeys
 from tests.conformance.engines import ENGINES, LONG, NAME, SHORT, Delay, Work, embedded_url
@@ -213,8 +214,9 @@ def redelivered_after_a_kill(worker, redis_url, kind, *, reported):
         wait_until(reported)
         process.kill()
     taken = []
-    wait_until(lambda: taken.extend(filter(None, [worker.take(LONG)])) or len(taken) == 2)
-    return {one.id: (one.delivery.attempt, one.delivery.retries_left) for one in taken}
+    with {"delay": DelayQueue, "streams": StreamQueue}[kind](NAME, url=redis_url, codec="bytes", lease=1) as queue:
+        wait_until(lambda: taken.extend(queue.lease(LONG if kind == "delay" else 1, n=2)) or len(taken) == 2)
+    return {message.id: (message.attempt, message.retries_left) for message in taken}
 
 
 def charges_started_messages_only(worker, redis_url, redis_client):

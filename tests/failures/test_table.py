@@ -99,6 +99,7 @@ PROVOKED = {
             failures/test_exits.py::test_a_forked_child_that_exits_leaves_the_consumer_of_its_parent_alone
             failures/test_exits.py::test_claim_that_is_under_way_when_the_event_loop_ends_is_released
             failures/test_exits.py::test_consumer_that_fails_releases_what_it_has_claimed
+            failures/test_exits.py::test_run_that_a_handler_ends_by_an_exception_stops_its_consumer
         """,
         "busy beside an idle one: takes no message that the other could start": """
             failures/test_idle_workers.py::test_two_idle_workers_take_one_of_two_slow_messages_each

@@ -205,6 +205,27 @@ def _unstarted() -> list[Case]:
             for id in suspects
         ),
         Case(
+            "the last one there is claimed alone",
+            world("", "s"),
+            claim(9, " ?"),
+            claimed(given("s"), alone=True),
+            after(world("", "s"), {"s": "leased -5 1 T-9 T+0 me !"}, retry=[]),
+        ),
+        Case(
+            "what comes after it in the list stays in order",
+            world("", "sbcd"),
+            claim(16, " ?"),
+            claimed(given("s"), left=3, alone=True),
+            after(world("", "sbcd"), {"s": "leased -5 1 T-9 T+0 me !"}, retry=["b", "c", "d"], wake=1),
+        ),
+        Case(
+            "it waits until another is claimed",
+            world("a", "s"),
+            claim(3, " ?"),
+            claimed(given("a"), left=1),
+            after(world("a", "s"), {"a": "leased -5 1 T+0 T+0 me ?"}, ready=[], wake=1),
+        ),
+        Case(
             "it waits until others are claimed, and stays where it was",
             world("a", "bstc"),
             claim(3, " ?"),

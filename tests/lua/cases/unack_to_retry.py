@@ -63,7 +63,9 @@ CASES = [
         Case(
             f"a lease that ends before its callback has started costs nothing, claimed {how}",
             _LATE.but(
-                deliveries=_LATE.deliveries | {"a": f"leased -5 2 T-9 T-7 w {mark}"}, retries=_LATE.retries | {"a": 0}
+                deliveries=_LATE.deliveries | {"a": f"leased -5 2 T-9 T-7 w {mark}"},
+                retries=_LATE.retries | {"a": 0},
+                meta=_LATE.meta | {"released": 4},
             ),
             calls.unack_to_retry(),
             ExpireReply(1, 0, NOW + 90_000),
@@ -71,7 +73,7 @@ CASES = [
             + RETRY.but(
                 retries={"a": 0},
                 deliveries={"a": f"retry -5 1 T-9 T-7 w {mark}"},
-                meta={"token": "T-3", "released": 1},
+                meta={"token": "T-3", "released": 5},
             ),
         )
         for how, mark in [("with others", "?"), ("alone", "!")]
