@@ -103,7 +103,8 @@ class ConsumerLoop:
             self._update(result)
             self._read(plan, result)
             if self._claimed or self.in_flight.overdue:
-                self.start_reports.check_after(self._now)
+                if self._claimed:
+                    self.start_reports.check_after(self._now)
                 result = yield Run(self._claimed)
                 self._update(result)
             busy = self.in_flight or self.settlements or self._completed
@@ -167,7 +168,7 @@ class ConsumerLoop:
 
     def _capacity(self) -> int:
         """Return how many more messages may be claimed: none while one waits to run alone."""
-        if self.start_reports.alone:
+        if self.start_reports.is_exclusive(self._now):
             return -len(self.settlements)
         return self.in_flight.capacity(self._now) - len(self.settlements)
 
@@ -222,7 +223,7 @@ class ConsumerLoop:
         if self._deadline_at is not None:
             until.append(self._deadline_at)
         if self.in_flight:
-            until += [self.in_flight.heartbeat_at, self.start_reports.next_at]
+            until += [self.in_flight.heartbeat_at, self.start_reports.next_at(self._now)]
         if (release_at := self.in_flight.release_at()) is not None and release_at > self._now:
             until.append(release_at)
         if self.schedule_firer.next_at is not None:

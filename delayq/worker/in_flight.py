@@ -92,10 +92,15 @@ class InFlight:
             return None
         return load.waits_since + MAX_UNSTARTED
 
-    def can_start_last(self) -> bool:
-        """Return whether a worker is free for the last delivery, with no other waiting before it."""
+    def idle_workers(self) -> int:
+        """Return how many workers run no callback."""
+        return self._settings.concurrency - self._load().busy
+
+    def can_start_last(self, *, beside_others: bool) -> bool:
+        """Return whether the last delivery is next, and no callback runs, or `beside_others` that a worker is free."""
         load = self._load()
-        return load.busy < self._settings.concurrency and len(self.deliveries) - load.started == 1
+        free = load.busy < self._settings.concurrency if beside_others else not load.busy
+        return free and len(self.deliveries) - load.started == 1
 
     def _load(self) -> _Load:
         # Workers take deliveries in order, so those that have started come first.

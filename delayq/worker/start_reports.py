@@ -22,6 +22,8 @@ from delayq.worker.message import InFlightDelivery
 
 REPORT_AFTER = 0.1
 """Seconds for which a callback runs before it is reported."""
+ALONE_FOR = 1.0
+"""Seconds for which a message waits to run alone at most, and for which nothing is claimed beside it at most."""
 
 
 class StartReports:
@@ -39,10 +41,23 @@ class StartReports:
         """Return a consumer's id as its claims name it, if it reports starts."""
         return consumer_id + UNSTARTED if self._enabled else consumer_id
 
-    @property
-    def next_at(self) -> float:
-        """The local time of the next report, if a callback runs so long."""
-        return 0.0 if self._can_run_alone() else self._next_at
+    def next_at(self, now: float) -> float:
+        """Return the local time of the next report, if a callback runs so long."""
+        if self.alone is None:
+            return self._next_at
+        if self._can_run_alone(now):
+            return now
+        batch = self.alone.batch
+        return min(self._next_at, (self.alone.claimed_at if batch is None else batch.started) + ALONE_FOR)
+
+    def is_exclusive(self, now: float) -> bool:
+        """Return whether nothing may be claimed, because a message waits to run alone or has just started."""
+        alone = self.alone
+        if alone is not None and alone.reported:
+            over = alone.batch is not None and now - alone.batch.started >= ALONE_FOR
+            if over or alone not in self._in_flight.deliveries:
+                self.alone = None
+        return self.alone is not None
 
     def check_after(self, now: float) -> None:
         """Note that callbacks may start from now on."""
@@ -59,13 +74,13 @@ class StartReports:
     def release_alone(self) -> list[InFlightDelivery]:
         """Return what is held back, which is no longer."""
         held, self.alone = self.alone, None
-        return [] if held is None else [held]
+        return [] if held is None or held.reported else [held]
 
     def plan(
         self, now: float, on_started: Callable[[InFlightDelivery], None]
     ) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that report starts; `on_started` gets the delivery that may now run alone."""
-        if self._can_run_alone():
+        if self._can_run_alone(now):
             held = cast("InFlightDelivery", self.alone)
             yield self._calls.start([held.receipt]), partial(self._on_alone, held, on_started)
         if now < self._next_at:
@@ -76,6 +91,8 @@ class StartReports:
             if delivery.settled or delivery.reported or delivery.lost or delivery is self.alone:
                 continue
             if delivery.batch is None:  # callbacks start in this order
+                if self._in_flight.idle_workers():
+                    self.check_after(now)
                 break
             report_at = delivery.batch.started + REPORT_AFTER
             if report_at <= now:
@@ -85,18 +102,21 @@ class StartReports:
         for part in batched(started, MAX_IDS):
             yield self._calls.start([one.receipt for one in part]), partial(self._on_reply, part)
 
-    def _can_run_alone(self) -> bool:
-        """Return whether a message is held back and a worker is free for it at once."""
-        return self.alone is not None and self._in_flight.can_start_last()
+    def _can_run_alone(self, now: float) -> bool:
+        """Return whether a message is held back and no callback runs; after a while, whether a worker is free."""
+        if self.alone is None or self.alone.reported:
+            return False
+        waited = now - self.alone.claimed_at >= ALONE_FOR
+        return self._in_flight.can_start_last(beside_others=waited)
 
     def _on_reply(self, deliveries: list[InFlightDelivery], reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):
             delivery.reported = status == "1"
 
     def _on_alone(self, held: InFlightDelivery, on_started: Callable[[InFlightDelivery], None], reply: str) -> None:
-        self.alone = None
         if reply == "1":
             held.reported = True
             on_started(held)
         else:
+            self.alone = None
             self._in_flight.deliveries.pop(held, None)

@@ -16,7 +16,7 @@ WORKER = """
 import signal, sys
 from delayq import DelayQueue
 
-queue = DelayQueue("reminders", url=sys.argv[1], concurrency=3)
+queue = DelayQueue("reminders", url=sys.argv[1], concurrency=3, prefetch=1)
 
 @queue.callback
 def work(message):

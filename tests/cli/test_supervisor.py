@@ -25,7 +25,7 @@ def work(message):
     payload = message.payload
     with open("done", "a") as done:
         done.write(f"{payload['n']} {os.getpid()}\\n")
-    if payload.get("die") and message.attempt == 1:
+    if payload.get("die") and len(Path("done").read_text().splitlines()) == 1:
         os.kill(os.getpid(), 9)
     while payload.get("wait") and not Path("go").exists():
         time.sleep(0.01)

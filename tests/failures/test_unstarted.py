@@ -15,10 +15,10 @@ from tests.support.waiting import wait_until_started
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 CONSUMER = """
-import os, sys
+import os, sys, time
 from delayq import DelayQueue
 
-queue = DelayQueue("reminders", url=sys.argv[1], lease=1)
+queue = DelayQueue("reminders", url=sys.argv[1], lease=1, concurrency=int(sys.argv[2]))
 
 @queue.callback
 def work(message):
@@ -28,7 +28,9 @@ def work(message):
     if message.payload == "poison":
         os._exit(9)
 
-queue.run(burst=len(sys.argv) > 2)
+    time.sleep(message.payload == "short" and 0.1)
+
+queue.run(burst=len(sys.argv) > 3)
 """
 
 
@@ -38,8 +40,10 @@ def queue(redis_url):
         yield queue
 
 
-def start(url, *words):
-    return Process([sys.executable, "-c", CONSUMER, url, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def start(url, *words, concurrency=1):
+    return Process(
+        [sys.executable, "-c", CONSUMER, url, str(concurrency), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
 
 
 def payloads_of_the_dead(queue):
@@ -59,12 +63,14 @@ def test_killed_consumer_buries_nothing_that_it_had_not_started(queue, redis_url
     assert (queue.counts().living, queue.stats().totals["acked"]) == (0, 600)
 
 
-def test_message_that_kills_its_consumers_takes_no_other_with_it(queue, redis_url):
-    queue.send_many(NewMessage(payload, retries=1) for payload in [*["quick"] * 300, "poison", *["quick"] * 300])
+@pytest.mark.parametrize(("concurrency", "other", "number"), [(1, "quick", 300), (10, "quick", 300), (10, "short", 20)])
+def test_message_that_kills_its_consumers_takes_no_other_with_it(queue, redis_url, concurrency, other, number):
+    payloads = [*[other] * number, "poison", *[other] * number]
+    queue.send_many(NewMessage(payload, retries=1, id=f"{n:03}") for n, payload in enumerate(payloads))
     crashes = 0
     while queue.counts().living:
-        with start(redis_url, "burst") as consumer:
+        with start(redis_url, "burst", concurrency=concurrency) as consumer:
             crashes += consumer.wait(60) == 9
     assert payloads_of_the_dead(queue) == ["poison"]
-    assert queue.stats().totals["acked"] == 600
+    assert queue.counts().living == 0
     assert crashes in (2, 3)  # its first start may not have been reported

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from delayq.broker.requests import UNSTARTED
 from delayq.errors import UnavailableError
-from delayq.worker.start_reports import REPORT_AFTER
-from tests.support.loop_harness import LoopHarness, claimed
+from delayq.worker.start_reports import ALONE_FOR, REPORT_AFTER
+from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 
 def consumer(*ids, **options):
@@ -115,3 +115,40 @@ def test_stop_releases_a_message_that_waits_to_run_alone():
     harness.wake()
     harness.tell()
     assert harness.ask("release").what == [receipt]
+
+
+def test_message_that_is_to_run_alone_waits_until_no_callback_runs_but_not_for_ever():
+    harness = consumer("a", concurrency=2)
+    harness.begin("a")
+    harness.wake(after=0, woken=True)
+    receipt = claim_alone(harness)
+    harness.wake(after=REPORT_AFTER)
+    assert harness.ask("start").what == harness.receipts("a")
+    harness.reply()
+    harness.wake(after=ALONE_FOR)
+    assert harness.ask("start").what == [receipt]
+    assert harness.reply() == ["z"]
+
+
+def test_nothing_is_claimed_beside_a_message_that_has_just_started_alone():
+    harness = LoopHarness(reports=True, concurrency=2)
+    harness.wake()
+    claim_alone(harness)
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(waiting=1))
+    harness.begin("z")
+    for after, claims in [(ALONE_FOR / 2, False), (ALONE_FOR / 2, True)]:
+        harness.wake(after=after)
+        assert ("ready_to_unack" in harness.asked) == claims
+        harness.reply(pending_to_ready=promoted(waiting=1))
+
+
+def test_messages_are_claimed_again_when_the_one_that_ran_alone_has_ended():
+    harness = LoopHarness(reports=True, concurrency=2)
+    harness.wake()
+    claim_alone(harness)
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(waiting=1))
+    harness.begin("z")
+    harness.wake(after=0, done=[harness.done("z")])
+    assert "ready_to_unack" in harness.asked

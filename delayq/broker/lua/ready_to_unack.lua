@@ -51,9 +51,9 @@ local logged = logging(meta)
 begin(replies, slot)
 local token, delivered = math.max((counters[1] or 0) + 1, time), counters[2] or 0
 local pop_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
-
 -- Claims up to n entries of a list. Stale entries, whose ids have moved elsewhere since, are skipped.
 local function take(list, state, n)
+  if reports and state == 'retry' and n > 0 then n = at_once(list, deliveries, n) end
   while n > 0 and pop_limit > 0 and alone == 0 do
     local popped = redis.call('LPOP', list, math.min(n, pop_limit))
     if not popped or #popped == 0 then return end

@@ -252,13 +252,13 @@ def _unstarted() -> list[Case]:
         ),
         Case(
             "one released that was to run alone is claimed alone",
-            waiting("ab", deliveries={"a": "ready -5 0 T-9 T-9 w !", "b": "ready -5 0 T-9 T-9 w ?"}),
-            claim(2, " ?"),
-            claimed(given("a"), left=1, alone=True),
+            waiting("abc", deliveries={"a": "ready -5 0 T-9 T-9 w !", "b": "ready -5 0 T-9 T-9 w ?"}),
+            claim(3, " ?"),
+            claimed(given("a"), left=2, alone=True),
             after(
-                waiting("ab", deliveries={"b": "ready -5 0 T-9 T-9 w ?"}),
+                waiting("abc", deliveries={"b": "ready -5 0 T-9 T-9 w ?"}),
                 {"a": "leased -5 1 T-9 T+0 me !"},
-                ready=["b"],
+                ready=["b", "c"],
                 wake=1,
             ),
         ),
