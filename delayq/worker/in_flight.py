@@ -97,7 +97,7 @@ class InFlight:
         return self._settings.concurrency - self._load().busy
 
     def can_start_last(self, *, beside_others: bool) -> bool:
-        """Return whether the last delivery is next, and no callback runs, or `beside_others` that a worker is free."""
+        """Return whether the last delivery can start: no callback runs, or with `beside_others` a worker is free."""
         load = self._load()
         free = load.busy < self._settings.concurrency if beside_others else not load.busy
         return free and len(self.deliveries) - load.started == 1

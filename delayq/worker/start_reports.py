@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls, Feature
@@ -45,10 +45,12 @@ class StartReports:
         """Return the local time of the next report, if a callback runs so long."""
         if self.alone is None:
             return self._next_at
-        if self._can_run_alone(now):
+        if self._ready_to_run_alone(now):
             return now
         batch = self.alone.batch
-        return min(self._next_at, (self.alone.claimed_at if batch is None else batch.started) + ALONE_FOR)
+        over_at = (self.alone.claimed_at if batch is None else batch.started) + ALONE_FOR
+        # What has waited so long for a worker waits for the end of a callback.
+        return min(self._next_at, over_at) if over_at > now else self._next_at
 
     def is_exclusive(self, now: float) -> bool:
         """Return whether nothing may be claimed, because a message waits to run alone or has just started."""
@@ -72,7 +74,7 @@ class StartReports:
         return []
 
     def release_alone(self) -> list[InFlightDelivery]:
-        """Return what is held back, which is no longer."""
+        """Stop holding back a message, and return it."""
         held, self.alone = self.alone, None
         return [] if held is None or held.reported else [held]
 
@@ -80,8 +82,7 @@ class StartReports:
         self, now: float, on_started: Callable[[InFlightDelivery], None]
     ) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that report starts; `on_started` gets the delivery that may now run alone."""
-        if self._can_run_alone(now):
-            held = cast("InFlightDelivery", self.alone)
+        if held := self._ready_to_run_alone(now):
             yield self._calls.start([held.receipt]), partial(self._on_alone, held, on_started)
         if now < self._next_at:
             return
@@ -102,12 +103,12 @@ class StartReports:
         for part in batched(started, MAX_IDS):
             yield self._calls.start([one.receipt for one in part]), partial(self._on_reply, part)
 
-    def _can_run_alone(self, now: float) -> bool:
-        """Return whether a message is held back and no callback runs; after a while, whether a worker is free."""
+    def _ready_to_run_alone(self, now: float) -> InFlightDelivery | None:
+        """Return the message that is held back, once no callback runs; after a while, once a worker is free."""
         if self.alone is None or self.alone.reported:
-            return False
+            return None
         waited = now - self.alone.claimed_at >= ALONE_FOR
-        return self._in_flight.can_start_last(beside_others=waited)
+        return self.alone if self._in_flight.can_start_last(beside_others=waited) else None
 
     def _on_reply(self, deliveries: list[InFlightDelivery], reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):

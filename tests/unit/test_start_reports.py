@@ -152,3 +152,16 @@ def test_messages_are_claimed_again_when_the_one_that_ran_alone_has_ended():
     harness.begin("z")
     harness.wake(after=0, done=[harness.done("z")])
     assert "ready_to_unack" in harness.asked
+
+
+def test_fixed_prefetch_lets_a_message_that_is_to_run_alone_wait_without_polling():
+    harness = consumer("a", prefetch=1)
+    harness.begin("a")
+    harness.wake(after=0, woken=True)
+    claim_alone(harness)
+    for _ in range(3):
+        harness.wake()
+        harness.reply()
+    harness.wake(after=ALONE_FOR)
+    harness.reply()
+    assert harness.sleeps > REPORT_AFTER
