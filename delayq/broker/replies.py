@@ -197,6 +197,11 @@ def integers(reply: bytes) -> tuple[int, ...]:
     return tuple(map(int, reply.split()))
 
 
+def record_fields(record: str) -> list[str]:
+    """Return state, due time, attempts, first token, token and consumer of a delivery record, without its mark."""
+    return record.split(" ")[:6]
+
+
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
     now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers, alone = reply

@@ -12,7 +12,7 @@ import msgspec
 
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.keys import check_id, check_name, registry
-from delayq.broker.replies import GetReply, MessageRow
+from delayq.broker.replies import GetReply, MessageRow, record_fields
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
@@ -254,7 +254,7 @@ class _DeliveryRecord(NamedTuple):
     def read(cls, text: str) -> _DeliveryRecord | None:
         if not text:
             return None
-        state, due, attempts, _, token, holder = text.split(" ")[:6]
+        state, due, attempts, _, token, holder = record_fields(text)
         return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
 
 

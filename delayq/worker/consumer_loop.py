@@ -103,8 +103,6 @@ class ConsumerLoop:
             self._update(result)
             self._read(plan, result)
             if self._claimed or self.in_flight.overdue:
-                if self._claimed:
-                    self.start_reports.check_after(self._now)
                 result = yield Run(self._claimed)
                 self._update(result)
             busy = self.in_flight or self.settlements or self._completed
@@ -302,7 +300,9 @@ class ConsumerLoop:
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
         added = self.in_flight.add(claimed, self._sent_at, self._now)
-        self._claimed += self.start_reports.hold_alone(claimed, added)
+        if starting := self.start_reports.hold_alone(claimed, added):
+            self._claimed += starting
+            self.start_reports.check_after(self._now)
         self._more_ready = claimed.left > 0
         self._drained = self._drained and not claimed.left
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from delayq.broker.calls import MAX_DUE
 from delayq.broker.keys import Keys
-from delayq.broker.replies import SnapshotReply
+from delayq.broker.replies import SnapshotReply, record_fields
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError
@@ -131,7 +131,7 @@ class SnapshotReader(DataSourceReader):
         words = " ".join(promoted)
         for scanned in self._scan(partition, words) if words else ():
             for index, id in enumerate(scanned.ids):
-                record = (scanned.records[index] or b"").decode().split(" ")[:6]
+                record = record_fields((scanned.records[index] or b"").decode())
                 if id not in seen and partition.contains(int(record[1]), id):
                     seen.add(id)
                     rows.add_promoted(scanned, index, record)

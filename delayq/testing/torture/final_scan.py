@@ -10,7 +10,7 @@ from typing import Any
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import META_SETTINGS, Keys
-from delayq.broker.replies import pairs
+from delayq.broker.replies import pairs, record_fields
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.broker.transport.operation import together
@@ -48,7 +48,7 @@ class QueueContents(SimpleNamespace):
     def record(self, id: str) -> list[str]:
         """Return the words of a delivery record: state, due time and so on; a pending message has none."""
         stored = self.deliveries.get(id)
-        return stored.decode().split(" ", 5) if stored else ["pending", str(self.pending.get(id, 0))]
+        return record_fields(stored.decode()) if stored else ["pending", str(self.pending.get(id, 0))]
 
     def offered(self, state: str) -> set[str]:
         """Return the living ids of a list; it may contain stale entries of ids that are elsewhere now."""
