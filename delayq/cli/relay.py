@@ -11,7 +11,7 @@ from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.options import queue_with
 from delayq.cli.output import print_line
 from delayq.cli.session import Session
-from delayq.cli.signals import handle_signals
+from delayq.queue.stop_signals import handle_signals
 from delayq.text import pluralize
 
 log = logging.getLogger("delayq.relay")

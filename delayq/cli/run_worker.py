@@ -15,10 +15,10 @@ from typing import Any
 
 from delayq.cli.app_loader import AnyQueue
 from delayq.cli.exit_codes import Exit
-from delayq.cli.signals import handle_signals
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consumer import AsyncConsuming, ConsumeOptions, Consuming
 from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.stop_signals import handle_signals
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.text import format_duration
 from delayq.times import to_millis

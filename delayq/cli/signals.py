@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from delayq.cli.exit_codes import Exit
+from delayq.queue.stop_signals import STOP_SIGNALS, handle_signals
 
 
 class StopRequest:
@@ -31,19 +32,8 @@ class StopRequest:
 
 
 @contextmanager
-def handle_signals(handler: Callable[[int, FrameType | None], object], *numbers: signal.Signals) -> Iterator[None]:
-    """Install a handler for some signals during the block; SIGINT and SIGTERM if none are named."""
-    before = {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-
-
-@contextmanager
 def catch_stop_signals() -> Iterator[StopRequest]:
     """Yield the stop request that SIGINT, SIGTERM or SIGHUP sets during the block."""
     request = StopRequest()
-    with handle_signals(request, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    with handle_signals(request, (*STOP_SIGNALS, signal.SIGHUP)):
         yield request

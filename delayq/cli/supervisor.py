@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from delayq.cli.exit_codes import Exit
-from delayq.cli.signals import handle_signals
+from delayq.queue.stop_signals import handle_signals
 
 log = logging.getLogger("delayq.worker")
 

@@ -5,14 +5,28 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from delayq.times import Duration
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CUT_OFF = 2
 """Signals after which running callbacks are cut off."""
+
+
+@contextmanager
+def handle_signals(
+    handler: Callable[[int, FrameType | None], object], numbers: Iterable[signal.Signals] = STOP_SIGNALS
+) -> Iterator[None]:
+    """Install a handler for some signals during the block, then put the previous handlers back."""
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 class StopSignals:
@@ -28,13 +42,9 @@ class StopSignals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle the signals during the block, then put the previous handlers back; raise if callbacks were cut off."""
-        previous = {number: signal.signal(number, self._receive) for number in _unhandled()}
-        try:
+        """Handle the signals during the block; raise if callbacks were cut off."""
+        with handle_signals(self._receive, _unhandled()):
             yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
         self._raise_if_cut_off()
 
     @contextmanager
