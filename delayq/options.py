@@ -122,6 +122,8 @@ def check_options(options: Iterable[str], known: Collection[str]) -> None:
 def read_settings(options: QueueOptions) -> Settings:
     """Return the validated options of a queue; `ConfigurationError` says which is wrong and what is allowed."""
     check_options(options, QueueOptions.__annotations__)
+    if options.get("url") and options.get("redis") is not None:
+        raise ConfigurationError("give url or redis, but not both: a client has its own server")
     nack_delay = options.get("nack_delay", 0)
     max_len = check_int(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window = options.get("events"), options.get("dedupe_window")

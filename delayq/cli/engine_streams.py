@@ -66,7 +66,7 @@ class StreamCommands(EngineCommands):
         return f": searched only its first {limit:,} entries; give the entry instead"
 
     def _open(self, name: str, **options: Any) -> StreamQueue[Any]:
-        merged: Any = {**self._session.options, "redis": self._session.executor.client, **options}
+        merged: Any = {**self._session.shared_options, **options}
         merged.pop("prefix")  # the user names the key of a stream
         return StreamQueue(name, **merged)
 

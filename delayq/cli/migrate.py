@@ -50,7 +50,7 @@ def migrate(session: Session, /, name: str, *, to: str | None, as_json: bool, **
             to or _same_name(name),
             tell=lambda state: advance(state.moved.total() + state.left.total(), state.found.total()),
             **options,
-            **{**session.options, "redis": session.executor.client},
+            **session.shared_options,
         )
     if not migration.found.total():
         raise CommandError(f"no queue of the Go library named {name!r}", Exit.NOT_FOUND)

@@ -83,14 +83,7 @@ def send(
     JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running or settled.
     """
     delay, at = options["delay"], options["at"]
-    if delay is not None and at is not None:
-        raise click.UsageError("give either --delay or --at, not both")
-    if (payload is None) == (file is None):
-        raise click.UsageError("give either PAYLOAD or --file")
-    for option, feature in _FEATURES.items():
-        value = ctx.params[option]
-        if value is not None and value is not False and value != {}:  # --retries 0 is a value
-            ENGINES[engine].capabilities.require(feature)
+    _check(ctx.params)
     codec = "text" if text else codec
     parse = payload_parser(codec)
     into = ENGINES[engine].commands(ctx.obj).open_to_send(queue, codec)
@@ -115,6 +108,20 @@ def send(
         due = f", due {_due(delay, at)}" if has_delays else ""
         print_line(f"sent {pluralize(total, 'message')} to {queue}{due}")
     return Exit.OK
+
+
+def _check(params: dict[str, Any]) -> None:
+    """Raise an error for options that contradict each other, or that the engine lacks."""
+    if params["delay"] is not None and params["at"] is not None:
+        raise click.UsageError("give either --delay or --at, not both")
+    if (params["payload"] is None) == (params["file"] is None):
+        raise click.UsageError("give either PAYLOAD or --file")
+    for option, feature in _FEATURES.items():
+        value = params[option]
+        if value is not None and value is not False and value != {}:  # --retries 0 is a value
+            ENGINES[params["engine"]].capabilities.require(feature)
+    if params["replace"] and params["id"] is None:
+        raise click.UsageError("--replace needs the --id of the message to replace")
 
 
 def _send_lines(queue: Any, messages: Iterator[tuple[int, NewMessage[Any]]], *, as_json: bool, size: int | None) -> int:

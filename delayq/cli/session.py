@@ -40,6 +40,11 @@ class Session:
             options["url"] = self.url
         return options
 
+    @property
+    def shared_options(self) -> dict[str, Any]:
+        """The options of queues that share the connections of the command."""
+        return {**self.options, "url": None, "redis": self.executor.client}
+
     @cached_property
     def executor(self) -> Executor:
         """The connections, opened on first use."""
@@ -51,7 +56,7 @@ class Session:
         """Return the queue, whether or not it exists."""
         from delayq.queue.delay_queue import DelayQueue
 
-        return DelayQueue(name, **{**self.options, "redis": self.executor.client, **options})
+        return DelayQueue(name, **{**self.shared_options, **options})
 
     def existing_queue(self, name: str) -> DelayQueue[Any]:
         """Return an existing queue, with payloads as bytes; raise `NotFoundError` if it was never used."""

@@ -17,7 +17,7 @@ from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.spark_session import SparkGroup, open_spark, where
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.producer import new_id
+from delayq.queue.ids import new_id
 
 
 @click.group(cls=SparkGroup, no_args_is_help=False)

@@ -123,7 +123,7 @@ class DelayQueue(DelayBase[T], SyncBase[T]):
         time instead. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends
         from several threads share round trips.
         """
-        outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers)
+        outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers, replace=replace)
         return self._sends.send(outgoing, replace=replace)
 
     def send_schedule_msg(
@@ -137,7 +137,7 @@ class DelayQueue(DelayBase[T], SyncBase[T]):
         replace: bool = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers)
+        outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers, replace=replace)
         return self._sends.send(outgoing, replace=replace)
 
     def send_many(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,12 +18,8 @@ from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
+from delayq.queue.ids import new_id, new_ids
 from delayq.times import Duration, timestamp, to_millis
-
-if sys.version_info >= (3, 14):
-    from uuid import uuid7
-else:
-    from uuid_utils import uuid7
 
 T = TypeVar("T")
 
@@ -34,13 +29,6 @@ BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
 ROUND = 20 * BATCH
 """Messages sent in one round trip."""
-
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_PAIRS = [a + b for a in _DIGITS for b in _DIGITS]
-_BASE = 62**2
-_HALF = _BASE**6
-_last = (-1, "")
-"""The upper half of an id made last and its ten characters: within a millisecond it hardly changes."""
 
 
 class SendStatus(StrEnum):
@@ -127,45 +115,6 @@ class SentMany(Sequence[Sent]):
         return f"<SentMany {len(self)} messages, {self._statuses.count('1')} new>"
 
 
-def new_id() -> str:
-    """Return a new id: a UUIDv7 (RFC 9562) in 22 base62 characters, which sort as text in the order they were made.
-
-    Ids made by one process rise; those of several are ordered to the millisecond.
-    """
-    return _id_text(uuid7().int)
-
-
-def new_ids(n: int) -> list[str]:
-    """Return so many new ids, which rise as well.
-
-    Many differ in their last two characters alone: these stand for bits that are random in a UUIDv7 (RFC 9562, 6.2),
-    far below those that it counts in.
-    """
-    ids: list[str] = []
-    while len(ids) < n:
-        number = uuid7().int
-        shared, last = _id_text(number)[:-2], number % _BASE
-        ids += [shared + pair for pair in _PAIRS[last : last + n - len(ids)]]
-    return ids
-
-
-def _id_text(number: int) -> str:
-    global _last  # noqa: PLW0603 - one tuple, so that threads see a half and its text together
-    # Eleven base-3844 digits, in two halves that are each done in machine-size integers.
-    high, low = divmod(number, _HALF)
-    known, text = _last
-    if high != known:
-        text = "".join(_PAIRS[high // _BASE**power % _BASE] for power in (4, 3, 2, 1, 0))
-        _last = (high, text)
-    pairs, base = _PAIRS, _BASE
-    low, f = divmod(low, base)
-    low, e = divmod(low, base)
-    low, d = divmod(low, base)
-    low, c = divmod(low, base)
-    a, b = divmod(low, base)
-    return f"{text}{pairs[a]}{pairs[b]}{pairs[c]}{pairs[d]}{pairs[e]}{pairs[f]}"
-
-
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     """Return a due time in the form of the scripts: milliseconds from now, or `@` and milliseconds since 1970."""
     if at is None and delay is not None:
@@ -189,9 +138,18 @@ class Producer:
         return self._context.settings.max_length is not None
 
     def outgoing(
-        self, payload: Any, due: str | int, retries: int | None, id: str | None, headers: Mapping[str, str] | None
+        self,
+        payload: Any,
+        due: str | int,
+        retries: int | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        *,
+        replace: bool = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
+        if replace and id is None:
+            raise ConfigurationError("replace needs the id of the message to replace")
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
@@ -225,7 +183,7 @@ class Producer:
         if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Iterable):
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
-        ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default)
+        ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default, replace=replace)
         ids, statuses, confirming = list[str](), "", self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
@@ -240,9 +198,9 @@ class Producer:
             raise
         return SentMany(ids, statuses)
 
-    def _ready(self, messages: list[Any], due: int, retries: int) -> list[Outgoing] | list[bytes]:
+    def _ready(self, messages: list[Any], due: int, retries: int, *, replace: bool) -> list[Outgoing] | list[bytes]:
         """Check and encode messages; plain payloads take a fast path."""
-        if not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
+        if not replace and not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
             encoded: list[bytes] = list(map(self.encode, messages))
             are_bytes = set(map(type, encoded)) <= {bytes}
             if are_bytes and max(map(len, encoded), default=0) <= self._context.settings.max_payload:
@@ -254,6 +212,7 @@ class Producer:
                 retries if one.retries is None else one.retries,
                 one.id,
                 one.headers,
+                replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)
         ]

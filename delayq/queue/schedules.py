@@ -18,7 +18,8 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.options import check_int
 from delayq.queue.handlers import HandlerRegistry
-from delayq.queue.producer import Producer, Sent, new_id
+from delayq.queue.ids import new_id
+from delayq.queue.producer import Producer, Sent
 from delayq.schedules.definition import (
     Schedule,
     TimedOptions,

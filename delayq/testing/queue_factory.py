@@ -13,8 +13,8 @@ from delayq.broker.transport.operation import single, together
 from delayq.options import read_settings
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.ids import new_id
 from delayq.queue.inspector import queue_names
-from delayq.queue.producer import new_id
 from delayq.queue.server_check import removal
 from delayq.testing import queue_internals
 from delayq.times import monotonic

@@ -16,7 +16,7 @@ import hiredis
 from delayq.broker.calls import Calls
 from delayq.broker.requests import OutgoingTable, Receipt, ScriptCall
 from delayq.broker.scripts import names, script
-from delayq.queue.producer import new_ids
+from delayq.queue.ids import new_ids
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
 """A payload as stored: 64 bytes."""

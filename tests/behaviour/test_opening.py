@@ -61,6 +61,15 @@ def test_a_client_that_decodes_is_refused_with_the_reason(face, url):
         face.open("reminders", redis=client)
 
 
+def test_client_beside_a_url_is_refused(face, url):
+    client = face.client(url)
+
+    with pytest.raises(ConfigurationError, match="give url or redis, but not both"):
+        face.open("reminders", url=url, redis=client)
+
+    face.do(client.close if isinstance(face, Blocking) else client.aclose)
+
+
 def test_object_that_is_not_a_redis_client_is_refused(face):
     with pytest.raises(ConfigurationError, match="redis must be a redis"):
         face.open("reminders", redis=object())

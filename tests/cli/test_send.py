@@ -54,6 +54,14 @@ def test_replaces_a_pending_message(cli, queue):
     assert (ended.code, ended.json["status"], queue.get("a").payload) == (0, "replaced", 2)
 
 
+@pytest.mark.parametrize("options", [["1"], ["-"]], ids=["one", "many"])
+def test_replacing_without_an_id_is_refused(cli, queue, options):
+    ended = cli("send", "reminders", *options, "--replace")
+    assert ended.code == 2
+    assert "--replace needs the --id of the message to replace" in ended.err
+    assert queue.counts().living == 0
+
+
 def test_reports_an_id_settled_before(cli, redis_url):
     with DelayQueue("reminders", url=redis_url, dedupe_window="1h") as queue:
         queue.send_delay_msg(1, 60, id="a")

@@ -149,6 +149,12 @@ ARGUMENTS = cases(
     new_at=(lambda q, wrong: q.send_many([1, NewMessage(2, at=wrong)]), NO_TIME),
     new_retries=(lambda q, wrong: q.send_many([1, NewMessage(2, retries=wrong)]), NO_NUMBER),
     new_id=(lambda q, wrong: q.send_many([1, NewMessage(2, id=wrong)]), NO_ID),
+    replace_without_id=(lambda q, wrong: q.send_delay_msg(wrong, replace=True), [1]),
+    replace_at_a_time_without_id=(lambda q, wrong: q.send_schedule_msg(wrong, datetime.now(UTC), replace=True), [1]),
+    replace_many_without_id=(
+        lambda q, wrong: q.send_many(wrong, replace=True),
+        [[1], [NewMessage(1)], [NewMessage(1, id="a"), 2]],
+    ),
     new_headers=(lambda q, wrong: q.send_many([1, NewMessage(2, headers=wrong)]), NO_HEADERS),
     new_payload=(lambda q, wrong: q.send_many([1, NewMessage(wrong)]), NO_PAYLOAD),
     new_both=(lambda q, _: q.send_many([NewMessage(1, delay=1, at=datetime.now(UTC))]), [None]),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from delayq.broker.keys import check_id
-from delayq.queue.producer import new_id, new_ids
+from delayq.queue.ids import new_id, new_ids
 from tests.support.processes import run
 
 
@@ -73,7 +73,7 @@ def test_ids_are_unique_over_threads(monkeypatch):
 def test_ids_are_unique_over_forks():
     program = """
 import os, sys
-from delayq.queue.producer import new_id
+from delayq.queue.ids import new_id
 new_id()
 children = []
 for _ in range(4):

@@ -21,7 +21,8 @@ from delayq.broker.batches import batched, byte_slices
 from delayq.broker.requests import Outgoing, OutgoingTable
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.bulk_runs import MAX_REFUSALS, end_run
-from delayq.queue.producer import BATCH_BYTES, SPENT, new_id, send_spent
+from delayq.queue.ids import new_id
+from delayq.queue.producer import BATCH_BYTES, SPENT, send_spent
 from delayq.spark.datasource.connection import connect, context_of, open_queue
 from delayq.spark.datasource.message_batches import Refusal, check_columns, to_messages
 from delayq.spark.datasource.source_options import WriteOptions
