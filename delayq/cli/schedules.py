@@ -91,7 +91,11 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", default="once", help="Send this many missed occurrences.")
-@click.option("--late-after", type=DURATION, default="60s", help="Treat an occurrence later than this as missed.")
+@click.option(
+    "--late-after",
+    type=DURATION,
+    help="Treat an occurrence later than this as missed.  [default: 60s, or until the next]",
+)
 @click.pass_obj
 def add(
     session: Session, /, queue: str, name: str, payload: str, *, codec: str, header: Any, misfire: str, **options: Any

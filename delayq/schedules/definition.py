@@ -51,8 +51,8 @@ class ScheduleOptions(TypedDict, total=False):
     """Messages after which the schedule ends."""
     misfire: Misfire
     """What to do with missed occurrences: `"skip"`, `"once"` to send the latest, or how many to send; `"once"`."""
-    late_after: Duration
-    """How late an occurrence may be before it counts as missed; 60 s."""
+    late_after: Duration | None
+    """How late an occurrence may be before it counts as missed; 60 s, or until the next one is due if that is less."""
 
 
 class TimedOptions(ScheduleOptions, total=False):
@@ -84,7 +84,7 @@ class Schedule:
     end: datetime | None = None
     count: int | None = None
     misfire: Misfire = "once"
-    late_after: Duration = 60
+    late_after: Duration | None = None
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -99,7 +99,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     end: int | None = None
     count: int | None = None
     misfire: str | int = "once"
-    late_after: int = 60_000
+    late_after: int | None = None
     declared: bool = False
     """Whether it was declared in code, so that `apply(prune=True)` may remove it."""
 
@@ -178,7 +178,7 @@ def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Defini
         end=end,
         count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
-        late_after=to_millis(schedule.late_after, "late_after"),
+        late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
         declared=declared,
     )
 

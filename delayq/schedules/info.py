@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import Any
 
 from delayq.broker.replies import StoredSchedule
-from delayq.errors import UndecodableError
-from delayq.schedules.definition import Misfire, unpack
+from delayq.errors import ConfigurationError, UndecodableError
+from delayq.schedules.definition import Definition, Misfire, unpack
 from delayq.schedules.store import ScheduleOutcome
+from delayq.schedules.timetable import MAX_LATE
 from delayq.times import from_millis
 
 
@@ -48,6 +49,7 @@ class ScheduleInfo:
     count: int | None
     misfire: Misfire
     late_after: timedelta
+    """How late the next occurrence may be before it counts as missed."""
     declared: bool
     """Whether it was declared in code."""
 
@@ -84,9 +86,16 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         end=_datetime(definition.end),
         count=definition.count,
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
-        late_after=timedelta(milliseconds=definition.late_after),
+        late_after=timedelta(milliseconds=_tolerance(definition, stored)),
         declared=definition.declared,
     )
+
+
+def _tolerance(definition: Definition, stored: StoredSchedule) -> int:
+    try:
+        return definition.timetable.tolerance(stored.last if stored.next is None else stored.next)
+    except ConfigurationError:  # this system cannot work its times out
+        return MAX_LATE
 
 
 def _datetime(time: int | None) -> datetime | None:

@@ -26,6 +26,8 @@ except ImportError:  # an extra
 
 MAX_FIRED = 1000
 """The maximum of occurrences that fire at a time, and of missed ones that are sent after all."""
+MAX_LATE = 60_000
+"""Milliseconds that an occurrence may be late by default, if the next one is not due before."""
 MAX_TEXT = 200
 """The maximum of characters of a cron expression."""
 MAX_GAP = 3 * 3600
@@ -63,6 +65,10 @@ class Interval:
         """Return the last occurrence that is not after a time."""
         return time - (time - self._anchor) % self._every
 
+    def gap(self, _: int) -> int:
+        """Return the milliseconds from an occurrence to the next."""
+        return self._every
+
 
 class Cron:
     """Occurrences of a cron expression in a time zone; see the module's docstring."""
@@ -94,6 +100,11 @@ class Cron:
         """Return the last occurrence that is not after a time."""
         found = (self._fixed_up_to if self._fixed else self._counted_up_to)(time // 1000)
         return None if found is None else found * 1000
+
+    def gap(self, time: int) -> int:
+        """Return the milliseconds from an occurrence to the next; `MAX_LATE` after the last one."""
+        following = self.after(time)
+        return MAX_LATE if following is None else following - time
 
     # A wall clock that never changes, in seconds since its 1970
 
@@ -197,8 +208,8 @@ class Timetable:
     count: int | None = None
     makes_up: int = 1
     """How many missed occurrences fire after all: the latest ones."""
-    late_after: int = 60_000
-    """Milliseconds after which an occurrence counts as missed."""
+    late_after: int | None = None
+    """Milliseconds after which an occurrence counts as missed; None for `MAX_LATE`, or the gap to the next if less."""
 
     def after(self, time: int, fired: int = 0) -> int | None:
         """Return the first occurrence after a time, if `fired` occurrences have been fired before."""
@@ -222,7 +233,7 @@ class Timetable:
         many were missed.
         """
         limit = limit if self.count is None else min(limit, self.count - fired)
-        on_time = now - self.late_after
+        on_time = now - self.tolerance(at)
         missed = at < on_time
         times = self._missed(at, on_time) if missed else []
         upcoming = self.after(on_time - 1) if missed else at
@@ -233,6 +244,10 @@ class Timetable:
             times, upcoming = times[:limit], times[limit]
         done = self.count is not None and fired + len(times) >= self.count
         return DueOccurrences(times, None if done else upcoming, missed)
+
+    def tolerance(self, at: int) -> int:
+        """Return the milliseconds after which the occurrence at this time counts as missed."""
+        return min(MAX_LATE, self.rule.gap(at)) if self.late_after is None else self.late_after
 
     def _missed(self, at: int, on_time: int) -> list[int]:
         """Return the missed occurrences that fire after all, from `at` on."""

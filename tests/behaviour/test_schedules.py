@@ -119,7 +119,14 @@ def test_missed_occurrences_follow_the_misfire_option(timed, clock, misfire, hou
 def test_year_of_missed_occurrences_is_handled_quickly(timed, clock):
     timed.schedules.add("tick", every="1s", misfire=3)
     clock.advance(365 * DAY)
-    assert len(ran(timed)) == 3 + 61
+    assert len(ran(timed)) == 3 + 2
+
+
+@pytest.mark.parametrize(("misfire", "seconds"), [("skip", [20]), ("once", [10, 20]), (3, [50, 0, 10, 20])])
+def test_stopped_minutes_of_a_quick_schedule_are_missed(timed, clock, misfire, seconds):
+    timed.schedules.add("poll", every="10s", misfire=misfire)
+    clock.advance(timedelta(minutes=5, seconds=25))
+    assert [int(id[-3:-1]) for id in ran(timed)] == seconds
 
 
 @everywhere

@@ -417,7 +417,6 @@ def test_queue_on_a_real_redis_loads_no_optional_dependency():
         "fakeredis",
         "lupa",
         "pyspark",
-        "opentelemetry",
         "holidays",
         "cronsim",
         "delayq.schedules.definition",

@@ -202,9 +202,28 @@ def test_occurrence_is_fired_slightly_ahead():
 
 
 def test_all_occurrences_that_count_as_on_time_are_fired():
-    timetable = Timetable(Interval(SECOND), makes_up=0)
+    timetable = Timetable(Interval(SECOND), makes_up=0, late_after=MINUTE)
     due = timetable.due(NOW, NOW + 40 * SECOND)
     assert due == DueOccurrences([NOW + n * SECOND for n in range(41)], NOW + 41 * SECOND, missed=False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "tolerance"),
+    [
+        (Interval(SECOND), SECOND),
+        (Interval(MINUTE), MINUTE),
+        (Interval(HOUR), MINUTE),
+        (Cron("*/10 * * * * *"), 10 * SECOND),
+        (Cron("* * * * *"), MINUTE),
+        (Cron("0 9 * * *"), MINUTE),
+    ],
+    ids=["every second", "every minute", "hourly", "cron 10 s", "cron minute", "cron day"],
+)
+def test_occurrence_is_missed_after_a_minute_or_when_the_next_is_due(rule, tolerance):
+    timetable, at = Timetable(rule, makes_up=0), rule.after(NOW)
+    on_time, missed = timetable.due(at, at + tolerance), timetable.due(at, at + tolerance + 1)
+    assert (on_time.times[0], on_time.missed) == (at, False)
+    assert (at in missed.times, missed.missed) == (False, True)
 
 
 def test_at_most_a_thousand_occurrences_are_fired_at_once():
@@ -217,7 +236,7 @@ def test_at_most_a_thousand_occurrences_are_fired_at_once():
 
 @pytest.mark.parametrize("rule", [Interval(SECOND), Cron("* * * * * *", "Europe/Berlin")], ids=["every", "cron"])
 def test_year_of_missed_seconds_is_skipped_quickly(rule):
-    timetable = Timetable(rule, makes_up=3)
+    timetable = Timetable(rule, makes_up=3, late_after=MINUTE)
     now = NOW + 365 * DAY
     due = timetable.due(NOW, now)
     assert due.times[:3] == [now - (61 + n) * SECOND for n in (2, 1, 0)]
