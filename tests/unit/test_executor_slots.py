@@ -1,14 +1,23 @@
 """Each call in flight has its own slot and the next sequence number of that slot."""
 
+import asyncio
 import os
 import sys
 import threading
+import time
+from collections import deque
 
 import pytest
 
+from delayq import AsyncDelayQueue
 from delayq.broker.requests import Outgoing
+from delayq.broker.transport.call_slots import CallSlots
+from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
 from delayq.broker.transport.protocol import RedisProtocol
 from tests.support.processes import run
+
+SOME_SLOTS = 5
+"""More slots than calls that are in flight at a time: those of one task, and of opening and closing."""
 
 
 def message(id):
@@ -21,32 +30,40 @@ def stored(client, calls):
 
 
 def test_slot_is_reused_with_the_next_sequence_number():
-    slots = RedisProtocol(deadline=1)
-    slot, first = slots._take_slot()
-    slots._slots.append((slot, first))
-    assert slots._take_slot() == (slot, first + 1)
+    slots = CallSlots()
+    slot, first = slots.take()
+    slots.give_back([(slot, first)])
+    assert slots.take() == (slot, first + 1)
 
 
 def test_calls_in_flight_have_different_slots():
-    slots = RedisProtocol(deadline=1)
-    taken = [slots._take_slot() for _ in range(5)]
+    slots = CallSlots()
+    taken = [slots.take() for _ in range(5)]
     assert len({slot for slot, _ in taken}) == 5
     assert {sequence for _, sequence in taken} == {1}
 
 
 def test_two_clients_have_different_names():
-    assert RedisProtocol(deadline=1)._take_slot()[0] != RedisProtocol(deadline=1)._take_slot()[0]
+    assert CallSlots().take()[0] != CallSlots().take()[0]
+
+
+def interruptible(names):
+    """Yield names; two threads that get here at once raise a `ValueError`, as a generator does."""
+    for name in names:
+        time.sleep(0)
+        yield name
 
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_concurrent_threads_never_share_a_slot(attempt):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    slots, taken, ready = RedisProtocol(deadline=1), [], threading.Barrier(8)
+    slots, taken, ready = CallSlots(), [], threading.Barrier(8)
+    slots._names = interruptible(slots._names)
 
     def take():
         ready.wait()
-        taken.extend([slots._take_slot()[0] for _ in range(200)])
+        taken.extend([slots.take()[0] for _ in range(200)])
 
     try:
         threads = [threading.Thread(target=take) for _ in range(8)]
@@ -63,22 +80,53 @@ def test_concurrent_threads_never_share_a_slot(attempt):
 def test_forked_process_gets_its_own_name_and_slots():
     program = """
 import os
+from delayq.broker.transport.call_slots import CallSlots
+from delayq.broker.transport.cluster import ClusterProtocol, SlotMap
 from delayq.broker.transport.protocol import RedisProtocol
-slots = RedisProtocol(deadline=1)
-mine = slots._take_slot()
-slots._slots.append(mine)
+protocol = RedisProtocol(deadline=1)
+mine = protocol.call_slots.take()
+protocol.call_slots.give_back([mine])
 read, write = os.pipe()
 if not os.fork():
-    slot, sequence = slots._take_slot()
+    slot, sequence = protocol.call_slots.take()
     os.write(write, f"{slot} {sequence}".encode())
     os._exit(0)
 os.close(write)
 slot, sequence = os.read(read, 100).decode().split()
 assert sequence == "1"
 assert slot.split(".")[0] != mine[0].split(".")[0]
-assert slots._take_slot() == (mine[0], 2)
+assert protocol.call_slots.take() == (mine[0], 2)
 """
     run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["server", "cluster"])
+def test_interrupted_calls_leave_no_slot_taken(calls, routed):
+    slot_map = SlotMap([("localhost", 1)])
+    protocol = ClusterProtocol(slot_map, deadline=1) if routed else RedisProtocol(deadline=1)
+    for n in range(10_000):
+        steps = protocol.run([calls.send([message(f"m{n}")], replace=False, max_length=None)], None)
+        exchange = next(steps)
+        deque(exchange.data, maxlen=0)
+        steps.close()
+    ((name, sequence),) = protocol.call_slots._free
+    assert (name, sequence) == (f"{protocol.client_name}.1", 10_000)
+
+
+def test_calls_of_cancelled_tasks_leave_no_slot_taken(redis_url, redis_client):
+    async def main():
+        async with AsyncDelayQueue("reminders", url=redis_url) as queue:
+            for n in range(300):
+                task = asyncio.create_task(queue.send_delay_msg(n, id=f"m{n}", replace=True))
+                for _ in range(n % 12):  # so far it gets: to the connection, to the reply, to the end
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+            await queue.send_delay_msg("after")
+        assert len(queue._executor.protocol.call_slots._free) <= SOME_SLOTS
+
+    asyncio.run(main())
+    assert redis_client.hlen("delayq:{reminders}:replies") <= SOME_SLOTS
 
 
 def test_sequential_calls_share_a_slot(open_executor, redis_url, redis_client, calls):

@@ -125,6 +125,8 @@ def _route_steps(steps: ProtocolSteps, slot_map: SlotMap) -> ProtocolSteps:
                 step = steps.send((yield from _exchange(step, slot_map)))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]  # what ProtocolSteps returns
+    finally:
+        steps.close()
 
 
 def _exchange(step: Exchange, slot_map: SlotMap) -> Generator[Exchange, Replies, Replies]:

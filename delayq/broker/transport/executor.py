@@ -84,6 +84,8 @@ class Executor(_Client):
                     step = steps.send(self._exchange(step))
         except StopIteration as end:
             return cast("list[Any]", end.value)
+        finally:
+            steps.close()
 
     def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
         """Run an operation, one round trip after another, each with `should_retry`; raises its error.
@@ -155,6 +157,8 @@ class AsyncExecutor(_Client):
                 step = steps.send(replies)
         except StopIteration as end:
             return cast("list[Any]", end.value)
+        finally:
+            steps.close()
 
     async def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
         """Run an operation; see `Executor.perform`."""

@@ -7,13 +7,10 @@ of each slot, so a call executes once, however often it is sent.
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import secrets
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import count
 from typing import Any, NamedTuple
 
 from hiredis import pack_command
@@ -21,6 +18,7 @@ from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, No
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import Script
+from delayq.broker.transport.call_slots import CallSlot, CallSlots
 from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.outage_log import OutageLog
 from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
@@ -38,8 +36,6 @@ Replies = list[Any] | Exception | None
 """The replies to an exchange, or the error of the connection."""
 ShouldRetry = Callable[[], bool] | None
 """Returns whether to keep trying while Redis does not reply; None for as long as the deadline allows."""
-CallSlot = tuple[str, int]
-"""A slot of this process, and the sequence number of a call in it."""
 
 # Errors by their texts, or by the classes of redis-py, which takes the first word off the text of such an error.
 _TEMPORARY = re.compile(
@@ -109,34 +105,26 @@ class RedisProtocol:
         """Give up after `deadline` seconds without a reply; `server` names the server in messages."""
         self.deadline = deadline
         self._outage_log = OutageLog(server)
-        self._pid = 0
-        self._slots: list[CallSlot] = []
-        """The free slots of this process, each with the sequence number of its last call."""
+        self._call_slots = CallSlots()
         self._prefixes: dict[tuple[Script, tuple[str | bytes, ...]], tuple[int, bytes]] = {}
 
     @property
     def client_name(self) -> str:
         """A name unique to this start of this process: the prefix of all its slots."""
-        self._slots.append(self._take_slot())
-        return self._client
+        return self.call_slots.client_name
 
-    def _take_slot(self) -> CallSlot:
-        """Return a slot and the sequence number of its next call; goes back to `_slots` when the call has its reply."""
-        if self._pid != os.getpid():  # a fork must not use its parent's slots
-            client = secrets.token_hex(6)
-            # Threads that get here at once each make their own names: two calls must never share a slot.
-            self._client, self._slots, self._names = client, [], map(f"{client}.%d".__mod__, count(1))
-            self._pid = os.getpid()
-        try:
-            slot, sequence = self._slots.pop()
-        except IndexError:
-            return next(self._names), 1
-        return slot, sequence + 1
+    @property
+    def call_slots(self) -> CallSlots:
+        """The slots of this process: a fork must not use its parent's."""
+        # Threads that get here at once may each make their own: two calls never share a slot.
+        if self._call_slots.forked:
+            self._call_slots = CallSlots()
+        return self._call_slots
 
-    def _pack(self, request: Request) -> PendingRequest:
+    def _pack(self, request: Request, slots: CallSlots) -> PendingRequest:
         if isinstance(request, RedisCommand):
             return PendingRequest(request, pack(request.args), None)
-        slot = self._take_slot() if request.script.executes_once else None
+        slot = slots.take() if request.script.executes_once else None
         try:
             words, prefix = self._prefixes[request.script, request.keys]
         except KeyError:
@@ -149,19 +137,33 @@ class RedisProtocol:
         end = tail.index(b"\n") + 1
         return PendingRequest(request, b"*%d\r\n%b%b" % (words + int(tail[1:end]), prefix, tail[end:]), slot)
 
-    def _pack_all(self, requests: Requests, sent: list[PendingRequest]) -> Iterator[bytes]:
+    def _pack_all(self, requests: Requests, sent: list[PendingRequest], slots: CallSlots) -> Iterator[bytes]:
         for request in requests:
-            sent.append(self._pack(request))
+            sent.append(self._pack(request, slots))
             yield sent[-1].packed
 
     def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
         """Send requests in one round trip until each has a reply; returns replies or errors, in order.
 
         `requests` may be a generator that does not fail. Each request is packed and sent while the server works on
-        those before it.
+        those before it. If the generator is closed, because its call was cancelled, it gives the slots back.
         """
         sent: list[PendingRequest] = []
-        packing = self._pack_all(requests, sent)
+        slots = self.call_slots
+        try:
+            yield from self._send_until_answered(self._pack_all(requests, sent, slots), sent, should_retry, deadline)
+        finally:
+            slots.give_back([one.slot for one in sent if one.slot])
+        return [read_reply(one) for one in sent]
+
+    def _send_until_answered(
+        self,
+        packing: Iterator[bytes],
+        sent: list[PendingRequest],
+        should_retry: ShouldRetry,
+        deadline: float | None,
+    ) -> Generator[Exchange | Wait, Replies, None]:
+        """Send requests, which `packing` adds to `sent`, until each has a reply."""
         waiting, data = sent, packing
         end = monotonic() + (self.deadline if deadline is None else deadline)
         pause = _FIRST_PAUSE
@@ -192,8 +194,6 @@ class RedisProtocol:
             pause = min(2 * pause, _MAX_PAUSE)
         if should_retry and pause > _FIRST_PAUSE and not waiting:
             self._outage_log.answers()
-        self._slots.extend([one.slot for one in sent if one.slot])
-        return [read_reply(one) for one in sent]
 
 
 class NotConnectedError(Exception):
