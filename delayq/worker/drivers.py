@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
 
 EXIT_WITHIN = 2.0
-"""Seconds that a consumer has to release its messages when its process or its event loop ends."""
+"""Seconds that a consumer has to settle and release its messages if Redis does not answer: when its process or its
+event loop ends, and in a stop once no callback runs any more."""
 
 
 class Driver:
@@ -49,6 +50,8 @@ class Driver:
         self.name = name
         self._stop_at: float | None = None
         """Time until which a stop waits for callbacks; None before a stop."""
+        self._idle_since: float | None = None
+        """When a stop found that no callback runs while Redis does not answer."""
         self._woken = False
         self._worker_signalled = False
         self._started = 0
@@ -60,7 +63,16 @@ class Driver:
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
 
     def _should_retry(self) -> bool:
-        return self._stop_at is None or monotonic() < self._stop_at
+        """A stop waits for running callbacks, but not for Redis."""
+        if self._stop_at is None:
+            return True
+        now = monotonic()
+        if self._loop.in_flight.any_running():
+            self._idle_since = None
+        else:
+            self._idle_since = self._idle_since or now
+            self._stop_at = min(self._stop_at, self._idle_since + EXIT_WITHIN)
+        return now < self._stop_at
 
     def _report(self, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""

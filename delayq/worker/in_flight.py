@@ -92,6 +92,10 @@ class InFlight:
             return None
         return load.waits_since + MAX_UNSTARTED
 
+    def any_running(self) -> bool:
+        """Return whether a callback runs that is not overdue."""
+        return any(delivery.batch is not None and delivery.batch.running for delivery in self.deliveries)
+
     def idle_workers(self) -> int:
         """Return how many workers run no callback."""
         return self._settings.concurrency - self._load().busy

@@ -42,6 +42,11 @@ class Batch(msgspec.Struct, eq=False, gc=False):
     """The local time."""
     _open: list[bool]
 
+    @property
+    def running(self) -> bool:
+        """Whether the callback has not ended and is not overdue."""
+        return bool(self._open)
+
     def conclude(self) -> bool:
         """Return True to the first caller only: the worker whose callback ended, or the loop that abandons it."""
         try:

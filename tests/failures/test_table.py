@@ -101,6 +101,10 @@ PROVOKED = {
             failures/test_exits.py::test_consumer_that_fails_releases_what_it_has_claimed
             failures/test_exits.py::test_run_that_a_handler_ends_by_an_exception_stops_its_consumer
         """,
+        "stopped while Redis does not answer: waits for running callbacks only": """
+            failures/test_outages.py::test_idle_consumer_stops_at_once_although_redis_is_gone
+            failures/test_outages.py::test_stop_waits_for_a_running_callback_but_not_for_redis
+        """,
         "busy beside an idle one: takes no message that the other could start": """
             failures/test_idle_workers.py::test_two_idle_workers_take_one_of_two_slow_messages_each
             failures/test_idle_workers.py::test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_worker
