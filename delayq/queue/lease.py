@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, PromoteReply
-from delayq.broker.requests import Rejection
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import UndecodableError
 from delayq.options import check_int
 from delayq.outcomes import Outcome
 from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.disposition import Completion, disposition_of
-from delayq.worker.message import AsyncMessage, InFlightDelivery, Message, truncate
+from delayq.worker.disposition import Completion, disposition_of, undecodable
+from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
 from delayq.worker.settlements import PendingSettlements
 
 if TYPE_CHECKING:
@@ -92,21 +91,25 @@ class _LeaseBase(Generic[M]):
         return promoted, claimed
 
     def _add(self, claimed: ClaimReply) -> Operation[None]:
-        now = monotonic()
+        now, failed = monotonic(), []
         for message in claimed.messages:
             delivery = InFlightDelivery(message, now, claimed.now, now + self._lease / 1000)
             try:
                 self.messages.append(self._message_class(delivery, self._context, self._executor, now))
                 self._deliveries.append(delivery)
             except UndecodableError as error:
-                yield [self._context.calls.reject([Rejection(*delivery.receipt, truncate(str(error)), "")])]
+                failed.append(undecodable(delivery, error))
+        yield from self._send(failed)
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""
-        settlements = PendingSettlements(self._context.calls, self._context.settings)
         deliveries = [delivery for delivery in self._deliveries if not delivery.settled]
         if deliveries:
-            settlements.add([Completion(deliveries, *disposition_of(deliveries, None, error, quiet=True))])
+            yield from self._send([Completion(deliveries, *disposition_of(deliveries, None, error, quiet=True))])
+
+    def _send(self, completions: list[Completion]) -> Operation[None]:
+        settlements = PendingSettlements(self._context.calls, self._context.settings)
+        settlements.add(completions)
         while settlements:  # one call settles a limited number of messages
             plan = list(settlements.settle())
             replies = yield [call for call, _ in plan]

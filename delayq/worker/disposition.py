@@ -10,7 +10,7 @@ from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.outcomes import Discard, Outcome, Reject, Retry
 from delayq.times import to_millis
 from delayq.worker.message import InFlightDelivery, log_label
@@ -93,6 +93,17 @@ def dispositions_of(
             "return one result for each message, or None for all"
         )
     return [Completion(deliveries, *disposition_of(deliveries, result, error), took)]
+
+
+def undecodable(delivery: InFlightDelivery, error: UndecodableError) -> Completion:
+    """Return what a payload that cannot be decoded means: a failed attempt, and after the last one the dead letter.
+
+    Another worker may be able to decode it: one that runs a newer version of the program.
+    """
+    log_failure([delivery], error)
+    text = str(error)
+    disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
+    return Completion([delivery], disposition, text if text.startswith("undecodable") else f"undecodable: {text}")
 
 
 def log_failure(deliveries: Sequence[InFlightDelivery], error: BaseException, after: str = "") -> None:

@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 from delayq.broker.context import EngineContext
 from delayq.errors import UndecodableError
 from delayq.times import monotonic
-from delayq.worker.disposition import Completion, Disposition, describe, disposition_of, dispositions_of, log_failure
+from delayq.worker.disposition import (
+    Completion,
+    Disposition,
+    describe,
+    disposition_of,
+    dispositions_of,
+    log_failure,
+    undecodable,
+)
 from delayq.worker.message import Batch, InFlightDelivery
 
 _ACK = Disposition.ACK
@@ -85,7 +93,7 @@ class WorkBuffer:
 
         Returns the batch, its deliveries, and the argument of the callback: a message, a list of them, or None if no
         message is left. Deliveries that lost their lease are left out, and released if only its time is over;
-        undecodable ones are rejected.
+        undecodable ones have failed.
         """
         backlog = self._backlog
         deliveries: list[InFlightDelivery] = []
@@ -107,7 +115,7 @@ class WorkBuffer:
             try:
                 messages.append(self._kind(delivery, self._context, self._executor, started))
             except UndecodableError as error:
-                self._completions.append(Completion([delivery], Disposition.REJECT, str(error)))
+                self._completions.append(undecodable(delivery, error))
             except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
                 log_failure([delivery], error, " to be decoded")
                 self._completions.append(Completion([delivery], Disposition.NACK, describe(error)))

@@ -114,14 +114,45 @@ BROKEN = {
 
 @pytest.mark.parametrize("stored", BROKEN.values(), ids=BROKEN)
 def test_undecodable_payload_goes_to_the_dead_letter_and_the_worker_continues(open_queue, stored):
-    open_queue(codec="bytes").send_delay_msg(stored, id="m")
+    open_queue(codec="bytes").send_delay_msg(stored, id="m", retries=1)
 
-    assert roundtrip(open_queue(payload_type=Reminder), Reminder(42)) == [Reminder(42)]
+    assert roundtrip(open_queue(payload_type=Reminder, nack_delay=0), Reminder(42)) == [Reminder(42)]
 
     message = open_queue(payload_type=Reminder).get("m")
-    assert message.state == "dead"
+    assert (message.state, message.attempts) == ("dead", 2)
     assert message.reason.startswith("undecodable")
     assert message.payload == stored
+
+
+def test_undecodable_payload_is_retried_so_that_a_newer_worker_can_take_it(open_queue, caplog):
+    newer = open_queue(payload_type=Reminder, nack_delay=0, events=True)
+    newer.send_delay_msg(Reminder(42), id="m")
+    older = open_queue(payload_type=int, nack_delay="200ms")
+    with older.lease(n=1) as messages:
+        assert messages == []
+    found = older.get("m")
+    assert (found.state, found.retries_left) == ("backoff", 2)
+    assert found.error.startswith("undecodable")
+    assert "m failed at attempt 1" in caplog.text
+
+    seen = []
+    newer.callback(lambda message: seen.append((message.payload, message.attempt)))
+    newer.run(burst=True)
+
+    assert seen == [(Reminder(42), 2)]
+    totals = newer.stats().totals
+    assert (totals["nacked"], totals["acked"], totals.get("rejected", 0)) == (1, 1, 0)
+    assert [event.kind for event in newer.events() if event.kind in ("nacked", "dead", "acked")] == ["nacked", "acked"]
+
+
+def test_event_of_a_death_has_the_reason_undecodable(open_queue):
+    queue = open_queue(payload_type=int, events=True, callback=print)
+    open_queue(codec="bytes").send_delay_msg(b"x", retries=0)
+
+    queue.run(burst=True)
+
+    (dead,) = [event for event in queue.events() if event.kind == "dead"]
+    assert dead.reason.startswith("undecodable")
 
 
 def test_message_is_undecodable_if_its_codec_raises(open_queue):
@@ -132,7 +163,7 @@ def test_message_is_undecodable_if_its_codec_raises(open_queue):
         def decode(self, data):
             raise RuntimeError("no decoder")
 
-    queue = open_queue(codec=Broken())
+    queue = open_queue(codec=Broken(), default_retries=0)
 
     assert roundtrip(queue, "hello") == []
     (dead,) = queue.dead.list().messages
@@ -164,7 +195,7 @@ def test_codec_that_would_end_the_program_costs_one_attempt_and_is_logged(open_q
 
 
 def test_lease_skips_undecodable_messages(open_queue):
-    open_queue(codec="bytes").send_delay_msg(b"\xff", id="m")
+    open_queue(codec="bytes").send_delay_msg(b"\xff", id="m", retries=0)
     queue = open_queue(payload_type=Reminder)
     queue.send_delay_msg(Reminder(42))
 

@@ -108,14 +108,14 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_undecodable_payload_is_dead_and_the_worker_continues(open_queue, bomb):
-    open_queue(codec="bytes").send_delay_msg(BOMBS[bomb], id="bomb", retries=3)
+    open_queue(codec="bytes").send_delay_msg(BOMBS[bomb], id="bomb", retries=1)
     seen = []
-    queue = open_queue(payload_type=dict, callback=lambda message: seen.append(message.payload))
+    queue = open_queue(payload_type=dict, nack_delay=0, callback=lambda message: seen.append(message.payload))
     consuming = queue.start_consume()
     queue.send_delay_msg({"a": 1})
     wait_until(lambda: seen == [{"a": 1}])
     wait_until(lambda: queue.counts().dead == 1)
     assert consuming.running
     found = queue.get("bomb")
-    assert (found.state, found.payload) == ("dead", BOMBS[bomb])
+    assert (found.state, found.payload, found.attempts) == ("dead", BOMBS[bomb], 2)
     assert found.reason.startswith("undecodable")

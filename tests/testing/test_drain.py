@@ -234,7 +234,7 @@ def test_batches_are_drained_as_batches(clock, delayq_queue):
 
 
 def test_undecodable_payload_is_shown_as_bytes(clock, delayq_queues):
-    delayq_queues(codec="bytes").send_delay_msg(b"\xff")
+    delayq_queues(codec="bytes").send_delay_msg(b"\xff", retries=0)
     queue = delayq_queues()
     queue.callback(lambda message: pytest.fail("not to be called"))
     assert [(one.payload, one.outcome) for one in drain(queue)] == [(b"\xff", "rejected")]

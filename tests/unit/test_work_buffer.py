@@ -21,16 +21,17 @@ def decode(data):
     return data.decode()
 
 
-def deliveries(*payloads):
+def deliveries(*payloads, retries_left=3):
     return [
-        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), 3, 0, 1, b""), 0.0, 0, math.inf) for text in payloads
+        InFlightDelivery(ClaimedMessage(text, 7, text.encode(), retries_left, 0, 1, b""), 0.0, 0, math.inf)
+        for text in payloads
     ]
 
 
-def laid(*payloads, most=None):
+def laid(*payloads, most=None, retries_left=3):
     """Return a buffer with these messages, and their deliveries."""
     buffer = WorkBuffer(Callback(print, most), Message, SimpleNamespace(decode=decode), None)
-    held = deliveries(*payloads)
+    held = deliveries(*payloads, retries_left=retries_left)
     buffer.put(held)
     return buffer, held
 
@@ -103,13 +104,26 @@ def test_result_that_cannot_be_read_costs_one_attempt(most):
     assert took >= 0
 
 
-def test_undecodable_message_is_rejected_and_left_out():
-    buffer, (a, bad, c) = laid("a", "bad", "c", most=3)
+@pytest.mark.parametrize(
+    ("retries_left", "means"), [(3, Disposition.NACK), (1, Disposition.NACK), (0, Disposition.REJECT)]
+)
+def test_undecodable_message_has_failed_and_is_left_out(retries_left, means):
+    buffer, (a, bad, c) = laid("a", "bad", "c", most=3, retries_left=retries_left)
     _, taken, given = buffer.get()
     assert payloads(given) == ["a", "c"]
     assert taken == [a, c]
     ((left, disposition, text, _, took),) = buffer.drain()
-    assert (left, disposition, text, took) == ([bad], Disposition.REJECT, "undecodable: bad", None)
+    assert (left, disposition, text, took) == ([bad], means, "undecodable: bad", None)
+
+
+def test_reason_of_a_codec_that_raises_undecodable_says_so():
+    def decode(data):
+        raise UndecodableError("not mine")
+
+    buffer = WorkBuffer(Callback(print, None), Message, SimpleNamespace(decode=decode), None)
+    buffer.put(deliveries("a", retries_left=0))
+    buffer.get()
+    assert buffer.drain()[0].text == "undecodable: not mine"
 
 
 def test_completion_is_drained_once():
