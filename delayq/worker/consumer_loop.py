@@ -14,6 +14,7 @@ from typing import Any
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
+from delayq.worker.clock_estimate import ClockEstimate
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.in_flight import InFlight
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
@@ -29,10 +30,6 @@ COLLECT_EVERY = 60.0
 MAX_CLAIMED = 250
 """Messages per claim, unless the batch is larger. This is about half of the maximal prefetch, so the server works on
 one half while callbacks run on the other."""
-DRIFT = 1e-4
-"""Seconds per second by which two clocks may drift apart."""
-CLOCK_MOVES_WITHIN = 0.02
-"""Seconds after which a running clock must have advanced."""
 
 Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""
@@ -65,9 +62,7 @@ class ConsumerLoop:
         self._burst = burst
         self._now = 0.0
         self._sent_at = 0.0
-        self._polled_at = 0.0
-        self._server_now = 0
-        self._clock_ahead = 0.0
+        self._server_clock = ClockEstimate()
         self._due_at: float | None = None
         self._deadline_at: float | None = None
         self._collect_at = 0.0
@@ -77,6 +72,8 @@ class ConsumerLoop:
         self._woken = False
         self._drained = False
         self._settling = False
+        self._settle_calls = 0
+        self._refused = False
         self._completed = False
         self._last_error = ""
         self._claimed: list[InFlightDelivery] = []
@@ -102,6 +99,9 @@ class ConsumerLoop:
             result = yield RoundTrip([call for call, _ in plan])
             self._update(result)
             self._read(plan, result)
+            if self._refused:  # claimed beside the refused settlements
+                self._release(self._claimed)
+                self._claimed = []
             if self._claimed or self.in_flight.overdue:
                 result = yield Run(self._claimed)
                 self._update(result)
@@ -165,7 +165,9 @@ class ConsumerLoop:
         self.settlements.add(completions)
 
     def _capacity(self) -> int:
-        """Return how many more messages may be claimed: none while one waits to run alone."""
+        """Return how many more may be claimed: none while settlements are refused, or while one waits to run alone."""
+        if self._refused:
+            return 0
         if self.start_reports.is_exclusive(self._now):
             return -len(self.settlements)
         return self.in_flight.capacity(self._now) - len(self.settlements)
@@ -173,17 +175,20 @@ class ConsumerLoop:
     # What to do next
 
     def _housekeeping(self) -> Plan:
+        self._settle_calls = 0
         if self._now < self._wait_until:
             return []
+        settling = list(self.settlements.settle())
+        self._settle_calls = len(settling)
         reports = self.start_reports.plan(self._now, self._on_alone)
-        return [*self.settlements.settle(), *self.in_flight.heartbeat(self._now), *reports]
+        return [*settling, *self.in_flight.heartbeat(self._now), *reports]
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
         calls = self._context.calls
         plan = self._housekeeping()
         self._settling, self._completed = bool(plan), False
-        freed = self.settlements.next if plan else 0
+        freed = self.settlements.next if plan and not self._refused else 0
         late = self._deadline_at is not None and self._deadline_at <= self._now
         if late:
             plan.append((calls.unack_to_retry(), self._on_expired))
@@ -242,6 +247,7 @@ class ConsumerLoop:
 
     def _read(self, plan: Plan, result: StepResult) -> None:
         self._claimed = []
+        self._check_settling(result.replies[: self._settle_calls])
         first_error = ""
         for (_, read), reply in zip(plan, result.replies, strict=True):
             if isinstance(reply, DelayqError) and read not in self.schedule_firer.readers:
@@ -251,16 +257,23 @@ class ConsumerLoop:
         if first_error:
             self._wait_until = self._now + ERROR_WAIT
             if first_error != self._last_error:
-                log.error("Redis refused a call, retrying every %g s: %s", ERROR_WAIT, first_error)
-        self._last_error = first_error
+                meanwhile = ", claiming nothing meanwhile" if self._refused else ""
+                log.error("Redis refused a call, retrying every %g s%s: %s", ERROR_WAIT, meanwhile, first_error)
+        if self._now >= self._wait_until or first_error:  # a turn during the pause may have asked nothing that fails
+            self._last_error = first_error
+
+    def _check_settling(self, replies: Sequence[Any]) -> None:
+        """Claim and start nothing while settlements are refused: what starts could not be settled either."""
+        refused = any(isinstance(reply, DelayqError) for reply in replies)
+        if replies and refused != self._refused:
+            self._refused = self.in_flight.recalled = refused
+            if not refused:
+                log.info("Redis accepts settlements again")
 
     def _on_promoted(self, promoted: PromoteReply) -> None:
         # Promotion runs after settlements, expiry and collection, so it sees their effects.
-        self._compare_clocks(promoted.now)
-
-        def local(at: int) -> float | None:
-            return None if at == -1 else self._now - self._clock_ahead + (at - promoted.now) / 1000
-
+        clock, local = self._server_clock, self._server_clock.local
+        clock.read(promoted.now, sent_at=self._sent_at, now=self._now)
         self._due_at, self._deadline_at = local(promoted.next_due), local(promoted.next_deadline)
         self.schedule_firer.occurs_at = local(promoted.next_schedule)
         self._more_ready = promoted.waiting > 0
@@ -269,28 +282,15 @@ class ConsumerLoop:
         # A burst waits for messages that return within a tick, such as one nacked without a delay. It polls again after
         # it has settled or expired something: if the server did not know a script yet, that script was loaded and run
         # after this promotion. Where a test has stopped the clock, nothing returns.
-        stopped = promoted.now == self._server_now and self._sent_at - self._polled_at > CLOCK_MOVES_WITHIN
-        self._server_now, self._polled_at = promoted.now, self._now
         soon = self._now + self._tick
         self._drained = (
             not self._settling
             and not promoted.waiting
             and not promoted.garbage
             and (self._due_at is None or self._due_at > self._now)
-            and (stopped or self._deadline_at is None or self._deadline_at > soon)
+            and (clock.stopped or self._deadline_at is None or self._deadline_at > soon)
             and (self.schedule_firer.next_at is None or self.schedule_firer.next_at > self._now)
         )
-
-    def _compare_clocks(self, server_now: int) -> None:
-        """Estimate how far the server's clock is ahead of the time in its reply.
-
-        A reply gives the time in whole milliseconds and takes a while to arrive, so it lags by a varying amount. The
-        smallest lag seen is kept, less what the clocks may have drifted since. An impossible value means that a clock
-        was set; the estimate then starts again.
-        """
-        passed = self._now - self._polled_at
-        ahead = self._clock_ahead + passed * (1 - DRIFT) - (server_now - self._server_now) / 1000
-        self._clock_ahead = ahead if 0 < ahead <= 0.001 + self._now - self._sent_at else 0.0
 
     def _on_collected(self, collected: CollectReply) -> None:
         if collected.trimmed:

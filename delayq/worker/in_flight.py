@@ -42,6 +42,8 @@ class InFlight:
         """Deliveries whose callbacks have taken too long, until these end after all."""
         self.abandoned = 0
         """How many such callbacks there have been: as many workers need a replacement."""
+        self.recalled = False
+        """Whether to release what has not started."""
         self.heartbeat_at = 0.0
         self.prefetch = Prefetch(settings, batch)
         self._calls = calls
@@ -84,9 +86,11 @@ class InFlight:
     def release_at(self) -> float | None:
         """Return when what has not started will have waited too long for busy workers; None for never.
 
-        What a fixed `prefetch` has claimed may wait.
+        What a fixed `prefetch` has claimed may wait, unless it is recalled.
         """
         load = self._load()
+        if self.recalled and len(self.deliveries) > load.started:
+            return 0.0
         startable = (self._settings.concurrency - load.busy) * self._batch
         if not self.prefetch.adaptive or load.waits_since is None or len(self.deliveries) - load.started <= startable:
             return None

@@ -178,6 +178,9 @@ PROVOKED = {
             lua/test_wrong_types.py::test_replies_of_wrong_type_are_refused_before_the_first_write
             behaviour/test_faults.py::test_key_of_wrong_type_is_logged_and_the_consumer_continues_once_it_is_fixed
         """,
+        "settlements refused: claiming rests": """
+            failures/test_settling.py::test_nothing_is_claimed_while_settlements_are_refused
+        """,
         "maxmemory full: drains to 0, then accepts": """
             failures/test_server.py::test_full_redis_is_drained_and_then_accepts_sends
             lua/test_full.py::test_all_other_calls_are_executed

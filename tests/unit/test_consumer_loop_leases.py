@@ -212,6 +212,7 @@ def test_settled_message_is_not_renewed():
 
 def test_settled_message_without_a_reply_is_not_renewed():
     harness = consumer_with("a", "b", lease=3)
+    harness.begin("b")
     harness.wake(after=0.5, done=[harness.done("a", Disposition.NACK, "boom")])
     harness.reply(nack=ServerError("refused"))
     harness.wake(after=1)

@@ -8,13 +8,13 @@ from delayq import Backoff
 from delayq.broker.requests import Failure, Rejection
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError, UnavailableError
 from delayq.worker.disposition import Disposition
-from tests.support.loop_harness import TOKEN, LoopHarness, claimed
+from tests.support.loop_harness import TOKEN, LoopHarness, claimed, promoted
 
 REFUSED = ServerError("ack: WRONGTYPE Operation against a key holding the wrong kind of value")
 
 
 def consumer_with(*ids, **options):
-    harness = LoopHarness(concurrency=max(len(ids), 1), **options)
+    harness = LoopHarness(**{"concurrency": max(len(ids), 1), **options})
     harness.hold(*ids)
     return harness
 
@@ -164,11 +164,66 @@ def test_lasting_error_is_logged_once(caplog):
         harness.reply(ack=REFUSED)
         harness.wake()
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
-    assert "WRONGTYPE" in caplog.text
+    assert "retrying every 1 s, claiming nothing meanwhile: ack: WRONGTYPE" in caplog.text
+
+
+def test_lasting_error_is_logged_once_although_callbacks_end_during_the_pause(caplog):
+    harness = consumer_with("a", "b")
+    harness.begin("b")
+    harness.wake(after=0.1, done=[harness.done("a")])
+    harness.reply(ack=REFUSED)
+    harness.wake(after=0.1, done=[harness.done("b")])
+    harness.reply()
+    harness.wake()
+    harness.reply(ack=REFUSED)
+    assert len(caplog.records) == 1
+
+
+def test_nothing_is_claimed_while_settlements_are_refused():
+    harness = consumer_with("a", concurrency=10)
+    harness.wake(after=0.1, done=[harness.done("a")])
+    harness.reply(ack=REFUSED, pending_to_ready=promoted(waiting=5))
+    assert not harness.listens
+    for _ in range(3):
+        harness.wake()
+        assert harness.asked == ["ack", "pending_to_ready"]
+        harness.reply(ack=REFUSED, pending_to_ready=promoted(waiting=5))
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(waiting=5))
+    harness.wake()
+    assert "ready_to_unack" in harness.asked
+
+
+def test_what_has_not_started_is_released_while_settlements_are_refused():
+    harness = consumer_with("a", "b", "c", concurrency=1, prefetch=2)
+    harness.begin("a")
+    harness.wake(after=0.1, done=[harness.done("a")])
+    harness.begin("b")
+    harness.reply(ack=REFUSED, pending_to_ready=promoted(waiting=5))
+    harness.wake()
+    assert harness.recalls
+    harness.tell(withdrawn=["c"])
+    assert harness.asked == ["ack", "release", "pending_to_ready"]
+    assert harness.ask("release").what == harness.receipts("c")
+    harness.reply(ack=REFUSED)
+    harness.wake()
+    assert harness.asked == ["ack", "pending_to_ready"]
+
+
+def test_what_was_claimed_beside_a_refused_settlement_does_not_start():
+    harness = consumer_with("a")
+    harness.wake(after=0.1, done=[harness.done("a")], woken=True)
+    assert harness.asked == ["ack", "pending_to_ready", "ready_to_unack"]
+    assert harness.reply(ack=REFUSED, ready_to_unack=claimed("b")) == []
+    harness.wake()
+    assert [receipt.id for receipt in harness.ask("release").what] == ["b"]
+    harness.reply()
+    assert harness.in_flight == []
 
 
 def test_returning_error_is_logged_again(caplog):
     harness = consumer_with("a", "b")
+    harness.begin("b")
     harness.wake(after=0.1, done=[harness.done("a")])
     harness.reply(ack=REFUSED)
     harness.wake()
