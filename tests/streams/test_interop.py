@@ -82,6 +82,15 @@ def test_a_dead_letter_entry_of_another_client_is_listed(queue, server):
     assert (dead.payload, dead.attempts, dead.reason) == (1, 0, "")
 
 
+def test_foreign_dead_message_stays_when_the_others_are_redriven(queue, server):
+    queue.send("mine")
+    (message,) = queue.lease()
+    message.reject("no")
+    server.xadd("{tasks}.dead", {"id": "theirs"})
+    assert queue.dead.redrive(everything=True).redriven == 1
+    assert [one.id for one in queue.dead.list().messages] == ["theirs"]
+
+
 def test_an_entry_without_retries_is_redriven_with_retries(queue, server):
     server.xadd("tasks", {"payload": "1"})
     assert queue.lease().messages[0].reject("no")

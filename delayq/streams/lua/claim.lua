@@ -26,7 +26,8 @@ local function missing() return wanted - #entries end
 
 local function make_reply()
   local more = wanted > 0 and (more_expired or #entries == wanted and undelivered(stream, find_group(stream, group)))
-  return {now, now + lease - idle, more and 1 or 0, entries, deliveries, bodies}
+  -- Redis counts the idle time from the start of the script, which may be in the millisecond before.
+  return {now, now + lease - idle - 1, more and 1 or 0, entries, deliveries, bodies}
 end
 
 local past = answered(replies, slot, sequence)

@@ -1,7 +1,7 @@
 -- Sends dead messages again with their original fields. A message stays dead while its id exists in the stream.
 -- KEYS: stream stream, ids set, dead stream, replies hash
 -- ARGV: slot, sequence, retries ('' for as many as it was sent with), then entries of the dead letter
--- Returns: a status per entry: 1 redriven, 2 a message with this id exists, 0 gone
+-- Returns: a status per entry: 1 redriven, 2 a message with this id exists, 0 gone, or not written by us
 -- Re-run: returns the same reply.
 -- Uses: clock, once, pel
 local stream, ids, dead, replies = unpack(KEYS)
@@ -16,7 +16,7 @@ begin(replies, slot)
 for i = 4, #ARGV do
   local row, status = read(dead, ARGV[i]), '1'
   local id = row and field(row, 'unique') and field(row, 'id')
-  if not row then
+  if not row or row[#row - 5] ~= 'attempts' then
     status = '0'
   elseif id and redis.call('XLEN', stream) > 0 and redis.call('SISMEMBER', ids, id) == 1 then
     status = '2'
