@@ -24,7 +24,7 @@ from delayq.text import clean
 COMMANDS = {
     "Send and process": {
         "send": ("delayq.cli.send:send", "Send one message, or many from a file."),
-        "worker": ("delayq.cli.worker:worker", "Process the messages of a queue."),
+        "worker": ("delayq.cli.worker:worker", "Process the messages of queues."),
         "relay": ("delayq.cli.relay:relay", "Move due messages into a Redis stream."),
         "remind": ("delayq.cli.remind:remind", "Send reminders of the events in iCalendar files."),
     },

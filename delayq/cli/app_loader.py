@@ -1,17 +1,19 @@
-"""Finds the queue that a worker serves: MODULE:QUEUE, also in the current folder, like `python -m`."""
+"""Finds the queues that a worker serves: MODULE or MODULE:QUEUE, also in the current folder, like `python -m`."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from delayq.errors import UnavailableError, did_you_mean
+from delayq.errors import ConfigurationError, NoCallbackError, UnavailableError, did_you_mean
 from delayq.queue.async_delay_queue import AsyncDelayQueue
+from delayq.queue.base import check_callback, identity_of
 from delayq.queue.delay_queue import DelayQueue
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.workqueue import AsyncWorkQueue, WorkQueue
@@ -19,17 +21,66 @@ from delayq.workqueue import AsyncWorkQueue, WorkQueue
 AnyQueue = DelayQueue[Any] | AsyncDelayQueue[Any] | StreamQueue[Any] | AsyncStreamQueue[Any]
 
 _KINDS = (DelayQueue, AsyncDelayQueue, StreamQueue, AsyncStreamQueue)
+_PULLED = "the workqueue engine has no callback consumer: call lease and complete in a loop"
 
 
-def find_queue(target: str) -> AnyQueue:
-    """Import the module and return its queue; raises a usage error if the target is wrong."""
+class _Found(NamedTuple):
+    """A queue, and how the command line names it: MODULE:QUEUE."""
+
+    target: str
+    queue: AnyQueue
+    from_module: bool
+    """Whether only its module was named."""
+
+
+def find_queues(targets: Sequence[str]) -> list[AnyQueue]:
+    """Import the modules and return their queues; raises a usage error if a target is wrong or no callback is there.
+
+    A module stands for every queue in it. A queue object with several names in its module is returned once.
+    """
+    found = [one for target in targets for one in _find(target)]
+    ready = {identity_of(one.queue) for one in found if not _why_not(one.queue)}
+    served: dict[object, _Found] = {}
+    for one in found:
+        key, error = identity_of(one.queue), _why_not(one.queue)
+        if error and one.from_module and key in ready:
+            continue  # it only sends: another object of the same queue has the callback
+        if error:
+            raise click.UsageError(f"{one.target}: {error}{_others(one, found)}")
+        if key in served:
+            first = served[key].target
+            same = "is given twice" if first == one.target else f"and {first} are the same queue, {one.queue.name}"
+            raise click.UsageError(f"{one.target} {same}: give it once, as in delayq worker {first}")
+        served[key] = one
+    return [one.queue for one in served.values()]
+
+
+def _find(target: str) -> Iterator[_Found]:
+    """Yield the queues of a target, each object once."""
     name, colon, attribute = target.partition(":")
     if name.endswith(".py") or "/" in name:
         dotted = name.removesuffix(".py").removeprefix("./").replace("/", ".")
-        raise click.UsageError(f"{name} is a file: name the module, as in {dotted}:{attribute or 'queue'}")
-    if not colon or not all(part.isidentifier() for part in (*name.split("."), *attribute.split("."))):
-        raise click.UsageError(f"{target!r:.80} is not MODULE:QUEUE, as in app:queue")
-    found: Any = _import(name)
+        raise click.UsageError(f"{name} is a file: name the module, as in {dotted}{colon}{attribute}")
+    parts = [*name.split("."), *(attribute.split(".") if colon else [])]
+    if not all(part.isidentifier() for part in parts):
+        raise click.UsageError(f"{target!r:.80} is not MODULE or MODULE:QUEUE, as in app or app:queue")
+    module = _import(name)
+    if colon:
+        yield _Found(target, _attribute(module, target), from_module=False)
+        return
+    seen: set[int] = set()
+    for other, value in vars(module).items():
+        if isinstance(value, _KINDS) and id(value) not in seen:
+            seen.add(id(value))
+            yield _Found(f"{name}:{other}", value, from_module=True)
+    if not seen:
+        pulled = any(isinstance(value, WorkQueue | AsyncWorkQueue) for value in vars(module).values())
+        raise click.UsageError(f"{name} has no queue{f'; {_PULLED}' if pulled else ', as in queue = DelayQueue(…)'}")
+
+
+def _attribute(module: Any, target: str) -> AnyQueue:
+    name, _, attribute = target.partition(":")
+    found = module
     for part in attribute.split("."):
         if not hasattr(found, part):
             queues = [other for other, value in vars(found).items() if isinstance(value, _KINDS)]
@@ -37,10 +88,25 @@ def find_queue(target: str) -> AnyQueue:
             raise click.UsageError(f"{name} has no {attribute!r}{did_you_mean(part, queues) or has}")
         found = getattr(found, part)
     if isinstance(found, WorkQueue | AsyncWorkQueue):
-        raise click.UsageError("the workqueue engine has no callback consumer: call lease and complete in a loop")
+        raise click.UsageError(_PULLED)
     if not isinstance(found, _KINDS):
         raise click.UsageError(f"{target} is not a DelayQueue, but of type {type(found).__name__}")
     return found
+
+
+def _why_not(queue: AnyQueue) -> str:
+    """Return why this queue cannot be consumed, "" if it can."""
+    try:
+        check_callback(queue)
+    except (NoCallbackError, ConfigurationError) as error:
+        return str(error)
+    return ""
+
+
+def _others(one: _Found, found: Sequence[_Found]) -> str:
+    """Return how to serve the other queues of a module."""
+    ready = [other.target for other in found if not _why_not(other.queue)]
+    return f"; or name the queues to serve: delayq worker {' '.join(ready)}" if one.from_module and ready else ""
 
 
 def _import(name: str) -> Any:

@@ -94,7 +94,7 @@ def check_options(ctx: click.Context, words: Sequence[str]) -> None:
     elif explicit:
         error = f"{_flag(explicit[0])} needs --deliver"
     else:
-        error = "" if len(words) == 1 else "give one MODULE:QUEUE, or --queue and --deliver"
+        error = "" if words else "give MODULE or MODULE:QUEUE, or --queue and --deliver"
     if error:
         raise click.UsageError(error, ctx)
 

@@ -1,25 +1,29 @@
-"""Serve a queue in this process until it is drained or a signal stops it."""
+"""Serve queues in this process until they are drained or a signal stops them.
+
+Every queue has a consumer of its own: in threads, or in the event loop of the main thread. A worker serves all of its
+queues or none: if a consumer fails for good, the others drain and the worker ends with the error.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import operator
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
-from typing import Any
 
 from delayq.cli.app_loader import AnyQueue
-from delayq.cli.exit_codes import Exit
+from delayq.cli.exit_codes import Exit, to_command_error
+from delayq.errors import DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.queue.consumer import AsyncConsuming, ConsumeOptions, Consuming
-from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.stop_signals import handle_signals
-from delayq.streams import AsyncStreamQueue, StreamQueue
+from delayq.queue.consumer import SIGNALS_WITHIN, AsyncConsuming, ConsumeOptions, Consuming, claimed_by, was_stopped
+from delayq.queue.stop_signals import CUT_OFF, handle_signals
+from delayq.streams import AsyncStreamQueue
 from delayq.text import format_duration
 from delayq.times import to_millis
 
@@ -28,85 +32,197 @@ log = logging.getLogger("delayq.worker")
 Notify = Callable[[], None]
 
 
-def serve(queue: AnyQueue, options: ConsumeOptions, *, started: Notify, ended: Notify) -> None:
-    """Consume until the queue is drained, a callback stops it, or a signal comes.
+def serve(queues: Sequence[AnyQueue], options: ConsumeOptions, *, started: Notify, ended: Notify) -> None:
+    """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
-    Calls `started` once the consumer runs, and `ended` once it has ended. If callbacks were cut off, which may never
+    Calls `started` once all consumers run, and `ended` once they have ended. If callbacks were cut off, which may never
     end, the process exits.
     """
-    run = _WorkerRun(queue, options, started, ended)
+    run = _WorkerRun(queues, options, started, ended)
     with handle_signals(run.signalled):
-        if isinstance(queue, AsyncDelayQueue | AsyncStreamQueue):
-            asyncio.run(run.consume_async(queue))
+        asyncio.run(run.consume())
+
+
+class _ServedQueue:
+    """A queue, its consumer, and how that ended."""
+
+    def __init__(self, queue: AnyQueue, options: ConsumeOptions) -> None:
+        grace = options.get("grace")
+        self.queue = queue
+        self.name = queue.name
+        self.concurrency = options.get("concurrency") or queue.settings.concurrency
+        self.grace = (queue.settings.grace if grace is None else to_millis(grace, "grace")) / 1000
+        self.consuming: Consuming | AsyncConsuming | None = None
+        self.ended = False
+        self.cut_off = False
+        self.error: Exception | None = None
+
+    @property
+    def is_async(self) -> bool:
+        return isinstance(self.queue, AsyncDelayQueue | AsyncStreamQueue)
+
+    @property
+    def claimed(self) -> int:
+        """How many messages its consumer has claimed."""
+        return 0 if self.consuming is None else claimed_by(self.consuming)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its consumer was stopped."""
+        return self.consuming is not None and was_stopped(self.consuming)
+
+    async def open(self, options: ConsumeOptions) -> None:
+        opening = self.queue.open(connect_timeout=options.get("connect_timeout"))
+        if opening is not None:
+            await opening
+
+    async def start(self, options: ConsumeOptions) -> None:
+        if isinstance(self.queue, AsyncDelayQueue | AsyncStreamQueue):
+            self.consuming = await self.queue.start_consume(**options)
         else:
-            run.consume(queue)
+            self.consuming = self.queue.start_consume(**options)
+
+    async def wait(self) -> None:
+        """Wait until the consumer has ended; raise its error."""
+        if isinstance(self.consuming, AsyncConsuming):
+            await self.consuming.wait()
+        elif self.consuming is not None:
+            await _in_thread(self.consuming)
+
+    async def close(self) -> None:
+        closing = self.queue.close()
+        if closing is not None:
+            await closing
+
+
+async def _in_thread(consuming: Consuming) -> None:
+    """Wait for a consumer in a thread of its own: those of the event loop are for callbacks, and may all be taken."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def wait() -> None:
+        with suppress(Exception):  # raised below
+            consuming.wait()
+        loop.call_soon_threadsafe(ended.set_result, None)
+
+    threading.Thread(target=wait, name="delayq-wait", daemon=True).start()
+    await ended
+    consuming.wait()
 
 
 class _WorkerRun:
-    """Handles signals: the first drains the queue's callbacks, the second cuts them off, the third ends the process."""
+    """Handles signals: the first drains the callbacks of all queues, the second cuts them off, the third exits."""
 
-    def __init__(self, queue: AnyQueue, options: ConsumeOptions, started: Notify, ended: Notify) -> None:
-        self._name = queue.name
-        self._concurrency = options.get("concurrency") or queue.settings.concurrency
-        grace = options.get("grace")
-        self._grace = (queue.settings.grace if grace is None else to_millis(grace, "grace")) / 1000
+    def __init__(self, queues: Sequence[AnyQueue], options: ConsumeOptions, started: Notify, ended: Notify) -> None:
+        self._served = [_ServedQueue(queue, options) for queue in queues]
         self._options = options
+        self._burst = bool(options.get("burst"))
         self._started = started
         self._ended = ended
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._count = 0
-        self._since = 0.0
-        self._consuming: Consuming | AsyncConsuming | None = None
-        self._call: Callable[..., Any] = operator.call
+        self._stopped_at: float | None = None
 
-    def consume(self, queue: DelayQueue[Any] | StreamQueue[Any]) -> None:
-        consuming = queue.start_consume(**self._options)
-        self._begin(consuming, operator.call)
-        consuming.wait()
-        self._end()
-        queue.close()
-
-    async def consume_async(self, queue: AsyncDelayQueue[Any] | AsyncStreamQueue[Any]) -> None:
-        consuming = await queue.start_consume(**self._options)
-        self._begin(consuming, asyncio.get_running_loop().call_soon_threadsafe)
-        await consuming.wait()
-        self._end()
-        await queue.close()
+    async def consume(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for one in self._served:  # before the first consumes: it would take messages that the worker cannot process
+            await one.open(self._options)
+        more = await self._round(self._served)
+        # In a burst, callbacks may have sent messages to a queue that had drained before.
+        while more and self._burst and len(self._served) > 1 and self._stopped_at is None:
+            more = await self._round([one for one in self._served if not one.stopped])
+        self._loop = None  # further signals have nothing to stop
+        self._ended()
+        errors = sorted((one.error for one in self._served if one.error), key=_exit_code)
+        if any(one.cut_off for one in self._served):
+            sys.stdout.flush()
+            logging.shutdown()
+            os._exit(max([Exit.FAILURE, *map(_exit_code, errors)]))
+        if errors:
+            raise errors[-1]
+        for one in self._served:
+            if self._burst and self._stopped_at is None:
+                log.info("finished %s", one.name)
+            await one.close()
 
     def signalled(self, number: int, _: FrameType | None) -> None:
         self._count += 1
-        self._since = self._since or time.monotonic()
-        if self._count > 2:  # noqa: PLR2004
+        if self._count > CUT_OFF:
             os._exit(Exit.FAILURE)
-        self._call(self._log, self._count, signal.Signals(number).name)
-        self._call(self._stop, self._count)
+        self._stopped_at = self._stopped_at or time.monotonic()
+        for one in self._served:
+            if not one.is_async:  # at once: a callback may keep the event loop busy
+                self._stop(one)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._on_signal, self._count, signal.Signals(number).name)
 
-    def _begin(self, consuming: Consuming | AsyncConsuming, call: Callable[..., Any]) -> None:
-        """Stop this consumer when a signal comes; `call` runs a function in the consumer's event loop or thread."""
-        what = "draining" if self._options.get("burst") else "consuming"
-        log.info("%s %s, %d at a time", what, self._name, self._concurrency, extra={"queue": self._name})
-        self._started()
-        self._consuming, self._call = consuming, call
-        if self._count:
-            call(self._stop, self._count)
-
-    def _log(self, count: int, name: str) -> None:
-        if count == 1:
-            text = "%s: finishing running callbacks for up to %s; another signal cuts them off"
-            log.info(text, name, format_duration(self._grace))
+    def _on_signal(self, count: int, name: str) -> None:
+        if count < CUT_OFF:
+            grace = format_duration(max(one.grace for one in self._served))
+            log.info("%s: finishing running callbacks for up to %s; another signal cuts them off", name, grace)
         else:
             log.warning("%s: cutting off running callbacks", name)
+        self._stop_all()
 
-    def _stop(self, count: int) -> None:
-        if self._consuming is not None:
-            self._consuming.stop(self._grace if count == 1 else 0)
+    def _stop_all(self) -> None:
+        self._stopped_at = self._stopped_at or time.monotonic()
+        for one in self._served:
+            self._stop(one)
 
-    def _end(self) -> None:
-        cut_off = self._count > 1 or (self._count == 1 and time.monotonic() - self._since >= self._grace)
-        self._consuming, self._call = None, operator.call  # further signals have nothing to stop
-        self._ended()
-        if cut_off:
-            log.error("stopped %s; messages that were cut off will be delivered again", self._name)
-            sys.stdout.flush()
-            logging.shutdown()
-            os._exit(Exit.FAILURE)
-        log.info("%s %s", "stopped" if self._count else "finished", self._name)
+    def _stop(self, one: _ServedQueue) -> None:
+        if one.consuming is not None:
+            one.consuming.stop(one.grace if self._count < CUT_OFF else 0)
+
+    async def _round(self, served: Sequence[_ServedQueue]) -> bool:
+        """Consume these queues until their consumers have ended; return whether there were any messages."""
+        # Those in threads start first: their start blocks the event loop.
+        ordered = sorted(served, key=lambda one: one.is_async)
+        running = {asyncio.create_task(self._serve(one)) for one in ordered}
+        while running:  # in slices, between which handlers of signals run
+            _, running = await asyncio.wait(running, timeout=SIGNALS_WITHIN)
+        return any(one.claimed for one in served)
+
+    async def _serve(self, one: _ServedQueue) -> None:
+        first, one.ended = one.consuming is None, False
+        try:
+            if self._stopped_at is None:
+                await one.start(self._options)
+                if first:
+                    self._on_started(one)
+            if self._stopped_at is not None:
+                self._stop(one)
+            await one.wait()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - raised when all have ended
+            self._on_failed(one, error)
+        one.ended = True
+        if one.error is None:
+            self._on_ended(one)
+
+    def _on_started(self, one: _ServedQueue) -> None:
+        what = "draining" if self._burst else "consuming"
+        log.info("%s %s, %d at a time", what, one.name, one.concurrency, extra={"queue": one.name})
+        if all(other.consuming is not None for other in self._served):
+            self._started()
+
+    def _on_failed(self, one: _ServedQueue, error: BaseException) -> None:
+        one.error = error if isinstance(error, Exception) else DelayqError(f"the consumer of {one.name} was cancelled")
+        if len(self._served) > 1:
+            text = "%s failed: %s; stopping the worker, which serves all of its queues or none"
+            log.error(text, one.name, one.error, extra={"queue": one.name})
+            self._stop_all()
+
+    def _on_ended(self, one: _ServedQueue) -> None:
+        if self._stopped_at is not None:
+            late = self._count >= CUT_OFF or time.monotonic() - self._stopped_at >= one.grace
+            one.cut_off = late and one.consuming is not None
+            if one.cut_off:
+                log.error("stopped %s; messages that were cut off will be delivered again", one.name)
+            else:
+                log.info("stopped %s", one.name)
+        elif not self._burst:  # by the program
+            others = [other.name for other in self._served if not other.ended]
+            log.info("finished %s%s", one.name, f"; still consuming {', '.join(others)}" if others else "")
+
+
+def _exit_code(error: Exception) -> int:
+    return to_command_error(error).code

@@ -1,10 +1,10 @@
-"""`delayq worker`: processing the messages of a queue, in one process or several."""
+"""`delayq worker`: processing the messages of queues, in one process or several."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,13 @@ log = logging.getLogger("delayq.worker")
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[MODULE:QUEUE]")
-@click.option("--concurrency", type=click.IntRange(1, 10_000), metavar="N", help="Callbacks at a time in each process.")
+@click.argument("words", nargs=-1, metavar="[MODULE[:QUEUE]]…")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Callbacks at a time, of each queue in each process.",
+)
 @click.option("--processes", type=click.IntRange(1, 512), default=1, metavar="N", help="Worker processes.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
@@ -39,13 +44,14 @@ log = logging.getLogger("delayq.worker")
 def worker(
     ctx: click.Context, /, words: tuple[str, ...], *, processes: int, supervised: tuple[int, int] | None, **options: Any
 ) -> int:
-    """Process the messages of QUEUE, a queue object with a callback in MODULE.
+    """Process the messages of one or more queues: of every queue in MODULE, or of the QUEUEs given.
 
-    QUEUE is a DelayQueue, a StreamQueue, or its asyncio version. MODULE may be in the current folder. Options not given
-    here default to the queue's own. A queue without a URL uses --url.
+    QUEUE is a DelayQueue, a StreamQueue, or its asyncio version, with a callback. MODULE may be in the current folder.
+    Options not given here default to the queue's own. A queue without a URL uses --url.
 
     SIGTERM or SIGINT (Ctrl-C) lets running callbacks finish for up to --grace; a second signal cuts them off (exit code
-    1). With --processes, a worker that dies is replaced. If Redis goes away, a worker continues once it is back.
+    1). With --processes, a worker that dies is replaced. If Redis goes away, a worker continues once it is back. If one
+    queue fails for good, the whole worker stops, with the worst exit code of its queues.
 
     With --queue and --deliver you need no MODULE: each message is logged, posted to a webhook, mailed, or passed to a
     program. Put the program at the end: --deliver command -- PROGRAM ARGUMENT…. See 'delayq docs delivery'.
@@ -65,39 +71,55 @@ def worker(
     from delayq.cli.supervisor import Channel
     from delayq.queue.consumer import ConsumeOptions
 
+    logging.getLogger("delayq.doctor").addFilter(_Once())
     channel = Channel(*supervised) if supervised else None
     if supervised and supervised[0] > 1:
         # Only the first process warns about the server.
         logging.getLogger("delayq.doctor").setLevel(logging.ERROR)
-    queue, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, *words)
+    queues, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, words)
     started = channel.report_started if channel else lambda: None
     # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
     consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
     consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
-    serve(queue, consume, started=started, ended=ended)
+    serve(queues, consume, started=started, ended=ended)
     return Exit.OK
 
 
-def _imported(session: Session, target: str) -> tuple[AnyQueue, Callable[[], None]]:
-    """Return the queue of a module, and a function for the end that does nothing."""
-    from delayq.cli.app_loader import find_queue
+class _Once(logging.Filter):
+    """Lets each text through once: queues on the same server have the same warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in self._seen
+        self._seen.add(text)
+        return new
+
+
+def _imported(session: Session, targets: Sequence[str]) -> tuple[Sequence[AnyQueue], Callable[[], None]]:
+    """Return the queues of modules, and a function for the end that does nothing."""
+    from delayq.cli.app_loader import find_queues
     from delayq.queue.async_delay_queue import AsyncDelayQueue
     from delayq.queue.delay_queue import DelayQueue
 
-    queue = find_queue(target)
-    if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:
-        log.warning("%s has the prefix %r, not %r", queue.name, queue.prefix, session.prefix)
-    return queue, lambda: None
+    queues = find_queues(targets)
+    for queue in queues:
+        if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:
+            log.warning("%s has the prefix %r, not %r", queue.name, queue.prefix, session.prefix)
+    return queues, lambda: None
 
 
 def _delivering(
     session: Session, options: dict[str, Any], words: tuple[str, ...]
-) -> tuple[AnyQueue, Callable[[], None]]:
+) -> tuple[Sequence[AnyQueue], Callable[[], None]]:
     """Return a queue with an adapter as callback, and the function that closes the adapter."""
     deliver = make_adapter(options, words)
     queue = open_queue(session, options)
     queue.callback(deliver)
-    return queue, deliver.close
+    return [queue], deliver.close
 
 
 def _export_options(ctx: click.Context) -> None:

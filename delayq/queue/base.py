@@ -109,6 +109,19 @@ class QueueBase(Generic[T]):
         self._executor.opening = None
 
 
+def check_callback(queue: QueueBase[Any]) -> None:
+    """Raise `NoCallbackError` or `ConfigurationError` if the queue cannot be consumed; asks no server."""
+    queue._handlers.find()  # noqa: SLF001
+
+
+def identity_of(queue: QueueBase[Any]) -> tuple[object, ...]:
+    """Return the same for all objects whose consumers get the same messages."""
+    options = queue._options  # noqa: SLF001
+    client = options.get("redis")
+    where = find_url(options) if client is None else id(client)
+    return queue._scripts, queue.prefix, queue.name, getattr(queue, "group", ""), where  # noqa: SLF001
+
+
 class SyncBase(QueueBase[T]):
     """Base of queues whose methods block."""
 

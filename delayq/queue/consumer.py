@@ -192,6 +192,16 @@ class AsyncConsuming:
         return bool(ended)
 
 
+def claimed_by(consuming: Consuming | AsyncConsuming) -> int:
+    """Return how many messages a consumer has claimed."""
+    return consuming._driver.claimed  # noqa: SLF001
+
+
+def was_stopped(consuming: Consuming | AsyncConsuming) -> bool:
+    """Return whether a stop of this consumer was requested."""
+    return consuming._driver.stopped  # noqa: SLF001
+
+
 def run_to_end(consuming: Consuming) -> None:
     """Start a consumer and wait for it; the first signal lets running callbacks finish, the second cuts them off.
 

@@ -56,6 +56,13 @@ class Driver:
         self._worker_signalled = False
         self._started = 0
         self._withdrawn: list[InFlightDelivery] = []
+        self.claimed = 0
+        """Messages claimed so far."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop was requested."""
+        return self._stop_at is not None
 
     def _stop_within(self, grace: Duration | None) -> None:
         """Further stops can only shorten the time."""
@@ -90,6 +97,7 @@ class Driver:
             yield self._context.calls.release(part)
 
     def _start(self, deliveries: list[InFlightDelivery]) -> None:
+        self.claimed += len(deliveries)
         if self._stop_at is not None:  # stopped during the claim: no callback may start any more
             self._withdrawn.extend(deliveries)
             return

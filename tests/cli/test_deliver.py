@@ -207,8 +207,7 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ([], "give one MODULE:QUEUE, or --queue and --deliver"),
-        (["a:b", "c:d"], "give one MODULE:QUEUE, or --queue and --deliver"),
+        ([], "give MODULE or MODULE:QUEUE, or --queue and --deliver"),
         (["--queue", "reminders"], "--queue needs --deliver"),
         (["a:b", "--webhook-url", "http://x/"], "--webhook-url needs --deliver"),
         (["--deliver", "log"], "--deliver needs --queue"),

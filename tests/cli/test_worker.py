@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from delayq import AsyncDelayQueue, DelayQueue, State
-from delayq.cli.app_loader import find_queue
+from delayq.cli.app_loader import find_queues
 from delayq.cli.logs import configure_logging
 from tests.cli.conftest import Program, Start
 
@@ -288,13 +288,15 @@ def test_prefix_of_the_command_that_differs_from_the_queue_is_reported(start: St
         ("nothing:queue", "no module 'nothing' in "),
         ("ap:queue", "did you mean 'app'?"),
         ("app.sub:queue", "no module 'app.sub'"),
-        ("app", "'app' is not MODULE:QUEUE, as in app:queue"),
-        ("app:", "is not MODULE:QUEUE"),
-        (":queue", "is not MODULE:QUEUE"),
-        ("a b:queue", "is not MODULE:QUEUE"),
-        ("..:queue", "is not MODULE:QUEUE"),
+        ("app:", "'app:' is not MODULE or MODULE:QUEUE, as in app or app:queue"),
+        (":queue", "is not MODULE or MODULE:QUEUE"),
+        ("a b", "is not MODULE or MODULE:QUEUE"),
+        ("a b:queue", "is not MODULE or MODULE:QUEUE"),
+        ("app:queue=6", "is not MODULE or MODULE:QUEUE"),
+        ("..:queue", "is not MODULE or MODULE:QUEUE"),
+        ("app.py", "app.py is a file: name the module, as in app"),
         ("app.py:queue", "app.py is a file: name the module, as in app:queue"),
-        ("./sub/app.py", "as in sub.app:queue"),
+        ("./sub/app.py", "as in sub.app"),
         ("app:quue", "app has no 'quue', did you mean 'queue'?"),
         ("app:zzz", "app has no 'zzz'; it has queue, another, batches, batches_async, silent, strict"),
         ("app:queue.zzz", "app has no 'queue.zzz'"),
@@ -363,5 +365,5 @@ def test_invalid_option_prints_one_line(cli, options, error):
 
 def test_sync_and_async_queues_are_found(app, importing, monkeypatch):
     monkeypatch.setenv("DELAYQ_URL", "unix:///nowhere")
-    assert isinstance(find_queue("app:queue"), DelayQueue)
-    assert isinstance(find_queue("app:another"), AsyncDelayQueue)
+    assert [type(queue) for queue in find_queues(["app:queue"])] == [DelayQueue]
+    assert [type(queue) for queue in find_queues(["app:another"])] == [AsyncDelayQueue]
