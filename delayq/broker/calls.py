@@ -157,9 +157,21 @@ class Calls:
         """Read everything stored about one id."""
         return self._call("get", [id], replies.read_get)
 
-    def page(self, state: str, *, limit: int, cursor: str, score: str, preview: int) -> ScriptCall[replies.PageReply]:
-        """Read one page of the messages in a state, with at most `preview` bytes of each payload."""
-        return self._call("page", [state, limit, cursor, score, preview], replies.read_page)
+    def page(
+        self,
+        state: str,
+        *,
+        limit: int,
+        cursor: str,
+        score: str,
+        preview: int,
+        between: tuple[int | str, int | str] = ("-inf", "+inf"),
+    ) -> ScriptCall[replies.PageReply]:
+        """Read one page of the messages in a state, with at most `preview` bytes of each payload.
+
+        In states sorted by time, only those `between` a first time (ms) and one that is not included.
+        """
+        return self._call("page", [state, limit, cursor, score, preview, *between], replies.read_page)
 
     def snapshot(
         self,

@@ -179,13 +179,22 @@ class DelayQueue(DelayBase[T], SyncBase[T]):
         """Read the counts, the next and the oldest due time, and totals since the queue was created."""
         return self._perform(self._inspector.stats())
 
-    def list(self, state: State | str, *, limit: int = 100, cursor: str | None = None) -> Page:
+    def list(
+        self,
+        state: State | str,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        due_from: datetime | None = None,
+        due_to: datetime | None = None,
+    ) -> Page:
         """Read a page of the messages in a state; pass its cursor for the next page. Changes nothing.
 
         A page reads `limit` entries (at most 1,000) and may contain fewer messages. The queue changes between pages:
-        a message that changes its state may appear twice or not at all.
+        a message that changes its state may appear twice or not at all. `due_from` and `due_to` select pending messages
+        that are due at the first or later, and before the second; the others are not read.
         """
-        return self._perform(self._inspector.page(state, limit=limit, cursor=cursor))
+        return self._perform(self._inspector.page(state, limit=limit, cursor=cursor, due_from=due_from, due_to=due_to))
 
     @property
     def dead(self) -> DeadLetter:

@@ -19,7 +19,7 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.states import State
-from delayq.times import from_millis
+from delayq.times import from_millis, timestamp
 
 MAX_ROWS = 1000
 """Entries that one page reads, at most."""
@@ -115,17 +115,28 @@ class Inspector:
         (found,) = yield [self._context.calls.get(check_id(id))]
         return None if found is None else self._found(id, found)
 
-    def page(self, state: State | str, *, limit: int, cursor: str | None, preview: int = PREVIEW) -> Operation[Page]:
-        """Read one page of the messages in a state."""
+    def page(
+        self,
+        state: State | str,
+        *,
+        limit: int,
+        cursor: str | None,
+        preview: int = PREVIEW,
+        due_from: datetime | None = None,
+        due_to: datetime | None = None,
+    ) -> Operation[Page]:
+        """Read one page of the messages in a state; of the pending, those due from `due_from` on, before `due_to`."""
         if not isinstance(state, str) or state not in _BY_TIME:
             raise ConfigurationError(f"state must be one of {', '.join(State)}, not {short_repr(state)}")
         state = State(state)
         check_int(limit, "limit", 1, MAX_ROWS)
         at, score = _start(state, cursor)
+        window = _window(state, due_from, due_to)
         rows: dict[str, MessageRow] = {}
         while limit > 0:
             count = min(limit, MAX_READ)
-            (listed,) = yield [self._context.calls.page(state, limit=count, cursor=at, score=score, preview=preview)]
+            part: dict[str, Any] = {"limit": count, "cursor": at, "score": score, "preview": preview}
+            (listed,) = yield [self._context.calls.page(state, **part, between=window)]
             rows.update((row.id, row) for row in listed.rows)
             at, score, limit = listed.cursor, listed.score, limit - count
             if not at:
@@ -209,6 +220,17 @@ def _start(state: State, cursor: str | None) -> tuple[str, str]:
     if found is None:
         raise ConfigurationError(f"cursor {short_repr(cursor)} is not from a page of {state} messages")
     return found[1], found[2]
+
+
+def _window(state: State, due_from: datetime | None, due_to: datetime | None) -> tuple[int | str, int | str]:
+    """Return the bounds of due times in milliseconds, infinite for none."""
+    if state is not State.PENDING and not due_from is due_to is None:
+        raise ConfigurationError(f"due_from and due_to work with pending messages, not with {state} ones")
+    low = "-inf" if due_from is None else timestamp(due_from, "due_from")
+    high = "+inf" if due_to is None else timestamp(due_to, "due_to")
+    if due_from is not None and due_to is not None and due_from > due_to:
+        raise ConfigurationError(f"due_from {due_from.isoformat()} is after due_to {due_to.isoformat()}")
+    return low, high
 
 
 def queue_names(prefix: str) -> Operation[list[str]]:

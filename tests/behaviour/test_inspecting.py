@@ -119,6 +119,27 @@ def test_next_page_starts_after_a_message_that_has_been_removed(queue):
     assert [message.id for message in second.messages] == ["m3", "m4", "m5"]
 
 
+def test_pending_messages_are_listed_by_their_due_time(queue):
+    start = datetime(2033, 5, 18, tzinfo=UTC)
+    times = [start + timedelta(hours=hour) for hour in range(6)]
+    queue.send_many([NewMessage(f"m{hour}", at=at, id=f"m{hour}") for hour, at in enumerate(times)])
+
+    def due(limit=100, **window):
+        page = queue.list("pending", limit=limit, **window)
+        ids = [message.id for message in page.messages]
+        return ids + due(limit, **{**window, "cursor": page.cursor}) if page.cursor else ids
+
+    assert due(due_from=times[4]) == ["m4", "m5"]
+    assert due(due_to=times[2]) == ["m0", "m1"]
+    assert due(due_from=times[1], due_to=times[3]) == ["m1", "m2"]
+    assert due(due_from=times[1], due_to=times[5], limit=1) == ["m1", "m2", "m3", "m4"]
+    assert due(due_from=times[1] + timedelta(microseconds=1), due_to=times[3] + timedelta(microseconds=1)) == [
+        "m2",
+        "m3",
+    ]
+    assert due(due_to=times[0]) == due(due_from=times[5] + timedelta(days=1)) == []
+
+
 def test_listing_truncates_long_payloads_and_get_does_not(queue):
     queue.send_delay_msg("x" * 100_000, 60, id="m")
 
@@ -130,7 +151,16 @@ def test_listing_truncates_long_payloads_and_get_does_not(queue):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("nowhere",), ("pending", {"limit": 0}), ("pending", {"limit": 1001}), ("pending", {"cursor": "nonsense"})],
+    [
+        ("nowhere",),
+        ("pending", {"limit": 0}),
+        ("pending", {"limit": 1001}),
+        ("pending", {"cursor": "nonsense"}),
+        ("pending", {"due_from": datetime(2033, 5, 18)}),  # noqa: DTZ001 - naive on purpose
+        ("pending", {"due_to": "2033-05-18"}),
+        ("pending", {"due_from": datetime(2033, 5, 18, tzinfo=UTC), "due_to": datetime(2033, 5, 17, tzinfo=UTC)}),
+        ("ready", {"due_from": datetime(2033, 5, 18, tzinfo=UTC)}),
+    ],
 )
 def test_invalid_list_arguments_are_refused(queue, arguments):
     state, *rest = arguments

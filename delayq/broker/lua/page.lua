@@ -2,14 +2,16 @@
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, retries hash, messages hash,
 --   deliveries hash, headers hash, errors hash, dead_messages hash
 -- ARGV: state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position), score (''
---   for none), preview (bytes of payload to return)
+--   for none), preview (bytes of payload to return), low, high (bounds of the time in states sorted by time: ms, low
+--   included and high not, or -inf and +inf)
 -- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
 --   retries left, record, headers, error
 -- Re-run: reads only.
 -- Uses: record
 local pending, ready, unack, retry, garbage, dead, retries, messages, deliveries, headers, errors, dead_messages =
   unpack(KEYS)
-local state, limit, cursor, score, preview = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], tonumber(ARGV[5])
+local state, limit, cursor, score, preview, low, high = unpack(ARGV)
+limit = tonumber(limit)
 local lists = {ready = ready, retry = retry}
 local zsets = {pending = pending, active = unack, backoff = unack, dead = dead}
 local recorded = {ready = 'ready', retry = 'retry', active = 'leased', backoff = 'backoff'}
@@ -32,13 +34,14 @@ end
 
 if zsets[state] then
   -- A page begins after the last member of the page before, or after its score if that member is gone.
-  local start = 0
+  local start = redis.call('ZCOUNT', zsets[state], '-inf', '(' .. low)
   if cursor ~= '' then
     local same = redis.call('ZSCORE', zsets[state], cursor) == score
     start = same and redis.call('ZRANK', zsets[state], cursor) + 1
       or redis.call('ZCOUNT', zsets[state], '-inf', '(' .. score)
   end
-  local page = redis.call('ZRANGE', zsets[state], start, start + limit - 1, 'WITHSCORES')
+  local stop = math.min(start + limit, redis.call('ZCOUNT', zsets[state], '-inf', '(' .. high))
+  local page = stop > start and redis.call('ZRANGE', zsets[state], start, stop - 1, 'WITHSCORES') or {}
   for i = 1, #page, 2 do add(page[i], page[i + 1]) end
   if #page == 2 * limit then next_cursor, next_score = page[#page - 1], page[#page] end
 elseif lists[state] then
