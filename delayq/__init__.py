@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from delayq.errors import DelayqError as DelayqError
     from delayq.errors import EventsLostError as EventsLostError
     from delayq.errors import NoCallbackError as NoCallbackError
+    from delayq.errors import NoReplyError as NoReplyError
     from delayq.errors import NotReplicatedError as NotReplicatedError
     from delayq.errors import OutcomeUnknown as OutcomeUnknown
     from delayq.errors import PayloadError as PayloadError

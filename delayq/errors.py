@@ -3,6 +3,7 @@
 * `ConfigurationError`: an argument or option is wrong; fix the program.
 * `PayloadError` and its subclasses: this payload cannot be a message; fix the payload.
 * `QueueFullError`: the queue or its Redis is full; send again later.
+* `NoReplyError`: Redis did not reply; catch it for both of the next two.
 * `UnavailableError`: Redis did not reply and nothing was changed; retry.
 * `OutcomeUnknown`: Redis did not reply in time and the call may have been executed; retry with the same id.
 * `NotReplicatedError`: a send is stored, but on fewer replicas than required; retry with the same id.
@@ -47,11 +48,15 @@ class QueueFullError(DelayqError):
     """The ids that may not be stored. Sent again with the same ids, no message is stored twice."""
 
 
-class UnavailableError(DelayqError, ConnectionError):
+class NoReplyError(DelayqError):
+    """Redis did not reply before the deadline: the base class of `UnavailableError` and `OutcomeUnknown`."""
+
+
+class UnavailableError(NoReplyError, ConnectionError):
     """Redis could not be reached before the deadline; the call was not executed."""
 
 
-class OutcomeUnknown(DelayqError, TimeoutError):  # noqa: N818 - a state of knowledge, not a fault
+class OutcomeUnknown(NoReplyError, TimeoutError):  # noqa: N818 - a state of knowledge, not a fault
     """Redis stopped replying after the call was sent: it may or may not have been executed."""
 
     ids: tuple[str, ...] = ()

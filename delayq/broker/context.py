@@ -13,11 +13,13 @@ from delayq.options import Settings
 class EngineContext:
     """The calls, settings and payload decoder of one queue of any engine."""
 
-    __slots__ = ("calls", "confirming", "decode", "settings")
+    __slots__ = ("calls", "confirming", "decode", "queue", "settings")
 
     calls: EngineCalls
 
-    def __init__(self, calls: Any, settings: Settings, decode: Callable[[bytes], Any]) -> None:
+    def __init__(self, calls: Any, settings: Settings, decode: Callable[[bytes], Any], queue: str) -> None:
+        self.queue = queue
+        """The name of the queue."""
         self.calls = calls
         self.settings = settings
         self.decode = decode
@@ -27,7 +29,7 @@ class EngineContext:
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the same context with other settings."""
-        return type(self)(self.calls, settings, self.decode)
+        return type(self)(self.calls, settings, self.decode, self.queue)
 
 
 class QueueContext(EngineContext):

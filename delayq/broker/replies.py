@@ -11,7 +11,7 @@ from delayq.errors import NotReplicatedError
 
 
 class ClaimedMessage(msgspec.Struct, gc=False):
-    """A claimed message; `due` in milliseconds since 1970.
+    """A claimed message; `due` and `sent` in milliseconds since 1970.
 
     Untracked by the garbage collector (`gc=False`): it holds no references to containers.
     """
@@ -23,6 +23,8 @@ class ClaimedMessage(msgspec.Struct, gc=False):
     due: int
     attempt: int
     headers: bytes
+    sent: int | None = None
+    """None if the engine does not store it."""
 
 
 class ClaimReply(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.broker.ids import new_id
 from delayq.cli.audit import audit, demo
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import json_option, queue_with
@@ -17,7 +18,6 @@ from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.spark_session import SparkGroup, open_spark, where
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.ids import new_id
 
 
 @click.group(cls=SparkGroup, no_args_is_help=False)

@@ -43,7 +43,7 @@ class DelayBase(QueueBase[T]):
     _context: QueueContext
 
     def _make_context(self) -> QueueContext:
-        return QueueContext(self._make_calls(), self.settings, self._codec.decode)
+        return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name)
 
     def _make_calls(self) -> Calls:
         return Calls(Keys.of(self.prefix, self.name))

@@ -84,7 +84,7 @@ class _LeaseBase(Generic[M]):
 
     def _claim(self) -> Operation[tuple[PromoteReply, ClaimReply]]:
         calls = self._context.calls
-        claim = calls.ready_to_unack(self._limit, lease=self._lease, consumer_id=self._executor.client_name)
+        claim = calls.ready_to_unack(self._limit, lease=self._lease, consumer_id=self._executor.consumer_id)
         _, promoted, claimed = yield [calls.unack_to_retry(), calls.pending_to_ready(), claim]
         if promoted.garbage:
             yield [self._context.calls.collect(self._context.settings)]

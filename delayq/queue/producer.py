@@ -12,13 +12,13 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
+from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
-from delayq.queue.ids import new_id, new_ids
 from delayq.times import Duration, timestamp, to_millis
 
 T = TypeVar("T")

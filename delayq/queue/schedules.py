@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 
 from delayq._parity import awaited
 from delayq.broker.context import QueueContext
+from delayq.broker.ids import new_id
 from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.options import check_int
 from delayq.queue.handlers import HandlerRegistry
-from delayq.queue.ids import new_id
 from delayq.queue.producer import Producer, Sent
 from delayq.schedules.definition import (
     Schedule,

@@ -243,6 +243,7 @@ class StreamCalls:
             due=due if due <= LATEST else arrived,
             attempt=delivery,
             headers=fields.get(b"headers", b""),
+            sent=None if b"due" in fields else arrived,  # what a relay has added was sent before
         )
 
     def _call(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> ScriptCall[T]:

@@ -35,8 +35,8 @@ class StreamBase(QueueBase[T]):
 
     def _make_context(self) -> EngineContext:
         keys, settings = StreamKeys.of(self.name), self.settings
-        self._calls = StreamCalls(keys, self.group, settings, lambda: self._executor.client_name, self._is_embedded)
-        context = EngineContext(self._calls, settings, self._codec.decode)
+        self._calls = StreamCalls(keys, self.group, settings, lambda: self._executor.consumer_id, self._is_embedded)
+        context = EngineContext(self._calls, settings, self._codec.decode, self.name)
         self._inspector = StreamInspector(context, self._calls)
         return context
 

@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
+from delayq.broker.ids import new_id
 from delayq.broker.keys import Keys
 from delayq.broker.transport.clients import EMBEDDED, forget_embedded
 from delayq.broker.transport.executor import open_executor
@@ -13,7 +14,6 @@ from delayq.broker.transport.operation import single, together
 from delayq.options import read_settings
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.ids import new_id
 from delayq.queue.inspector import queue_names
 from delayq.queue.server_check import removal
 from delayq.testing import queue_internals

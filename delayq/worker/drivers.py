@@ -43,7 +43,7 @@ class Driver:
 
     def __init__(self, executor: Any, context: EngineContext, callback: Callback, name: str, *, burst: bool) -> None:
         """Run `callback` on the messages that a loop claims; `name` is the start of its workers' names."""
-        self._loop = ConsumerLoop(context, executor.client_name, batch=callback.batch, burst=burst)
+        self._loop = ConsumerLoop(context, executor.consumer_id, batch=callback.batch, burst=burst)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._executor = executor
         self._context = context

@@ -10,6 +10,7 @@ import msgspec
 
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
+from delayq.broker.ids import time_of
 from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Receipt, Rejection, ScriptCall
 from delayq.broker.transport.operation import Operation
@@ -25,6 +26,8 @@ T = TypeVar("T")
 MAX_ERROR = 2048
 """Characters of an error text that are stored."""
 
+MAX_SKEW = 86_400_000
+"""Milliseconds by which the clock of a sender may be ahead of the server's: an id with a later time is not ours."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -118,6 +121,11 @@ class _BaseMessage(Generic[T]):
         return self._delivery.claimed.id
 
     @property
+    def queue(self) -> str:
+        """The name of the queue, or the key of the stream."""
+        return self._context.queue
+
+    @property
     def attempt(self) -> int:
         """The number of this delivery, from 1; released ones are not counted."""
         return self._delivery.claimed.attempt
@@ -131,6 +139,16 @@ class _BaseMessage(Generic[T]):
     def due(self) -> datetime:
         """When the message was due, in UTC."""
         return from_millis(self._delivery.claimed.due)
+
+    @property
+    def sent(self) -> datetime | None:
+        """When the message was sent, in UTC, by the sender's clock; None for a message with an id of your own.
+
+        The ids that delayq makes contain it. Redis does not store it; only a stream does, by the server's clock.
+        """
+        claimed = self._delivery.claimed
+        at = time_of(claimed.id, before=self._delivery.server_now + MAX_SKEW) if claimed.sent is None else claimed.sent
+        return None if at is None else from_millis(at)
 
     @property
     def lateness(self) -> float:

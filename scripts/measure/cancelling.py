@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from delayq import DelayQueue
+from delayq.broker.ids import new_ids
 from delayq.broker.requests import ScriptCall
-from delayq.queue.ids import new_ids
 from measure.bench_server import QUEUE, BenchServer, rate_of
 from measure.figure import Figure, Measurement, Reading
 from measure.raw import AHEAD, BATCH, sending

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import hiredis
 
 from delayq import DelayQueue, NewMessage
+from delayq.broker.ids import new_ids
 from delayq.broker.requests import ScriptCall
-from delayq.queue.ids import new_ids
 from measure.bench_server import TEXT, BenchServer, rate_of, throwaway_server
 from measure.figure import Figure, LeftOut, Measurement, Reading, at_least
 from measure.raw import BATCH, batches, claim_and_ack, sending

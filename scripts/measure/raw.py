@@ -14,9 +14,9 @@ from typing import Any
 import hiredis
 
 from delayq.broker.calls import Calls
+from delayq.broker.ids import new_ids
 from delayq.broker.requests import OutgoingTable, Receipt, ScriptCall
 from delayq.broker.scripts import names, script
-from delayq.queue.ids import new_ids
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
 """A payload as stored: 64 bytes."""

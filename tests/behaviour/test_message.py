@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from delayq import NewMessage
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -22,6 +23,7 @@ def test_message_has_its_attributes(open_queue):
     def look(message):
         seen.append(
             {
+                "queue": message.queue,
                 "id": message.id,
                 "payload": message.payload,
                 "attempt": message.attempt,
@@ -38,6 +40,7 @@ def test_message_has_its_attributes(open_queue):
 
     assert seen == [
         {
+            "queue": queue.name,
             "id": "m",
             "payload": {"user": 42},
             "attempt": 1,
@@ -47,6 +50,20 @@ def test_message_has_its_attributes(open_queue):
             "lease_lost": False,
         }
     ]
+
+
+def test_message_says_when_it_was_sent(open_queue):
+    seen = {}
+    queue = open_queue(callback=lambda message: seen.update({message.payload: message.sent}))
+    before = datetime.now(UTC) - timedelta(milliseconds=1)  # ids count whole milliseconds
+    queue.send_schedule_msg("one", at=datetime(2001, 9, 9, tzinfo=UTC))
+    queue.send_many(["many", NewMessage("own id", id="m")])
+    after = datetime.now(UTC)
+
+    queue.run(burst=True)
+
+    assert before <= seen["one"] <= seen["many"] <= after
+    assert seen["own id"] is None
 
 
 def test_lateness_is_the_time_since_the_message_was_due(open_queue):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from delayq.broker.ids import new_id
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScheduleFire, SchedulePut
 from delayq.broker.scripts import MAX_IDS
-from delayq.queue.ids import new_id
 from tests.lua.tables import MUTATING, on_both
 from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls, deliver, observe, plant
 

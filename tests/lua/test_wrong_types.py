@@ -39,7 +39,9 @@ def without(world: World, part: str) -> World:
 def test_key_of_wrong_type_is_refused_before_the_first_write(real_executor, case: Case):
     executor, script = real_executor, case.call.script
     # The remembered reply of the slot of the call, which is the first or the second of this client.
-    remembered = {f"{executor.client_name}.{number}".encode(): f"0 {NOW} 1".encode() for number in (1, 2)}
+    remembered = {
+        f"{executor.protocol.call_slots.client_name}.{number}".encode(): f"0 {NOW} 1".encode() for number in (1, 2)
+    }
     problems = {}
     for part in script.parts:
         if part in ("replies", "events"):

@@ -33,6 +33,7 @@ def test_entries_of_other_clients_are_delivered(queue, server):
     with queue.lease() as message:
         assert (message.id, message.payload, message.retries_left, message.headers) == ("theirs", {"from": "go"}, 3, {})
         assert message.due.timestamp() == pytest.approx(int(entry.partition("-")[0]) / 1000)
+        assert message.sent == message.due
     assert server.xlen("tasks") == 0
 
 

@@ -35,6 +35,7 @@ def test_a_sent_message_is_delivered_at_once(queue):
         assert (message.id, message.payload, message.headers) == (sent.id, {"user": 42}, {"trace": "1"})
         assert (message.attempt, message.retries_left) == (1, 3)
         assert message.lateness >= 0
+        assert (message.queue, message.sent) == ("tasks", message.due)
     assert queue.counts() == NOTHING
 
 

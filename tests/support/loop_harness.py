@@ -86,7 +86,7 @@ class LoopHarness:
         self.stop_at: float | None = None
         self.step: Step | None = None
         self.loop = ConsumerLoop(
-            QueueContext(Asking(reports=reports), read_settings(options), lambda data: data),  # type: ignore[arg-type]
+            QueueContext(Asking(reports=reports), read_settings(options), lambda data: data, "q"),  # type: ignore[arg-type]
             "me",
             batch=batch,
             burst=burst,

@@ -2,14 +2,17 @@
 
 import os
 import re
+import string
 import sys
 import threading
 import time
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
+from delayq.broker.ids import new_consumer_id, new_id, new_ids, time_of
 from delayq.broker.keys import check_id
-from delayq.queue.ids import new_id, new_ids
 from tests.support.processes import run
 
 
@@ -47,6 +50,38 @@ def test_id_contains_its_creation_time(make):
     assert (number >> 62) & 3 == 2  # its variant
 
 
+@pytest.mark.parametrize("make", [new_id, lambda: new_ids(500)[-1]])
+def test_time_of_an_id_is_read_from_it(make):
+    before = time.time_ns() // 1_000_000
+    made = time_of(make(), before=before + 10_000)
+    assert before <= made <= time.time_ns() // 1_000_000
+    assert time_of(make(), before=before) is None  # from a future that no sender has reached
+
+
+def test_other_ids_have_no_time():
+    now = time.time_ns() // 1_000_000
+    random = Random(0)
+    letters = string.digits + string.ascii_letters
+    others = ["".join(random.choices(letters, k=22)) for _ in range(10_000)]
+    for id in ("bill-7", "", "0" * 22, "z" * 22, new_id() + "0", new_id()[:-1], f"user:{new_id()}", *others):
+        assert time_of(id, before=now) is None, id
+
+
+def test_consumer_id_says_where_and_since_when_it_runs():
+    ids = {new_consumer_id() for _ in range(100)}
+    assert len(ids) == 100
+    host, pid, start = ids.pop().split(":")
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,40}", host)
+    assert pid == str(os.getpid())
+    assert re.fullmatch(r"\d{8}T\d{6}Z-[0-9a-f]{6}", start)
+
+
+@pytest.mark.parametrize("host", ["", "my laptop!", "ünï", "h" * 300])
+def test_consumer_id_is_one_word_whatever_the_host_is_called(monkeypatch, host):
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=host))
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,40}:\d+:\S+", new_consumer_id())
+
+
 def test_ids_are_unique_over_threads(monkeypatch):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -73,7 +108,7 @@ def test_ids_are_unique_over_threads(monkeypatch):
 def test_ids_are_unique_over_forks():
     program = """
 import os, sys
-from delayq.queue.ids import new_id
+from delayq.broker.ids import new_id
 new_id()
 children = []
 for _ in range(4):

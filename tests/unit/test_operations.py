@@ -47,7 +47,7 @@ class Talk:
 
 @pytest.fixture
 def context():
-    return QueueContext(Asking(), read_settings({}), lambda data: data)
+    return QueueContext(Asking(), read_settings({}), lambda data: data, "q")
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ def test_single_call_returns_its_reply():
 
 def test_invalid_argument_raises_before_the_first_request():
     with pytest.raises(ConfigurationError):
-        next(cancel(QueueContext(CALLS, read_settings({}), bytes), "a b"))
+        next(cancel(QueueContext(CALLS, read_settings({}), bytes, "q"), "a b"))
 
 
 def test_call_that_executes_once_is_marked_as_writing():
-    talk = Talk(cancel(QueueContext(CALLS, read_settings({}), bytes), "a"))
+    talk = Talk(cancel(QueueContext(CALLS, read_settings({}), bytes, "q"), "a"))
     assert may_write(talk.round)
     assert [call.script.name for call in talk.round] == ["cancel"]
     assert talk.reply("1").result is CancelOutcome.CANCELLED

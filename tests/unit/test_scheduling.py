@@ -17,7 +17,7 @@ from delayq.schedules.definition import occurrence_id, pack, unpack
 from delayq.schedules.store import BATCH, pause, put, update
 
 NOW = 1_800_000_000_000
-TOOLS = QueueContext(Calls(Keys.of("delayq", "q")), read_settings({}), bytes)
+TOOLS = QueueContext(Calls(Keys.of("delayq", "q")), read_settings({}), bytes, "q")
 SPEC = b'{"retries":3,"every":3600000}\n1'
 OTHER = b'{"retries":3,"every":7200000}\n1'
 

@@ -7,6 +7,8 @@ import secrets
 import threading
 from itertools import count
 
+from delayq.broker.ids import new_consumer_id
+
 CallSlot = tuple[str, int]
 """A slot of this process, and the sequence number of a call in it."""
 
@@ -18,6 +20,8 @@ class CallSlots:
         """Start without slots; they are drawn as calls need them, and used again."""
         self.client_name = secrets.token_hex(6)
         """A name unique to this start of this process: the prefix of all its slots."""
+        self.consumer_id = new_consumer_id()
+        """The id under which this process holds messages."""
         self._pid = os.getpid()
         self._names = map(f"{self.client_name}.%d".__mod__, count(1))
         self._drawing = threading.RLock()  # a signal handler may send while its own thread draws a name

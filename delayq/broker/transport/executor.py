@@ -52,9 +52,9 @@ class _Client:
         """Seconds that a blocking command may wait at most, so that it replies within the socket's timeout."""
 
     @property
-    def client_name(self) -> str:
-        """A name unique to this start of this process."""
-        return self.protocol.client_name
+    def consumer_id(self) -> str:
+        """The id under which this process holds messages, `host:pid:start`."""
+        return self.protocol.consumer_id
 
 
 class Executor(_Client):

@@ -109,9 +109,9 @@ class RedisProtocol:
         self._prefixes: dict[tuple[Script, tuple[str | bytes, ...]], tuple[int, bytes]] = {}
 
     @property
-    def client_name(self) -> str:
-        """A name unique to this start of this process: the prefix of all its slots."""
-        return self.call_slots.client_name
+    def consumer_id(self) -> str:
+        """The id under which this process holds messages, `host:pid:start`; a forked process has its own."""
+        return self.call_slots.consumer_id
 
     @property
     def call_slots(self) -> CallSlots:

@@ -52,7 +52,7 @@ def context_of(target: TargetQueue) -> QueueContext:
     """Return what the operations on the target's queue need."""
     # A send may move spent ids to the dead letter. Its limits are the workers' business, so none apply here.
     settings = read_settings(QueueOptions(dead_max=1 << 40, dead_ttl=HORIZON / 1000))
-    return QueueContext(Calls(Keys.of(target.prefix, target.queue)), settings, bytes)
+    return QueueContext(Calls(Keys.of(target.prefix, target.queue)), settings, bytes, target.queue)
 
 
 def calls_of(target: TargetQueue) -> Calls:

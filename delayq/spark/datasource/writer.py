@@ -18,10 +18,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from delayq.broker.batches import batched, byte_slices
+from delayq.broker.ids import new_id
 from delayq.broker.requests import Outgoing, OutgoingTable
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.queue.bulk_runs import MAX_REFUSALS, end_run
-from delayq.queue.ids import new_id
 from delayq.queue.producer import BATCH_BYTES, SPENT, send_spent
 from delayq.spark.datasource.connection import connect, context_of, open_queue
 from delayq.spark.datasource.message_batches import Refusal, check_columns, to_messages

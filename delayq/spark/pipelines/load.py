@@ -13,10 +13,10 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from delayq.broker.batches import batched
+from delayq.broker.ids import new_id
 from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.bulk_runs import RunInfo, list_runs
-from delayq.queue.ids import new_id
 from delayq.spark.datasource.connection import calls_of, connect, context_of, open_queue
 from delayq.spark.datasource.message_batches import COLUMNS, check_columns
 from delayq.spark.datasource.source import register

@@ -1,20 +1,29 @@
-"""Makes the ids of messages that are sent without one."""
+"""Ids of messages, which sort by the time at which they were made, and of consumers, which say where they run."""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import sys
+from datetime import UTC, datetime
 
 if sys.version_info >= (3, 14):
     from uuid import uuid7
 else:
     from uuid_utils import uuid7
 
+MAX_HOST = 40
+"""Characters of a host's name in the id of a consumer: every delivery record has one."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [a + b for a in _DIGITS for b in _DIGITS]
 _BASE = 62**2
 _HALF = _BASE**6
 _last = (-1, "")
 """The upper half of an id made last and its ten characters: within a millisecond it hardly changes."""
+_UUID = re.compile(r"[0-9A-Za-z]{22}")
+_FIRST_MADE = 1_577_836_800_000
+"""The start of 2020 in milliseconds since 1970: no id of delayq is older."""
 
 
 def new_id() -> str:
@@ -39,6 +48,12 @@ def new_ids(n: int) -> list[str]:
     return ids
 
 
+def new_consumer_id() -> str:
+    """Return an id for people to read, `host:pid:start`; the end of `start` is random, so ids are unique."""
+    host = re.sub(r"[^A-Za-z0-9._-]+", "-", os.uname().nodename)[:MAX_HOST] or "localhost"
+    return f"{host}:{os.getpid()}:{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
 def _id_text(number: int) -> str:
     global _last  # noqa: PLW0603 - one tuple, so that threads see a half and its text together
     # Eleven base-3844 digits, in two halves that are each done in machine-size integers.
@@ -54,3 +69,17 @@ def _id_text(number: int) -> str:
     low, c = divmod(low, base)
     a, b = divmod(low, base)
     return f"{text}{pairs[a]}{pairs[b]}{pairs[c]}{pairs[d]}{pairs[e]}{pairs[f]}"
+
+
+def time_of(id: str, *, before: int) -> int | None:
+    """Return when delayq made an id, in milliseconds since 1970 by its maker's clock; None for an id of another form.
+
+    A text of this form that was not made by delayq hardly ever has the bits of a UUIDv7 and a time `before` another.
+    """
+    if not _UUID.fullmatch(id):
+        return None
+    number = 0
+    for character in id:
+        number = number * 62 + _DIGITS.index(character)
+    made, version, variant = number >> 80, number >> 76 & 15, number >> 62 & 3
+    return made if (version, variant) == (7, 2) and _FIRST_MADE <= made < before else None
