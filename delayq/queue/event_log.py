@@ -54,6 +54,8 @@ class EventKind(StrEnum):
     """Sent again from the dead letter; its attempts start anew."""
     PURGED = "purged"
     """All messages of the queue were deleted; the event names no message."""
+    DEAD_PURGED = "dead_purged"
+    """Its entry in the dead letter, the one with this token, was deleted."""
 
 
 @dataclass(frozen=True, slots=True)

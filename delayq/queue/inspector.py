@@ -39,6 +39,9 @@ RECORDED_STATES = {
 _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for state in State}
 _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
 _POSITION = re.compile(r"([0-9]{1,15})()")
+_ENTRY = re.compile(r".+:[0-9]{1,20}")
+_DEATH = re.compile(rb"([0-9]+ ){6}[0-9]+\n")
+"""What an entry of the dead letter and its message look like; others are not delayq's, or their message is gone."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -142,7 +145,12 @@ class Inspector:
             if not at:
                 break
         next_cursor = f"{at}@{score}" if score else at
-        return Page([self._row(state, row) for row in rows.values()], next_cursor or None)
+        messages = [
+            self._row(state, row)
+            for row in rows.values()
+            if state is not State.DEAD or (_ENTRY.fullmatch(row.id) and _DEATH.match(row.payload))
+        ]
+        return Page(messages, next_cursor or None)
 
     def _found(self, id: str, found: GetReply) -> MessageInfo:
         if found.dead:

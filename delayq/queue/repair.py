@@ -35,8 +35,8 @@ HEAVY = {"messages": 100, "dead_messages": 100, "headers": 100}
 """Ids read at a time from structures with large values: the script that reads the ids reads the values as well."""
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
-TOTALS = b"sent delivered acked discarded nacked released expired dead trimmed purged redriven cancelled rescheduled"
-FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), b"repaired", LOST}
+TOTALS = b"sent delivered acked discarded nacked released expired dead trimmed redriven cancelled rescheduled"
+FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), b"purged", b"dead_purged", b"repaired", LOST}
 """The fields that `meta` may have."""
 
 

@@ -109,6 +109,10 @@ def test_operations_of_producers_and_admins_are_logged(queue):
     with queue.lease():
         raise Reject("broken")
     queue.dead.redrive("b", retries=9)
+    with queue.lease():
+        raise Reject("broken still")
+    queue.dead.purge("b")
+    queue.send_delay_msg(4, 60, id="c")
     queue.purge()
 
     assert read(queue, "kind", "id", "retries_left", "reason") == [
@@ -121,10 +125,17 @@ def test_operations_of_producers_and_admins_are_logged(queue):
         ("delivered", "b", 3, None),
         ("dead", "b", None, "broken"),
         ("redriven", "b", 9, None),
+        ("promoted", "b", None, None),
+        ("delivered", "b", 9, None),
+        ("dead", "b", None, "broken still"),
+        ("dead_purged", "b", None, None),
+        ("sent", "c", 3, None),
         ("purged", None, None, None),
     ]
     sent, replaced, rescheduled, *_ = queue.events()
     assert [round((event.due - event.at).total_seconds()) for event in (sent, replaced, rescheduled)] == [60, 70, 80]
+    totals = queue.stats().totals
+    assert (totals["purged"], totals["dead_purged"]) == (1, 1)
 
 
 @everywhere

@@ -168,6 +168,24 @@ def test_partly_deleted_dead_message_is_repaired(crowd, redis_client):
     assert crowd.get("dead") is None
 
 
+def test_what_another_program_adds_to_the_dead_letter_is_trimmed_like_any_entry(open_queue, redis_client):
+    queue = open_queue(dead_max=1, callback=lambda message: False)
+    queue.open()
+    redis_client.zadd(key("dead"), {"no token": 1, "not-ours": 2, "n:1": 3})
+    redis_client.hset(key("dead_messages"), mapping={"not-ours": "no message", "n:1": "no message"})
+    assert queue.dead.list().messages == []
+    assert queue.dead.redrive("not-ours").redriven == queue.dead.purge("not-ours") == 0
+    assert queue.dead.redrive("n:1").redriven == 0
+
+    queue.send_delay_msg("hopeless", retries=0, id="m")
+    queue.run(burst=True)
+
+    assert [message.id for message in queue.dead.list().messages] == ["m"]
+    assert queue.stats().totals["trimmed"] == 3
+    assert queue.dead.purge(everything=True) == 1
+    assert not redis_client.exists(key("dead"), key("dead_messages"), key("dead_ids"))
+
+
 def test_unknown_field_is_reported_and_kept(crowd, redis_client):
     redis_client.hset(key("meta"), "colour", "blue")
     checkup = crowd.repair()

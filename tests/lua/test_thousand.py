@@ -153,7 +153,7 @@ CASES = [
         dead(-5, "no", 2),
         calls.dead_purge(ENTRIES),
         statuses(1),
-        World(meta={"purged": MAX_IDS}),
+        World(meta={"dead_purged": MAX_IDS}),
     ),
     Case(
         "mended",
@@ -230,7 +230,7 @@ LOGGED = {
     "named": "dead",
     "trimmed at once": "dead",
     "rejected": "dead",
-    "purged dead": "",
+    "purged dead": "dead_purged",
     "mended": "rescheduled",
     "in step": "",
     "recounted": "",

@@ -120,6 +120,9 @@ class Fold:
         assert event.id is None
         self.lives.clear()
 
+    def _purge_dead(self, event: MessageEvent) -> None:
+        del self.dead[f"{event.id}:{event.token}"]
+
     def _found(self, event: MessageEvent, *states: str) -> Life:
         assert event.id in self.lives, f"{event.kind} of {event.id}, which does not live"
         life = self.lives[event.id]
@@ -147,4 +150,5 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "cancelled": Fold._cancel,
     "rescheduled": Fold._reschedule,
     "purged": Fold._purge,
+    "dead_purged": Fold._purge_dead,
 }

@@ -286,7 +286,7 @@ class Model:
 
     def dead_purge(self, entries: Iterable[str]) -> str:
         replies = "".join("1" if self.dead.pop(entry, None) else "0" for entry in entries)
-        self.totals["purged"] += replies.count("1")
+        self.totals["dead_purged"] += replies.count("1")
         return replies
 
     def purge(self) -> int:

@@ -211,6 +211,13 @@ def test_redriven_message_can_be_delivered(run_audit):
     assert result.adds_up
 
 
+def test_purging_an_old_death_leaves_the_living_message_as_it_is(run_audit):
+    events = log_of(("a", "sent promoted delivered dead sent promoted delivered acked dead_purged"))
+    result = run_audit(reminders("a"), events)
+    assert result.statuses["delivered"] == 1
+    assert result.adds_up
+
+
 def test_audit_limits_the_examples_but_counts_all_faults(run_audit):
     result = run_audit(reminders(*map(str, range(20))), log_of(("x", "")), examples=3)
     assert len(result.examples) == 3

@@ -27,6 +27,7 @@ T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
 ERRORS = [None, "", "ValueError: no", "  KeyError: 'a'\r\nTraceback", "日本: <script>", "x" * 300, "\nlater"]
 REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "rejected"]
 STARTS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
+UNMOVED = ("promoted", "retried", "rescheduled", "dead_purged")
 
 
 def write_files(reports, folder, formats=FORMATS):
@@ -163,7 +164,7 @@ def test_totals_have_every_kind(rows):
 
 def test_log_report_counts_missing_entries(rows):
     offsets = {row["offset"] for row in LOG}
-    relevant = {row["id"] for row in LOG if row["kind"] not in ("promoted", "retried", "rescheduled")} - {None}
+    relevant = {row["id"] for row in LOG if row["kind"] not in UNMOVED} - {None}
     assert rows["log"] == [
         {
             "events": len(LOG),
@@ -261,7 +262,7 @@ def test_redeliveries_and_repeated_acks_are_explained_or_reported(rows):
                 settled = kind
             if kind == "dead" and row["reason"] not in (None, "retries spent"):
                 before = "rejected"
-            elif kind not in ("promoted", "retried", "rescheduled"):
+            elif kind not in UNMOVED:
                 before = f"{kind} for good" if last else kind
     listed = [tuple(row[name] for name in ("offset", "index", "id", "kind", "after")) for row in rows["duplicates"]]
     assert listed == sorted(found)

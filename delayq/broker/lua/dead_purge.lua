@@ -1,27 +1,34 @@
 -- Deletes entries of the dead letter.
--- KEYS: dead zset, dead_messages hash, dead_ids hash, meta hash, replies hash
+-- KEYS: dead zset, dead_messages hash, dead_ids hash, events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then entries (id:token)
 -- Returns: a status per entry: 1 deleted, 0 gone
 -- Re-run: returns the same reply.
--- Uses: clock, once, dead
-local dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
+-- Uses: clock, once, dead, log
+local dead, dead_messages, dead_ids, events, meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 redis.call('HLEN', dead_ids)
-redis.call('HLEN', meta)
+local logged = logging(meta)
 redis.call('ZCARD', dead)
-local statuses, entries, seen = {}, {}, {}
+local statuses, entries, seen, ids, tokens = {}, {}, {}, {}, {}
 for i = 4, #ARGV do
-  local exists = redis.call('HEXISTS', dead_messages, ARGV[i]) == 1 and not seen[ARGV[i]]
+  local entry = ARGV[i]
+  local id, token = string.match(entry, '^(.*):(%d+)$')
+  local exists = id and not seen[entry] and redis.call('HEXISTS', dead_messages, entry) == 1
   statuses[#statuses + 1] = exists and '1' or '0'
-  if exists then seen[ARGV[i]], entries[#entries + 1] = true, ARGV[i] end
+  if exists then
+    local n = #entries + 1
+    seen[entry], entries[n], ids[n], tokens[n] = true, entry, id, token
+  end
 end
 begin(replies, slot)
 if #entries > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, entries)
-  redis.call('HINCRBY', meta, 'purged', #entries)
+  redis.call('HINCRBY', meta, 'dead_purged', #entries)
 end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'dead_purged', now, 'ids', ids, 'tokens', tokens)
+return reply

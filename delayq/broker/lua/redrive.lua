@@ -21,13 +21,13 @@ for i = 5, #ARGV do
   local entry = ARGV[i]
   local stored, status = redis.call('HGET', dead_messages, entry), '0'
   local id = string.match(entry, '^(.*):%d+$')
-  if stored and not seen[entry] then
+  local _, stop, sent_with, reason_size, error_size, header_size =
+    string.find(stored or '', '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
+  if id and stop and not seen[entry] then
     if alive[id] or redis.call('HEXISTS', messages, id) == 1 then
       status = '2'
     else
       status, seen[entry], alive[id], entries[#entries + 1] = '1', true, true, entry
-      local _, stop, sent_with, reason_size, error_size, header_size =
-        string.find(stored, '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
       local at = stop + 1 + reason_size + error_size
       lives[#lives + 1] = {id = id, retries = retry_count ~= '' and retry_count or sent_with,
         headers = string.sub(stored, at, at + header_size - 1), payload = string.sub(stored, at + header_size)}

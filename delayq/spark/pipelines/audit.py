@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.queue.bulk_runs import RunInfo
-from delayq.spark.datasource.schemas import LIFE_STARTS
+from delayq.spark.datasource.schemas import LIFE_STARTS, OF_ENTRIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -145,7 +145,8 @@ def _histories(events: DataFrame) -> DataFrame:
         "count_if(kind = 'rescheduled') AS rescheduled",
         "count_if(kind = 'delivered' AND at < due) AS early",
     )
-    histories = events.where("id IS NOT NULL").groupBy("id").agg(*map(F.expr, columns))
+    of_lives = F.col("id").isNotNull() & ~F.col("kind").isin(*OF_ENTRIES)
+    histories = events.where(of_lives).groupBy("id").agg(*map(F.expr, columns))
     purge = events.where("kind = 'purged'").selectExpr("max(offset) AS purge")
     log_status = """CASE WHEN last IN ('acked', 'discarded') THEN 'delivered'
         WHEN last IN ('dead', 'cancelled') THEN last

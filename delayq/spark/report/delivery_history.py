@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.window import Window
 
-from delayq.spark.datasource.schemas import LIFE_STARTS
+from delayq.spark.datasource.schemas import LIFE_STARTS, OF_ENTRIES
 from delayq.spark.report.overview import OUTCOMES
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ _ENDED = ("delivered", *_SETTLED, "dead", "rejected", "cancelled", f"nacked{_LAS
 """After these no delivery may follow: the message is in flight, or its life has ended."""
 _REJECTED = f"(kind = 'dead' AND reason != '{SPENT}')"
 """Whether a death is due to a rejection; any other follows a failure that has an event of its own."""
-_UNMOVED = ("promoted", "retried", "rescheduled")
-"""Events of waiting messages that leave them waiting."""
+_UNMOVED = ("promoted", "retried", "rescheduled", *OF_ENTRIES)
+"""Events that leave a waiting message waiting."""
 
 
 def delivery_history(events: DataFrame) -> DataFrame:

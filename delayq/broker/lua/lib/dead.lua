@@ -15,16 +15,19 @@ local function add_dead_entries(dead, dead_messages, dead_ids, now, ids, deaths)
   for _, id in ipairs(ids) do add_dead_entry(dead, dead_messages, dead_ids, now, id, deaths[id]) end
 end
 
--- Removes entries. The tokens of an id are read and written once, however many of its entries are removed. They are in
--- the order of the deaths, so that the oldest are at the start of the text.
+-- Removes entries, also what another program has added without a token. The tokens of an id are read and written once,
+-- however many of its entries are removed. They are in the order of the deaths, so that the oldest are at the start of
+-- the text.
 local function remove_dead_entries(dead, dead_messages, dead_ids, entries)
   redis.call('ZREM', dead, unpack(entries))
   redis.call('HDEL', dead_messages, unpack(entries))
   local ids, gone, left = {}, {}, {}
   for _, entry in ipairs(entries) do
     local id, token = string.match(entry, '^(.*):(%d+)$')
-    if not gone[id] then gone[id], left[id], ids[#ids + 1] = {}, 0, id end
-    gone[id][token], left[id] = true, left[id] + 1
+    if id then
+      if not gone[id] then gone[id], left[id], ids[#ids + 1] = {}, 0, id end
+      gone[id][token], left[id] = true, left[id] + 1
+    end
   end
   for _, id in ipairs(ids) do
     local tokens, kept, rest = redis.call('HGET', dead_ids, id) or '', {}, 1
