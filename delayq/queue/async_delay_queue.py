@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class AsyncDelayQueue(DelayBase[T], AsyncBase[T]):
     """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or must not block.
 
-    A queue belongs to the event loop that first uses it.
+    A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
     """
 
     def __init__(
@@ -37,7 +37,8 @@ class AsyncDelayQueue(DelayBase[T], AsyncBase[T]):
     ) -> None:
         """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
         super().__init__(name, payload_type, callback, options)
-        self._sends = AsyncGroupCommit(self._producer, self._perform)
+        check_loop = self._executor._check_loop  # noqa: SLF001 - before a send waits in this loop
+        self._sends = AsyncGroupCommit(self._producer, self._perform, check_loop)
         self._inspector = Inspector(self._context)
         self._dead = AsyncDeadLetter(self._context, self._executor)
 

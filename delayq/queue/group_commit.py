@@ -129,9 +129,16 @@ class GroupCommit:
 class AsyncGroupCommit:
     """The sends of the tasks that share a queue; see `GroupCommit`."""
 
-    def __init__(self, producer: Producer, perform: Callable[[Operation[list[Sent]]], Awaitable[list[Sent]]]) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        perform: Callable[[Operation[list[Sent]]], Awaitable[list[Sent]]],
+        check_loop: Callable[[], None],
+    ) -> None:
+        """Send by `perform`; `check_loop` raises an error in another event loop than that of the other sends."""
         self._producer = producer
         self._perform = perform
+        self._check_loop = check_loop
         self._in_flight = 0
         self._waiting: deque[tuple[Outgoing, asyncio.Future[Sent]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -139,6 +146,7 @@ class AsyncGroupCommit:
 
     async def send(self, outgoing: Outgoing, *, replace: bool) -> Sent:
         """Send a message, alone or together with others."""
+        self._check_loop()
         if replace or self._producer.is_limited:
             return await self._alone(outgoing, replace=replace)
         if self._in_flight:

@@ -17,7 +17,7 @@ from delayq.worker.message import AsyncMessage
 class AsyncStreamQueue(StreamBase[T], AsyncBase[T]):
     """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions.
 
-    Bound to the event loop in which it is first used.
+    A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delayq import AsyncDelayQueue
+from delayq import AsyncDelayQueue, ConfigurationError
 from tests.behaviour.places import everywhere
 
 pytestmark = everywhere
@@ -40,6 +40,42 @@ def test_a_callback_may_be_a_plain_function(url):
         return seen
 
     assert asyncio.run(main()) == ["hello"]
+
+
+def test_second_event_loop_is_refused_each_time_until_the_queue_is_closed(url):
+    queue = AsyncDelayQueue("reminders", url=url, callback=lambda message: None)
+
+    async def claim():
+        async with queue.lease() as message:
+            return message
+
+    with asyncio.Runner() as first:
+        first.run(queue.send_delay_msg("first"))
+        for _ in range(3):
+            for act in (lambda: queue.send_delay_msg("second"), queue.counts, claim, queue.start_consume, queue.close):
+                with (
+                    asyncio.Runner() as second,
+                    pytest.raises(ConfigurationError, match="belongs to another event loop"),
+                ):
+                    second.run(act())
+        assert first.run(queue.counts()).living == 1
+        first.run(queue.close())
+    with asyncio.Runner() as third:
+        assert third.run(queue.counts()).living == 1
+        third.run(queue.close())
+
+
+def test_event_loop_of_another_thread_is_refused_during_a_send(url):
+    async def main():
+        async with AsyncDelayQueue("reminders", url=url) as queue:
+            sends = [asyncio.create_task(queue.send_delay_msg(n)) for n in range(20)]
+            await asyncio.sleep(0)
+            with pytest.raises(ConfigurationError, match="belongs to another event loop"):
+                await asyncio.to_thread(lambda: asyncio.run(queue.send_delay_msg("from elsewhere")))
+            await asyncio.gather(*sends)
+            return (await queue.counts()).living
+
+    assert asyncio.run(main()) == 20
 
 
 def test_coroutine_callbacks_run_concurrently(url):

@@ -116,7 +116,7 @@ def test_events_can_be_followed(deployment, open_queue):
 def test_cluster_client_of_redis_py_can_be_passed(redis_cluster, face, open_queue):
     module = redis if isinstance(face, Blocking) else redis.asyncio
     client = face.do(lambda: module.cluster.RedisCluster(host="127.0.0.1", port=redis_cluster.servers[0].port))
-    _exercise(open_queue(redis_cluster, redis=client), open_queue(redis_cluster))
+    _exercise(open_queue(redis_cluster, url=None, redis=client), open_queue(redis_cluster))
     face.do(client.close if isinstance(face, Blocking) else client.aclose)
 
 
@@ -124,7 +124,7 @@ def test_client_of_sentinels_can_be_passed(sentinels, face, open_queue):
     module = redis if isinstance(face, Blocking) else redis.asyncio
     manager = face.do(lambda: module.sentinel.Sentinel([("127.0.0.1", one.port) for one in sentinels.sentinels]))
     client = face.do(lambda: manager.master_for(sentinels.NAME))
-    _exercise(open_queue(sentinels, redis=client), open_queue(sentinels))
+    _exercise(open_queue(sentinels, url=None, redis=client), open_queue(sentinels))
     for one in (client, *manager.sentinels):
         face.do(one.close if isinstance(face, Blocking) else one.aclose)
 

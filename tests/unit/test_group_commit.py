@@ -241,7 +241,7 @@ class Tasks:
 
     def __init__(self):
         self.store = AsyncStore()
-        self.group = AsyncGroupCommit(Producer(), self.store)
+        self.group = AsyncGroupCommit(Producer(), self.store, lambda: None)
         self.tasks = {}
 
     async def start(self, *ids, replace=False):

@@ -7,6 +7,7 @@ when the protocol asks for a pause, and pass its bytes to `connections`.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
@@ -17,7 +18,7 @@ from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
 from delayq.broker.transport.operation import Operation, Wait, may_write, single
 from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
-from delayq.errors import DelayqError
+from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
 
 T = TypeVar("T")
@@ -114,9 +115,25 @@ class Executor(_Client):
 
 
 class AsyncExecutor(_Client):
-    """Runs calls on an asyncio client, for the tasks of one event loop."""
+    """Runs calls on an asyncio client, for the tasks of one event loop: that of the first call, until it is closed."""
 
     _kind = AsyncConnections
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        """Belong to no event loop yet; see `_Client`."""
+        super().__init__(client, **options)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def _check_loop(self) -> None:
+        """Raise `ConfigurationError` in another event loop than that of the first call, whose connections these are."""
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        if self._loop is not None and self._pid == os.getpid():  # a fork has its own loop and connections
+            text = "this queue belongs to another event loop: make a queue in each event loop, or close it there first"
+            raise ConfigurationError(text)
+        self._loop, self._pid = loop, os.getpid()
 
     async def call(self, request: ScriptCall[T] | RedisCommand[T]) -> T:
         """Run one call and return its reply; raises its error."""
@@ -136,6 +153,7 @@ class AsyncExecutor(_Client):
         on_cancel: Callable[[], None] | None = None,
     ) -> list[Any]:
         """With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies."""
+        self._check_loop()
         steps = self._run_protocol(requests, should_retry, deadline)
         step = next(steps)
         try:
@@ -179,8 +197,10 @@ class AsyncExecutor(_Client):
 
     async def close(self) -> None:
         """Close the connections that delayq made; a connection in use is closed after its reply."""
+        self._check_loop()
         for server in self._servers:
             await server.close()
+        self._loop = None
 
 
 def _first_error(replies: list[Any]) -> DelayqError | None:
