@@ -37,7 +37,17 @@ def registry(prefix: str) -> str:
     return f"{prefix}:queues"
 
 
-META_SETTINGS = ("schema", "token", "stale_ready", "stale_retry", "backoffs", "slot_cursor", "events", "dedupe")
+META_SETTINGS = (
+    "schema",
+    "identity",
+    "token",
+    "stale_ready",
+    "stale_retry",
+    "backoffs",
+    "slot_cursor",
+    "events",
+    "dedupe",
+)
 """The fields of `meta` that are settings and internal counters. All others are totals, which `stats` shows."""
 
 
@@ -94,7 +104,7 @@ class Keys:
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str
-    """hash: schema version, last token, counters."""
+    """hash: schema version, identity, last token, counters."""
 
     @classmethod
     def of(cls, prefix: str, queue: str) -> Self:

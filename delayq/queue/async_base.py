@@ -37,7 +37,7 @@ class AsyncBase(QueueBase[T]):
 
         super().__init__(name, payload_type, callback, options)
         self._executor = open_async_executor(options, self.settings)
-        self._executor.opening = self.open
+        self._executor.opening, self._executor.checking = self.open, self._reopen_if_lost
         self._perform = self._executor.perform
         self._consuming: AsyncConsuming | None = None
 
@@ -54,6 +54,7 @@ class AsyncBase(QueueBase[T]):
         await self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
             await self._perform(self._put_declared(), writes=True)
+            self._handlers.stored = True
         running = self._consuming is not None and self._consuming.running
         check_burst(options, running=running)
         if self._consuming is None or not running:

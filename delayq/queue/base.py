@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
@@ -16,8 +17,8 @@ from delayq.queue.consumer import ConsumeOptions, Consuming, check_burst, check_
 from delayq.queue.handlers import MISSING, HandlerRegistry
 from delayq.queue.lease import Lease
 from delayq.queue.producer import Producer
-from delayq.queue.server_check import OPENING, check
-from delayq.times import Duration, to_millis
+from delayq.queue.server_check import CHECK_EVERY, OPENING, check
+from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.drivers import ThreadDriver
 from delayq.worker.message import Message
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 else:
     T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger("delayq.queue")
 
 
 class QueueBase(Generic[T]):
@@ -52,6 +55,7 @@ class QueueBase(Generic[T]):
         self._context = self._make_context()
         self._producer = Producer(self._context, self._codec)
         self._handlers = HandlerRegistry(self.name, self.settings, self._codec.encode, awaits=self._awaits)
+        self._identity: Any = None
         if callback is not None:
             self.callback(callback)
 
@@ -106,7 +110,26 @@ class QueueBase(Generic[T]):
         if len(replies) > OPENING and isinstance(replies[OPENING], DelayqError):
             raise replies[OPENING]
         check(self.name, replies, embedded=self._is_embedded, strict=self.settings.strict)
-        self._executor.opening = None
+        self._identity = replies[OPENING - 1]
+        self._executor.opening, self._executor.check_at = None, monotonic() + CHECK_EVERY
+
+    def _reopen_if_lost(self) -> Operation[None]:
+        """Open the queue again if Redis has lost it: register it, and apply the options and declared schedules."""
+        try:
+            (identity,) = yield [self._opening()[OPENING - 1]]
+            if identity != self._identity:
+                yield from self._open_again()
+        finally:
+            self._executor.check_at = monotonic() + CHECK_EVERY
+
+    def _open_again(self) -> Operation[None]:
+        known, text = self._identity, "Redis has lost queue %s with all messages: opening it again"
+        log.warning(text, self.name, extra={"queue": self.name})
+        self._check((yield from together(self._opening())))
+        if self._handlers.stored:
+            found, self._identity = self._identity, known  # what fails is tried again
+            yield from self._put_declared()
+            self._identity = found
 
 
 def check_callback(queue: QueueBase[Any]) -> None:
@@ -133,7 +156,7 @@ class SyncBase(QueueBase[T]):
 
         super().__init__(name, payload_type, callback, options)
         self._executor = open_executor(options, self.settings)
-        self._executor.opening = self.open
+        self._executor.opening, self._executor.checking = self.open, self._reopen_if_lost
         self._perform = self._executor.perform
         self._preparing = threading.Lock()
         self._consuming: Consuming | None = None
@@ -165,6 +188,7 @@ class SyncBase(QueueBase[T]):
         self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
             self._perform(self._put_declared(), writes=True)
+            self._handlers.stored = True
         with self._preparing:
             running = self._consuming is not None and self._consuming.running
             check_burst(options, running=running)

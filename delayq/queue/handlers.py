@@ -31,6 +31,8 @@ class HandlerRegistry:
         self._functions: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
+        self.stored = False
+        """Whether this process has stored them in Redis."""
 
     def callback(self, function: F) -> F:
         """Register the function that processes one message; returns it."""

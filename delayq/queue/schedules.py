@@ -108,6 +108,7 @@ class _ScheduleOperations:
     def _apply(self, *, prune: bool) -> Operation[Applied]:
         declared = self._handlers.declared
         outcomes = yield from put(self._context, declared)
+        self._handlers.stored = True
         removed: list[str] = []
         if prune:
             found = yield from read_all(self._context)

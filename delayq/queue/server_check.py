@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
+from secrets import token_hex
 from typing import Any
 
 from delayq.broker.keys import Keys, registry
@@ -16,8 +17,10 @@ log = logging.getLogger("delayq.doctor")
 
 SCHEMA = 1
 """The version of the data structures that this delayq reads and writes."""
-OPENING = 4
-"""Replies that the check reads."""
+OPENING = 6
+"""Replies that the check reads; the last is the queue's identity."""
+CHECK_EVERY = 10.0
+"""Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
 MIN_SERVER = (6, 2)
 
@@ -26,6 +29,16 @@ def opening(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
     """Return the commands that register a queue and read what the check needs."""
     schema = ("HSETNX", keys.meta, "schema", SCHEMA), ("HGET", keys.meta, "schema")
     commands = ("INFO",), *schema, ("SADD", registry(prefix), name)
+    return [*(RedisCommand(command, lambda reply: reply) for command in commands), *identify(keys.meta)]
+
+
+def identify(meta: str) -> list[RedisCommand[Any]]:
+    """Return the commands that give a queue an identity if it has none, and read it.
+
+    It is drawn at random when the queue is made. If it has changed, Redis has lost the queue, and with it what its
+    processes had declared.
+    """
+    commands = ("HSETNX", meta, "identity", token_hex(8)), ("HGET", meta, "identity")
     return [RedisCommand(command, lambda reply: reply) for command in commands]
 
 
@@ -37,7 +50,7 @@ def removal(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
 
 def check(name: str, replies: list[Any], *, embedded: bool, strict: bool) -> None:
     """Log what could lose messages, and a newer schema; raise `UnsafeServerError` instead if `strict`."""
-    info, _, schema, _ = replies[:OPENING]
+    info, _, schema, _, _, _ = replies[:OPENING]
     dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
     if text := newer(name, schema):
         dangers.append(text)

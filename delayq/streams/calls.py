@@ -28,6 +28,7 @@ from delayq.broker.requests import (
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
+from delayq.queue.server_check import identify
 from delayq.streams.keys import StreamKeys
 from delayq.streams.replies import StreamPageReply, StreamRow, read_get, read_groups, read_number, read_page
 from delayq.times import LATEST
@@ -215,7 +216,7 @@ class StreamCalls:
         """Return the commands whose replies the start-up check of a queue reads."""
         meta, stream = self.keys.meta, self.keys.stream
         commands = ("INFO",), ("HSETNX", meta, "schema", 1), ("HGET", meta, "schema"), ("XLEN", stream)
-        return [RedisCommand(command, lambda reply: reply) for command in commands]
+        return [*(RedisCommand(command, lambda reply: reply) for command in commands), *identify(meta)]
 
     def _idle(self, lease: int) -> int:
         """Return the initial idle time (ms) that gives a message a lease of this length."""

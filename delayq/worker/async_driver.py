@@ -77,6 +77,10 @@ class AsyncDriver(Driver):
             result = StepResult(0.0)
             if isinstance(step, RoundTrip):
                 result.replies = await run(step.calls, self._should_retry, on_cancel=self._on_cancel)
+                try:
+                    await self._executor.check()
+                except asyncio.CancelledError:
+                    self._on_cancel()
             elif isinstance(step, Run):
                 self._start(step.deliveries)
             elif isinstance(step, Sleep):

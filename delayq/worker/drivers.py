@@ -164,6 +164,7 @@ class ThreadDriver(Driver):
                 result = StepResult(0.0)
                 if isinstance(step, RoundTrip):
                     result.replies = self._executor.run(step.calls, should_retry=self._should_retry)
+                    self._executor.check()
                 elif isinstance(step, Run):
                     self._start(step.deliveries)
                 elif isinstance(step, Sleep):

@@ -183,6 +183,68 @@ def test_newer_schema_is_logged_as_a_warning_by_default(open_queue, newer, caplo
 # Separate queues
 
 
+@pytest.fixture
+def checked_always(monkeypatch):
+    """An open queue is checked at every call, not every 10 s."""
+    monkeypatch.setattr("delayq.queue.base.CHECK_EVERY", 0)
+
+
+def test_queue_that_redis_has_lost_is_opened_again(open_queue, redis_client, checked_always, caplog):
+    queue = open_queue(events=True)
+    queue.send_delay_msg("hello")
+    redis_client.flushall()
+
+    queue.send_delay_msg("again")
+    queue.send_delay_msg("and again", id="m")
+
+    assert redis_client.sismember("delayq:queues", "reminders")
+    assert [event.id for event in queue.events()] == ["m"]
+    assert [record.getMessage() for record in caplog.records if record.name == "delayq.queue"] == [
+        "Redis has lost queue reminders with all messages: opening it again"
+    ]
+
+
+def test_applied_schedules_are_stored_again(open_queue, redis_client, checked_always):
+    queue = open_queue()
+    queue.every("1h", name="hourly")(print)
+    queue.schedules.apply()
+    redis_client.flushall()
+
+    queue.send_delay_msg("hello")
+
+    assert [schedule.name for schedule in queue.schedules.list()] == ["hourly"]
+
+
+def test_settings_of_a_queue_that_is_still_there_are_left_alone(open_queue, checked_always):
+    queue, other = open_queue(events=True), open_queue(events=False)
+    queue.send_delay_msg("hello")
+    other.open()
+
+    queue.send_delay_msg("again")
+    queue.send_delay_msg("and again")
+
+    assert [event.kind for event in queue.events()] == ["sent"]
+
+
+def test_reading_does_not_open_a_lost_queue(open_queue, redis_client, checked_always):
+    queue = open_queue()
+    redis_client.flushall()
+
+    assert queue.counts().living == 0
+
+    assert redis_client.keys("*") == []
+
+
+def test_check_that_fails_does_not_fail_the_call(open_queue, redis_client, checked_always):
+    queue = open_queue()
+    queue.send_delay_msg("hello")
+    redis_client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-hget"])
+    try:
+        assert queue.counts().living == 1
+    finally:
+        redis_client.acl_setuser("default", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
+
+
 def test_queues_with_different_names_or_prefixes_are_separate(open_queue):
     queues = [open_queue(name, prefix=prefix) for name in ("a", "b") for prefix in ("delayq", "other")]
     for number, queue in enumerate(queues):

@@ -14,7 +14,7 @@ INFO = b"# Server\r\nredis_version:7.0.15\r\n\r\n# Memory\r\nmaxmemory_policy:no
 
 
 def replies(info=INFO, schema=b"1"):
-    return [info, 0, schema, 0]
+    return [info, 0, schema, 0, 0, b"identity"]
 
 
 def test_safe_server_has_no_dangers():

@@ -7,9 +7,11 @@ when the protocol asks for a pause, and pass its bytes to `connections`.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from delayq.broker.requests import RedisCommand, ScriptCall
@@ -20,6 +22,7 @@ from delayq.broker.transport.operation import Operation, Wait, may_write, single
 from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
+from delayq.times import monotonic
 
 T = TypeVar("T")
 
@@ -49,6 +52,10 @@ class _Client:
         self._run_protocol = self.protocol.run
         self.opening: Callable[[], Any] | None = None
         """Opens the queue before the first operation that writes; None if there is nothing to open any more."""
+        self.checking: Callable[[], Operation[None]] | None = None
+        """Opens the queue again if Redis has lost it; sets the time of the next check."""
+        self.check_at = math.inf
+        """The local time of the next check; never for a queue that is not open."""
         self.max_block = max_block(options)
         """Seconds that a blocking command may wait at most, so that it replies within the socket's timeout."""
 
@@ -106,7 +113,19 @@ class Executor(_Client):
                 error = _first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
+            self.check()
             return cast("T", end.value)
+
+    def check(self) -> None:
+        """Check from time to time that Redis still has the queue, and open it again if not; tries once, never fails."""
+        if monotonic() < self.check_at or (checking := self.checking) is None:
+            return
+        self.checking = None  # one at a time
+        try:
+            with suppress(DelayqError):
+                self.perform(checking(), should_retry=lambda: False)
+        finally:
+            self.checking = checking
 
     def close(self) -> None:
         """Close the connections that delayq made; a connection in use is closed after its reply."""
@@ -193,7 +212,19 @@ class AsyncExecutor(_Client):
                 error = _first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
+            await self.check()
             return cast("T", end.value)
+
+    async def check(self) -> None:
+        """Check from time to time that Redis still has the queue; see `Executor.check`."""
+        if monotonic() < self.check_at or (checking := self.checking) is None:
+            return
+        self.checking = None  # one at a time
+        try:
+            with suppress(DelayqError):
+                await self.perform(checking(), should_retry=lambda: False)
+        finally:
+            self.checking = checking
 
     async def close(self) -> None:
         """Close the connections that delayq made; a connection in use is closed after its reply."""
