@@ -14,12 +14,14 @@ from typing import Any, ClassVar, TypeVar
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.keys import Keys
-from delayq.broker.replies import DueSchedules, RunRecord, integers, pairs, statuses
+from delayq.broker.replies import DueSchedules, RunRecord, SendStatuses, integers, pairs, statuses
 from delayq.broker.requests import (
+    ALWAYS,
     Argument,
     Failure,
     Messages,
     OutgoingTable,
+    Period,
     Receipt,
     RedisCommand,
     Rejection,
@@ -62,7 +64,7 @@ class Calls:
 
     def send(
         self, messages: Messages, *, max_length: int | None, replace: bool = False, run: str = ""
-    ) -> ScriptCall[str]:
+    ) -> ScriptCall[SendStatuses]:
         """Store messages; a status each: 1 new, 0 exists, 2 replaced, 3 running, 4 to be collected, 5 settled.
 
         If `run` is not empty, the statuses are added up in the run ledger under that name.
@@ -75,7 +77,9 @@ class Calls:
             rows = [stride] * (1 + stride * len(table.ids))
             for at in range(stride):
                 rows[1 + at :: stride] = table[at]
-        return self._call("send", [self._now, "1" if replace else "0", max_length or "0", run, *rows], statuses)
+        return self._call(
+            "send", [self._now, "1" if replace else "0", max_length or "0", run, *rows], SendStatuses.read
+        )
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> ScriptCall[replies.PromoteReply]:
         """Move due messages to ready."""
@@ -158,14 +162,7 @@ class Calls:
         return self._call("get", [id], replies.read_get)
 
     def page(
-        self,
-        state: str,
-        *,
-        limit: int,
-        cursor: str,
-        score: str,
-        preview: int,
-        between: tuple[int | str, int | str] = ("-inf", "+inf"),
+        self, state: str, *, limit: int, cursor: str, score: str, preview: int, between: Period = ALWAYS
     ) -> ScriptCall[replies.PageReply]:
         """Read one page of the messages in a state, with at most `preview` bytes of each payload.
 

@@ -15,7 +15,7 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.states import State
 
 if TYPE_CHECKING:
-    from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
+    from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply, SendStatuses
     from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, ScriptCall
     from delayq.options import Settings
 
@@ -171,7 +171,7 @@ class EngineCalls(Protocol):
     waiting_takes: ClassVar[bool]
     """Whether a wait for a wake-up may take a message, which is then to be claimed or given back."""
 
-    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[str]:
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[SendStatuses]:
         """Store messages. Status: 1 new, 0 exists; an engine may have more."""
 
     def pending_to_ready(self) -> ScriptCall[PromoteReply]:

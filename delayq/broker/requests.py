@@ -47,6 +47,9 @@ class Receipt(NamedTuple):
     token: int
 
 
+Period = tuple[int | str, int | str]
+"""A first time (ms), and one that is not included."""
+ALWAYS: Period = ("-inf", "+inf")
 OWN_ID = "unique"
 """In place of a due time, for an engine without delays: the sender chose the id, so it must be unique."""
 

@@ -13,7 +13,7 @@ import msgspec
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.keys import check_id, check_name, registry
 from delayq.broker.replies import GetReply, MessageRow, record_fields
-from delayq.broker.requests import RedisCommand
+from delayq.broker.requests import ALWAYS, Period, RedisCommand
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
@@ -230,12 +230,12 @@ def _start(state: State, cursor: str | None) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _window(state: State, due_from: datetime | None, due_to: datetime | None) -> tuple[int | str, int | str]:
+def _window(state: State, due_from: datetime | None, due_to: datetime | None) -> Period:
     """Return the bounds of due times in milliseconds, infinite for none."""
     if state is not State.PENDING and not due_from is due_to is None:
         raise ConfigurationError(f"due_from and due_to work with pending messages, not with {state} ones")
-    low = "-inf" if due_from is None else timestamp(due_from, "due_from")
-    high = "+inf" if due_to is None else timestamp(due_to, "due_to")
+    low = ALWAYS[0] if due_from is None else timestamp(due_from, "due_from")
+    high = ALWAYS[1] if due_to is None else timestamp(due_to, "due_to")
     if due_from is not None and due_to is not None and due_from > due_to:
         raise ConfigurationError(f"due_from {due_from.isoformat()} is after due_to {due_to.isoformat()}")
     return low, high

@@ -14,12 +14,13 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
+from delayq.broker.replies import SendStatuses
 from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
-from delayq.times import Duration, timestamp, to_millis
+from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ _STATUS = {
     "3": SendStatus.RUNNING,
     "5": SendStatus.SETTLED,
 }
+STORED = ("1", "2")
+"""The statuses of messages that a send has stored."""
 SPENT = "4"
 """The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
@@ -76,6 +79,14 @@ class Sent(NamedTuple):
 
     id: str
     status: SendStatus
+    due: datetime | None = None
+    """When the message is due, in UTC, by the server's clock; None if this call did not store it."""
+
+    @classmethod
+    def of(cls, id: str, status: str, due: str | int, at: int) -> Sent:
+        """Return the result of a send with this due time (see `due_text`), from which `at` the delays count."""
+        due_at = from_millis(_due_millis(due, at)) if at and status in STORED else None
+        return cls(id, _STATUS[status], due_at)
 
     @property
     def new(self) -> bool:
@@ -86,11 +97,14 @@ class Sent(NamedTuple):
 class SentMany(Sequence[Sent]):
     """The results of `send_many`, one for each message, in order."""
 
-    __slots__ = ("_statuses", "ids")
+    __slots__ = ("_dues", "_statuses", "_times", "ids")
 
-    def __init__(self, ids: list[str], statuses: str) -> None:
+    def __init__(self, ids: list[str], statuses: str, dues: list[str | int], times: list[int]) -> None:
         self.ids = ids
         self._statuses = statuses
+        self._dues = dues
+        self._times = times
+        """For each message, the server's time (microseconds) from which its delay counts."""
 
     @property
     def new(self) -> list[str]:
@@ -107,8 +121,8 @@ class SentMany(Sequence[Sent]):
     def __getitem__(self, at: int | slice) -> Sent | SentMany:
         """Return the result of one message, or of a slice."""
         if isinstance(at, slice):
-            return SentMany(self.ids[at], self._statuses[at])
-        return Sent(self.ids[at], _STATUS[self._statuses[at]])
+            return SentMany(self.ids[at], self._statuses[at], self._dues[at], self._times[at])
+        return Sent.of(self.ids[at], self._statuses[at], self._dues[at], self._times[at])
 
     def __repr__(self) -> str:
         """Show how many were sent and how many were new."""
@@ -122,6 +136,13 @@ def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     if at is None or delay is not None:
         raise ConfigurationError("give delay or at, but not both")
     return f"@{timestamp(at)}"
+
+
+def _due_millis(due: str | int, at: int) -> int:
+    """Return the due time (ms) that a script gave a message, from its clock `at` (microseconds)."""
+    if isinstance(due, int):
+        return at // 1000 + due if due == 0 else -(-at // 1000) + due
+    return at // 1000 if due == OWN_ID else int(due[1:])
 
 
 class Producer:
@@ -166,12 +187,16 @@ class Producer:
         """Send messages in one call."""
         try:
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
+            times = [statuses.at] * len(messages)
             if SPENT in statuses:
-                statuses = yield from send_spent(self._context, messages, statuses, replace=replace)
+                statuses = yield from send_spent(self._context, messages, statuses, times, replace=replace)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(message.id for message in messages)
             raise
-        return [Sent(message.id, _STATUS[status]) for message, status in zip(messages, statuses, strict=True)]
+        return [
+            Sent.of(message.id, status, message.due, at)
+            for message, status, at in zip(messages, statuses, times, strict=True)
+        ]
 
     def send_many(
         self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool, run: str | None
@@ -184,19 +209,22 @@ class Producer:
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
         ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default, replace=replace)
-        ids, statuses, confirming = list[str](), "", self._context.confirming
+        ids, statuses, times, confirming = list[str](), "", list[int](), self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
                 part = ready[first : first + ROUND]
                 calls = self._calls(part, ids, due, default, replace=replace, run=run_name)
                 replies = yield chain(calls, confirming)
-                statuses += "".join(replies[: len(replies) - len(confirming)])
+                for reply in replies[: len(replies) - len(confirming)]:
+                    statuses += reply
+                    times += [reply.at] * len(reply)
             if SPENT in statuses:
-                statuses = yield from send_spent(self._context, ready, statuses, replace=replace, run=run_name)
+                statuses = yield from send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(id for at, id in enumerate(ids) if statuses[at : at + 1] in ("", SPENT))
             raise
-        return SentMany(ids, statuses)
+        dues = [due if isinstance(message, bytes) else message.due for message in ready]
+        return SentMany(ids, statuses, dues, times)
 
     def _ready(self, messages: list[Any], due: int, retries: int, *, replace: bool) -> list[Outgoing] | list[bytes]:
         """Check and encode messages; plain payloads take a fast path."""
@@ -219,7 +247,7 @@ class Producer:
 
     def _calls(
         self, ready: list[Outgoing] | list[bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str
-    ) -> Iterator[ScriptCall[str]]:
+    ) -> Iterator[ScriptCall[SendStatuses]]:
         """Yield the calls of one round trip, each while the ones before are being sent; adds their ids to `ids`."""
         payloads = ready if isinstance(ready[0], bytes) else [message.payload for message in ready]
         for batch in byte_slices(list(map(len, payloads)), BATCH_BYTES, BATCH):
@@ -233,7 +261,7 @@ class Producer:
             yield send_call(self._context, table, replace=replace, run=run)
 
 
-def send_call(context: EngineContext, messages: Messages, *, replace: bool, run: str = "") -> ScriptCall[str]:
+def send_call(context: EngineContext, messages: Messages, *, replace: bool, run: str = "") -> ScriptCall[SendStatuses]:
     """Return the call that sends messages; raise `ConfigurationError` for options that the engine lacks."""
     options: dict[str, Any] = {}
     if replace:
@@ -246,17 +274,22 @@ def send_call(context: EngineContext, messages: Messages, *, replace: bool, run:
 
 
 def send_spent(
-    context: EngineContext, messages: Sequence[Any], statuses: str, *, replace: bool, run: str = ""
+    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int], *, replace: bool, run: str = ""
 ) -> Operation[str]:
-    """Move the messages with the status `SPENT` to the dead letter, then send the new ones; returns all statuses."""
+    """Move the messages with the status `SPENT` to the dead letter, then send the new ones; returns all statuses.
+
+    Sets the `times` of these messages: the server's time from which their delays count.
+    """
     spent = [index for index, status in enumerate(statuses) if status == SPENT]
     for indexes in batched(spent, BATCH):
         again: list[Outgoing] = [messages[index] for index in indexes]
         ids = tuple(message.id for message in again)
-        new = SPENT
+        new = SendStatuses(SPENT)
         while SPENT in new:
             call = send_call(context, again, replace=replace, run=run)
             _, new, *_ = yield [context.calls.collect(context.settings, ids=ids), call, *context.confirming]
         changed = dict(zip(indexes, new, strict=True))
+        for index in indexes:
+            times[index] = new.at
         statuses = "".join(changed.get(index, status) for index, status in enumerate(statuses))
     return statuses

@@ -79,13 +79,13 @@ class StreamCalls:
     waiting_takes: ClassVar[bool] = True
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
-    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[str]:
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[replies.SendStatuses]:
         """Add messages. Status: 1 new, 0 exists."""
         rows = zip(*messages, strict=True) if isinstance(messages, OutgoingTable) else messages
         args: list[Argument] = [max_length or 0]
         for id, due, retries, payload, headers in rows:
             args += (id, int(due == OWN_ID), retries, payload, headers)
-        return self._call("send", args, statuses)
+        return self._call("send", args, replies.SendStatuses.read)
 
     def pending_to_ready(self) -> ScriptCall[replies.PromoteReply]:
         """Read when more will be due; a stream has nothing to promote."""

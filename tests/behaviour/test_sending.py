@@ -56,6 +56,27 @@ def test_message_that_is_not_due_stays_pending(queue):
     assert queue.counts().pending == 1
 
 
+@pytest.mark.parametrize("due", [{"delay": 60}, {"delay": 0}, {"at": datetime(2033, 5, 18, tzinfo=UTC)}])
+def test_send_says_when_the_message_is_due(queue, due):
+    sent = queue.send_schedule_msg(1, **due) if "at" in due else queue.send_delay_msg(1, **due)
+    again = queue.send_delay_msg(2, "2h", id=sent.id)
+    kept = queue.get(sent.id).due
+    replaced = queue.send_delay_msg(3, "2h", id=sent.id, replace=True)
+
+    assert sent.due == kept
+    assert (again.status, again.due) == ("exists", None)  # the stored message keeps its own
+    assert (replaced.status, replaced.due) == ("replaced", queue.get(sent.id).due)
+
+
+def test_send_many_says_when_each_message_is_due(queue):
+    at = datetime(2033, 5, 18, tzinfo=UTC)
+    sent = [*queue.send_many(range(600), "1h"), *queue.send_many([1, NewMessage(2, at=at), NewMessage(3, "2h")])]
+
+    assert [one.due for one in sent] == [queue.get(one.id).due for one in sent]
+    assert sent[601].due == at
+    assert sent[0].due < sent[-1].due
+
+
 @pytest.mark.parametrize("delay", [90, 90.0, timedelta(seconds=90), "90s", "1m30s"])
 def test_delay_can_be_seconds_a_timedelta_or_text(queue, delay):
     before = queue.stats().at

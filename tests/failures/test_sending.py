@@ -36,7 +36,8 @@ def test_send_whose_reply_is_lost_repeatedly_is_one_message(open_queue, redis_ur
         queue = open_queue(url=proxy.url)
         queue.counts()
         proxy.drop_replies(times)
-        assert queue.send_delay_msg("hello", 60, id="m").new
+        sent = queue.send_delay_msg("hello", 60, id="m")
+        assert (sent.new, sent.due) == (True, queue.get("m").due)
         assert proxy.dropped == times
         assert (queue.stats().totals["sent"], queue.counts().pending) == (1, 1)
 

@@ -36,6 +36,16 @@ def hold(executor) -> int:
     return int(claimed.messages[0].token)
 
 
+def test_a_send_replies_the_clock_from_which_its_delay_counts(real_executor):
+    client = real_executor.client
+    for delay in (0, 5) * ROUNDS:
+        before = microseconds(client)
+        reply = real_executor.call(clocked.send([Outgoing("a", delay, 3, b"A", b"")], max_length=None, replace=True))
+        assert before <= reply.at <= microseconds(client)
+        now = -(-reply.at // 1000) if delay else reply.at // 1000
+        assert due(client, KEYS.pending) == (now + delay) * 1000
+
+
 def test_a_delay_is_rounded_up(real_executor):
     client = real_executor.client
     for _ in range(ROUNDS):

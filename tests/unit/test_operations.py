@@ -8,6 +8,7 @@ from delayq import CancelOutcome, ConfigurationError, NewMessage, PayloadError, 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
+from delayq.broker.replies import SendStatuses
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import may_write, single
 from delayq.codec import BytesCodec, JsonCodec
@@ -18,6 +19,7 @@ from delayq.queue.inspector import queue_names
 from delayq.queue.producer import BATCH, BATCH_BYTES, Producer, SentMany, due_text
 from tests.support.loop_harness import Asking
 
+NOW = 1_800_000_000_000_001
 CALLS = Calls(Keys.of("delayq", "unit"))
 
 
@@ -32,7 +34,8 @@ class Talk:
         self._advance(lambda: next(operation))
 
     def reply(self, *replies):
-        self._advance(lambda: self.operation.send(list(replies)))
+        read = [SendStatuses.read(f"{one} {NOW}".encode()) if isinstance(one, str) else one for one in replies]
+        self._advance(lambda: self.operation.send(read))
         return self
 
     def fail(self, error):
@@ -230,8 +233,8 @@ def test_another_error_passes_through(producer):
 
 
 def test_result_of_send_many_is_a_sequence():
-    assert SentMany(["a"], "5")[0].status is SendStatus.SETTLED
-    sent = SentMany(["a", "b", "c", "d"], "1023")
+    assert SentMany(["a"], "5", [0], [NOW])[0].status is SendStatus.SETTLED
+    sent = SentMany(["a", "b", "c", "d"], "1023", [0] * 4, [NOW] * 4)
     assert len(sent) == 4
     assert [one.id for one in sent] == sent.ids == ["a", "b", "c", "d"]
     assert sent[0].new

@@ -4,7 +4,8 @@
 --   events stream, done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0|1), max_length (ids, 0 for none), run ('' for none), stride (4, or 5
 --   with headers), then per message: id, due (ms from now, or @ms since 1970), retries, payload[, headers]
--- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled
+-- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled;
+--   then the time from which delays count (microseconds since 1970)
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, signal, log, done, run
 local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, runs, meta, replies, wake =
@@ -90,7 +91,7 @@ if #dues > 0 then
 end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
-remember(replies, slot, sequence, now, reply)
+reply = remember(replies, slot, sequence, now, string.format('%s %.0f', reply, time * 1000))
 log_status('replaced', '2')
 log_status('sent', '1')
 return reply

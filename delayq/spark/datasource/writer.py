@@ -112,7 +112,9 @@ class TaskSender:
             statuses = reply
             if SPENT in statuses:
                 rows = list(map(Outgoing._make, zip(*part, strict=True)))
-                statuses = self._executor.perform(send_spent(self._context, rows, statuses, replace=replace, run=run))
+                statuses = self._executor.perform(
+                    send_spent(self._context, rows, statuses, [0] * len(rows), replace=replace, run=run)
+                )
             if self._options.on_conflict == "fail":
                 _expect_new(part.ids, statuses, self._options)
             self.result.rows += len(statuses)

@@ -2,7 +2,7 @@
 -- KEYS: stream stream, ids set, meta hash, replies hash
 -- ARGV: slot, sequence, max_length (entries, 0 for no limit), then per message: id, unique (1; 0 for a generated id,
 --   which needs no check), retries, payload, headers ('' for none)
--- Returns: a status per message: 1 new, 0 exists
+-- Returns: a status per message: 1 new, 0 exists; then the time (microseconds since 1970)
 -- Re-run: returns the same reply.
 -- Uses: clock, once
 local stream, ids, meta, replies = unpack(KEYS)
@@ -10,7 +10,8 @@ local slot, sequence, max_length = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.floor(clock('') / 1000)
+local time = clock('')
+local now = math.floor(time / 1000)
 local length = redis.call('XLEN', stream)
 redis.call('SISMEMBER', ids, '') -- checks the right to send before anything is written
 redis.call('HLEN', meta)
@@ -37,4 +38,4 @@ end
 -- Adds first, unlike the other scripts: a full Redis must refuse the first write.
 for _, row in ipairs(new_rows) do redis.call('XADD', stream, '*', unpack(row)) end
 if #unique_ids > 0 then redis.call('SADD', ids, unpack(unique_ids)) end
-return remember(replies, slot, sequence, now, table.concat(statuses))
+return remember(replies, slot, sequence, now, string.format('%s %.0f', table.concat(statuses), time))

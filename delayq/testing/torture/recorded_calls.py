@@ -10,12 +10,13 @@ from redis.exceptions import RedisError, ResponseError
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimReply, SendStatuses
 from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, ScriptCall
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
 
 T = TypeVar("T")
+S = TypeVar("S", bound=str)
 
 
 class CallRecorder:
@@ -70,9 +71,9 @@ class CallRecorder:
 
         return replace(call, parse=parse)
 
-    def with_statuses(self, call: ScriptCall[str], op: Any, **columns: Any) -> ScriptCall[str]:
+    def with_statuses(self, call: ScriptCall[S], op: Any, **columns: Any) -> ScriptCall[S]:
         """Record a call whose reply is a status for each id."""
-        return self.recorded(call, lambda statuses: {"statuses": statuses}, op, **columns)
+        return self.recorded(call, lambda statuses: {"statuses": str(statuses)}, op, **columns)
 
 
 class RecordedSettlements(CallRecorder):
@@ -109,7 +110,7 @@ class RecordedCalls(RecordedSettlements, Calls):
 
     def send(
         self, messages: Messages, *, max_length: int | None, replace: bool = False, run: str = ""
-    ) -> ScriptCall[str]:
+    ) -> ScriptCall[SendStatuses]:
         table = as_table(messages)
         return self.with_statuses(
             super().send(table, replace=replace, max_length=max_length, run=run),

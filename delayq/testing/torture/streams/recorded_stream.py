@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from delayq.broker.replies import ClaimReply
+from delayq.broker.replies import ClaimReply, SendStatuses
 from delayq.broker.requests import Messages, RedisCommand, ScriptCall
 from delayq.streams.calls import StreamCalls
 from delayq.testing.torture.history import Recorder, digest
@@ -27,7 +27,7 @@ class RecordedStreamCalls(RecordedSettlements, StreamCalls):
         self.record_to(recorder)
         object.__setattr__(self, "dead_ids", {})
 
-    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[str]:
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[SendStatuses]:
         table = as_table(messages)
         call = super().send(table, max_length=max_length)
         payloads = list(map(digest, table.payloads))
