@@ -17,6 +17,7 @@ from delayq.cli.defaults import config_option
 from delayq.cli.exit_codes import CommandError, Exit, redact, to_command_error
 from delayq.cli.options import TIMEOUT
 from delayq.cli.session import Session
+from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
 from delayq.options import DEFAULT_URL
 from delayq.text import clean
@@ -71,7 +72,7 @@ Shell completion for bash (or zsh, fish): eval "$(_DELAYQ_COMPLETE=bash_source d
 """
 
 
-class Root(click.Group):
+class Root(SuggestingGroup):
     """The group of all commands: loads a command when it is called, and prints every error as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -85,16 +86,6 @@ class Root(click.Group):
             return None
         module, _, attribute = homes[name].partition(":")
         return getattr(import_module(module), attribute)  # type: ignore[no-any-return]  # as the table says
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; suggest the closest name if there is none."""
-        name = args[0]
-        known = self.list_commands(ctx)
-        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"no command {name!r}{did_you_mean(name, known)}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands by section, without loading them."""

@@ -25,6 +25,7 @@ from delayq.cli.options import (
 )
 from delayq.cli.output import print_json, print_line, print_note
 from delayq.cli.session import Session
+from delayq.cli.suggestions import SuggestingGroup
 from delayq.queue.dead_letter import DeadFilter
 from delayq.queue.inspector import Page
 from delayq.states import State
@@ -62,7 +63,7 @@ class Selection(NamedTuple):
         """Return the arguments for `DeadLetter.redrive` or `purge`, one set for each call; none for a dry run."""
         if self.ids or self.dry_run:
             return [{"id": id} for id in self.ids]
-        return [{"everything": True} if self.all else {"reason": self.reason, "error": self.error}]
+        return [{"all": True} if self.all else {"reason": self.reason, "error": self.error}]
 
     def report(
         self, queue: str, matched: int | None, found: dict[str, int], verb: str, past: str, *, as_json: bool
@@ -96,7 +97,7 @@ def _selection_options(function: F) -> F:
     return _dead_queue(options_as(Selection, "selection", options)(json_option(function)))
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=SuggestingGroup, no_args_is_help=False)
 def dead() -> None:
     """List, redrive or purge the dead letter: messages without retries left, or rejected."""
 

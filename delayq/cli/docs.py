@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ from delayq.errors import did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+    from rich.console import Console
+
+MAX_WIDTH = 100
+"""Characters of a line of a rendered page: longer ones are hard to read."""
 
 
 def _pages() -> dict[str, Traversable]:
@@ -33,13 +38,26 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [CompletionItem(topic) for topic in _pages() if topic.startswith(incomplete)]
 
 
+def _show(printer: Console, text: str) -> None:
+    """Render a page on a terminal, in a pager if it is longer than the screen."""
+    from rich.markdown import Markdown
+
+    with printer.capture() as captured:
+        printer.print(Markdown(text), width=min(printer.width, MAX_WIDTH))
+    rendered = captured.get()
+    if rendered.count("\n") >= printer.height and sys.stdin.isatty() and sys.stdout.isatty():
+        click.echo_via_pager(rendered)  # tells less to show colours
+    else:
+        click.echo(rendered, nl=False, color=True)
+
+
 @click.command()
 @click.argument("topic", required=False, shell_complete=_complete)
 @json_option
 def docs(topic: str | None, *, as_json: bool) -> None:
     """Show the page TOPIC of the handbook; without TOPIC, list the pages.
 
-    Renders the page on a terminal, and prints plain Markdown elsewhere.
+    On a terminal, renders the page and shows it with $PAGER, by default less; elsewhere prints plain Markdown.
 
     JSON: {"topics": [{"topic", "title"}, …]}; with TOPIC {"topic", "title", "text"}.
     """
@@ -61,8 +79,6 @@ def docs(topic: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "title": _title(text), "text": text})
     elif printer.is_terminal:
-        from rich.markdown import Markdown
-
-        printer.print(Markdown(text), width=min(printer.width, 100))
+        _show(printer, text)
     else:
         click.echo(text, nl=not text.endswith("\n"))

@@ -96,15 +96,15 @@ class _DeadLetterById:
     def list(self, *, limit: int, cursor: str | None = None) -> Page:
         return self._queue.list(State.DEAD, limit=limit, cursor=cursor)
 
-    def redrive(self, *, retries: int | None = None, everything: bool = False, **which: str | None) -> Redriven:
-        if everything:
-            return self._queue.dead.redrive(everything=True, retries=retries)
+    def redrive(self, *, retries: int | None = None, all: bool = False, **which: str | None) -> Redriven:
+        if all:
+            return self._queue.dead.redrive(all=True, retries=retries)
         done = [self._queue.dead.redrive(entry, retries=retries) for entry in self._matching(**which)]
         return Redriven(sum(one.redriven for one in done), sum(one.exists for one in done))
 
-    def purge(self, *, everything: bool = False, **which: str | None) -> int:
-        if everything:
-            return self._queue.dead.purge(everything=True)
+    def purge(self, *, all: bool = False, **which: str | None) -> int:
+        if all:
+            return self._queue.dead.purge(all=True)
         return sum(self._queue.dead.purge(entry) for entry in self._matching(**which))
 
     def _matching(self, id: str | None = None, reason: str | None = None, error: str | None = None) -> Sequence[str]:

@@ -28,6 +28,7 @@ from delayq.cli.options import (
 from delayq.cli.output import print_json, print_note, print_result
 from delayq.cli.progress import Advance, progress_bars
 from delayq.cli.session import Session
+from delayq.cli.suggestions import SuggestingGroup
 from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, calendars, read_calendar
 from delayq.text import pluralize
 
@@ -131,7 +132,7 @@ _import_options = options_as(
 )
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=SuggestingGroup, no_args_is_help=False)
 def remind() -> None:
     """Send reminders of the events in iCalendar files (pip install 'delayq[reminders]')."""
 

@@ -16,6 +16,7 @@ from delayq.cli.options import DURATION, TIME, codec_option, header_option, json
 from delayq.cli.output import json_fields, print_details, print_json, print_line, print_note, print_rich, table
 from delayq.cli.send import payload_parser
 from delayq.cli.session import Session
+from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import UnknownScheduleError
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.schedules import Schedules
@@ -30,7 +31,7 @@ name_argument = click.argument("name")
 names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=SuggestingGroup, no_args_is_help=False)
 def schedules() -> None:
     """List, add, pause, resume, remove or run schedules, which send recurring messages."""
 

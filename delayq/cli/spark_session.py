@@ -9,13 +9,14 @@ import click
 from delayq.cli.exit_codes import CommandError
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
+from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import DelayqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkGroup(click.Group):
+class SparkGroup(SuggestingGroup):
     """The group `delayq spark`; it reduces Spark's long errors to the one sentence that matters."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -17,6 +17,7 @@ from delayq.cli.exit_codes import Exit
 from delayq.cli.options import json_option
 from delayq.cli.output import console, print_json, print_note, print_result
 from delayq.cli.signals import catch_stop_signals
+from delayq.cli.suggestions import SuggestingGroup
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
@@ -31,7 +32,7 @@ FIGURES = (
 FULL = {"messages": 5_000_000, "faults": FIGURES, "aof": "always,everysec", "lease": 3.0}
 
 
-class _Torture(click.Group):
+class _Torture(SuggestingGroup):
     """A group whose default command is `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.deliver import check_options, deliver_options, make_adapter, open_queue
 from delayq.cli.exit_codes import Exit
 from delayq.cli.logs import configure_logging, log_options
+from delayq.cli.option_groups import GroupedCommand
 from delayq.cli.options import DURATION, engine_option, group_option
 from delayq.cli.session import Session
 
@@ -24,7 +25,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("delayq.worker")
 
 
-@click.command()
+_GROUPS = {
+    "Logging": ["--log-level", "--log-json"],
+    "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
+    "With --deliver webhook": ["--webhook-url", "--webhook-header", "--webhook-secret-file"],
+    "With --deliver smtp": [
+        "--smtp-host",
+        "--smtp-port",
+        "--smtp-tls",
+        "--smtp-user",
+        "--smtp-password-file",
+        "--smtp-from",
+        "--smtp-to",
+        "--smtp-subject",
+        "--smtp-body-file",
+    ],
+}
+"""The options of the help by group; the others are those of every worker."""
+
+
+@click.command(cls=GroupedCommand, groups=_GROUPS)
 @click.argument("words", nargs=-1, metavar="[MODULE[:QUEUE]]…")
 @click.option(
     "--concurrency",

@@ -49,11 +49,11 @@ class DeadFilter(NamedTuple):
         return (self.reason or "") in message.reason and (self.error or "") in message.error
 
 
-def _selection(id: str | None, reason: str | None, error: str | None, *, everything: bool) -> str | DeadFilter:
+def _selection(id: str | None, reason: str | None, error: str | None, *, all: bool) -> str | DeadFilter:
     """Return which entries are selected: one by its id or entry, or those that match a filter."""
-    check_bool(everything, "everything")
-    if sum((id is not None, reason is not None or error is not None, everything)) != 1:
-        raise ConfigurationError("select entries: give an id or entry, a reason or error to match, or everything=True")
+    check_bool(all, "all")
+    if sum((id is not None, reason is not None or error is not None, all)) != 1:
+        raise ConfigurationError("select entries: give an id or entry, a reason or error to match, or all=True")
     for text in (reason, error):
         if text is not None and (not isinstance(text, str) or not text):
             raise ConfigurationError(f"reason and error must be text to search for, not {short_repr(text)}")
@@ -129,22 +129,22 @@ class DeadLetter(_DeadLetterOperations):
         *,
         reason: str | None = None,
         error: str | None = None,
-        everything: bool = False,
+        all: bool = False,
         retries: int | None = None,
     ) -> Redriven:
         """Send dead messages again, due at once, with the retries they were sent with, or `retries`.
 
         Select one message by its id (the last death) or entry, those whose reason and error contain a text, or
-        `everything=True`. Works in batches, each of which is atomic. An entry stays if the queue has a message with
+        `all=True`. Works in batches, each of which is atomic. An entry stays if the queue has a message with
         its id.
         """
-        return self._executor.perform(self._redrive(_selection(id, reason, error, everything=everything), retries))
+        return self._executor.perform(self._redrive(_selection(id, reason, error, all=all), retries))
 
     def purge(
-        self, id: str | None = None, *, reason: str | None = None, error: str | None = None, everything: bool = False
+        self, id: str | None = None, *, reason: str | None = None, error: str | None = None, all: bool = False
     ) -> int:
         """Delete dead messages, selected as in `redrive`; returns how many."""
-        return self._executor.perform(self._purge(_selection(id, reason, error, everything=everything)))
+        return self._executor.perform(self._purge(_selection(id, reason, error, all=all)))
 
 
 class AsyncDeadLetter(_DeadLetterOperations):

@@ -74,24 +74,24 @@ class _StreamDeadLetterOperations:
         attempts, died = read_number(fields, b"attempts", 0), from_millis(int(entry.partition("-")[0]))
         return DeadMessage(entry, id, payload, read_headers(fields), attempts, reason, error, died)
 
-    def _redrive(self, entry: str | None, *, everything: bool, retries: int | None) -> Operation[Redriven]:
+    def _redrive(self, entry: str | None, *, all: bool, retries: int | None) -> Operation[Redriven]:
         if retries is not None:
             check_retries(retries)
         call = partial(self._calls.redrive, retries=retries)
-        replies: list[str] = yield from self._each(entry, call, everything=everything)
+        replies: list[str] = yield from self._each(entry, call, all=all)
         statuses = "".join(replies)
         return Redriven(statuses.count("1"), statuses.count("2"))
 
-    def _purge(self, entry: str | None, *, everything: bool) -> Operation[int]:
-        replies: list[int] = yield from self._each(entry, self._calls.dead_purge, everything=everything)
+    def _purge(self, entry: str | None, *, all: bool) -> Operation[int]:
+        replies: list[int] = yield from self._each(entry, self._calls.dead_purge, all=all)
         return sum(replies)
 
     def _each(
-        self, entry: str | None, call: Callable[[list[str]], ScriptCall[Any]], *, everything: bool
+        self, entry: str | None, call: Callable[[list[str]], ScriptCall[Any]], *, all: bool
     ) -> Operation[list[Any]]:
         """Run a call over the selected entries, batch by batch; messages that die meanwhile are left out."""
-        if (entry is None) == (everything is not True):
-            raise ConfigurationError("pass either an entry or everything=True")
+        if (entry is None) == (all is not True):
+            raise ConfigurationError("pass either an entry or all=True")
         if entry is not None:
             return (yield [call([_check_entry(entry, "entry")])])
         replies: list[Any] = []
@@ -123,16 +123,16 @@ class StreamDeadLetter(_StreamDeadLetterOperations):
         """Read a page, oldest first; pass its cursor to read the next one."""
         return self._executor.perform(self._list(limit, cursor))
 
-    def redrive(self, entry: str | None = None, *, everything: bool = False, retries: int | None = None) -> Redriven:
-        """Send an entry, or everything, to the stream again, with its original number of retries or with `retries`.
+    def redrive(self, entry: str | None = None, *, all: bool = False, retries: int | None = None) -> Redriven:
+        """Send an entry to the stream again, or with `all` each; with its original number of retries or with `retries`.
 
         A message stays in the dead letter while a message with its id lives in the stream.
         """
-        return self._executor.perform(self._redrive(entry, everything=everything, retries=retries))
+        return self._executor.perform(self._redrive(entry, all=all, retries=retries))
 
-    def purge(self, entry: str | None = None, *, everything: bool = False) -> int:
-        """Delete an entry, or everything; returns how many."""
-        return self._executor.perform(self._purge(entry, everything=everything))
+    def purge(self, entry: str | None = None, *, all: bool = False) -> int:
+        """Delete an entry, or with `all` the whole dead letter; returns how many."""
+        return self._executor.perform(self._purge(entry, all=all))
 
 
 class AsyncStreamDeadLetter(_StreamDeadLetterOperations):

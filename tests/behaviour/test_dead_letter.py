@@ -146,7 +146,7 @@ def test_redriving_everything_takes_several_batches(queue):
     for message in queue.lease(n=250, block=5):
         message.reject("broken")
 
-    assert queue.dead.redrive(everything=True).redriven == 250
+    assert queue.dead.redrive(all=True).redriven == 250
     assert (queue.counts().dead, queue.counts().pending) == (0, 250)
 
 
@@ -177,11 +177,11 @@ def test_purge_selects_entries_like_redrive(queue):
     assert queue.dead.purge("a") == 1
     assert queue.dead.purge(reason="time-out") == 1
     assert entries(queue) == ["c", "d"]
-    assert queue.dead.purge(everything=True) == 2
+    assert queue.dead.purge(all=True) == 2
     assert queue.counts().dead == 0
 
 
-@pytest.mark.parametrize("which", [{}, {"id": "a", "everything": True}, {"reason": ""}, {"id": "a", "reason": "x"}])
+@pytest.mark.parametrize("which", [{}, {"id": "a", "all": True}, {"reason": ""}, {"id": "a", "reason": "x"}])
 def test_redrive_or_purge_without_one_selection_is_refused(queue, which):
     kill(queue, "a")
 

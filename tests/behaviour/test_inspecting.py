@@ -196,7 +196,7 @@ def test_totals_count_every_operation(queue):
     held[3].release()
     queue.cancel("7")
     queue.reschedule("6", 60)
-    queue.dead.redrive(everything=True)
+    queue.dead.redrive(all=True)
 
     totals = queue.stats().totals
 

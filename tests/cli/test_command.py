@@ -1,6 +1,7 @@
 """Behaviour of all commands: help, settings, errors, exit codes, and output."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import delayq
 from delayq import DelayQueue
 from delayq.cli import main
 from delayq.cli.app import COMMANDS
+from delayq.cli.worker import worker
 from tests.support import processes
 
 VERBS = [name for section in COMMANDS.values() for name in section]
@@ -105,7 +107,12 @@ def completion(env):
         (["lst"], "no command 'lst', did you mean 'list'? See 'delayq --help'."),
         (["frobnicate"], "no command 'frobnicate'. See 'delayq --help'."),
         (["dead"], "Missing command. See 'delayq dead --help'."),
-        (["dead", "lst"], "'lst'. Did you mean 'list'? See 'delayq dead --help'."),
+        (["dead", "lst"], "no command 'lst', did you mean 'list'? See 'delayq dead --help'."),
+        (["pause"], "no command 'pause', did you mean 'schedules pause'? See 'delayq --help'."),
+        (["purg"], "no command 'purg'. See 'delayq --help'."),  # what deletes is never suggested
+        (["cancle", "q", "a"], "no command 'cancle'. See 'delayq --help'."),
+        (["dead", "prge"], "no command 'prge'. See 'delayq dead --help'."),
+        (["schedules", "remov"], "no command 'remov'. See 'delayq schedules --help'."),
         (["stats", "--wtch", "q"], "No such option '--wtch', did you mean '--watch'? See 'delayq stats --help'."),
         (["worker", "--concurrency", "ten", "a:b"], "'ten' is not a valid integer. See 'delayq worker --help'."),
         (["stats"], "Missing argument 'QUEUE'. See 'delayq stats --help'."),
@@ -322,3 +329,14 @@ def out_of(ended):
 def test_main_is_a_click_group():
     assert main.name == "main"
     assert main.get_command(main.make_context("delayq", [], resilient_parsing=True), "nothing") is None
+
+
+def test_help_of_worker_lists_its_options_in_groups(cli):
+    groups = dict(re.findall(r"^(\S[^\n]*):\n((?:  [^\n]*\n)+)", cli("worker", "--help").out, re.MULTILINE))
+    titles = ["Options", "Logging", "Delivery without code", "With --deliver webhook", "With --deliver smtp"]
+    assert list(groups) == titles
+    options = {title: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for title, text in groups.items()}
+    assert options["Options"] == {"--concurrency", "--processes", "--grace", "--burst", "--help"}
+    assert all(one.startswith("--smtp-") for one in options["With --deliver smtp"])
+    shown = {option for found in options.values() for option in found}
+    assert {param.opts[-1] for param in worker.params if getattr(param, "hidden", True) is False} < shown

@@ -1,9 +1,16 @@
 """`delayq docs`: renders the handbook on a terminal, prints plain Markdown elsewhere."""
 
+import os
 import re
+import subprocess
+import sys
 from importlib.resources import files
+from select import select
 
 import pytest
+
+from tests.cli.conftest import terminal
+from tests.support.processes import Process
 
 TOPICS = sorted(page.name.removesuffix(".md") for page in files("delayq").joinpath("docs").iterdir())
 
@@ -29,6 +36,28 @@ def test_renders_a_page_on_a_terminal(cli):
     assert "\x1b[" in out
     assert "# Guarantees" not in out
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in out.splitlines()) <= 60
+
+
+@pytest.mark.parametrize(
+    ("piped", "lines", "paged"), [("", 24, True), ("stdout", 24, False), ("stdin", 24, False), ("", 9999, False)]
+)
+def test_long_page_is_shown_in_the_pager_of_the_user_on_a_terminal_only(tmp_path, piped, lines, paged):
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\ncat > {tmp_path}/shown\n")
+    pager.chmod(0o755)
+    env = os.environ | {"PAGER": str(pager), "TERM": "xterm", "COLUMNS": "80", "LINES": str(lines)}
+    command = [sys.executable, "-m", "delayq", "docs", "guarantees"]
+    out = tmp_path / "out"
+    with terminal() as (screen, end), out.open("wb") as file:
+        stdin, stdout = (subprocess.DEVNULL if piped == "stdin" else end), (file if piped == "stdout" else end)
+        with Process(command, env=env, stdin=stdin, stdout=stdout) as process:
+            while process.poll() is None:
+                if select([screen], [], [], 0.1)[0]:
+                    os.read(screen, 65_536)  # a full buffer would stop the program
+        assert process.returncode == 0
+    assert (tmp_path / "shown").exists() == paged
+    if paged:
+        assert "At least once" in (tmp_path / "shown").read_text()
 
 
 def test_unknown_topic_is_not_found(cli):

@@ -103,11 +103,11 @@ def test_redrive_is_confirmed_by_replicas(deployment, open_queue):
     queue = open_queue(deployment, callback=lambda message: False, durability="replicated")
     queue.send_many(range(3), retries=0)
     queue.run(burst=True)
-    assert queue.dead.redrive(everything=True).redriven == 3
+    assert queue.dead.redrive(all=True).redriven == 3
     greedy = open_queue(deployment, durability="replicated", replicas=5, replication_timeout="20ms")
     queue.run(burst=True)
     with pytest.raises(NotReplicatedError):
-        greedy.dead.redrive(everything=True)
+        greedy.dead.redrive(all=True)
     assert queue.counts().living == 3
 
 

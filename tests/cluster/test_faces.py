@@ -73,7 +73,7 @@ def test_every_operation_of_a_queue_works(deployment, open_queue):
     with queue.lease() as message:
         assert message.payload == "rejected"
         message.reject("still")
-    assert queue.dead.purge(everything=True) == 1
+    assert queue.dead.purge(all=True) == 1
 
     # Pulling.
     queue.send_many(["one", "two", "three"])

@@ -241,7 +241,7 @@ def has_a_dead_letter(worker):
     (dead,) = worker.do(lambda: (worker.queue.dead,))
     (message,) = worker.do(dead.list).messages
     assert (message.id, message.reason) == ("7", "wrong")
-    assert worker.do(lambda: dead.redrive(everything=True)).redriven == 1
+    assert worker.do(lambda: dead.redrive(all=True)).redriven == 1
     assert worker.take().id == "7"
 
 

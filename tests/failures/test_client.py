@@ -33,7 +33,7 @@ def use_every_operation(queue, observer) -> None:
     wait_until(lambda: queue.counts().dead == 1)
     assert queue.stop_consume()
     assert ({"user": 42}, {"a": "ü"}) in seen
-    assert queue.dead.redrive(everything=True).redriven == 1
+    assert queue.dead.redrive(all=True).redriven == 1
     with queue.lease(block=5) as message:
         assert message.payload == "bad"
     assert [message.id for message in queue.list("pending").messages] == ["later"]

@@ -182,7 +182,7 @@ def test_what_another_program_adds_to_the_dead_letter_is_trimmed_like_any_entry(
 
     assert [message.id for message in queue.dead.list().messages] == ["m"]
     assert queue.stats().totals["trimmed"] == 3
-    assert queue.dead.purge(everything=True) == 1
+    assert queue.dead.purge(all=True) == 1
     assert not redis_client.exists(key("dead"), key("dead_messages"), key("dead_ids"))
 
 

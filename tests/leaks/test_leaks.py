@@ -107,7 +107,7 @@ def run(face: Any, url: str, total: int, done: Callable[[int, int], object] = pr
             queue.send_many([{"number": n} for n in range(size)])
             client.client_kill_filter(_type="normal", skipme=True)
             wait_until(lambda: queue.counts().living == 0, 300, every=0.05)
-            queue.dead.purge(everything=True)
+            queue.dead.purge(all=True)
             samples.append(look(client, (number + 1) * size))
         queue.stop_consume()
         queue.close()

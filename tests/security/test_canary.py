@@ -87,7 +87,7 @@ def instances(url) -> dict[str, Any]:
         taken["MessageInfo"], taken["Page"] = queue.get("a"), queue.list("active")
         assert taken["MessageInfo"].payload == PAYLOAD
         taken |= {"Counts": queue.counts(), "Stats": queue.stats(), "RunInfo": queue.runs()[0]}
-        taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(everything=True), "NewMessage": private}
+        taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(all=True), "NewMessage": private}
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
         with redis.Redis.from_url(url) as client:
             client.hdel("delayq:{reminders}:retries", "a")

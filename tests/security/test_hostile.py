@@ -249,7 +249,7 @@ BOMBS = {
 def test_deeply_nested_payload_goes_to_the_dead_letter(name, payload_type, place):
     queue_name = "bombs-typed" if payload_type else "bombs"
     with DelayQueue(queue_name, url=place, codec="bytes", max_payload=8 << 20) as planting:
-        planting.dead.purge(everything=True)
+        planting.dead.purge(all=True)
         planting.send_delay_msg(BOMBS[name], id="bomb")
         planting.send_delay_msg(b'{"user": 42}', id="good")
     seen: list[Any] = []
@@ -280,7 +280,7 @@ def test_any_stored_payload_is_delivered_or_dead(place, cases):
         seen.clear()
         raw.send_many(payloads)
         wait_until(lambda: len(seen) + raw.counts().dead == len(payloads), PATIENCE, every=0.001)
-        raw.dead.purge(everything=True)
+        raw.dead.purge(all=True)
 
     seen: list[Any] = []
     with (

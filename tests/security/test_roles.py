@@ -268,7 +268,7 @@ OPERATIONS = {
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),
     "dead.redrive": Operation(lambda q: q.dead.redrive("rejected").redriven == 1),
-    "dead.purge": Operation(lambda q: q.dead.purge(everything=True) == 1),
+    "dead.purge": Operation(lambda q: q.dead.purge(all=True) == 1),
     "schedules.add": Operation(lambda q: q.schedules.add("hourly", every="1h") == "new"),
     "schedules.add_many": Operation(lambda q: q.schedules.add_many([Schedule("hourly", every="1h")]) != {}),
     "schedules.apply": Operation(applied),

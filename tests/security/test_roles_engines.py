@@ -349,8 +349,8 @@ OF_STREAMS: dict[str, Callable[[Any], Any]] = {
     "counts": lambda q: q.counts().dead == 1,
     "groups": lambda q: list(q.groups()) == ["workers"],
     "dead.list": lambda q: [message.id for message in q.dead.list().messages] == ["d"],
-    "dead.redrive": lambda q: q.dead.redrive(everything=True).redriven == 1,
-    "dead.purge": lambda q: q.dead.purge(everything=True) == 1,
+    "dead.redrive": lambda q: q.dead.redrive(all=True).redriven == 1,
+    "dead.purge": lambda q: q.dead.purge(all=True) == 1,
     "open": lambda q: q.open() is None,
     "preload": lambda q: q.preload() == len(names("streams")),
 }
@@ -515,7 +515,7 @@ def test_relay_can_move_fire_and_recover_messages_and_nothing_else(guarded, admi
         before = contents(admin)
         for refused in (
             lambda: reminders.send_delay_msg("x"),
-            lambda: reminders.dead.purge(everything=True),
+            lambda: reminders.dead.purge(all=True),
             lambda: reminders.purge(),
             lambda: reminders.counts(),
             lambda: reminders.cancel("later"),

@@ -53,7 +53,7 @@ def wait(tasks):
 
 
 def redrive(tasks):
-    return tasks.dead.redrive(everything=True).redriven
+    return tasks.dead.redrive(all=True).redriven
 
 
 def fill(tasks):

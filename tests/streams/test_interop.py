@@ -88,14 +88,14 @@ def test_foreign_dead_message_stays_when_the_others_are_redriven(queue, server):
     (message,) = queue.lease()
     message.reject("no")
     server.xadd("{tasks}.dead", {"id": "theirs"})
-    assert queue.dead.redrive(everything=True).redriven == 1
+    assert queue.dead.redrive(all=True).redriven == 1
     assert [one.id for one in queue.dead.list().messages] == ["theirs"]
 
 
 def test_an_entry_without_retries_is_redriven_with_retries(queue, server):
     server.xadd("tasks", {"payload": "1"})
     assert queue.lease().messages[0].reject("no")
-    assert queue.dead.redrive(everything=True, retries=7).redriven == 1
+    assert queue.dead.redrive(all=True, retries=7).redriven == 1
     with queue.lease() as message:
         assert (message.payload, message.retries_left) == (1, 7)
 

@@ -275,7 +275,7 @@ def test_a_dead_message_frees_its_id_and_stays_dead_while_the_id_is_in_use(queue
     (message,) = queue.lease()
     message.reject("no")
     assert queue.send("second", id="one").new
-    done = queue.dead.redrive(everything=True)
+    done = queue.dead.redrive(all=True)
     assert (done.redriven, done.exists) == (0, 1)
 
 
@@ -289,11 +289,11 @@ def test_the_dead_letter_is_read_in_pages_redriven_and_purged(queue):
     assert [one.payload for one in page.messages + rest.messages] == list(range(250))
     assert rest.cursor is None
     assert queue.dead.purge(page.messages[0].entry) == 1
-    assert queue.dead.redrive(everything=True, retries=2).redriven == 249
+    assert queue.dead.redrive(all=True, retries=2).redriven == 249
     (message,) = queue.lease()
     assert (message.payload, message.retries_left) == (1, 2)
     assert message.reject("again")
-    assert queue.dead.purge(everything=True) == 1
+    assert queue.dead.purge(all=True) == 1
     assert counts(queue) == (248, 0, 0, 0)
 
 
@@ -306,7 +306,7 @@ def test_the_dead_letter_keeps_at_most_dead_max_messages(open_queue):
     assert [one.payload for one in queue.dead.list().messages] == [2, 3]
 
 
-@pytest.mark.parametrize("wrong", [{}, {"entry": "x"}, {"entry": "1-1", "everything": True}])
+@pytest.mark.parametrize("wrong", [{}, {"entry": "x"}, {"entry": "1-1", "all": True}])
 def test_redrive_and_purge_need_an_entry_or_everything(queue, wrong):
     with pytest.raises(ConfigurationError):
         queue.dead.redrive(**wrong)

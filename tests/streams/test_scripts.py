@@ -231,7 +231,7 @@ def test_ids_of_messages_that_others_delete_are_freed(redis_url, redis_client, l
         assert tasks.send("again", id="three").new
         assert not tasks.send("once more", id="three").new
         loss(redis_client)
-        assert tasks.dead.redrive(everything=True).redriven == 1
+        assert tasks.dead.redrive(all=True).redriven == 1
         with tasks.lease() as message:
             assert message.id == "one"
         redis_client.hdel("{tasks}.meta", "pruned")

@@ -83,6 +83,6 @@ def looking_in_has_values() -> None:
     assert_type(queue.list("pending"), Page)
     assert_type(queue.dead.list(), Page)
     assert_type(queue.dead.redrive("a"), Redriven)
-    assert_type(queue.dead.purge(everything=True), int)
+    assert_type(queue.dead.purge(all=True), int)
     assert_type(queue.purge(), int)
     queue.dead.redrive("a", reason=5)  # type: ignore[arg-type]

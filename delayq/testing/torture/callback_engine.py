@@ -56,7 +56,7 @@ class CallbackEngine(Engine):
             raise WrongCountError(f"negative count: {counts}")
         queue.dead.list(limit=5)
         if chance.random() < REDRIVE_SHARE:
-            queue.dead.redrive(everything=True)
+            queue.dead.redrive(all=True)
 
     def attach(self, queue: Any, task: ProcessTask, recorder: Recorder) -> None:
         """Process the messages of a queue as their profiles say."""
