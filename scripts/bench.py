@@ -27,6 +27,7 @@ from measure import (
     lateness,
     memory,
     migrating,
+    ordinary,
     pages,
     reminding,
     report,
@@ -44,6 +45,7 @@ from rich.console import Console
 MODULES = (
     sending,
     consuming,
+    ordinary,
     commands,
     cancelling,
     event_log,

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from delayq import AsyncDelayQueue, DelayQueue, NewMessage
+from delayq import AsyncDelayQueue, DelayQueue, Message, NewMessage
 from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Goal, Measurement, Reading, at_most
 
@@ -18,6 +18,11 @@ SECONDS = 5
 AFTER = 2.0
 """Seconds from sending until the first is due: time to send them all."""
 TIMEOUT = 30
+LONG = 4.0
+"""Seconds that the long callbacks take."""
+BESIDE_LONG = "beside_long"
+LONG_ONES = 3
+"""How many callbacks are long, one after the other; the others are empty."""
 
 
 class _LatenessRecorder:
@@ -77,6 +82,29 @@ def _in_tasks(server: BenchServer, per_second: int, seconds: float) -> list[floa
     return asyncio.run(consume())
 
 
+def _beside_long_callbacks(server: BenchServer, per_second: int, seconds: float) -> list[float]:
+    """Consume with two workers and their default options, of which one at a time is busy with a long callback."""
+    with DelayQueue(QUEUE, url=server.url) as queue, DelayQueue(QUEUE, url=server.url) as other:
+        messages = _spread(per_second, seconds)
+        watch, started = _LatenessRecorder(len(messages)), time.monotonic()
+
+        def callback(message: Message[str]) -> None:
+            watch(message)
+            if message.id in long:
+                time.sleep(LONG)
+
+        for one in (queue, other):
+            one.callback(callback)
+        ids = queue.send_many(messages).ids
+        apart = int((LONG + 1) * per_second)
+        long = {*ids[per_second : per_second + LONG_ONES * apart : apart]}
+        for one in (queue, other):
+            one.start_consume()
+        while not watch.done and time.monotonic() < started + AFTER + seconds + TIMEOUT:
+            time.sleep(0.05)
+    return _all(watch, len(messages))
+
+
 def _all(watch: _LatenessRecorder, sent: int) -> list[float]:
     if len(watch.late) != sent:
         raise AssertionError(f"{len(watch.late)} of {sent} messages were delivered")
@@ -87,7 +115,10 @@ def lateness(kind: str, per_second: int, server: BenchServer) -> Iterator[Readin
     """Lateness in milliseconds: p50, p99 and max, and how many messages were early."""
     server.empty()
     seconds = SECONDS if server.scale >= 1 else SECONDS / 2
-    late = (_in_threads if kind == "threads" else _in_tasks)(server, per_second, seconds)
+    if kind == BESIDE_LONG:
+        late = _beside_long_callbacks(server, per_second, LONG_ONES * (LONG + 1) + 1)
+    else:
+        late = (_in_threads if kind == "threads" else _in_tasks)(server, per_second, seconds)
     name = _name(kind, per_second)
     yield Reading(f"{name}_p50", late[len(late) // 2])
     yield Reading(f"{name}_p99", late[int(len(late) * 0.99)])
@@ -99,12 +130,15 @@ def _name(kind: str, per_second: int) -> str:
     return f"lateness_{per_second}" if kind == "threads" else f"lateness_{kind}_{per_second}"
 
 
-def _measurement(kind: str, per_second: int, p50: Goal | None = None, p99: Goal | None = None) -> Measurement:
-    name, title = _name(kind, per_second), f"at {per_second:,} due/s, 10 {kind}"
+def _measurement(
+    kind: str, per_second: int, p50: Goal | None = None, p99: Goal | None = None, longest: Goal | None = None
+) -> Measurement:
+    who = f"two workers, one busy for {LONG:g} s" if kind == BESIDE_LONG else f"10 {kind}"
+    name, title = _name(kind, per_second), f"at {per_second:,} due/s, {who}"
     figures = [
         Figure(f"{name}_p50", f"lateness p50 {title}", p50, MILLISECONDS),
         Figure(f"{name}_p99", f"lateness p99 {title}", p99, MILLISECONDS),
-        Figure(f"{name}_max", f"lateness max {title}", None, MILLISECONDS),
+        Figure(f"{name}_max", f"lateness max {title}", longest, MILLISECONDS),
         Figure(f"{name}_early", f"delivered early {title}", NEVER, NUMBER),
     ]
     return Measurement(name, partial(lateness, kind, per_second), figures)
@@ -113,10 +147,13 @@ def _measurement(kind: str, per_second: int, p50: Goal | None = None, p99: Goal 
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     half, soon, busy = at_most(1, MILLISECONDS), at_most(5, MILLISECONDS), at_most(25, MILLISECONDS)
+    tick = at_most(1100, MILLISECONDS)
     return [
         _measurement("threads", 100),
         _measurement("threads", 1_000, half, soon),
         _measurement("threads", 10_000, None, busy),
         _measurement("tasks", 1_000, half, soon),
         _measurement("tasks", 10_000, None, busy),
+        _measurement(BESIDE_LONG, 20, longest=tick),
+        _measurement(BESIDE_LONG, 200, longest=tick),
     ]

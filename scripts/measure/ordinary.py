@@ -1,0 +1,214 @@
+"""The ordinary day: what one message costs the server and the client, alone, in a steady flow and with slow callbacks.
+
+Costs hardly depend on the mood of the machine: CPU time of the server and of this process, commands (those inside
+scripts included), and round trips. CPU time is compared with that of as many bare SETs through redis-py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import redis
+
+from delayq import DelayQueue
+from measure.bench_server import QUEUE, TEXT, BenchServer
+from measure.figure import NUMBER, Figure, Measurement, Reading
+from measure.raw import PAYLOAD
+
+MICROSECONDS = " µs"
+AHEAD = 0.5
+"""Seconds that messages of the steady flow are sent ahead."""
+FLOW = 200
+"""Messages of the steady flow a second."""
+FLOW_SECONDS = 10
+THREADS = 8
+WINDOW = 5.0
+"""Seconds that idle workers are observed."""
+SETTLED = 1.5
+"""Seconds until idle workers have finished their first polls."""
+TIMEOUT = 60
+
+
+class Cost(NamedTuple):
+    """What some work has cost in all."""
+
+    server: float
+    """Seconds of CPU time of the server, system calls included."""
+    client: float
+    """Seconds of CPU time of this process."""
+    commands: int
+    trips: int
+    """Requests that the server has read: a pipeline is read at once."""
+
+    def __sub__(self, before: Cost) -> Cost:
+        """Return what was added."""
+        return Cost(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def cost_now(client: redis.Redis) -> Cost:
+    """Return the cost of everything so far."""
+    cpu, stats = client.info("cpu"), client.info("stats")
+    calls = sum(command["calls"] for command in client.info("commandstats").values())
+    server = cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+    return Cost(server, time.process_time(), calls, stats["total_reads_processed"])
+
+
+def cost_of(server: BenchServer, work: Callable[[], object]) -> Cost:
+    """Return what work costs, without the three requests that read the cost."""
+    before = cost_now(server.client)
+    work()
+    cost = cost_now(server.client) - before
+    return cost._replace(commands=cost.commands - 3, trips=cost.trips - 3)
+
+
+def sets(server: BenchServer, n: int) -> Cost:
+    """Return the cost of bare SETs, one by one."""
+    with redis.Redis.from_url(server.url) as client:
+        client.ping()
+        return cost_of(server, lambda: [client.set(f"set-{number}", PAYLOAD) for number in range(n)])
+
+
+def alone(server: BenchServer, n: int) -> Cost:
+    """Send one by one."""
+    with DelayQueue(QUEUE, url=server.url) as queue:
+        queue.send_delay_msg(TEXT, 3600)
+        return cost_of(server, lambda: [queue.send_delay_msg(TEXT, 3600) for _ in range(n)])
+
+
+def from_threads(server: BenchServer, n: int) -> Cost:
+    """Send from eight threads at a time."""
+    with DelayQueue(QUEUE, url=server.url) as queue:
+        queue.send_delay_msg(TEXT, 3600)
+        threads = [threading.Thread(target=_send, args=[queue, n // THREADS, 3600]) for _ in range(THREADS)]
+
+        def work() -> None:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        return cost_of(server, work)
+
+
+def flow(server: BenchServer, n: int) -> Cost:
+    """Send one by one at an even rate, to be delivered soon after."""
+    with _Consumer(server) as consumer:
+
+        def work() -> None:
+            began = time.monotonic()
+            for number in range(n):
+                time.sleep(max(0.0, began + number / FLOW - time.monotonic()))
+                consumer.queue.send_delay_msg(TEXT, AHEAD)
+            consumer.wait(n)
+
+        return cost_of(server, work)
+
+
+def life(server: BenchServer, n: int) -> Cost:
+    """Send one by one, due at once, beside a consumer."""
+    with _Consumer(server) as consumer:
+
+        def work() -> None:
+            _send(consumer.queue, n, 0)
+            consumer.wait(n)
+
+        return cost_of(server, work)
+
+
+def callbacks(server: BenchServer, n: int, *, takes: float) -> Cost:
+    """Consume a full queue with callbacks that take so many seconds."""
+    with DelayQueue(QUEUE, url=server.url, concurrency=10) as queue:
+        queue.send_many([TEXT] * n)
+        queue.callback((lambda _: time.sleep(takes)) if takes else (lambda _: None))
+        return cost_of(server, partial(queue.run, burst=True))
+
+
+class _Consumer:
+    """A consumer of an empty queue with empty callbacks."""
+
+    def __init__(self, server: BenchServer) -> None:
+        self._done = 0
+        self.queue: DelayQueue[Any] = DelayQueue(QUEUE, url=server.url, concurrency=10, callback=self._count)
+
+    def _count(self, _: object) -> None:
+        self._done += 1
+
+    def __enter__(self) -> Self:
+        self.queue.start_consume()
+        time.sleep(SETTLED)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.queue.close()
+
+    def wait(self, n: int) -> None:
+        """Wait until all messages are settled."""
+        end = time.monotonic() + TIMEOUT
+        while self._done < n or self.queue.counts().living:
+            if time.monotonic() > end:
+                raise AssertionError(f"{self._done} of {n} messages were delivered")
+            time.sleep(0.2)
+
+
+def _send(queue: DelayQueue[Any], n: int, delay: float) -> None:
+    for _ in range(n):
+        queue.send_delay_msg(TEXT, delay)
+
+
+def idle(workers: int, server: BenchServer) -> Iterator[Reading]:
+    """Commands a second of workers on an empty queue."""
+    server.empty()
+    queues = [DelayQueue(QUEUE, url=server.url, callback=lambda _: None) for _ in range(workers)]
+    for queue in queues:
+        queue.start_consume()
+    time.sleep(SETTLED)
+    yield Reading(f"idle_{workers}", cost_of(server, lambda: time.sleep(WINDOW)).commands / WINDOW)
+    for queue in queues:
+        queue.close()
+
+
+def measured(name: str, n: int, work: Callable[[BenchServer, int], Cost], server: BenchServer) -> Iterator[Reading]:
+    """The costs of a message, its CPU time compared with that of a SET."""
+    server.empty()
+    n = server.many(n)
+    cost = work(server, n)
+    server.empty()
+    bare = sets(server, n)
+    yield Reading(f"{name}_server", 1e6 * cost.server / n, 1e6 * bare.server / n)
+    yield Reading(f"{name}_client", 1e6 * cost.client / n, 1e6 * bare.client / n)
+    yield Reading(f"{name}_commands", cost.commands / n)
+    yield Reading(f"{name}_trips", cost.trips / n)
+
+
+def _measurement(name: str, title: str, n: int, work: Callable[[BenchServer, int], Cost]) -> Measurement:
+    figures = [
+        Figure(f"{name}_server", f"{title}: server CPU a message", None, MICROSECONDS, "SET"),
+        Figure(f"{name}_client", f"{title}: client CPU a message", None, MICROSECONDS, "SET"),
+        Figure(f"{name}_commands", f"{title}: commands a message", None, NUMBER),
+        Figure(f"{name}_trips", f"{title}: round trips a message", None, NUMBER),
+    ]
+    return Measurement(name, partial(measured, name, n, work), figures)
+
+
+def _idle(workers: int) -> Measurement:
+    title = f"{workers} idle worker{'s' * (workers > 1)}: commands"
+    return Measurement(f"idle_{workers}", partial(idle, workers), [Figure(f"idle_{workers}", title)])
+
+
+def measurements() -> list[Measurement]:
+    """Return the measurements of this module."""
+    return [
+        _measurement("alone", "send one by one", 5_000, alone),
+        _measurement("from_threads", f"send from {THREADS} threads", 16_000, from_threads),
+        _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow),
+        _measurement("life", "sent one by one and delivered", 5_000, life),
+        _measurement("callbacks_10", "callbacks of 10 ms", 2_000, partial(callbacks, takes=0.01)),
+        _measurement("callbacks_1", "callbacks of 1 ms", 10_000, partial(callbacks, takes=0.001)),
+        _measurement("callbacks_0", "empty callbacks", 100_000, partial(callbacks, takes=0.0)),
+        _idle(1),
+        _idle(20),
+    ]
