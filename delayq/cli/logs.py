@@ -35,9 +35,26 @@ def configure_logging(level: str, *, as_json: bool) -> None:
         handler.setFormatter(_TerminalLines("%(name)s: %(message)s"))
     else:
         handler.setFormatter(_CleanLines("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"))
+    handler.addFilter(_Once())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+
+
+class _Once(logging.Filter):
+    """Lets each warning of the start-up check through once: queues on the same server have the same warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name != "delayq.doctor":
+            return True
+        text = record.getMessage()
+        new = text not in self._seen
+        self._seen.add(text)
+        return new
 
 
 class _CleanLines(logging.Formatter):

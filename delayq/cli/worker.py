@@ -91,7 +91,6 @@ def worker(
     from delayq.cli.supervisor import Channel
     from delayq.queue.consumer import ConsumeOptions
 
-    logging.getLogger("delayq.doctor").addFilter(_Once())
     channel = Channel(*supervised) if supervised else None
     if supervised and supervised[0] > 1:
         # Only the first process warns about the server.
@@ -103,20 +102,6 @@ def worker(
     consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
     serve(queues, consume, started=started, ended=ended)
     return Exit.OK
-
-
-class _Once(logging.Filter):
-    """Lets each text through once: queues on the same server have the same warnings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        new = text not in self._seen
-        self._seen.add(text)
-        return new
 
 
 def _imported(session: Session, targets: Sequence[str]) -> tuple[Sequence[AnyQueue], Callable[[], None]]:

@@ -44,6 +44,8 @@ class Batch(msgspec.Struct, eq=False, gc=False):
     started: float
     """The local time."""
     _open: list[bool]
+    queue: str = ""
+    """The name of the queue, for the log."""
 
     @property
     def running(self) -> bool:
@@ -84,10 +86,14 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
 
 def log_label(deliveries: Sequence[InFlightDelivery]) -> tuple[str, dict[str, Any]]:
     """Return how log messages name the deliveries of one callback, and the fields of the log record."""
+    batch = deliveries[0].batch
+    queue = batch.queue if batch is not None else ""
+    where, fields = (f"{queue}: ", {"queue": queue}) if queue else ("", {})
     if len(deliveries) > 1:
-        return f"batch of {len(deliveries)} messages", {"ids": [delivery.claimed.id for delivery in deliveries]}
+        ids = [delivery.claimed.id for delivery in deliveries]
+        return f"{where}batch of {len(deliveries)} messages", {**fields, "ids": ids}
     id, attempt = deliveries[0].claimed.id, deliveries[0].claimed.attempt
-    return f"message {id}", {"id": id, "attempt": attempt}
+    return f"{where}message {id}", {**fields, "id": id, "attempt": attempt}
 
 
 class _BaseMessage(Generic[T]):

@@ -104,7 +104,7 @@ class WorkBuffer:
             if not deliveries:
                 return None
         started = monotonic()
-        batch = Batch(started, [True])
+        batch = Batch(started, [True], self._context.queue)
         messages = []
         for delivery in deliveries:
             delivery.batch = batch

@@ -130,7 +130,7 @@ def test_exception_uses_one_retry_of_each_message_and_is_logged_once(batch_queue
     assert [message.error for message in messages] == [f"{type(error).__name__}: {error}"] * 3
     assert [message.retries_left for message in messages] == [2, 2, 2]
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
-    assert record.getMessage() == "batch of 3 messages failed"
+    assert record.getMessage() == f"{record.queue}: batch of 3 messages failed"
     assert record.ids == ["a", "b", "c"]
     assert record.exc_info[1] is error
 
@@ -183,7 +183,7 @@ def test_returned_list_settles_each_message_by_its_entry(batch_queue, caplog):
     totals = queue.stats().totals
     assert (totals["acked"], totals["nacked"], totals["discarded"]) == (2, 3, 1)
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
-    assert record.getMessage() == "message f failed at attempt 1"
+    assert record.getMessage() == f"{queue.name}: message f failed at attempt 1"
 
 
 @pytest.mark.parametrize("result", [[], [None], [None] * 4], ids=len)

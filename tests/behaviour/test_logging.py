@@ -44,8 +44,8 @@ def test_a_failed_callback_is_logged_once_with_its_traceback(open_queue, logged)
 
     (record,) = logged(logging.ERROR)
     assert record.exc_info[1] is error
-    assert record.id == "m"
-    assert "m failed at attempt 1" in record.getMessage()
+    assert (record.queue, record.id) == (queue.name, "m")
+    assert record.getMessage() == f"{queue.name}: message m failed at attempt 1"
 
 
 def test_each_failed_attempt_is_logged(open_queue, logged):

@@ -231,7 +231,7 @@ def test_log_can_be_json(start: Start, jobs, app):
     lines = [json.loads(line) for line in ended.err.splitlines()]
     assert all({"time", "level", "logger", "message", "process"} <= set(line) for line in lines)
     (failure,) = [line for line in lines if line["logger"] == "delayq.consumer"]
-    assert (failure["level"], failure["id"]) == ("error", "a")
+    assert (failure["level"], failure["queue"], failure["id"]) == ("error", "jobs", "a")
     assert failure["exception"].endswith("ValueError: evil \x1b[31mred")
     assert "\x1b" not in ended.err
 
@@ -240,7 +240,7 @@ def test_log_removes_terminal_escapes(start: Start, jobs, app):
     jobs.send_delay_msg({"n": 1, "fail": True}, retries=0)
     err = start("worker", "app:queue", "--burst").ended().err
     assert re.search(
-        r"^\S+ \S+ ERROR +\d+ delayq.consumer: message \S+ failed at attempt 1 and has no retries left: .*$",
+        r"^\S+ \S+ ERROR +\d+ delayq.consumer: jobs: message \S+ failed at attempt 1 and has no retries left: .*$",
         err,
         re.MULTILINE,
     )

@@ -30,7 +30,7 @@ def deliveries(*payloads, retries_left=3):
 
 def laid(*payloads, most=None, retries_left=3):
     """Return a buffer with these messages, and their deliveries."""
-    buffer = WorkBuffer(Callback(print, most), Message, SimpleNamespace(decode=decode), None)
+    buffer = WorkBuffer(Callback(print, most), Message, SimpleNamespace(decode=decode, queue="q"), None)
     held = deliveries(*payloads, retries_left=retries_left)
     buffer.put(held)
     return buffer, held
@@ -120,7 +120,7 @@ def test_reason_of_a_codec_that_raises_undecodable_says_so():
     def decode(data):
         raise UndecodableError("not mine")
 
-    buffer = WorkBuffer(Callback(print, None), Message, SimpleNamespace(decode=decode), None)
+    buffer = WorkBuffer(Callback(print, None), Message, SimpleNamespace(decode=decode, queue="q"), None)
     buffer.put(deliveries("a", retries_left=0))
     buffer.get()
     assert buffer.drain()[0].text == "undecodable: not mine"
