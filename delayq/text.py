@@ -19,6 +19,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u2
 
 def clean(text: str, *, lines: bool = False) -> str:
     """Return a text without terminal escapes and control characters, on one line unless `lines` is set."""
+    if text.isascii() and text.isprintable():  # as nearly always, and twenty times as fast
+        return text
     text = text.replace("\r\n", "\n")
     if not lines:
         text = re.sub(r"[\t\n\r\v\f]+", " ", text)
@@ -50,11 +52,6 @@ def relative_time(at: datetime | None, now: datetime) -> str:
     if abs(seconds) < 1:
         return "now"
     return f"in {format_duration(seconds)}" if seconds > 0 else f"{format_duration(-seconds)} ago"
-
-
-def exact_time(at: datetime | None, now: datetime) -> str:
-    """Return a time relative to now, followed by the date and time in UTC."""
-    return "" if at is None else f"{relative_time(at, now)}  ({at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def pluralize(number: int, noun: str) -> str:

@@ -15,7 +15,7 @@ import click
 import delayq
 from delayq.cli.defaults import config_option
 from delayq.cli.exit_codes import CommandError, Exit, redact, to_command_error
-from delayq.cli.options import TIMEOUT
+from delayq.cli.options import TIMEOUT, ZONE
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
@@ -181,10 +181,11 @@ def _usage_text(error: click.UsageError) -> str:
 )
 @click.option("--prefix", default="delayq", metavar="TEXT", help="Start every Redis key with TEXT.")
 @click.option("--timeout", type=TIMEOUT, default="3s", help="Wait this long for Redis.")
+@click.option("--tz", type=ZONE, metavar="ZONE", help="Show times in this time zone.  [default: the local one]")
 @click.option("--traceback", is_flag=True, help="Print the traceback of an error.")
 @click.version_option(delayq.__version__, prog_name="delayq", message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
-def main(ctx: click.Context, url: str | None, prefix: str, timeout: timedelta, traceback: bool) -> None:  # noqa: ARG001, FBT001
+def main(ctx: click.Context, /, url: str | None, prefix: str, timeout: timedelta, **_: Any) -> None:
     """A reliable delay queue on Redis."""
     # Without this, Python prints warnings of the log. Commands that log set it up; others print one line for an error.
     logging.getLogger("delayq").addHandler(logging.NullHandler())

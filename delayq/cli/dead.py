@@ -11,6 +11,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
 from delayq.cli.list import ALL_PAGES, pages_from, print_pages
+from delayq.cli.message_formats import Format, format_options, page_printer
 from delayq.cli.options import (
     F,
     Paging,
@@ -106,17 +107,17 @@ def dead() -> None:
 @_dead_queue
 @options_as(DeadFilter, "wanted", _filter_options)
 @page_options
-@json_option
+@format_options
 @click.pass_obj
-def list_(session: Session, queue: str, *, engine: str, wanted: DeadFilter, paging: Paging, as_json: bool) -> None:
+def list_(session: Session, queue: str, *, engine: str, wanted: DeadFilter, paging: Paging, form: Format) -> None:
     """List the dead letter of QUEUE, oldest first.
 
-    JSON: like `delayq list --json`; "entry" (id:token) distinguishes two deaths of one id.
+    JSON and CSV: like those of `delayq list`; "entry" (id:token) distinguishes two deaths of one id.
     """
     commands = ENGINES[engine].commands(session)
     pages = pages_from(_matching_reader(commands.open_dead(queue), wanted), paging)
     what = f"dead messages in {queue}{' that match' if any(wanted) else ''}"
-    print_pages(pages, commands.columns[State.DEAD], session.now, what, as_json=as_json)
+    print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[State.DEAD], session.now))
 
 
 def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:

@@ -28,6 +28,7 @@ class WorkQueueCommands(EngineCommands):
 
     capabilities = WORKQUEUE
     message = "item"
+    info = ItemInfo
     columns = _COLUMNS
     check_id = staticmethod(str)  # it may be any text
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
 from delayq.broker.keys import check_id
+from delayq.queue.inspector import MessageInfo
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session
@@ -57,6 +58,8 @@ class EngineCommands(ABC):
     capabilities: ClassVar[EngineCapabilities]
     message: ClassVar[str] = "message"
     """What the engine calls a message."""
+    info: ClassVar[type] = MessageInfo
+    """What its pages contain."""
     columns: ClassVar[Mapping[Any, tuple[str, ...]]]
     """The titles of the columns in a table of messages, by state."""
     check_queue: ClassVar[staticmethod[[str], str]]

@@ -10,9 +10,9 @@ from delayq.broker.engine import Feature
 from delayq.cli.options import ID, json_option, queue_with
 from delayq.cli.output import json_fields, print_json, print_line, print_note
 from delayq.cli.session import Session
+from delayq.cli.zones import zoned_iso
 from delayq.errors import ConfigurationError
 from delayq.queue.event_log import EventKind, MessageEvent
-from delayq.text import iso
 
 
 @click.command()
@@ -70,7 +70,7 @@ def _offset(after: str | None) -> int | str:
 
 def _line(event: MessageEvent) -> str:
     details = [
-        f"due {iso(event.due)}" if event.due else "",
+        f"due {zoned_iso(event.due)}" if event.due else "",
         "" if event.attempt is None else f"attempt {event.attempt}",
         "" if event.retries_left is None else f"retries left {event.retries_left}",
         f"by {event.holder}" if event.holder else "",
@@ -79,4 +79,4 @@ def _line(event: MessageEvent) -> str:
         event.error or "",
     ]
     text = " ".join(detail for detail in details if detail)
-    return f"{iso(event.at)}  {event.offset:>8}  {event.kind:<11}  {event.id or '-'}  {text}".rstrip()
+    return f"{zoned_iso(event.at)}  {event.offset:>8}  {event.kind:<11}  {event.id or '-'}  {text}".rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,12 @@ def message_json(message: MessageInfo | ItemInfo) -> dict[str, Any]:
     id = message.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     first = {"id": id, "state": message.state, "payload": payload, "encoding": encoding, "truncated": truncated}
     return first | {name: value for name, value in json_fields(message).items() if name not in {*first, "data"}}
+
+
+def json_names(kind: type[MessageInfo | ItemInfo]) -> list[str]:
+    """Return the names of these fields, in their order."""
+    first = ["id", "state", "payload", "encoding", "truncated"]
+    return first + [field.name for field in dataclasses.fields(kind) if field.name not in {*first, "data"}]
 
 
 def decode_payload(stored: bytes, size: int) -> tuple[Any, str, bool]:

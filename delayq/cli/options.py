@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -13,6 +13,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES, GROUP, EngineCommands
+from delayq.cli.zones import chosen_zone, read_zone
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.text import clean
 from delayq.times import timestamp, to_millis
@@ -83,12 +84,32 @@ def _time(value: Any, name: str) -> datetime:
     return at
 
 
+def _when(value: Any, name: str) -> datetime:
+    """Return a time: ISO 8601, in the zone of the command unless it has one, `now`, or a duration from now."""
+    if value == "now":
+        return datetime.now(UTC)
+    if isinstance(value, str) and value[:1] in ("+", "-"):
+        ahead = _duration(value[1:], name)
+        return datetime.now(UTC) + (ahead if value[0] == "+" else -ahead)
+    try:
+        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        text = f"{name} must look like 2027-01-31T09:00, now, +2h or -1d, not {value!r:.60}"
+        raise ConfigurationError(text) from error
+    if at.utcoffset() is None:
+        at = at.astimezone() if (zone := chosen_zone()) is None else at.replace(tzinfo=zone)
+    timestamp(at, name)
+    return at
+
+
 # The engine given by `--engine` decides what a name or an id may be.
 QUEUE = _QueueName("queue", lambda value, _: _engine().check_queue(value))
 ID = _Checked("id", lambda value, _: _engine().check_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
 TIME = _Checked("time", _time)
+WHEN = _Checked("time", _when)
+ZONE = _Checked("zone", read_zone)
 
 
 # The queue and its engine

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 UNLIMITED = 10_000
 """The width in characters where the output is not a terminal: nothing is truncated there."""
+MIN_FILLED = 12
+"""Characters of a last column that is cut: if there is room for fewer, each cell gets a line."""
 
 
 def print_note(text: str) -> None:
@@ -78,23 +80,75 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(
-    titles: Sequence[str], rows: Iterable[Sequence[str | int]], *, fill: bool = False, head: bool = True
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str | int]],
+    *,
+    fill: bool = False,
+    wrap: bool = False,
+    head: bool = True,
 ) -> RenderableType:
     """Return a table of cleaned cells: numbers to the right, texts on one line.
 
-    With `fill`, the last column is cut to the width that the others leave. Without `head`, the titles are not shown.
+    With `fill`, the last column is cut to the width that the others leave, or with `wrap` broken into lines. A table
+    that is wider than the terminal becomes a list of its rows, one cell a line. Without `head`, the titles are not
+    shown.
     """
+    from rich.cells import cell_len
     from rich.table import Table
 
-    rows = list(rows)
-    fill = fill and console().width < UNLIMITED
+    given = list(rows)
+    cells = [[f"{cell:,}" if isinstance(cell, int) else clean(cell) for cell in row] for row in given]
+    width = console().width
+    fill = fill and width < UNLIMITED
+    widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
+    if fill:
+        widths[-1] = min(widths[-1], MIN_FILLED)
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        return _records(titles, cells)
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=head, expand=fill)
-    for title, cell in zip(titles, rows[0] if rows else titles, strict=True):
+    for title, cell in zip(titles, given[0] if given else titles, strict=True):
         grid.add_column(title, justify="right" if isinstance(cell, int) else "left", no_wrap=True, header_style="bold")
-    grid.columns[-1].ratio = 1 if fill else None
-    for row in rows:
-        grid.add_row(*(f"{cell:,}" if isinstance(cell, int) else clean(cell) for cell in row))
+    if fill:
+        grid.columns[-1].ratio, grid.columns[-1].no_wrap = 1, not wrap
+    for row in cells:
+        grid.add_row(*row)
     return grid
+
+
+def _records(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
+    """Return rows as blocks of a title and a cell per line, without empty cells."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in rows:
+        for title, cell in zip(titles, row, strict=True):
+            if cell:
+                grid.add_row(Text(title, style="bold"), cell)
+        grid.add_row()
+    return grid
+
+
+def plain_rows(titles: Sequence[str], rows: Sequence[Sequence[str | int]], widths: list[int], *, head: bool) -> str:
+    """Return the lines of a table without a terminal; `widths` are those of earlier rows, and become those of all."""
+    from rich.cells import cell_len
+
+    lines = [[str(cell) if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
+    lines = [[clean(cell) for cell in line] for line in lines]
+    if head:
+        lines.insert(0, list(titles))
+    sizes = [[len(cell) if cell.isascii() else cell_len(cell) for cell in line] for line in lines]
+    widths[:] = [max(width, *column) for width, column in zip(widths, zip(*sizes, strict=True), strict=True)]
+    numbers = [isinstance(cell, int) for cell in rows[0]]
+    return "\n".join(
+        "  ".join(
+            " " * (width - size) + cell if number else cell + " " * (width - size)
+            for cell, size, width, number in zip(line, line_sizes, widths, numbers, strict=True)
+        ).rstrip()
+        for line, line_sizes in zip(lines, sizes, strict=True)
+    )
 
 
 def print_details(details: Mapping[str, str]) -> None:

@@ -17,12 +17,13 @@ from delayq.cli.output import json_fields, print_details, print_json, print_line
 from delayq.cli.send import payload_parser
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
+from delayq.cli.zones import exact_time
 from delayq.errors import UnknownScheduleError
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.schedules import Schedules
 from delayq.schedules.info import ScheduleInfo
 from delayq.schedules.timetable import MAX_FIRED
-from delayq.text import exact_time, format_duration, iso, pluralize, preview, relative_time
+from delayq.text import format_duration, iso, pluralize, preview, relative_time
 
 _TITLES = ["name", "occurs", "next", "last", "fired", "state"]
 of_queue = queue_with(Feature.SCHEDULES)

@@ -17,9 +17,10 @@ from delayq.cli.exit_codes import Exit
 from delayq.cli.options import ID, codec_option, due_options, header_option, json_option, queue_with, retries_option
 from delayq.cli.output import print_json, print_line, print_note, print_result
 from delayq.cli.progress import progress_bars
+from delayq.cli.zones import exact_time
 from delayq.errors import DelayqError
 from delayq.queue.producer import BATCH, NewMessage, SendStatus, Sent
-from delayq.text import exact_time, format_duration, pluralize
+from delayq.text import format_duration, pluralize
 
 MAX_LINE = 16 << 20
 """Bytes of a line: far more than a payload may have, and far less than the memory."""

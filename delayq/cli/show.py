@@ -15,9 +15,10 @@ from delayq.cli.message_json import decode_payload, message_json, payload_of
 from delayq.cli.options import ID, group_option, json_option, lease_option, queue_with
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
+from delayq.cli.zones import exact_time
 from delayq.queue.inspector import MessageInfo
 from delayq.states import State
-from delayq.text import clean, exact_time, pluralize
+from delayq.text import clean, pluralize
 
 if TYPE_CHECKING:
     from delayq.workqueue import ItemInfo

@@ -15,9 +15,10 @@ from delayq.cli.options import DURATION, group_option, json_option, queue_with
 from delayq.cli.output import console, print_json, print_rich, table
 from delayq.cli.queues import MAIN_STATES, counts_json, unconsumed
 from delayq.cli.session import Session
+from delayq.cli.zones import exact_time
 from delayq.queue.counts import Stats
 from delayq.states import State
-from delayq.text import clean, exact_time, iso, relative_time
+from delayq.text import clean, iso, relative_time
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -90,7 +91,7 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
     if found.counts.overdue:
         oldest = found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}"
         rows.append(["overdue", found.counts.overdue, oldest or ""])
-    counts = table(["state", "messages", ""], rows, fill=True)
+    counts = table(["state", "messages", ""], rows, fill=True, wrap=True)
     parts = [counts, "", unconsumed(found)] if found.nobody_consumes else [counts]
     return Group(*parts, "", table(["totals", ""], list(found.totals.items()))) if found.totals else Group(*parts)
 

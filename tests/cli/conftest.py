@@ -65,7 +65,7 @@ def cli(redis_url) -> Cli:
             main,
             arguments,
             input=stdin,
-            env={"DELAYQ_URL": redis_url, "COLUMNS": None, **(env or {})},
+            env={"DELAYQ_URL": redis_url, "DELAYQ_TZ": "UTC", "COLUMNS": None, **(env or {})},
             prog_name="delayq",
         )
         assert isinstance(result.exception, SystemExit | None), result.exc_info
