@@ -85,6 +85,8 @@ class PageReply(NamedTuple):
     cursor: str
     score: str
     rows: list[MessageRow]
+    inspected: int
+    """Entries that it has inspected: fewer than asked for if the payloads are large."""
 
 
 class SnapshotReply(NamedTuple):
@@ -253,8 +255,8 @@ def read_get(reply: list[bytes]) -> GetReply | None:
 
 def read_page(reply: list[Any]) -> PageReply:
     """Parse the reply of `page`."""
-    cursor, score, rows = reply
-    return PageReply(cursor.decode(), score.decode(), [_read_row(row) for row in rows])
+    cursor, score, rows, inspected = reply
+    return PageReply(cursor.decode(), score.decode(), [_read_row(row) for row in rows], inspected)
 
 
 def _read_row(row: list[Any]) -> MessageRow:

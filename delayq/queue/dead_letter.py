@@ -96,8 +96,10 @@ class _DeadLetterOperations:
             dead = [message for message in page.messages if message.died and message.died <= now]
             entries = [message.entry for message in dead if message.entry and selection.matches(message)]
             for batch in batched(entries, BATCH):
-                replies = yield [call(batch), *self._context.confirming]
-                statuses += replies[0]
+                done = 0
+                while done < len(batch):  # one call moves a limited number of bytes
+                    replies = yield [call(batch[done:]), *self._context.confirming]
+                    statuses, done = statuses + replies[0], done + len(replies[0])
             cursor = page.cursor
             if cursor is None:
                 return statuses

@@ -38,7 +38,7 @@ RECORDED_STATES = {
 }
 _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for state in State}
 _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
-_POSITION = re.compile(r"([0-9]{1,15})()")
+_POSITION = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
 _DEATH = re.compile(rb"([0-9]+ ){6}[0-9]+\n")
 """What an entry of the dead letter and its message look like; others are not delayq's, or their message is gone."""
@@ -141,7 +141,7 @@ class Inspector:
             part: dict[str, Any] = {"limit": count, "cursor": at, "score": score, "preview": preview}
             (listed,) = yield [self._context.calls.page(state, **part, between=window)]
             rows.update((row.id, row) for row in listed.rows)
-            at, score, limit = listed.cursor, listed.score, limit - count
+            at, score, limit = listed.cursor, listed.score, limit - listed.inspected
             if not at:
                 break
         next_cursor = f"{at}@{score}" if score else at
@@ -227,7 +227,7 @@ def _start(state: State, cursor: str | None) -> tuple[str, str]:
     found = (_AFTER if _BY_TIME[state] else _POSITION).fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None:
         raise ConfigurationError(f"cursor {short_repr(cursor)} is not from a page of {state} messages")
-    return found[1], found[2]
+    return found[1], found[2] or ""
 
 
 def _window(state: State, due_from: datetime | None, due_to: datetime | None) -> Period:

@@ -70,6 +70,7 @@ class _LeaseBase(Generic[M]):
                 promoted, claimed = yield from self._claim()
             if claimed.messages:
                 yield from self._add(claimed)
+                yield from self._take_more(claimed)
                 if self.messages:
                     return
             remaining = end - monotonic()
@@ -81,6 +82,14 @@ class _LeaseBase(Generic[M]):
                 yield [self._context.calls.await_wake(min(ahead - CLOSE / 2, self._executor.max_block))]
             elif ahead > 0:
                 yield Wait(ahead)
+
+    def _take_more(self, claimed: ClaimReply) -> Operation[None]:
+        """Claim the rest: one call claims a limited number of bytes. It ends early rather than let leases run out."""
+        end = monotonic() + self._lease / 4000
+        while claimed.messages and claimed.left and len(self.messages) < self._limit and monotonic() < end:
+            missing, lease, consumer_id = self._limit - len(self.messages), self._lease, self._executor.consumer_id
+            (claimed,) = yield [self._context.calls.ready_to_unack(missing, lease=lease, consumer_id=consumer_id)]
+            yield from self._add(claimed)
 
     def _claim(self) -> Operation[tuple[PromoteReply, ClaimReply]]:
         calls = self._context.calls

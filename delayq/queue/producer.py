@@ -281,15 +281,18 @@ def send_spent(
     Sets the `times` of these messages: the server's time from which their delays count.
     """
     spent = [index for index, status in enumerate(statuses) if status == SPENT]
-    for indexes in batched(spent, BATCH):
-        again: list[Outgoing] = [messages[index] for index in indexes]
-        ids = tuple(message.id for message in again)
-        new = SendStatuses(SPENT)
-        while SPENT in new:
+    changed = dict(enumerate(statuses))
+    for batch in batched(spent, BATCH):
+        indexes = batch
+        while indexes:
+            again: list[Outgoing] = [messages[index] for index in indexes]
+            collect = context.calls.collect(context.settings, ids=[message.id for message in again])
             call = send_call(context, again, replace=replace, run=run)
-            _, new, *_ = yield [context.calls.collect(context.settings, ids=ids), call, *context.confirming]
-        changed = dict(zip(indexes, new, strict=True))
-        for index in indexes:
-            times[index] = new.at
-        statuses = "".join(changed.get(index, status) for index, status in enumerate(statuses))
-    return statuses
+            moved, new, *_ = yield [collect, call, *context.confirming]
+            changed |= zip(indexes, new, strict=True)
+            for index in indexes:
+                times[index] = new.at
+            indexes = [index for index in indexes if changed[index] == SPENT]
+            while indexes and moved.collected:  # one call moves a limited number of bytes
+                (moved,) = yield [collect]
+    return "".join(changed.values())

@@ -31,8 +31,6 @@ LIGHT = ("deliveries", "ready", "retry", "unack", "garbage")
 """What a light examination reads. The lists come after the records that name them."""
 DEEP = (*LIGHT, "messages", "pending", "retries", "headers", "errors")
 DEAD = ("dead_messages", "dead", "dead_ids")
-HEAVY = {"messages": 100, "dead_messages": 100, "headers": 100}
-"""Ids read at a time from structures with large values: the script that reads the ids reads the values as well."""
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
 TOTALS = b"sent delivered acked discarded nacked released expired dead trimmed redriven cancelled rescheduled"
@@ -106,9 +104,11 @@ class _Examination:
         cursor = ""
         while cursor != "0":
             cursor, found = yield from self._page(part, cursor)
-            for entries in batched(dict.fromkeys(found), MAX_MOVED):
-                (statuses,) = yield [self._context.calls.repair_dead(entries, fix=self._fix)]
-                self._collector.add_ids(DEAD_DEFECTS, entries, statuses)
+            entries = list(dict.fromkeys(found))
+            while entries:  # one call reads a limited number of bytes
+                (statuses,) = yield [self._context.calls.repair_dead(entries[:MAX_MOVED], fix=self._fix)]
+                self._collector.add_ids(DEAD_DEFECTS, entries[: len(statuses)], statuses)
+                del entries[: len(statuses)]
 
     def _counters(self) -> Operation[None]:
         (differences,) = yield [self._context.calls.recount(fix=self._fix)]
@@ -131,8 +131,7 @@ class _Examination:
 
     def _page(self, part: str, cursor: str) -> Operation[tuple[str, list[bytes]]]:
         """Read the next ids of a structure; the cursor is '' at the start and '0' at the end."""
-        limit = HEAVY.get(part, MAX_IDS)
-        (page,) = yield [self._context.calls.walk(part, cursor=cursor or "0", limit=limit)]
+        (page,) = yield [self._context.calls.walk(part, cursor=cursor or "0", limit=MAX_IDS)]
         return page  # type: ignore[no-any-return]  # the reply of `walk`
 
     def _repair(self, ids: list[bytes], *, fix: bool, search: bool) -> ScriptCall[str]:

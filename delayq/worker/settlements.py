@@ -48,8 +48,8 @@ class PendingSettlements:
 
     @property
     def next(self) -> int:
-        """How many settlements the next calls carry."""
-        return sum(min(len(queue), _max_per_call(disposition)) for disposition, queue in self._queues.items())
+        """How many settlements the next calls make at least: of large messages, one call rejects a single one."""
+        return sum(min(len(queue), _min_per_call(disposition)) for disposition, queue in self._queues.items())
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Add settlements; messages settled by hand need none."""
@@ -90,6 +90,10 @@ class PendingSettlements:
             late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
             text = "%d messages were settled elsewhere before this %s: %s"
             log.warning(text, len(late), disposition.name.lower(), ", ".join(late[:5]), extra={"ids": late})
+
+
+def _min_per_call(disposition: Disposition) -> int:
+    return 1 if disposition is Disposition.REJECT else _max_per_call(disposition)
 
 
 def _max_per_call(disposition: Disposition) -> int:

@@ -16,7 +16,7 @@ from delayq.broker.calls import Calls
 from delayq.broker.requests import Failure, Receipt, Rejection, ScriptCall
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED, names, script
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
-from delayq.queue.repair import DEEP, HEAVY
+from delayq.queue.repair import DEEP
 from measure.bench_server import QUEUE, TEXT, BenchServer
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.pinging import pings
@@ -76,7 +76,7 @@ def _examine(server: BenchServer) -> None:
     for part in DEEP:
         cursor = "0"
         for _ in range(PAGES):
-            cursor, ids = raw.call(calls.walk(part, cursor=cursor, limit=HEAVY.get(part, MAX_IDS)))
+            cursor, ids = raw.call(calls.walk(part, cursor=cursor, limit=MAX_IDS))
             for some in (ids[at : at + MAX_MOVED] for at in range(0, len(ids), MAX_MOVED)):
                 raw.call(calls.repair(some, fix=False, search=False, retries=3))
             if cursor == "0":

@@ -45,10 +45,10 @@ def test_reading_due_schedules_respects_limit_and_offset(executor):
 
 def test_reading_due_schedules_respects_the_byte_limit(executor):
     plant(executor, THREE)
-    assert due(executor, ahead=60_000, byte_limit=12) == ([LATE, SOON, FAR], True)
-    assert due(executor, ahead=60_000, byte_limit=11) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, byte_limit=9) == ([LATE, SOON, FAR], True)
     assert due(executor, ahead=60_000, byte_limit=8) == ([LATE, SOON], False)
-    assert due(executor, ahead=60_000, byte_limit=7) == ([LATE], False)
+    assert due(executor, ahead=60_000, byte_limit=5) == ([LATE, SOON], False)
+    assert due(executor, ahead=60_000, byte_limit=4) == ([LATE], False)
     assert due(executor, ahead=60_000, byte_limit=1) == ([LATE], False)
 
 

@@ -273,3 +273,16 @@ def test_message_that_lost_its_lease_while_running_is_still_acknowledged():
     harness.delivery("a").lost = True
     harness.wake(after=0.1, done=[harness.done("a")])
     assert harness.ask("ack").what == harness.receipts("a")
+
+
+def test_rejections_that_were_cut_short_go_on_and_free_no_capacity_before():
+    harness = consumer_with(*"abcd", prefetch=0)
+    done = [harness.done(id, Disposition.REJECT, "too large") for id in "abcd"]
+    harness.wake(after=0.1, done=done, woken=True)
+    assert harness.ask("ready_to_unack").what == 1
+    harness.reply(reject="11")
+    assert harness.sleeps == 0
+    harness.wake()
+    assert [rejection.id for rejection in harness.ask("reject").what] == ["c", "d"]
+    harness.reply(reject="11")
+    assert harness.in_flight == []

@@ -1,12 +1,12 @@
--- Moves messages without retries to the dead letter and trims it to its limits. Deletes unused call slots, and ids
--- older than the dedupe window.
+-- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits.
+-- Deletes unused call slots, and ids older than the dedupe window.
 -- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
 --   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms), slot_ttl (ms), then ids
 --   (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, erase, dead, log, done
+-- Uses: bytes, clock, once, record, erase, dead, log, done
 local garbage, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
   unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
@@ -27,13 +27,14 @@ else
   candidates = redis.call('SRANDMEMBER', garbage, limit)
 end
 for _, id in ipairs(candidates) do
+  if bytes_left <= 0 then break end
   if redis.call('SISMEMBER', garbage, id) == 1 and not found[id] then
     local _, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
-    local payload = redis.call('HGET', messages, id)
+    local payload = read_payload(messages, id)
     spent[#spent + 1] = id
     found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
-      reason = 'retries spent', error = redis.call('HGET', errors, id) or '',
-      headers = redis.call('HGET', headers, id) or ''}
+      reason = 'retries spent', error = read_payload(errors, id) or '',
+      headers = read_payload(headers, id) or ''}
     if found[id] then buried[#buried + 1] = id end
   end
 end

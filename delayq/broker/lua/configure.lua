@@ -21,7 +21,7 @@ end
 
 -- Checks the type with a command that the access rights of producers and consumers do not include: only an admin may
 -- set what all processes share.
-redis.call('HSTRLEN', meta, 'events')
+redis.call('HVALS', meta)
 if window ~= '' and window ~= '0' then redis.call('ZCARD', done) end
 redis.call('HDEL', meta, '') -- deletes nothing: a full Redis refuses a script whose first write adds data
 if max_len == '0' then

@@ -4,9 +4,9 @@
 --   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision, next occurrence (ms, '' for none), last
 --   occurrence (ms), retries, payload, headers, ids and due times (ms) of its messages
--- Returns: a status per schedule: 1 fired, 0 it has changed
+-- Returns: a status per schedule: 1 fired, 0 it has changed, or the byte budget is spent: read it again
 -- Re-run: returns the same reply.
--- Uses: clock, once, schedule, signal, log
+-- Uses: bytes, clock, once, schedule, signal, log
 local schedules, schedule_states, pending, retries, messages, headers, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
@@ -25,11 +25,11 @@ for i = 4, #ARGV, 8 do
   local name, revision, at, latest, retry_count, payload, header_text, occurrences = unpack(ARGV, i, i + 7)
   local current, fired, last, paused = state_of(schedule_states, name)
   statuses[#statuses + 1] = '0'
-  if current == revision and not seen[name] then
+  if current == revision and not seen[name] and bytes_left > 0 then
     statuses[#statuses], seen[name] = '1', true
     for id, due in string.gmatch(occurrences, '(%S+) (%d+)') do
       fired, last = fired + 1, latest
-      if not redis.call('HGET', messages, id) then
+      if not read_payload(messages, id) then
         ids[#ids + 1], times[#times + 1], left[#left + 1] = id, due, retry_count
         dues[#dues + 1], dues[#dues + 2] = due, id
         retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, retry_count

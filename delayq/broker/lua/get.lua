@@ -5,9 +5,10 @@
 -- Returns: payload, pending score, unack score, retries left, record, headers, error, last entry in the dead letter,
 --   and the dead message if there is no other; '' for each missing part, an empty reply for an unknown id
 -- Re-run: reads only.
+-- Uses: bytes
 local pending, unack, retries, messages, deliveries, headers, errors, dead_messages, dead_ids = unpack(KEYS)
 local id = ARGV[1]
-local payload = redis.call('HGET', messages, id)
+local payload = read_payload(messages, id)
 local token = string.match(redis.call('HGET', dead_ids, id) or '', '%d+$', -20) -- no token is longer
 if not payload and not token then return {} end
 local entry = token and id .. ':' .. token or ''
@@ -17,8 +18,8 @@ return {
   redis.call('ZSCORE', unack, id) or '',
   redis.call('HGET', retries, id) or '',
   redis.call('HGET', deliveries, id) or '',
-  redis.call('HGET', headers, id) or '',
-  redis.call('HGET', errors, id) or '',
+  read_payload(headers, id) or '',
+  read_payload(errors, id) or '',
   entry,
-  not payload and redis.call('HGET', dead_messages, entry) or '',
+  not payload and read_payload(dead_messages, entry) or '',
 }

@@ -4,14 +4,14 @@
 --   delete it)
 -- Returns: 1 stored, 0 it was replaced meanwhile
 -- Re-run: returns the same reply.
--- Uses: clock, once
+-- Uses: bytes, clock, once
 local plans, replies = unpack(KEYS)
 local slot, sequence, override, calendar, revision, plan = unpack(ARGV)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local stored = redis.call('HGET', plans, calendar)
+local stored = read_payload(plans, calendar)
 local current = stored and string.match(stored, '^%d+') or '0'
 begin(replies, slot)
 if current ~= revision then return remember(replies, slot, sequence, now, '0') end

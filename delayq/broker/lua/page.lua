@@ -1,25 +1,26 @@
--- Reads one page of the messages in a state: by time if they are sorted by time, else in list order.
+-- Reads one page of the messages in a state: by time if they are sorted by time, else in list order. It ends early when
+-- the byte budget is spent.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, retries hash, messages hash,
 --   deliveries hash, headers hash, errors hash, dead_messages hash
 -- ARGV: state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position), score (''
 --   for none), preview (bytes of payload to return), low, high (bounds of the time in states sorted by time: ms, low
 --   included and high not, or -inf and +inf)
 -- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
---   retries left, record, headers, error
+--   retries left, record, headers, error; then how many entries were inspected
 -- Re-run: reads only.
--- Uses: record
+-- Uses: bytes, record
 local pending, ready, unack, retry, garbage, dead, retries, messages, deliveries, headers, errors, dead_messages =
   unpack(KEYS)
 local state, limit, cursor, score, preview, low, high = unpack(ARGV)
-limit = tonumber(limit)
+limit, preview = tonumber(limit), tonumber(preview)
 local lists = {ready = ready, retry = retry}
 local zsets = {pending = pending, active = unack, backoff = unack, dead = dead}
 local recorded = {ready = 'ready', retry = 'retry', active = 'leased', backoff = 'backoff'}
-local rows, next_cursor, next_score = {}, '', ''
+local rows, next_cursor, next_score, inspected = {}, '', '', 0
 
 local function add(id, at)
   if state == 'dead' then
-    local stored = redis.call('HGET', dead_messages, id) or ''
+    local stored = read_payload(dead_messages, id) or ''
     local _, stop, reason_size, error_size, header_size = string.find(stored, '^%d+ %d+ %d+ %d+ (%d+) (%d+) (%d+)\n')
     local prefix = stop and stop + reason_size + error_size + header_size or 0
     rows[#rows + 1] = {id, at, string.sub(stored, 1, prefix + preview), #stored, '', '', '', ''}
@@ -27,9 +28,10 @@ local function add(id, at)
   end
   local record = redis.call('HGET', deliveries, id) or ''
   if recorded[state] and read(record) ~= recorded[state] then return end
-  local payload = redis.call('HGET', messages, id) or ''
-  rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), #payload, redis.call('HGET', retries, id) or '',
-    record, redis.call('HGET', headers, id) or '', redis.call('HGET', errors, id) or ''}
+  local payload = preview > 0 and read_payload(messages, id) or ''
+  local size = preview > 0 and #payload or redis.call('HSTRLEN', messages, id)
+  rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), size, redis.call('HGET', retries, id) or '',
+    record, read_payload(headers, id) or '', read_payload(errors, id) or ''}
 end
 
 if zsets[state] then
@@ -42,16 +44,31 @@ if zsets[state] then
   end
   local stop = math.min(start + limit, redis.call('ZCOUNT', zsets[state], '-inf', '(' .. high))
   local page = stop > start and redis.call('ZRANGE', zsets[state], start, stop - 1, 'WITHSCORES') or {}
-  for i = 1, #page, 2 do add(page[i], page[i + 1]) end
-  if #page == 2 * limit then next_cursor, next_score = page[#page - 1], page[#page] end
+  while 2 * inspected < #page and bytes_left > 0 do
+    next_cursor, next_score, inspected = page[2 * inspected + 1], page[2 * inspected + 2], inspected + 1
+    add(next_cursor, next_score)
+  end
+  if 2 * inspected == #page and inspected < limit then next_cursor, next_score = '', '' end
 elseif lists[state] then
   local start = tonumber(cursor ~= '' and cursor or 0)
   local page = redis.call('LRANGE', lists[state], start, start + limit - 1)
-  for _, id in ipairs(page) do add(id, '') end
-  if #page == limit then next_cursor = string.format('%d', start + limit) end
+  while inspected < #page and bytes_left > 0 do
+    inspected = inspected + 1
+    add(page[inspected], '')
+  end
+  if inspected < #page or inspected == limit then next_cursor = string.format('%d', start + inspected) end
 else
-  local page = redis.call('SSCAN', garbage, cursor ~= '' and cursor or '0', 'COUNT', limit)
-  for _, id in ipairs(page[2]) do add(id, '') end
-  if page[1] ~= '0' then next_cursor = page[1] end
+  -- The cursor of a scan is that of a whole page, so its score is how many of the page to skip.
+  cursor = cursor ~= '' and cursor or '0'
+  local page, first = redis.call('SSCAN', garbage, cursor, 'COUNT', limit), tonumber(score ~= '' and score or 0)
+  while first + inspected < #page[2] and bytes_left > 0 do
+    inspected = inspected + 1
+    add(page[2][first + inspected], '')
+  end
+  if first + inspected < #page[2] then
+    next_cursor, next_score = cursor, string.format('%d', first + inspected)
+  elseif page[1] ~= '0' then
+    next_cursor = page[1]
+  end
 end
-return {next_cursor, next_score, rows}
+return {next_cursor, next_score, rows, inspected}

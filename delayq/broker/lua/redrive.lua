@@ -1,10 +1,11 @@
--- Sends dead messages again: due at once, with new retries, as new lives of their ids.
+-- Sends dead messages again, as many as the byte budget allows: due at once, with new retries, as new lives of their
+-- ids.
 -- KEYS: pending zset, retries hash, messages hash, headers hash, dead zset, dead_messages hash, dead_ids hash,
 --   events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), then entries (id:token)
--- Returns: a status per entry: 1 redriven, 2 a message with this id exists, 0 gone
+-- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone
 -- Re-run: returns the same reply.
--- Uses: clock, once, dead, signal, log
+-- Uses: bytes, clock, once, dead, signal, log
 local pending, retries, messages, headers, dead, dead_messages, dead_ids, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, retry_count = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -18,8 +19,9 @@ redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
 local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
 for i = 5, #ARGV do
+  if bytes_left <= 0 then break end
   local entry = ARGV[i]
-  local stored, status = redis.call('HGET', dead_messages, entry), '0'
+  local stored, status = read_payload(dead_messages, entry), '0'
   local id = string.match(entry, '^(.*):%d+$')
   local _, stop, sent_with, reason_size, error_size, header_size =
     string.find(stored or '', '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')

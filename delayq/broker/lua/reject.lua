@@ -1,10 +1,10 @@
--- Moves leased messages to the dead letter at once, even if retries are left.
+-- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows.
 -- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
 --   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
--- Returns: a status per rejection: 1 dead, 0 not leased under this token
+-- Returns: a status for each of the first rejections: 1 dead, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, erase, dead, log, done
+-- Uses: bytes, clock, once, record, erase, dead, log, done
 local unack, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
   unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -18,15 +18,17 @@ redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
 local statuses, ids, rejected = {}, {}, {}
 for i = 4, #ARGV, 4 do
+  if bytes_left <= 0 then break end
   local id = ARGV[i]
   local state, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
-  local payload = redis.call('HGET', messages, id)
-  statuses[#statuses + 1] = '0'
-  if state == 'leased' and token == ARGV[i + 1] and payload and not rejected[id] then
-    statuses[#statuses], ids[#ids + 1] = '1', id
+  local held = state == 'leased' and token == ARGV[i + 1] and not rejected[id]
+  local payload = held and read_payload(messages, id)
+  statuses[#statuses + 1] = payload and '1' or '0'
+  if payload then
+    ids[#ids + 1] = id
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
-      error = ARGV[i + 3] ~= '' and ARGV[i + 3] or redis.call('HGET', errors, id) or '',
-      headers = redis.call('HGET', headers, id) or '', left = redis.call('HGET', retries, id) or 0}
+      error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
+      headers = read_payload(headers, id) or '', left = redis.call('HGET', retries, id) or 0}
   end
 end
 begin(replies, slot)

@@ -2,9 +2,9 @@
 -- without its entry gets a new one.
 -- KEYS: dead zset, dead_messages hash, dead_ids hash, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), then entries (id:token)
--- Returns: a status per entry: 0 correct, 1 entry without message, 2 message without entry, 3 tokens of its id wrong
+-- Returns: a status for each of the first entries: 0 correct, 1 entry without message, 2 message without entry, 3 tokens of its id wrong
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: clock, once, dead
+-- Uses: bytes, clock, once, dead
 local dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)
 local slot, sequence, override, fix = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -25,6 +25,7 @@ local function tokens_of(id)
 end
 
 for i = 5, #ARGV do
+  if bytes_left <= 0 then break end
   local entry, status = ARGV[i], '0'
   local id, token = string.match(entry, '^(.*):(%d+)$')
   local listed = redis.call('ZSCORE', dead, entry)
@@ -37,7 +38,10 @@ for i = 5, #ARGV do
     if status ~= '0' then table.insert(id and gone or malformed, entry) end
   else
     status = not listed and '2' or not known and '3' or '0'
-    if not listed then to_list[#to_list + 1] = entry end
+    if not listed then
+      local died = string.match(read_payload(dead_messages, entry), '^%d+ %d+ %d+ (%d+) ')
+      to_list[#to_list + 1], to_list[#to_list + 2] = died or string.format('%.0f', now), entry
+    end
     if not known then
       if not unlisted[id] then unlisted[id], unlisted_ids[#unlisted_ids + 1] = {}, id end
       table.insert(unlisted[id], token)
@@ -52,10 +56,7 @@ if fix == '0' then return reply end
 begin(replies, slot)
 if #gone > 0 then remove_dead_entries(dead, dead_messages, dead_ids, gone) end
 if #malformed > 0 then redis.call('ZREM', dead, unpack(malformed)) end
-for _, entry in ipairs(to_list) do
-  local died = string.match(redis.call('HGET', dead_messages, entry), '^%d+ %d+ %d+ (%d+) ')
-  redis.call('ZADD', dead, died or string.format('%.0f', now), entry)
-end
+if #to_list > 0 then redis.call('ZADD', dead, unpack(to_list)) end
 for _, id in ipairs(unlisted_ids) do
   local tokens = unlisted[id]
   for token in string.gmatch(redis.call('HGET', dead_ids, id) or '', '%d+') do tokens[#tokens + 1] = token end

@@ -1,22 +1,22 @@
--- Reads schedules: those named, or a page of all.
+-- Reads schedules: those named, or a page of all; fewer if they are large.
 -- KEYS: schedules zset, schedule_specs hash, schedule_states hash
 -- ARGV: now (ms or ''), cursor (0 at the start), limit (schedules), then names (none for all)
 -- Returns: now (ms), cursor of the next page (0 at the end), then of each schedule: name, next occurrence (ms, nil for
 --   none), spec, state
 -- Re-run: reads only.
--- Uses: clock
+-- Uses: bytes, clock
 local schedules, schedule_specs, schedule_states = unpack(KEYS)
 local override, cursor, limit = unpack(ARGV, 1, 3)
 
 local page = {'0', {}}
 for i = 4, #ARGV do
-  local spec = redis.call('HGET', schedule_specs, ARGV[i])
+  local spec = bytes_left > 0 and read_payload(schedule_specs, ARGV[i])
   if spec then
     page[2][#page[2] + 1] = ARGV[i]
     page[2][#page[2] + 1] = spec
   end
 end
-if not ARGV[4] then page = redis.call('HSCAN', schedule_specs, cursor, 'COUNT', limit) end
+if not ARGV[4] then page = scan_payloads(schedule_specs, cursor, tonumber(limit)) end
 local found = {math.floor(clock(override) / 1000), page[1]}
 for i = 1, #page[2], 2 do
   local name, spec = page[2][i], page[2][i + 1]

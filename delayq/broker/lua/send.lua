@@ -20,8 +20,6 @@ local now, at_once = math.ceil(time), math.floor(time)
 local ids = {}
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 local length = redis.call('HLEN', messages)
-local stored = length > 0 and redis.call('HMGET', messages, unpack(ids)) or {}
-local records = length > 0 and redis.call('HMGET', deliveries, unpack(ids)) or {}
 redis.call('HLEN', retries)
 redis.call('LLEN', wake)
 if run ~= '' then redis.call('HLEN', runs) end
@@ -31,11 +29,12 @@ local was_settled = window and settled(done, window, at_once, ids) or {}
 local statuses, seen, new_count, replaced = {}, {}, 0, {}
 local dues, retry_counts, payloads, header_texts = {}, {}, {}, {}
 for n, id in ipairs(ids) do
-  local at, state = 8 + (n - 1) * stride, records[n] and read(records[n]) or 'pending'
-  local status = '1'
+  local at, status, state = 8 + (n - 1) * stride, '1', 'pending'
   if seen[id] then
     status = seen[id] == '5' and '5' or '0'
-  elseif stored[n] then
+  elseif length > 0 and redis.call('HEXISTS', messages, id) == 1 then
+    local record = redis.call('HGET', deliveries, id)
+    if record then state = read(record) end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state == 'leased' and '3' or '2'
   elseif was_settled[n] then
     status = '5'

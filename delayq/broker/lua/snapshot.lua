@@ -3,22 +3,28 @@
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash
 -- ARGV: now (ms or ''), states (of the records to scan for; '' for the pending), limit (ids to inspect), cursor (the id
 --   after which the page begins, or that of the scan), score (of the id; '' at the start), low, high (bounds of the due
---   times of records, ms, included), byte_limit (of the payloads of a page of pending; 0 for no payloads)
+--   times of records, ms, included), byte_limit (of a page; 0 for one without payloads)
 -- Returns: now (ms), cursor of the next page ('' at the end), its score, then columns: ids, due times of the pending or
---   deadlines, payload sizes, retries left, records, headers, errors, payloads; empty if no message has a value
+--   deadlines, payload sizes, retries left, records, headers, errors, payloads; empty if no message has a value. A page
+--   of pending ends at the byte limit, a scan goes on without payloads
 -- Re-run: reads only.
--- Uses: clock, record
+-- Uses: bytes, clock, record
 local pending, unack, retries, messages, deliveries, headers, errors = unpack(KEYS)
 local override, states, limit, cursor, score, low, high, byte_limit = unpack(ARGV)
-local ids, times, sizes, records, total, next_cursor, next_score = {}, {}, {}, {}, 0, '', ''
+local ids, times, sizes, records, payloads, next_cursor, next_score = {}, {}, {}, {}, {}, '', ''
 low, high, byte_limit = tonumber(low), tonumber(high), tonumber(byte_limit)
+if byte_limit > 0 then bytes_left = math.min(bytes_left, byte_limit) end
+local has_headers, header_texts = redis.call('HLEN', headers) > 0, {}
 
 -- An id is a message only while it has a payload.
 local function add(id, at, record)
-  local size = redis.call('HSTRLEN', messages, id)
-  if size > 0 or redis.call('HEXISTS', messages, id) == 1 then
-    ids[#ids + 1], times[#times + 1], sizes[#sizes + 1], records[#records + 1] = id, at, size, record
-    total = total + size
+  local payload = byte_limit > 0 and bytes_left > 0 and read_payload(messages, id)
+  local size = payload and #payload or redis.call('HSTRLEN', messages, id)
+  if payload or size > 0 or redis.call('HEXISTS', messages, id) == 1 then
+    local n = #ids + 1
+    ids[n], times[n], sizes[n], records[n] = id, at, size, record
+    if byte_limit > 0 then payloads[n] = payload end
+    if has_headers then header_texts[n] = read_payload(headers, id) end
   end
 end
 
@@ -29,7 +35,7 @@ if states == '' then
   local page = redis.call('ZRANGE', pending, start, start + limit - 1, 'WITHSCORES')
   for i = 1, #page, 2 do
     add(page[i], page[i + 1])
-    local full = byte_limit > 0 and total > byte_limit or #page == 2 * limit and i == #page - 1
+    local full = bytes_left <= 0 or #page == 2 * limit and i == #page - 1
     if full then next_cursor, next_score = page[i], page[i + 1] break end
   end
 else
@@ -55,5 +61,5 @@ local function column(hash, cells)
 end
 
 return {math.floor(clock(override) / 1000), next_cursor, next_score, ids, times, sizes, column(retries, {}),
-  states == '' and column(deliveries, {}) or records, column(headers, {}), column(errors, {}),
-  byte_limit > 0 and column(messages, {}) or {}}
+  states == '' and column(deliveries, {}) or records, header_texts,
+  column(errors, {}), payloads}

@@ -1,10 +1,11 @@
--- Reads a page of the ids in one structure. Reads a list from its end: pops at its head do not move that.
+-- Reads a page of the ids in one structure, a shorter one if their values are large. Reads a list from its end: pops at its head do not move that.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, dead zset, dead_messages hash, dead_ids hash
 -- ARGV: part, cursor (0 at the start), limit (ids)
 -- Returns: cursor of the next page (0 at the end), ids; entries for the dead letter. For pending, retries, headers and
 --   errors only ids without a payload: the others are found in messages
 -- Re-run: reads only.
+-- Uses: bytes
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, dead, dead_messages,
   dead_ids = unpack(KEYS)
 local part, cursor, limit = ARGV[1], ARGV[2], ARGV[3]
@@ -24,10 +25,8 @@ end
 local page, ids, bare = {}, {}, {pending = true, retries = true, headers = true, errors = true}
 if zsets[part] then
   page = redis.call('ZSCAN', zsets[part], cursor, 'COUNT', limit)
-elseif hashes[part] then
-  page = redis.call('HSCAN', hashes[part], cursor, 'COUNT', limit)
 else
-  page = redis.call('HSCAN', deaths[part], cursor, 'COUNT', limit)
+  page = scan_payloads(hashes[part] or deaths[part], cursor, tonumber(limit))
 end
 for i = 1, #page[2], 2 do
   if part == 'dead_ids' then

@@ -134,6 +134,9 @@ class SnapshotReader(DataSourceReader):
                 record = record_fields((scanned.records[index] or b"").decode())
                 if id not in seen and partition.contains(int(record[1]), id):
                     seen.add(id)
+                    if scanned.payloads and scanned.payloads[index] is None:  # beyond the byte limit
+                        found = self._call(calls_of(self._options.target).get(id.decode()))
+                        scanned.payloads[index] = found.payload if found else None
                     rows.add_promoted(scanned, index, record)
             yield
         if State.DEAD in states:

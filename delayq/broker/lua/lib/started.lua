@@ -2,7 +2,7 @@
 -- '+' once the callback has started. Only with '+', or without a mark, is a lease that expires charged. With a mark the
 -- message is then claimed alone, so that one that kills its consumers takes no others with it.
 local function mark_of(consumer)
-  return string.match(consumer, ' ([?!+])$')
+  return string.match(consumer, ' ([?!+])$', -2)
 end
 
 local function unmarked(consumer)

@@ -1,0 +1,203 @@
+"""No script reads more payloads than a mebibyte, except for the one with which it gets there; callers go on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from delayq import DelayQueue, NewMessage
+from delayq.broker.replies import ClaimReply
+from delayq.broker.requests import Rejection, ScheduleFire
+from tests.lua.cases.ready_to_unack import claim
+from tests.lua.tables import LUA
+from tests.support.scripts import NOW, Dead, T, World, calls, deliver, observe, plant
+
+BIG = "x" * 600_000
+"""Two of them are more than a call reads."""
+HUGE = "x" * 2_000_000
+FOUR = ["a", "b", "c", "d"]
+LEASED = World(
+    unack=dict.fromkeys(FOUR, 30_000),
+    retries=dict.fromkeys(FOUR, 2),
+    messages=dict.fromkeys(FOUR, BIG),
+    deliveries=dict.fromkeys(FOUR, "leased -5 1 T-9 T-9 w"),
+)
+GARBAGE = LEASED.but(unack={}, garbage=set(FOUR), deliveries=dict.fromkeys(FOUR, "garbage -5 1 T-9 T-9 w"))
+DEAD = World(
+    dead={f"{id}:T-9": n for n, id in enumerate(FOUR)},
+    dead_messages={f"{id}:T-9": Dead(1, 1, -500, n, "no", "", "", BIG) for n, id in enumerate(FOUR)},
+    dead_ids=dict.fromkeys(FOUR, "T-9"),
+)
+ENTRIES = [f"{id}:{T - 9}" for id in FOUR]
+SMALL = {
+    *("deliveries", "retries", "meta", "replies", "dead_ids", "runs", "schedule_states"),
+    *("hash", "runs"),  # in `snapshot`: a column of records, retries or errors; in `run`: the ledger
+}
+"""Hashes whose values are short, by the names they have in the scripts."""
+
+
+def due(ready: list[str], retry: list[str], payload: str) -> World:
+    ids = ready + retry
+    return World(
+        ready=ready,
+        retry=retry,
+        retries=dict.fromkeys(ids, 3),
+        messages=dict.fromkeys(ids, payload),
+        deliveries=dict.fromkeys(ready, "ready -5 0 0 0 -") | dict.fromkeys(retry, "retry -5 1 T-9 T-9 w"),
+    )
+
+
+def ids(claimed: ClaimReply) -> str:
+    return "".join(message.id for message in claimed.messages)
+
+
+@pytest.mark.parametrize("path", sorted(LUA.rglob("*.lua")), ids=lambda path: path.stem)
+def test_texts_of_any_length_are_read_within_the_budget(path):
+    if path.stem == "bytes":
+        return
+    reads = re.findall(r"redis\.p?call\('(?:HGET|HMGET|HGETALL|HVALS|HSCAN)', ([\w.]+)", path.read_text())
+    assert set(reads) <= SMALL, "read texts of any length with read_payload or scan_payloads of lib/bytes"
+
+
+def test_claim_returns_what_fits_and_leaves_the_rest_in_order(executor):
+    plant(executor, due(FOUR, [], BIG))
+    first = deliver(executor, claim(10), sequence=1)
+    assert (ids(first), first.left) == ("ab", 2)
+    assert ids(deliver(executor, claim(10), sequence=1)) == "ab"
+    assert [len(message.payload) for message in deliver(executor, claim(10), sequence=1).messages] == [len(BIG)] * 2
+    second = deliver(executor, claim(10), sequence=2)
+    assert (ids(second), second.left) == ("cd", 0)
+
+
+def test_first_message_of_a_claim_may_have_any_size(executor):
+    plant(executor, due(["a", "b"], [], HUGE))
+    assert [ids(executor.call(claim(10))) for _ in range(3)] == ["a", "b", ""]
+
+
+def test_large_retries_do_not_keep_ready_messages_waiting(executor):
+    plant(executor, due(["a", "b"], ["r", "s"], HUGE))
+    assert [ids(executor.call(claim(10))) for _ in range(2)] == ["ra", "sb"]
+
+
+def test_headers_count_as_well(executor):
+    plant(executor, due(FOUR, [], "x" * 400_000) + World(headers=dict.fromkeys(FOUR, "h" * 400_000)))
+    assert [ids(executor.call(claim(10))) for _ in range(2)] == ["ab", "cd"]
+
+
+def test_reject_moves_what_fits(executor):
+    plant(executor, LEASED)
+    rejections = [Rejection(id, T - 9, "no", "") for id in ("none", *FOUR)]
+    assert deliver(executor, calls.reject(rejections)) == "011"
+    assert deliver(executor, calls.reject(rejections)) == "011"
+    assert observe(executor).unack.keys() == {"c", "d"}
+    assert deliver(executor, calls.reject(rejections[3:]), sequence=2) == "11"
+    assert {dead.payload for dead in observe(executor).dead_messages.values()} == {BIG}
+
+
+@pytest.mark.parametrize("named", [[], FOUR])
+def test_collection_moves_what_fits_and_says_what_is_left(executor, named):
+    plant(executor, GARBAGE)
+    call = calls.collect_garbage(100, dead_max=9, dead_ttl=9000, slot_ttl=9000, ids=named)
+    assert [deliver(executor, call, sequence=n) for n in range(3)] == [(2, 0, 2), (2, 0, 0), (0, 0, 0)]
+    assert observe(executor).messages == {}
+
+
+def test_redrive_moves_what_fits(executor):
+    plant(executor, DEAD)
+    assert deliver(executor, calls.redrive(["none:1", *ENTRIES], retries=None)) == "011"
+    assert deliver(executor, calls.redrive(ENTRIES[2:], retries=None), sequence=2) == "11"
+    assert observe(executor).messages == dict.fromkeys(FOUR, BIG)
+
+
+@pytest.mark.parametrize(
+    ("state", "world"),
+    {
+        "pending": LEASED.but(unack={}, deliveries={}, pending=dict.fromkeys(FOUR, 5)),
+        "ready": due(FOUR, [], BIG),
+        "active": LEASED,
+        "garbage": GARBAGE,
+        "dead": DEAD,
+    }.items(),
+)
+def test_page_ends_with_what_it_has_read(executor, state, world):
+    plant(executor, world)
+    pages, cursor, score = [], "", ""
+    while cursor or not pages:
+        page = executor.call(calls.page(state, limit=10, cursor=cursor, score=score, preview=10))
+        pages.append([row.id for row in page.rows])
+        assert page.inspected == len(page.rows) <= 2
+        cursor, score = page.cursor, page.score
+        assert all(row.size >= len(BIG) for row in page.rows)
+    assert sorted(id for page in pages for id in page) == (ENTRIES if state == "dead" else FOUR)
+    if state != "dead":  # its reasons and errors are beside the payload
+        page = executor.call(calls.page(state, limit=10, cursor="", score="", preview=0))
+        assert [(row.size, row.payload) for row in page.rows] == [(len(BIG), b"")] * 4
+
+
+@pytest.mark.parametrize("part", ["messages", "dead_messages"])
+def test_walk_ends_with_what_it_has_read(executor, part):
+    many = [f"{n}" for n in range(20)]
+    dead = {f"{id}:T-9": Dead(1, 1, -500, 0, "no", "", "", BIG) for id in many}
+    plant(executor, World(messages=dict.fromkeys(many, BIG)) if part == "messages" else World(dead_messages=dead))
+    found, cursor = set(), ""
+    while cursor != "0":
+        cursor, page = executor.call(calls.walk(part, cursor=cursor or "0", limit=1000))
+        assert len(page) < 10
+        found |= {entry.decode().partition(":")[0] for entry in page}
+    assert found == set(many)
+
+
+def test_walk_reads_small_values_many_at_a_time(executor):
+    plant(executor, World(messages={f"{n}": "m" for n in range(2000)}))
+    found, calls_made, cursor = set(), 0, ""
+    while cursor != "0":
+        cursor, page = executor.call(calls.walk("messages", cursor=cursor or "0", limit=1000))
+        found |= set(page)
+        calls_made += 1
+    assert (len(found), calls_made) == (2000, pytest.approx(2, abs=1))
+
+
+def test_snapshot_reads_payloads_that_fit(executor):
+    plant(executor, LEASED.but(unack={}, deliveries={}, pending=dict.fromkeys(FOUR, 5)))
+    page = executor.call(calls.snapshot("", limit=10, cursor="", byte_limit=1 << 30))
+    assert (page.ids, list(map(len, page.payloads))) == ([b"a", b"b"], [len(BIG)] * 2)
+    page = executor.call(calls.snapshot("", limit=10, cursor=page.cursor, score=page.score, byte_limit=1 << 30))
+    assert page.ids == [b"c", b"d"]
+    assert executor.call(calls.snapshot("", limit=10, cursor="")).sizes == [len(BIG)] * 4
+    plant(executor, LEASED)
+    page = executor.call(calls.snapshot("leased", limit=10, cursor="0", byte_limit=1 << 30))
+    assert (page.sizes, [payload is None for payload in page.payloads].count(True)) == ([len(BIG)] * 4, 2)
+
+
+def test_repair_of_the_dead_letter_examines_what_fits(executor):
+    plant(executor, DEAD.but(dead={}))
+    entries = [entry.encode() for entry in ENTRIES]
+    assert deliver(executor, calls.repair_dead(entries, fix=True)) == "22"
+    assert deliver(executor, calls.repair_dead(entries[2:], fix=True), sequence=2) == "22"
+    assert observe(executor).dead == DEAD.dead
+
+
+def test_schedules_are_read_as_they_fit(executor):
+    names = dict.fromkeys(FOUR, BIG)
+    plant(executor, World(schedules=dict.fromkeys(FOUR, -5), schedule_specs=names))
+    assert [one.name for one in executor.call(calls.schedules_page(FOUR, limit=9)).schedules] == ["a", "b"]
+    assert 1 <= len(executor.call(calls.schedules_page(limit=9)).schedules) < 4
+    due_now = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=1 << 20))
+    assert ([one.name for one in due_now.schedules], due_now.complete) == (["a", "b"], False)
+
+
+def test_schedules_whose_messages_exist_are_fired_as_they_fit(executor):
+    plant(executor, World(messages=dict.fromkeys(FOUR, BIG), schedules=dict.fromkeys(FOUR, -5)))
+    fires = [ScheduleFire(id, "0", NOW + 5, NOW - 5, 3, b"p", b"", f"{id} {NOW - 5}") for id in FOUR]
+    assert deliver(executor, calls.fire(fires)) == "1100"
+    assert deliver(executor, calls.fire(fires[2:]), sequence=2) == "11"
+    assert observe(executor).messages == dict.fromkeys(FOUR, BIG)
+
+
+def test_ids_of_large_messages_without_retries_left_can_be_sent_again(real_executor, redis_url):
+    plant(real_executor, GARBAGE)
+    with DelayQueue("tables", url=redis_url) as queue:
+        sent = queue.send_many([NewMessage("again", id=id) for id in [*FOUR, "e"]])
+        assert (sent.new, queue.counts().dead) == ([*FOUR, "e"], 4)
+        assert [queue.get(id).payload for id in FOUR] == ["again"] * 4
