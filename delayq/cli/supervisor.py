@@ -33,6 +33,9 @@ KILL_AFTER = 10.0
 CHECK_EVERY = 1.0
 """Seconds after which the parent checks its children even if nothing was reported."""
 
+_STARTED, _FINISHED = b"!", b"."
+"""What a child reports."""
+
 Command = Callable[[int, int], list[str]]
 """Returns the arguments of a child for its number and the file descriptor of its channel."""
 
@@ -49,10 +52,15 @@ class Channel:
 
     def report_started(self) -> None:
         """Report to the parent that this child consumes."""
-        try:
-            self._socket.send(b"!")
-        except OSError:
-            return  # the parent has ended, which `_watch` notices as well
+        self._report(_STARTED)
+
+    def report_finished(self) -> None:
+        """Report to the parent that this child has finished its work; one that ends without this is replaced."""
+        self._report(_FINISHED)
+
+    def _report(self, what: bytes) -> None:
+        with suppress(OSError):  # the parent has ended, which `_watch` notices as well
+            self._socket.send(what)
 
     def _watch(self) -> None:
         with suppress(OSError):
@@ -68,6 +76,7 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.channel: socket.socket | None = None
         self.started = False
+        self.finished = False
         self.since = 0.0
         self.pause = 0.0
         self.again_at = 0.0
@@ -82,7 +91,7 @@ class _Child:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-        self.channel, self.started, self.since = ours, False, time.monotonic()
+        self.channel, self.started, self.finished, self.since = ours, False, False, time.monotonic()
         return ours
 
     def signal(self, number: int) -> None:
@@ -134,6 +143,7 @@ class Supervisor:
             self._selector.unregister(channel)
         elif child is not None:
             child.started = True
+            child.finished |= _FINISHED in report
             if not self._first_consumes and not self._stops:
                 self._first_consumes = True
                 for other in self._children[1:]:
@@ -171,7 +181,7 @@ class Supervisor:
             if channel in self._selector.get_map():
                 self._selector.unregister(channel)
             channel.close()
-        if code == 0 or self._stops or not self._first_consumes:
+        if child.finished or self._stops or not self._first_consumes:
             child.code = _exit_code(code, child, stopping=self._stops > 0)
             return
         healthy = time.monotonic() - child.since > max(HEALTHY_AFTER, child.pause)
@@ -200,4 +210,6 @@ def _exit_code(code: int, child: _Child, *, stopping: bool) -> int:
 
 
 def _how(code: int) -> str:
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}" + (" in the middle of work" if code == Exit.OK else "")

@@ -101,6 +101,8 @@ def worker(
     consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
     consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
     serve(queues, consume, started=started, ended=ended)
+    if channel:
+        channel.report_finished()
     return Exit.OK
 
 

@@ -27,6 +27,8 @@ def work(message):
         done.write(f"{payload['n']} {os.getpid()}\\n")
     if payload.get("die") and len(Path("done").read_text().splitlines()) == 1:
         os.kill(os.getpid(), 9)
+    if payload.get("exit") and len(Path("done").read_text().splitlines()) == 1:
+        os._exit(0)
     while payload.get("wait") and not Path("go").exists():
         time.sleep(0.01)
 """
@@ -105,6 +107,17 @@ def test_a_message_that_kills_its_process_is_delivered_again(start: Start, jobs,
     program.says("was killed by SIGKILL")
     program.signal()
     assert program.ends() == 0
+
+
+def test_process_that_ends_with_0_in_the_middle_of_work_is_replaced(start: Start, jobs, done):
+    jobs.send_delay_msg({"n": 1, "exit": True})
+    program: Program = start("worker", "app:queue", "--processes", "2")
+    program.says("ended with exit code 0 in the middle of work; starting another")
+    program.until(lambda: len(done()) == 2, "two deliveries")
+    assert len({pid for _, pid in done()}) == 2
+    program.signal()
+    assert program.ends() == 0
+    assert jobs.counts().living == 0
 
 
 def test_second_signal_interrupts_all_processes(pair, jobs, done):
