@@ -18,6 +18,9 @@ from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 
 log = logging.getLogger("delayq.consumer")
 
+MAX_HUNG = 10
+"""Callbacks that may be overdue before claiming rests, or `concurrency` if that is more: each may keep a thread."""
+
 
 class _Load(NamedTuple):
     """What the workers of a consumer are doing."""
@@ -44,6 +47,8 @@ class InFlight:
         """How many such callbacks there have been: as many workers need a replacement."""
         self.recalled = False
         """Whether to release what has not started."""
+        self.stuck = False
+        """Whether so many callbacks are overdue that no more are started."""
         self.heartbeat_at = 0.0
         self.prefetch = Prefetch(settings, batch)
         self._calls = calls
@@ -72,9 +77,12 @@ class InFlight:
                 pop(delivery, None)
         if self.overdue:
             self.overdue.intersection_update(self.deliveries)
+            self._check_hung()
 
     def capacity(self, now: float) -> int:
         """Return how many more messages may be claimed: what free workers start at once, and the prefetch."""
+        if self.stuck:
+            return 0
         settings, load = self._settings, self._load()
         free = settings.concurrency - load.busy
         prefetch = self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
@@ -138,6 +146,7 @@ class InFlight:
                 self.abandoned += 1
                 name, fields = log_label(late)
                 log.warning("%s has been processed for more than %g s", name, max_seconds, extra=fields)
+                self._check_hung()
         until = now + self._lease
         alive = [  # a lease that the callback has extended further is left alone
             delivery
@@ -147,6 +156,16 @@ class InFlight:
         for part in batched(alive, MAX_IDS):
             call = self._calls.extend([delivery.receipt for delivery in part], lease=self._settings.lease)
             yield call, partial(self._on_extended, part, until)
+
+    def _check_hung(self) -> None:
+        hung = len({delivery.batch for delivery in self.overdue})
+        stuck = hung >= max(MAX_HUNG, self._settings.concurrency)
+        if stuck and not self.stuck:
+            text = "%d callbacks hang: no more messages are claimed until one ends; restart the worker if none does"
+            log.error(text, hung)
+        elif self.stuck and not stuck:
+            log.warning("a callback that hung has ended: messages are claimed again")
+        self.stuck = stuck
 
     def _on_extended(self, deliveries: list[InFlightDelivery], deadline: float, reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):

@@ -81,6 +81,27 @@ def test_hanging_callback_does_not_block_its_consumer(open_queue, gate):
     wait_until(lambda: sorted(seen) == ["b", "c", "poison", "poison"])
 
 
+def test_consumer_says_that_many_callbacks_hang_and_claims_again_when_they_end(open_queue, gate, caplog):
+    seen = []
+
+    def work(message):
+        seen.append(message.payload)
+        gate.wait(30)
+
+    queue = open_queue(callback=work, lease="300ms", max_consume_duration="100ms")
+    queue.send_many(range(15), retries=0)
+    queue.start_consume()
+    wait_until(lambda: "10 callbacks hang: no more messages are claimed" in caplog.text)
+    queue.send_many(range(15, 20), retries=0)
+    wait_until(lambda: queue.counts().dead == 10)  # their leases have run out, ticks after it has stopped to claim
+    assert len(seen) == 10
+
+    gate.set()
+    wait_until(lambda: queue.counts().living == 0)
+    assert "messages are claimed again" in caplog.text
+    assert len(seen) == 20
+
+
 def test_hanging_callback_that_returns_does_not_change_the_concurrency(open_queue, gate):
     running, most, hung = [], [], threading.Event()
 

@@ -6,6 +6,7 @@ import pytest
 
 from delayq.errors import ServerError
 from delayq.worker.disposition import Disposition
+from delayq.worker.in_flight import MAX_HUNG
 from delayq.worker.loop_steps import Run
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
@@ -116,6 +117,28 @@ def test_abandoned_message_frees_capacity_for_another():
     assert harness.ask("ready_to_unack").what == 1
     assert harness.reply(ready_to_unack=claimed("b")) == ["b"]
     assert harness.loop.in_flight.abandoned == 1
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, MAX_HUNG), (MAX_HUNG + 2, MAX_HUNG + 2)])
+def test_claiming_rests_while_many_callbacks_hang_and_is_said_once(caplog, concurrency, most):
+    harness = consumer_with("m0", max_consume_duration=1, prefetch=0, concurrency=concurrency)
+    for n in range(1, most):
+        harness.begin(f"m{n - 1}")
+        harness.wake(after=31, woken=True)
+        assert harness.reply(ready_to_unack=claimed(f"m{n}")) == [f"m{n}"]
+    assert not harness.loop.in_flight.stuck
+    harness.begin(f"m{most - 1}")
+    for _ in range(3):
+        harness.wake(after=31)
+        harness.reply()
+        assert harness.capacity == 0
+    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert errors == [
+        f"{most} callbacks hang: no more messages are claimed until one ends; restart the worker if none does"
+    ]
+    harness.wake(after=1, done=[harness.done("m3", Disposition.NOTHING)])
+    assert harness.capacity > 0
+    assert "claimed again" in caplog.text
 
 
 def test_worker_is_replaced_even_with_nothing_to_start():
