@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class AsyncDelayQueue(DelayBase[T], AsyncBase[T]):
-    """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or must not block.
+    """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or may block.
+
+    Coroutine functions run in the event loop. Other functions run in threads, up to `concurrency` at a time; what they
+    do with the event loop, such as setting its events, takes `call_soon_threadsafe`.
 
     A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
     """

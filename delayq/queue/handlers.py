@@ -102,10 +102,10 @@ class HandlerRegistry:
 
         others: Callable[[Any], Any] = _refuse if callback is None else callback.function
 
-        def dispatch(message: Any) -> Any:
-            return functions.get(message.headers.get(HEADER, ""), others)(message)
+        def select(message: Any) -> Callable[[Any], Any]:
+            return functions.get(message.headers.get(HEADER, ""), others)
 
-        return Callback(dispatch)
+        return Callback(lambda message: select(message)(message), select=select)
 
 
 def _takes_one_argument(function: Callable[..., Any]) -> bool:

@@ -15,7 +15,7 @@ from delayq.worker.message import AsyncMessage
 
 
 class AsyncStreamQueue(StreamBase[T], AsyncBase[T]):
-    """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions.
+    """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions, or may block.
 
     A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
     """

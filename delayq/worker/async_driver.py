@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
 from delayq.broker.context import EngineContext
 from delayq.times import Duration, monotonic
+from delayq.worker.callback_threads import CallbackThreads, Ending
 from delayq.worker.drivers import EXIT_WITHIN, Driver
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import AsyncMessage
@@ -36,12 +38,22 @@ class AsyncDriver(Driver):
         self._loop_signal = asyncio.Event()
         self._worker_signal = asyncio.Queue()
         self._workers: set[asyncio.Task[Any]] = set()
+        self._threads = CallbackThreads(name)
+        self._callback = callback
+        self._blocks = _is_blocking(callback.function)
+        self._event_loop = asyncio.get_running_loop()
         self._cancelled = False
         self._giving_up: asyncio.TimerHandle | None = None
 
     def stop(self, grace: Duration | None) -> None:
         """Stop within `grace`, by default the queue's; harmless when stopped already, and from inside a callback."""
         self._stop_within(grace)
+        if asyncio._get_running_loop() is self._event_loop:  # noqa: SLF001 - documented; None in another thread
+            self._on_stop()
+        else:
+            self._event_loop.call_soon_threadsafe(self._on_stop)
+
+    def _on_stop(self) -> None:
         self._buffer.withdraw(self._withdrawn)  # at once: no callback may start while the loop is busy
         self._loop_signal.set()
 
@@ -61,6 +73,7 @@ class AsyncDriver(Driver):
             raise
         finally:
             self._cancel()
+            self._threads.close()
             await listener.close()
             if self._woken:  # the last wake-up came too late for the loop
                 await self._executor.run([self._context.calls.wake()], should_retry=lambda: False)
@@ -146,9 +159,10 @@ class AsyncDriver(Driver):
                 result: object = None
                 error: BaseException | None = None
                 try:
-                    result = buffer.function(argument)
-                    if isawaitable(result):
-                        result = await result
+                    if self._blocks:
+                        result, error = await self._call_blocking(argument)
+                    else:
+                        result = await buffer.function(argument)
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
                 cancelled = isinstance(error, asyncio.CancelledError)
@@ -161,3 +175,21 @@ class AsyncDriver(Driver):
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(me)
                 return
+
+    async def _call_blocking(self, argument: Any) -> Ending:
+        """Call the callback in a thread, unless it is a coroutine function after all."""
+        select = self._callback.select
+        function = self._callback.function if select is None else select(argument)
+        result: object = None
+        if _is_blocking(function):
+            result, error = await self._threads.run(function, argument)
+            if error is not None:
+                return None, error
+        else:
+            result = function(argument)
+        return (await result if isawaitable(result) else result), None
+
+
+def _is_blocking(function: Callable[[Any], Any]) -> bool:
+    """Return whether a function is to run in a thread: whatever is not a coroutine function."""
+    return not (iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__))

@@ -35,6 +35,8 @@ class Callback(NamedTuple):
 
     function: Callable[[Any], Any]
     max_batch: int | None = None
+    select: Callable[[Any], Callable[[Any], Any]] | None = None
+    """Returns the function that `function` calls for a message, if there are several."""
 
     @property
     def batch(self) -> int:

@@ -200,7 +200,11 @@ def test_consumer_ends_when_its_tasks_are_cancelled(url):
 
     async def main():
         idle = asyncio.Event()
-        async with AsyncDelayQueue("reminders", url=url, callback=lambda message: idle.set()) as queue:
+
+        async def remind(message):
+            idle.set()
+
+        async with AsyncDelayQueue("reminders", url=url, callback=remind) as queue:
             consuming = await queue.start_consume()
             await queue.send_delay_msg("hello")
             await idle.wait()
@@ -219,7 +223,11 @@ def test_consumer_ends_when_its_tasks_are_cancelled(url):
 def test_a_queue_closes_while_its_consumer_is_idle(url):
     async def main():
         seen = asyncio.Event()
-        async with AsyncDelayQueue("reminders", url=url, callback=lambda message: seen.set()) as queue:
+
+        async def remind(message):
+            seen.set()
+
+        async with AsyncDelayQueue("reminders", url=url, callback=remind) as queue:
             await queue.start_consume()
             await queue.send_delay_msg("hello")
             await seen.wait()

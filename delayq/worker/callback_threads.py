@@ -1,0 +1,87 @@
+"""Threads that run blocking callbacks for an event loop, which goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+Ending = tuple[object, BaseException | None]
+"""What a callback returned or raised; as a value, since a future cannot carry a `StopIteration`."""
+
+
+class _Job(NamedTuple):
+    context: Context
+    function: Callable[[Any], object]
+    argument: Any
+    future: asyncio.Future[Ending]
+    ended: list[Ending]
+    """Its ending, as soon as there is one: before the event loop learns of it."""
+
+
+class CallbackThreads:
+    """Runs functions in threads, as many as are called at a time; idle ones are used again.
+
+    Used in one event loop. The threads are daemons: a callback that hangs does not keep its process alive.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start no thread yet; `name` is the start of their names."""
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = 0
+        self._busy = 0
+
+    async def run(self, function: Callable[[Any], object], argument: Any) -> Ending:
+        """Call a function in a thread, with the context variables of this task; returns what it returned or raised.
+
+        If the task is cancelled before the function has ended, it runs on, and what becomes of it is ignored.
+        """
+        if self._pid != os.getpid():  # a fork has none of its parent's threads
+            self._begin()
+        if self._busy == self._threads:
+            name = f"{self._name}-{self._threads + 1}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+            self._threads += 1
+        job = _Job(copy_context(), function, argument, self._loop.create_future(), [])
+        self._busy += 1
+        self._jobs.put(job)
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            if job.ended:
+                return job.ended[0]
+            raise
+
+    def close(self) -> None:
+        """End the threads, each after the function that it runs."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            result: object = None
+            error: BaseException | None = None
+            try:
+                result = job.context.run(job.function, job.argument)
+            except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
+                error = raised
+            job.ended.append((result, error))
+            try:
+                self._loop.call_soon_threadsafe(self._end, job)
+            except RuntimeError:  # the event loop is closed
+                return
+
+    def _end(self, job: _Job) -> None:
+        self._busy -= 1
+        if not job.future.done():  # cancelled
+            job.future.set_result(job.ended[0])
