@@ -65,7 +65,7 @@ def test_each_call_of_a_round_trip_gets_its_own_error(open_executor, unused_addr
     executor = open_executor(unused_address, deadline="100ms")
     errors = executor.run([sending(calls, "a"), calls.counts(), calls.await_wake(0.1)])
     assert [type(error) for error in errors] == [UnavailableError] * 3
-    assert [str(error).split()[0] for error in errors] == ["send", "counts", "BLPOP"]
+    assert [str(error).split()[0] for error in errors] == ["send", "counts", "Redis"]
 
 
 def test_should_retry_can_end_after_one_attempt(open_executor, unused_address, calls):

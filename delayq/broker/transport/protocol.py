@@ -280,7 +280,9 @@ def _final_error(one: PendingRequest, error: Exception | None, at: str) -> Excep
     if isinstance(error, ResponseError) and _is_out_of_memory(error):
         return error
     state = "is not ready" if isinstance(error, ResponseError | BusyLoadingError) else "cannot be reached"
-    return UnavailableError(f"{one.name} was not carried out: Redis {state}{at}: {error}")
+    # The name of a plain command, such as those that open a queue, tells a user nothing.
+    what = f"{one.name} was not carried out: " if isinstance(one.request, ScriptCall) else ""
+    return UnavailableError(f"{what}Redis {state}{at}: {error}")
 
 
 def read_reply(sent: PendingRequest) -> Any:
