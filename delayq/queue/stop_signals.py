@@ -50,16 +50,18 @@ class StopSignals:
     @contextmanager
     def handled_by_loop(self) -> Iterator[None]:
         """Handle the signals in the running event loop during the block."""
-        loop, added = asyncio.get_running_loop(), []
+        loop, previous = asyncio.get_running_loop(), {}
         with suppress(NotImplementedError):  # some loops have no signal handlers
             for number in _unhandled():
+                before = signal.getsignal(number)
                 loop.add_signal_handler(number, self._receive, number)
-                added.append(number)
+                previous[number] = before
         try:
             yield
         finally:
-            for number in added:
+            for number, before in previous.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, before)
         self._raise_if_cut_off()
 
     def _receive(self, number: int, _: object = None) -> None:
@@ -75,5 +77,10 @@ def _unhandled() -> list[signal.Signals]:
     """Return the signals that have their default handlers; none in another thread, which cannot handle any."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    default = (signal.SIG_DFL, signal.default_int_handler)
-    return [number for number in STOP_SIGNALS if signal.getsignal(number) in default]
+    return [number for number in STOP_SIGNALS if _is_default(signal.getsignal(number))]
+
+
+def _is_default(handler: object) -> bool:
+    """Return whether a handler is Python's, or the one for Ctrl-C that `asyncio.run` installs."""
+    owner = getattr(getattr(handler, "func", None), "__self__", None)
+    return handler in (signal.SIG_DFL, signal.default_int_handler) or isinstance(owner, asyncio.Runner)
