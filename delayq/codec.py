@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -31,18 +32,100 @@ class Codec(Protocol):
         ...
 
 
+def _is_model(kind: Any) -> bool:
+    """Tell whether a class is a model as those of pydantic: it checks JSON itself, and its objects become JSON."""
+    return isinstance(kind, type) and hasattr(kind, "model_validate_json") and hasattr(kind, "model_dump")
+
+
+def _from_model(value: Any) -> Any:
+    """Return a model as plain values, for msgspec."""
+    if _is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True, warnings=False)  # it is decoded again, to check it
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+def _to_model(kind: Any, value: Any) -> Any:
+    """Return plain values as a model; `ValueError`, which msgspec reports with its place, if it refuses them."""
+    if isinstance(value, kind):
+        return value
+    if not _is_model(kind):
+        raise TypeError(f"Decoding objects of type {kind.__name__} is unsupported")
+    return _read_model(kind, msgspec.json.encode(value))  # as JSON: even in a strict model a text may be a date
+
+
+def _read_model(kind: Any, data: bytes) -> Any:
+    """Return a model from JSON; `ValidationError` without its values if the model refuses it."""
+    try:
+        return kind.model_validate_json(data)
+    except ValueError as error:
+        raise msgspec.ValidationError(_model_error(kind, error)) from None
+
+
+def _model_error(kind: type, error: ValueError) -> str:
+    """Return what a model has refused, without quoting the payload: only the name of the first field and the rule."""
+    errors = getattr(error, "errors", None)
+    found = errors(include_url=False, include_context=False, include_input=False) if callable(errors) else []
+    name = "payload" if kind is _ModelUnion else kind.__name__
+    if not found:
+        return f"not a valid {name}"
+    fields = getattr(kind, "model_fields", {})
+    at = next((f" in {field}" for field in found[0]["loc"][:1] if field in fields), "")
+    return f"not a valid {name}: {found[0]['type']}{at}"
+
+
+def _models_in(payload_type: Any) -> bool:
+    return _is_model(payload_type) or any(_models_in(part) for part in get_args(payload_type))
+
+
+class _ModelUnion:
+    """Decodes types that msgspec refuses because they are unions of models, with pydantic itself."""
+
+    def __init__(self, payload_type: Any) -> None:
+        from pydantic import TypeAdapter  # is there: one of its models is part of the type
+
+        self._adapter = TypeAdapter(payload_type)
+
+    def decode(self, data: bytes) -> Any:
+        """Return the payload."""
+        try:
+            return self._adapter.validate_json(data)
+        except ValueError as error:
+            raise msgspec.ValidationError(_model_error(_ModelUnion, error)) from None
+
+    def check(self, payload: Any) -> None:
+        """Raise `ValueError` for a payload of another type."""
+        try:
+            self._adapter.validate_python(payload, strict=True)
+        except ValueError as error:
+            raise msgspec.ValidationError(_model_error(_ModelUnion, error)) from None
+
+
+def _expect_type_of(payload: Any, decoded: Any) -> None:
+    if type(decoded) is not type(payload):
+        raise TypeError(f"{type(payload).__name__} would be decoded as {type(decoded).__name__}")
+
+
 class JsonCodec:
     """JSON with msgspec: typed and validated if there is a payload type, else plain values."""
 
     def __init__(self, payload_type: Any = None) -> None:
-        """`payload_type`: a msgspec Struct, dataclass, TypedDict or any type msgspec knows; None for plain JSON."""
-        try:
-            decoder = msgspec.json.Decoder(Any if payload_type is None else payload_type)
-        except TypeError as error:
-            raise ConfigurationError(f"payload_type {short_repr(payload_type)} cannot be decoded: {error}") from error
-        self._decode = decoder.decode
-        self._encode = msgspec.json.Encoder().encode
+        """`payload_type`: a pydantic model, or a type msgspec knows, such as a dataclass; None for plain JSON."""
+        self._encode = msgspec.json.Encoder(enc_hook=_from_model).encode
         self._check = None if payload_type in (None, Any) else _checker(payload_type)
+        self._keeps_type = False
+        self._decode: Callable[[bytes], Any]
+        if _is_model(payload_type):
+            self._decode = partial(_read_model, payload_type)
+            return
+        try:
+            wanted = Any if payload_type is None else payload_type
+            self._decode = msgspec.json.Decoder(wanted, dec_hook=_to_model).decode
+        except TypeError as error:
+            if not _models_in(payload_type):
+                text = f"payload_type {short_repr(payload_type)} cannot be decoded: {error}"
+                raise ConfigurationError(text) from error
+            union = _ModelUnion(payload_type)
+            self._decode, self._check, self._keeps_type = union.decode, union.check, True
 
     def encode(self, payload: Any) -> bytes:
         """Return compact JSON; `PayloadError` if the payload would not decode to its type."""
@@ -51,9 +134,11 @@ class JsonCodec:
                 self._check(payload)
             encoded: bytes = self._encode(payload)
             if self._check is not None:
-                self._decode(encoded)  # a field of a wrong type must fail now, not when the message is due
+                decoded = self._decode(encoded)  # a field of a wrong type must fail now, not when the message is due
+                if self._keeps_type:
+                    _expect_type_of(payload, decoded)
             if b"null" in encoded:  # msgspec also writes null for nan and infinity, which would decode to None
-                json.dumps(msgspec.to_builtins(payload), allow_nan=False)
+                json.dumps(msgspec.to_builtins(payload, enc_hook=_from_model), allow_nan=False)
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
             raise PayloadError(f"payload cannot be encoded as JSON: {_without_values(error)}") from None
         return encoded
@@ -91,7 +176,7 @@ def _checker(payload_type: Any) -> Any:
             return check
 
     def convert(payload: Any) -> None:
-        msgspec.convert(payload, payload_type)
+        msgspec.convert(payload, payload_type, dec_hook=_to_model)
 
     return convert
 

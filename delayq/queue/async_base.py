@@ -23,16 +23,18 @@ from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.message import AsyncMessage
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from delayq.broker.transport.executor import AsyncExecutor
 
 
-class AsyncBase(QueueBase[T]):
+class AsyncBase(QueueBase[T, AsyncMessage[T]]):
     """Base of queues whose methods are awaited."""
 
     _executor: AsyncExecutor
     _awaits = True
 
-    def __init__(self, name: str, payload_type: type[T] | None, callback: Any, options: QueueOptions) -> None:
+    def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
         from delayq.broker.transport.executor import open_async_executor
 
         super().__init__(name, payload_type, callback, options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from delayq._parity import awaited, mirrors
 from delayq.options import QueueOptions
 from delayq.queue.async_base import AsyncBase
-from delayq.queue.base import T
+from delayq.queue.base import ANY_PAYLOAD, T
 from delayq.queue.dead_letter import AsyncDeadLetter
 from delayq.queue.delay_queue import DelayBase, DelayQueue
 from delayq.queue.event_log import EventReader, MessageEvent
@@ -18,10 +18,12 @@ from delayq.queue.inspector import Inspector
 from delayq.worker.message import AsyncMessage
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from delayq.queue.schedules import AsyncSchedules
 
 
-class AsyncDelayQueue(DelayBase[T], AsyncBase[T]):
+class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     """A reliable delay queue for asyncio; see `DelayQueue`. Callbacks are coroutine functions, or may block.
 
     Coroutine functions run in the event loop. Other functions run in threads, up to `concurrency` at a time; what they
@@ -34,7 +36,7 @@ class AsyncDelayQueue(DelayBase[T], AsyncBase[T]):
         self,
         name: str,
         *,
-        payload_type: type[T] | None = None,
+        payload_type: TypeForm[T] = ANY_PAYLOAD,
         callback: Callable[[AsyncMessage[T]], Awaitable[object] | object] | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:

@@ -23,20 +23,26 @@ from delayq.worker.drivers import ThreadDriver
 from delayq.worker.message import Message
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm  # in `typing` from Python 3.15 on
     from typing_extensions import TypeVar as TypeVarWithDefault  # in `typing` from Python 3.13 on
 
     from delayq.broker.transport.executor import AsyncExecutor, Executor
 
     T = TypeVarWithDefault("T", default=Any)  # without a `payload_type`, payloads may be any values
+    M = TypeVarWithDefault("M", default=Any)
 else:
     T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
+    M = TypeVar("M")
+R = TypeVar("R")
+
+ANY_PAYLOAD: Any = None
+"""The `payload_type` by default. Its own type does not bind the type of the payloads, as that of None would."""
 
 log = logging.getLogger("delayq.queue")
 
 
-class QueueBase(Generic[T]):
-    """The options and the context of one queue."""
+class QueueBase(Generic[T, M]):
+    """The options and the context of one queue with payloads T, whose callbacks take messages M."""
 
     _context: EngineContext
     _executor: Executor | AsyncExecutor
@@ -45,7 +51,7 @@ class QueueBase(Generic[T]):
     _scripts = ""
     """The engine whose scripts it runs, as `preload` names it."""
 
-    def __init__(self, name: str, payload_type: type[T] | None, callback: Any, options: QueueOptions) -> None:
+    def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
         """Validate everything; nothing is sent to Redis."""
         self.name = name
         self.prefix = options.get("prefix", "delayq")
@@ -75,7 +81,7 @@ class QueueBase(Generic[T]):
         """Store the schedules that the program declares; only called if there are any."""
         raise NotImplementedError
 
-    def callback(self, function: F) -> F:
+    def callback(self, function: Callable[[M], R]) -> Callable[[M], R]:
         """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
 
         The function is called with a message. If it returns, the message is acknowledged. `False` or an exception uses
@@ -85,9 +91,9 @@ class QueueBase(Generic[T]):
         return self._handlers.callback(function)
 
     @overload
-    def batch_callback(self, function: F, *, most: int = 100) -> F: ...
+    def batch_callback(self, function: Callable[[list[M]], R], *, most: int = 100) -> Callable[[list[M]], R]: ...
     @overload
-    def batch_callback(self, *, most: int = 100) -> Callable[[F], F]: ...
+    def batch_callback(self, *, most: int = 100) -> Callable[[Callable[[list[M]], R]], Callable[[list[M]], R]]: ...
     def batch_callback(self, function: Any = MISSING, *, most: int = 100) -> Any:
         """Register the function that processes messages in batches, as a decorator or by a call; see `callback`.
 
@@ -145,12 +151,12 @@ def identity_of(queue: QueueBase[Any]) -> tuple[object, ...]:
     return queue._scripts, queue.prefix, queue.name, getattr(queue, "group", ""), where  # noqa: SLF001
 
 
-class SyncBase(QueueBase[T]):
+class SyncBase(QueueBase[T, Message[T]]):
     """Base of queues whose methods block."""
 
     _executor: Executor
 
-    def __init__(self, name: str, payload_type: type[T] | None, callback: Any, options: QueueOptions) -> None:
+    def __init__(self, name: str, payload_type: TypeForm[T], callback: Any, options: QueueOptions) -> None:
         """Make the client, which connects at its first use."""
         from delayq.broker.transport.executor import open_executor  # loads redis, which `import delayq` does not need
 

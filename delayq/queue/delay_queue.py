@@ -6,14 +6,14 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
 from delayq.broker.transport.operation import Operation, single
 from delayq.options import QueueOptions
-from delayq.queue.base import QueueBase, SyncBase, T
+from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, R, SyncBase, T
 from delayq.queue.bulk_runs import RunInfo, end_run, list_runs, refusals_of
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
 from delayq.queue.counts import Counts, Stats
@@ -30,14 +30,13 @@ from delayq.times import Duration
 from delayq.worker.message import Message
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from delayq.queue.schedules import Schedules
     from delayq.schedules.definition import ScheduleOptions
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class DelayBase(QueueBase[T]):
+class DelayBase(QueueBase[T, M]):
     """What the two delay queues share: their keys and calls."""
 
     _context: QueueContext
@@ -62,7 +61,7 @@ class DelayBase(QueueBase[T]):
 
     def cron(
         self, expression: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[F], F]:
+    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
         """Declare a schedule with a cron expression, and register the function that processes its messages.
 
         Use it as a decorator: `@queue.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`. The time zone is `UTC` by default.
@@ -73,7 +72,7 @@ class DelayBase(QueueBase[T]):
 
     def every(
         self, interval: Duration, *, name: str | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[F], F]:
+    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
         """Declare a schedule with an interval, as in `@queue.every("15m")`; see `cron`.
 
         Intervals are counted from `start`, by default from 1970, so that all processes agree: every 15 minutes means
@@ -82,7 +81,7 @@ class DelayBase(QueueBase[T]):
         return self._handlers.schedule(name, {**options, "every": interval})
 
 
-class DelayQueue(DelayBase[T], SyncBase[T]):
+class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     """A reliable delay queue: it delivers a message when it is due, and again until it is settled.
 
     Delivery is at least once, and never before the due time. After `retries` redeliveries a message moves to the dead
@@ -94,7 +93,7 @@ class DelayQueue(DelayBase[T], SyncBase[T]):
         self,
         name: str,
         *,
-        payload_type: type[T] | None = None,
+        payload_type: TypeForm[T] = ANY_PAYLOAD,
         callback: Callable[[Message[T]], object] | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from delayq._parity import awaited
 from delayq.options import QueueOptions
 from delayq.queue.async_base import AsyncBase
-from delayq.queue.base import T
+from delayq.queue.base import ANY_PAYLOAD, T
 from delayq.streams.dead_letter import AsyncStreamDeadLetter
 from delayq.streams.queue import StreamBase, StreamQueue
 from delayq.worker.message import AsyncMessage
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
-class AsyncStreamQueue(StreamBase[T], AsyncBase[T]):
+
+class AsyncStreamQueue(StreamBase[T, AsyncMessage[T]], AsyncBase[T]):
     """A task queue on one Redis stream for asyncio; see `StreamQueue`. Callbacks are coroutine functions, or may block.
 
     A queue belongs to the event loop that first uses it, until it is closed; another event loop is refused.
@@ -25,7 +28,7 @@ class AsyncStreamQueue(StreamBase[T], AsyncBase[T]):
         stream: str,
         *,
         group: str = "workers",
-        payload_type: type[T] | None = None,
+        payload_type: TypeForm[T] = ANY_PAYLOAD,
         callback: Callable[[AsyncMessage[T]], Awaitable[object] | object] | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:

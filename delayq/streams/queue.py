@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import STREAMS, Feature
 from delayq.broker.keys import check_name
 from delayq.broker.transport.operation import Operation
 from delayq.options import QueueOptions
-from delayq.queue.base import QueueBase, SyncBase, T
+from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, SyncBase, T
 from delayq.queue.counts import Counts
 from delayq.queue.inspector import MessageInfo, Page
 from delayq.queue.producer import NewMessage, Sent, SentMany
@@ -21,8 +21,11 @@ from delayq.streams.inspector import StreamInspector
 from delayq.streams.keys import StreamKeys
 from delayq.worker.message import Message
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
-class StreamBase(QueueBase[T]):
+
+class StreamBase(QueueBase[T, M]):
     """Base class of both stream queues: their calls, and errors for what a stream does not support."""
 
     _scripts = "streams"
@@ -59,7 +62,7 @@ class StreamBase(QueueBase[T]):
     every = cron
 
 
-class StreamQueue(StreamBase[T], SyncBase[T]):
+class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
     """A task queue on one Redis stream and one consumer group: messages are delivered at once, at least once.
 
     After `retries` redeliveries a message goes to the dead letter. Consumers in any language can share the stream with
@@ -73,7 +76,7 @@ class StreamQueue(StreamBase[T], SyncBase[T]):
         stream: str,
         *,
         group: str = "workers",
-        payload_type: type[T] | None = None,
+        payload_type: TypeForm[T] = ANY_PAYLOAD,
         callback: Callable[[Message[T]], object] | None = None,
         **options: Unpack[QueueOptions],
     ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+import pydantic
 import pytest
 
 from delayq import ConfigurationError, PayloadError
@@ -23,6 +25,14 @@ class Reminder(msgspec.Struct, frozen=True):
 class Point:
     x: float
     y: float
+
+
+class Mail(pydantic.BaseModel):
+    to: str
+
+
+class Letter(pydantic.BaseModel):
+    text: str
 
 
 def roundtrip(queue, payload):
@@ -43,8 +53,18 @@ def test_plain_json_survives_the_round_trip(open_queue, payload):
 
 @pytest.mark.parametrize(
     ("kind", "payload"),
-    [(Reminder, Reminder(42, "dentist")), (Point, Point(1.5, -2)), (int, 42), (list[Reminder], [Reminder(1)])],
-    ids=["struct", "dataclass", "int", "list"],
+    [
+        (Reminder, Reminder(42, "dentist")),
+        (Point, Point(1.5, -2)),
+        (int, 42),
+        (list[Reminder], [Reminder(1)]),
+        (Reminder | int, 42),
+        (Annotated[Reminder, "known"], Reminder(1)),
+        (Annotated[int, msgspec.Meta(ge=0)], 42),
+        (Mail, Mail(to="Ada")),
+        (Mail | Letter, Letter(text="hello")),
+    ],
+    ids=["struct", "dataclass", "int", "list", "union", "annotated", "constrained", "pydantic", "models"],
 )
 def test_typed_payload_is_delivered_as_its_type(open_queue, kind, payload):
     assert roundtrip(open_queue(payload_type=kind), payload) == [payload]
