@@ -21,7 +21,66 @@ MAX_REPLICAS = 1000
 
 
 class QueueOptions(TypedDict, total=False):
-    """The options of a queue. Durations are seconds, a `timedelta` or a text such as `"1h30m"`."""
+    """The options of a queue. Durations are seconds, a `timedelta` or a text such as `"1h30m"`.
+
+    Each with its type, its meaning and its default:
+
+    url: str
+        `redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` or `memory://NAME`; else `DELAYQ_URL`, else the
+        local Redis. With TLS: `rediss` for `redis`.
+    redis: Any
+        A redis-py client to use instead of a URL; its `decode_responses` must be off.
+    prefix: str
+        The first part of every key; `"delayq"`.
+    codec: str | Codec
+        How payloads are stored: `"json"` unless you say `"text"`, `"bytes"`, or an object with `encode` and `decode`.
+    strict: bool
+        Raise an error for a server that may lose messages, instead of logging a warning; off.
+    tick: Duration
+        How often a consumer polls the queue if nothing wakes it earlier; 1 s.
+    lease: Duration
+        How long a message stays with a consumer that stopped responding before it is redelivered; 30 s.
+    max_consume_duration: Duration
+        How long a callback may run before its lease is no longer extended; 10 min.
+    concurrency: int
+        Callbacks that run at the same time in one process; 1.
+    prefetch: int | None
+        Messages to claim beyond the running ones; by default those that start within 100 ms, 0 to 500.
+    fetch_limit: int | None
+        Messages a process has in flight at most, running and prefetched together; no limit.
+    default_retries: int
+        Redeliveries of a message sent without `retries`; 3.
+    nack_delay: Duration | Backoff
+        How long a failed message waits, or a `Backoff`; 0, but always at least 50 ms.
+    grace: Duration
+        How long a stop waits for running callbacks; 30 s.
+    max_payload: int
+        The largest encoded payload in bytes; 1 MiB.
+    max_length: int | None
+        How many messages the queue may hold, checked when sending; no limit.
+    dead_max: int
+        Entries the dead letter keeps; 10,000.
+    dead_ttl: Duration
+        How long the dead letter keeps an entry; 30 days.
+    events: bool | None
+        Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.
+    events_max_len: int
+        Entries the event log keeps if `events` switches it on; 100,000.
+    dedupe_window: Duration | None
+        How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first.
+    dedupe_max: int
+        Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000.
+    durability: Literal["stored", "replicated"]
+        When a send returns: once it is `"stored"` in Redis, or `"replicated"` as well; `"stored"`.
+    replicas: int
+        Replicas that must have a send before it returns, with `durability="replicated"`; 1.
+    replication_timeout: Duration
+        How long a send waits for replicas, with `durability="replicated"`; 1 s, at most half the `socket_timeout`.
+    deadline: Duration
+        How long a call is retried while Redis does not reply; 30 s.
+    socket_timeout: Duration
+        How long to wait for one reply of Redis; 5 s.
+    """
 
     url: str
     """`redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` or `memory://NAME`; else `DELAYQ_URL`, else the
@@ -31,9 +90,9 @@ class QueueOptions(TypedDict, total=False):
     prefix: str
     """The first part of every key; `"delayq"`."""
     codec: str | Codec
-    """How payloads are stored: `"json"`, `"text"`, `"bytes"`, or an object with `encode` and `decode`."""
+    """How payloads are stored: `"json"` unless you say `"text"`, `"bytes"`, or an object with `encode` and `decode`."""
     strict: bool
-    """Raise an error for a server that may lose messages, instead of logging a warning."""
+    """Raise an error for a server that may lose messages, instead of logging a warning; off."""
     tick: Duration
     """How often a consumer polls the queue if nothing wakes it earlier; 1 s."""
     lease: Duration

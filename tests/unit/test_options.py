@@ -3,6 +3,7 @@
 import ast
 import inspect
 import math
+import pydoc
 from dataclasses import fields
 from datetime import timedelta
 
@@ -57,18 +58,22 @@ def test_every_option_is_covered_here():
     assert set(QueueOptions.__annotations__) == set(DURATIONS) | set(NUMBERS) | set(SWITCHES) | ELSEWHERE
 
 
-def test_every_option_is_documented():
+def test_help_lists_every_option_with_type_meaning_and_default():
     (declared,) = (
         node
         for node in ast.parse(inspect.getsource(options)).body
         if isinstance(node, ast.ClassDef) and node.name == "QueueOptions"
     )
     documented = {
-        option.target.id
+        option.target.id: (ast.unparse(option.annotation).replace("'", '"'), " ".join(after.value.value.split()))
         for option, after in zip(declared.body, declared.body[1:], strict=False)
         if isinstance(option, ast.AnnAssign) and isinstance(after, ast.Expr) and len(after.value.value) > 20
     }
-    assert documented == set(QueueOptions.__annotations__)
+    assert set(documented) == set(QueueOptions.__annotations__)
+    shown = " ".join(pydoc.render_doc(QueueOptions, renderer=pydoc.plaintext).replace("|", "").split())
+    for name, (kind, meaning) in documented.items():
+        entry = f"{name}: {kind} {meaning}".replace("|", "")
+        assert " ".join(entry.split()) in shown, f"put into the docstring of QueueOptions: {entry}"
 
 
 def test_defaults_are_as_documented():
