@@ -12,6 +12,8 @@ from delayq.codec import Codec
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.times import HORIZON, Duration, to_millis
 
+DEFAULT_BACKOFF = Backoff.exponential(5, factor=5, max=600, jitter=0.2)
+"""Three retries last about two minutes: longer than the restart of a service or a failover."""
 DEFAULT_URL = "redis://localhost:6379/0"
 MAX_RETRIES = 1_000_000
 MAX_PREFETCH = 500
@@ -108,7 +110,8 @@ class QueueOptions(TypedDict, total=False):
     default_retries: int
     """Redeliveries of a message sent without `retries`; 3."""
     nack_delay: Duration | Backoff
-    """How long a failed message waits, or a `Backoff`; 0, but always at least 50 ms."""
+    """How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
+    a fifth shorter at random."""
     grace: Duration
     """How long a stop waits for running callbacks; 30 s."""
     max_payload: int
@@ -183,7 +186,7 @@ def read_settings(options: QueueOptions) -> Settings:
     check_options(options, QueueOptions.__annotations__)
     if options.get("url") and options.get("redis") is not None:
         raise ConfigurationError("give url or redis, but not both: a client has its own server")
-    nack_delay = options.get("nack_delay", 0)
+    nack_delay = options.get("nack_delay", DEFAULT_BACKOFF)
     max_len = check_int(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window = options.get("events"), options.get("dedupe_window")
     replicas = check_int(options.get("replicas", 1), "replicas", 1, MAX_REPLICAS)

@@ -131,7 +131,7 @@ def test_burst_delivers_messages_that_its_callbacks_send(open_queue):
 
 def test_burst_waits_for_retries_that_are_due_soon(open_queue):
     attempts = []
-    queue = open_queue(callback=lambda message: attempts.append(message.attempt) or message.attempt == 3)
+    queue = open_queue(callback=lambda message: attempts.append(message.attempt) or message.attempt == 3, nack_delay=0)
     queue.send_delay_msg("third time lucky")
 
     queue.run(burst=True)

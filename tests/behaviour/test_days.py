@@ -133,9 +133,24 @@ def test_burst_does_not_wait_for_a_frozen_clock(clock, open_queue):
     queue.run(burst=True)
     assert attempts == [1]
 
-    clock.tick(1)
+    clock.tick(5)
     queue.run(burst=True)
     assert attempts == [1, 2]
+
+
+@embedded
+def test_retries_are_spaced_by_default_so_that_they_outlive_the_restart_of_a_service(clock, open_queue):
+    waits = []
+    queue = open_queue(callback=lambda message: False)
+    queue.send_delay_msg("hopeless", retries=5, id="m")
+    queue.run(burst=True)
+    while (found := queue.get("m")).state == "backoff":
+        waits.append((found.deadline - datetime.now(UTC)).total_seconds())
+        clock.tick(found.deadline - datetime.now(UTC))
+        queue.run(burst=True)
+    longest = [5, 25, 125, 600, 600]
+    assert all(0.8 * most <= wait <= most for wait, most in zip(waits, longest, strict=True)), waits
+    assert len(set(waits[-2:])) == 2  # spread at random
 
 
 @embedded

@@ -193,7 +193,7 @@ def test_log_agrees_with_the_queue_after_all_outcomes(open_queue):
                 return False
         return None
 
-    queue = open_queue(events=True, callback=work, concurrency=4)
+    queue = open_queue(events=True, callback=work, concurrency=4, nack_delay=0)
     queue.send_many(range(150), retries=1)
     queue.send_many(range(50), delay=60)
     queue.run(burst=True)

@@ -49,7 +49,7 @@ def test_a_failed_callback_is_logged_once_with_its_traceback(open_queue, logged)
 
 
 def test_each_failed_attempt_is_logged(open_queue, logged):
-    queue = open_queue(callback=raising(ValueError("no such user")))
+    queue = open_queue(callback=raising(ValueError("no such user")), nack_delay=0)
     queue.send_delay_msg("hello", retries=2)
 
     queue.run(burst=True)

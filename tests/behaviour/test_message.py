@@ -79,7 +79,7 @@ def test_lateness_is_the_time_since_the_message_was_due(open_queue):
 
 def test_each_delivery_has_a_higher_token_than_all_before(open_queue):
     tokens = []
-    queue = open_queue(callback=lambda message: tokens.append(message.token) or message.attempt > 2)
+    queue = open_queue(callback=lambda message: tokens.append(message.token) or message.attempt > 2, nack_delay=0)
     queue.send_many([*"abc"])
 
     queue.run(burst=True)

@@ -167,7 +167,9 @@ def test_a_reason_of_another_type_is_shown_as_text(open_queue, kind):
 @pytest.mark.parametrize("retries", [0, 1, 4])
 def test_message_is_delivered_once_more_than_its_retries(open_queue, retries):
     attempts = []
-    queue = open_queue(callback=lambda message: attempts.append((message.attempt, message.retries_left)) or False)
+    queue = open_queue(
+        nack_delay=0, callback=lambda message: attempts.append((message.attempt, message.retries_left)) or False
+    )
     queue.send_delay_msg("hopeless", retries=retries, id="m")
 
     queue.run(burst=True)
@@ -180,7 +182,7 @@ def test_message_is_delivered_once_more_than_its_retries(open_queue, retries):
 
 def test_by_default_a_message_has_three_retries(open_queue):
     attempts = []
-    queue = open_queue(callback=lambda message: attempts.append(message.attempt) or False)
+    queue = open_queue(callback=lambda message: attempts.append(message.attempt) or False, nack_delay=0)
     queue.send_delay_msg("hopeless")
 
     queue.run(burst=True)
@@ -189,7 +191,7 @@ def test_by_default_a_message_has_three_retries(open_queue):
 
 
 def test_the_last_error_goes_to_the_dead_letter(open_queue):
-    queue = open_queue()
+    queue = open_queue(nack_delay=0)
 
     @queue.callback
     def fail(message):

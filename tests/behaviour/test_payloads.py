@@ -203,8 +203,11 @@ def test_codec_that_would_end_the_program_costs_one_attempt_and_is_logged(open_q
                 raise error
             return data.decode()
 
+    def see(message):
+        seen.append((message.payload, message.attempt))
+
     raised, seen = [], []
-    queue = open_queue(codec=Broken(), callback=lambda message: seen.append((message.payload, message.attempt)))
+    queue = open_queue(codec=Broken(), callback=see, nack_delay=0)
     queue.send_many(["first", "second"])
 
     queue.run(burst=True)

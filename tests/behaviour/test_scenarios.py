@@ -18,7 +18,7 @@ def test_successful_messages_are_acked_and_failing_ones_retried_until_dead(open_
         deliveries[message.payload] += 1
         return message.payload % 2 == 0
 
-    queue = open_queue(callback=work, concurrency=4)
+    queue = open_queue(callback=work, concurrency=4, nack_delay=0)
     queue.send_many(range(1_000), retries=3)
 
     queue.run(burst=True)
@@ -208,7 +208,7 @@ def test_new_messages_do_not_delay_a_retry(open_queue):
         time.sleep(0.001)
         return message.payload != "flaky" or message.attempt == 2
 
-    queue = open_queue(callback=work)
+    queue = open_queue(callback=work, nack_delay=0)
     queue.send_many(["flaky", *range(2_000)])
 
     queue.run(burst=True)

@@ -139,7 +139,7 @@ def test_retry_is_delivered_within_two_ticks_among_new_messages(open_queue):
             time.sleep(0.001)
             return None
 
-        queue = open_queue(f"reminders-{number}", callback=work, tick=tick)
+        queue = open_queue(f"reminders-{number}", callback=work, tick=tick, nack_delay=0)
         queue.send_many(
             [*range(500), "flaky", *range(500, 8000)], retries=3
         )  # the consumer first measures how long a callback takes

@@ -279,7 +279,7 @@ def test_undecodable_payload_is_not_shown(stored, url, logged):
     with DelayQueue("reminders", url=url, codec="bytes") as raw:
         raw.send_many([NewMessage(stored % CANARY.encode(), id="m", headers=HEADERS)])
     seen: list[Any] = []
-    with DelayQueue("reminders", url=url, payload_type=Strict, callback=seen.append) as queue:
+    with DelayQueue("reminders", url=url, payload_type=Strict, callback=seen.append, nack_delay=0) as queue:
         queue.run(burst=True)
         found = queue.get("m")
     assert seen == []

@@ -253,7 +253,7 @@ def test_deeply_nested_payload_goes_to_the_dead_letter(name, payload_type, place
         planting.send_delay_msg(BOMBS[name], id="bomb")
         planting.send_delay_msg(b'{"user": 42}', id="good")
     seen: list[Any] = []
-    with DelayQueue(queue_name, url=place, payload_type=payload_type, callback=seen.append) as queue:
+    with DelayQueue(queue_name, url=place, payload_type=payload_type, callback=seen.append, nack_delay=0) as queue:
         began = time.monotonic()
         queue.run(burst=True)
         assert time.monotonic() - began < PATIENCE
@@ -285,7 +285,7 @@ def test_any_stored_payload_is_delivered_or_dead(place, cases):
     seen: list[Any] = []
     with (
         DelayQueue("stored", url=place, codec="bytes") as raw,
-        DelayQueue("stored", url=place, callback=seen.append, grace=1) as queue,
+        DelayQueue("stored", url=place, callback=seen.append, grace=1, nack_delay=0) as queue,
     ):
         consuming = queue.start_consume()
         work()

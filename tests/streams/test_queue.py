@@ -127,7 +127,7 @@ def test_only_the_first_ack_wins(queue):
 
 @everywhere
 def test_a_nack_takes_a_retry_and_keeps_the_error(open_queue):
-    queue = open_queue(lease="2s")
+    queue = open_queue(lease="2s", nack_delay=0)
     queue.send("x", 1)
     (message,) = queue.lease()
     assert message.nack(error="at first")
@@ -319,7 +319,7 @@ def test_redrive_and_purge_need_an_entry_or_everything(queue, wrong):
 
 @everywhere
 def test_the_outcome_of_a_callback_settles_the_message(open_queue):
-    queue = open_queue(lease="2s", tick="100ms")
+    queue = open_queue(lease="2s", tick="100ms", nack_delay=0)
     seen = []
 
     def work(message):
@@ -423,7 +423,7 @@ def test_a_batch_callback_gets_several_messages(open_queue):
 
 
 def test_an_undecodable_payload_goes_to_the_dead_letter(open_queue):
-    raw, queue = open_queue(codec="bytes"), open_queue()
+    raw, queue = open_queue(codec="bytes"), open_queue(nack_delay=0)
     queue.callback(lambda _: None)
     raw.send(b"\xff")
     queue.run(burst=True)

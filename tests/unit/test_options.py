@@ -85,7 +85,7 @@ def test_defaults_are_as_documented():
         prefetch=None,
         fetch_limit=None,
         default_retries=3,
-        backoff=Backoff.constant(0),
+        backoff=Backoff.exponential(5, factor=5, max=600, jitter=0.2),
         grace=30_000,
         max_payload=1 << 20,
         max_length=None,

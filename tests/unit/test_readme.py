@@ -23,7 +23,7 @@ import redis
 from click.testing import CliRunner
 
 import delayq
-from delayq import ConfigurationError, DelayQueue, QueueOptions, State, streams, workqueue
+from delayq import Backoff, ConfigurationError, DelayQueue, QueueOptions, State, streams, workqueue
 from delayq.broker.keys import Keys
 from delayq.cli import main as cli
 from delayq.options import read_settings
@@ -356,8 +356,15 @@ SETTINGS = [name for name in options() if name not in {"url", "redis", "prefix",
 
 @pytest.mark.table("name", SETTINGS)
 def test_documented_default_of_an_option_is_correct(name):
-    default = ast.literal_eval(options()[name][1].strip("`"))
-    assert read_settings({name: default}) == read_settings({})
+    default = ast.parse(options()[name][1].strip("`"), mode="eval").body
+    if isinstance(default, ast.Call):
+        make = getattr(Backoff, default.func.attr)
+        value = make(
+            *map(ast.literal_eval, default.args), **{k.arg: ast.literal_eval(k.value) for k in default.keywords}
+        )
+    else:
+        value = ast.literal_eval(default)
+    assert read_settings({name: value}) == read_settings({})
 
 
 @pytest.mark.table("name", [name for name in SETTINGS if name not in {"strict", "events", "durability"}])
