@@ -51,6 +51,7 @@ TRANSITIONS = (
     Transition("unack_to_retry", State.ACTIVE, State.GARBAGE, "lease expired, retries spent"),
     Transition("unack_to_retry", State.BACKOFF, State.RETRY, "nack delay over"),
     Transition("release", State.ACTIVE, State.READY, "released unstarted"),
+    Transition("release", State.ACTIVE, State.BACKOFF, "withdrawn unstarted"),
     Transition("reject", State.ACTIVE, State.DEAD, "rejected"),
     Transition("collect_garbage", State.GARBAGE, State.DEAD, "collected"),
     Transition("collect_garbage", State.DEAD, None, "trimmed"),

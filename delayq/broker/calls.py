@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
@@ -29,7 +28,8 @@ from delayq.broker.requests import (
     SchedulePut,
     ScriptCall,
 )
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL, Script, names, script
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL, Script, script
+from delayq.broker.shared_calls import confirm
 from delayq.options import Settings
 
 MAX_DUE = (1 << 53) - 1
@@ -112,6 +112,14 @@ class Calls:
     def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Note that callbacks have started; a status each: 1 noted, 0 not leased."""
         return self.extend(receipts, lease=0, started=True)
+
+    def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
+        """Ask consumers to return what they have not started; a status each: 1 asked, 2 not leased, 0 started."""
+        return self._call("withdraw", [self._now, *ids], statuses)
+
+    def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
+        """Read whether a consumer was asked to return any of its messages."""
+        return RedisCommand(("HMGET", self.keys.deliveries, *ids), replies.any_withdrawn)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""
@@ -301,17 +309,3 @@ class Calls:
 def flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:
     """Return the arguments of several rows, one after the other."""
     return [*chain.from_iterable(rows)]
-
-
-def preload(engine: str = "") -> list[RedisCommand[bool]]:
-    """Load every script of an engine (the delay queue by default), for users without the permission to load scripts."""
-    return [RedisCommand(("SCRIPT", "LOAD", script(name).text), bool) for name in names(engine)]
-
-
-def confirm(meta: str, counter: str, replicas: int, timeout: int) -> list[RedisCommand[Any]]:
-    """Wait up to `timeout` ms until `replicas` replicas have the writes before it in the same round trip."""
-    # WAIT waits for the writes of its connection. A call that is sent again after a lost reply writes nothing on the
-    # new connection, so this writes something that changes nothing.
-    write = RedisCommand(("HINCRBY", meta, counter, 0), int, follows=True)
-    args, check = ("WAIT", replicas, timeout), partial(replies.check_replicated, required=replicas)
-    return [write, RedisCommand(args, check, follows=True)]

@@ -221,6 +221,11 @@ def record_fields(record: str) -> list[str]:
     return record.split(" ")[:6]
 
 
+def any_withdrawn(records: list[bytes | None]) -> bool:
+    """Return whether the consumer of any of these delivery records is asked to return its message."""
+    return any(record is not None and record.endswith(b" -") for record in records)
+
+
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
     now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers, alone = reply

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
-from delayq.broker.calls import preload
 from delayq.broker.context import EngineContext
+from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import Operation, together
 from delayq.codec import Codec, find_codec
 from delayq.errors import DelayqError, ServerError, UnavailableError

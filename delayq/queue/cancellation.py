@@ -11,6 +11,7 @@ from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError
 from delayq.queue.producer import due_text
+from delayq.queue.withdrawal import withdraw
 from delayq.times import Duration
 
 
@@ -32,27 +33,31 @@ class RescheduleOutcome(StrEnum):
     GONE = "gone"
 
 
+RUNNING = "2"
+"""The status of a message that a consumer holds, started or not."""
 _CANCELLED = dict(zip("1230", CancelOutcome, strict=True))
 _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 
 def cancel(context: QueueContext, id: str) -> Operation[CancelOutcome]:
     """Cancel a message unless it is being processed."""
-    status = yield from _status(context, context.calls.cancel([check_id(id)]), id)
-    return _CANCELLED[status]
+    call = context.calls.cancel([check_id(id)])
+    return _CANCELLED[(yield from _status(context, call, id))]
 
 
 def reschedule(
     context: QueueContext, id: str, delay: Duration | None, at: datetime | None
 ) -> Operation[RescheduleOutcome]:
     """Set a new due time for a message unless it is being processed."""
-    status = yield from _status(context, context.calls.reschedule([(check_id(id), due_text(delay, at))]), id)
-    return _RESCHEDULED[status]
+    call = context.calls.reschedule([(check_id(id), due_text(delay, at))])
+    return _RESCHEDULED[(yield from _status(context, call, id))]
 
 
 def _status(context: QueueContext, call: ScriptCall[str], id: str) -> Operation[str]:
     try:
         status, *_ = yield [call, *context.confirming]
+        if status == RUNNING and (yield from withdraw(context, [id])):
+            status, *_ = yield [call, *context.confirming]
     except NotReplicatedError as error:
         error.ids = (id,)
         raise

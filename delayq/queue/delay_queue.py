@@ -157,7 +157,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
     def cancel(self, id: str) -> CancelOutcome:
-        """Cancel a message that is not being processed. After `cancelled` it is never delivered again."""
+        """Cancel a message that is not being processed. After `cancelled` it is never delivered again.
+
+        A message that a consumer has claimed but not started is taken back from it, which takes up to two seconds.
+        """
         return self._perform(cancel(self._context, id))
 
     def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 
 from delayq.broker.batches import batched, byte_slices
-from delayq.broker.context import EngineContext
+from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
@@ -20,6 +20,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
+from delayq.queue.withdrawal import withdraw
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
@@ -55,6 +56,8 @@ _STATUS = {
 }
 STORED = ("1", "2")
 """The statuses of messages that a send has stored."""
+RUNNING = "3"
+"""The status of a message that a consumer holds, started or not; see `replace_unstarted`."""
 SPENT = "4"
 """The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
@@ -188,6 +191,8 @@ class Producer:
         try:
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
             times = [statuses.at] * len(messages)
+            if RUNNING in statuses:
+                statuses = yield from replace_unstarted(self._context, messages, statuses, times)
             if SPENT in statuses:
                 statuses = yield from send_spent(self._context, messages, statuses, times, replace=replace)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
@@ -218,6 +223,8 @@ class Producer:
                 for reply in replies[: len(replies) - len(confirming)]:
                     statuses += reply
                     times += [reply.at] * len(reply)
+            if RUNNING in statuses and not run_name:  # the ledger of a run has counted them
+                statuses = yield from replace_unstarted(self._context, ready, statuses, times)
             if SPENT in statuses:
                 statuses = yield from send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
@@ -271,6 +278,21 @@ def send_call(context: EngineContext, messages: Messages, *, replace: bool, run:
         context.calls.capabilities.require(Feature.RUNS)
         options["run"] = run
     return context.calls.send(messages, max_length=context.settings.max_length, **options)
+
+
+def replace_unstarted(
+    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int]
+) -> Operation[str]:
+    """Replace those with the status `RUNNING` that have not started; sets their `times`, returns all statuses."""
+    running = {messages[index].id: index for index, status in enumerate(statuses) if status == RUNNING}
+    free = yield from withdraw(cast("QueueContext", context), [*running])
+    changed = dict(enumerate(statuses))
+    for ids in batched(free, BATCH):
+        call = send_call(context, [messages[running[id]] for id in ids], replace=True)
+        replies, *_ = yield [call, *context.confirming]
+        for id, status in zip(ids, replies, strict=True):
+            changed[running[id]], times[running[id]] = status, replies.at
+    return "".join(changed.values())
 
 
 def send_spent(

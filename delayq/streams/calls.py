@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from delayq.broker import replies
-from delayq.broker.calls import Calls, confirm
+from delayq.broker.calls import Calls
 from delayq.broker.engine import STREAMS, EngineCapabilities
 from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import (
@@ -26,6 +26,7 @@ from delayq.broker.requests import (
     ScriptCall,
 )
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
+from delayq.broker.shared_calls import confirm
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
 from delayq.queue.server_check import identify

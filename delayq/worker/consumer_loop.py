@@ -117,6 +117,7 @@ class ConsumerLoop:
             result = yield Withdraw()
             self._update(result)
             self._release(result.withdrawn)
+            self.in_flight.recalled = self._refused
             self.in_flight.prefetch.pause()
 
     def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
@@ -227,7 +228,8 @@ class ConsumerLoop:
             until.append(self._deadline_at)
         if self.in_flight:
             until += [self.in_flight.heartbeat_at, self.start_reports.next_at(self._now)]
-        if (release_at := self.in_flight.release_at()) is not None and release_at > self._now:
+        recalled, release_at = self.in_flight.recalled, self.in_flight.release_at()
+        if release_at is not None and (recalled or release_at > self._now):
             until.append(release_at)
         if self.schedule_firer.next_at is not None:
             until.append(self.schedule_firer.next_at)

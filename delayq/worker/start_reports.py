@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls, Feature
@@ -20,10 +20,15 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.worker.in_flight import InFlight
 from delayq.worker.message import InFlightDelivery
 
+if TYPE_CHECKING:
+    from delayq.broker.calls import Calls
+
 REPORT_AFTER = 0.1
 """Seconds for which a callback runs before it is reported."""
 ALONE_FOR = 1.0
 """Seconds for which a message waits to run alone at most, and for which nothing is claimed beside it at most."""
+WITHDRAWN_EVERY = 0.25
+"""Seconds between two looks whether another process asks for what waits for a busy worker."""
 
 
 class StartReports:
@@ -80,21 +85,21 @@ class StartReports:
 
     def plan(
         self, now: float, on_started: Callable[[InFlightDelivery], None]
-    ) -> Iterator[tuple[Any, Callable[[str], None]]]:
+    ) -> Iterator[tuple[Any, Callable[[Any], None]]]:
         """Yield the calls that report starts; `on_started` gets the delivery that may now run alone."""
         if held := self._ready_to_run_alone(now):
             yield self._calls.start([held.receipt]), partial(self._on_alone, held, on_started)
         if now < self._next_at:
             return
         self._next_at = math.inf
-        started = []
+        started: list[InFlightDelivery] = []
+        waiting: list[InFlightDelivery] = []
         for delivery in self._in_flight.deliveries:
             if delivery.settled or delivery.reported or delivery.lost or delivery is self.alone:
                 continue
-            if delivery.batch is None:  # callbacks start in this order
-                if self._in_flight.idle_workers():
-                    self.check_after(now)
-                break
+            if delivery.batch is None:
+                waiting.append(delivery)
+                continue
             report_at = delivery.batch.started + REPORT_AFTER
             if report_at <= now:
                 started.append(delivery)
@@ -102,6 +107,11 @@ class StartReports:
                 self._next_at = min(self._next_at, report_at)
         for part in batched(started, MAX_IDS):
             yield self._calls.start([one.receipt for one in part]), partial(self._on_reply, part)
+        if not waiting:
+            return
+        self._next_at = min(self._next_at, now + (REPORT_AFTER if self._in_flight.idle_workers() else WITHDRAWN_EVERY))
+        for part in batched([one for one in waiting if one.claimed_at + REPORT_AFTER <= now], MAX_IDS):
+            yield cast("Calls", self._calls).is_withdrawn([one.claimed.id for one in part]), self._on_withdrawn
 
     def _ready_to_run_alone(self, now: float) -> InFlightDelivery | None:
         """Return the message that is held back, once no callback runs; after a while, once a worker is free."""
@@ -113,6 +123,9 @@ class StartReports:
     def _on_reply(self, deliveries: list[InFlightDelivery], reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):
             delivery.reported = status == "1"
+
+    def _on_withdrawn(self, reply: object) -> None:
+        self._in_flight.recalled |= reply is True
 
     def _on_alone(self, held: InFlightDelivery, on_started: Callable[[InFlightDelivery], None], reply: str) -> None:
         if reply == "1":

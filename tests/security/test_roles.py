@@ -30,11 +30,11 @@ from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "cancel", "reschedule", "end_run", "keep_plan"}
+    Role.PRODUCER: {"send", "cancel", "reschedule", "withdraw", "end_run", "keep_plan"}
     | {"schedule_put", "schedule_remove", "schedules_page"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-        *("ack", "nack", "extend", "release", "reject"),
+        *("ack", "nack", "extend", "release", "reject", "withdraw"),
         *("counts", "get", "page"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page"),
     },

@@ -229,6 +229,8 @@ class LoopHarness:
         raise AssertionError("it does not come to rest")
 
     def _answer(self, ask: Ask, given: Any) -> Any:
+        if given is None and ask.name == "is_withdrawn":
+            given = False
         reply = _NOTHING.get(ask.name) or "1" * len(ask.what) if given is None else given
         return reply._replace(now=self.server(self.now)) if isinstance(reply, PromoteReply | ClaimReply) else reply
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.requests import UNSTARTED
 from delayq.errors import UnavailableError
-from delayq.worker.start_reports import ALONE_FOR, REPORT_AFTER
+from delayq.worker.start_reports import ALONE_FOR, REPORT_AFTER, WITHDRAWN_EVERY
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 
@@ -56,11 +56,34 @@ def test_callback_that_could_not_be_reported_is_reported_again():
     harness.wake()
     harness.reply(start=UnavailableError("gone"))
     harness.wake(after=1)
-    harness.reply()
-    harness.wake(after=1, done=[harness.done("b")])
-    harness.settle_down()
-    harness.wake(after=REPORT_AFTER)
     assert harness.ask("start").what == harness.receipts("a")
+
+
+def test_consumer_looks_for_what_it_is_asked_to_return_while_workers_are_busy():
+    harness = consumer("a", "b", "c", prefetch=2)
+    harness.begin("a")
+    harness.wake()
+    harness.reply()
+    assert harness.sleeps == WITHDRAWN_EVERY
+    harness.wake()
+    assert harness.ask("is_withdrawn").what == ["b", "c"]
+    harness.reply(is_withdrawn=True)
+    assert harness.sleeps == 0
+    harness.wake()
+    assert harness.recalls
+    harness.tell(withdrawn=["b", "c"])
+    assert harness.ask("release").what == harness.receipts("b", "c")
+    harness.reply()
+    assert harness.in_flight == ["a"]
+
+
+def test_consumer_that_is_asked_to_return_nothing_releases_nothing():
+    harness = consumer("a", "b", prefetch=1)
+    harness.begin("a")
+    for _ in range(3):
+        harness.wake()
+        harness.reply(is_withdrawn=False)
+        assert not harness.recalls
 
 
 def test_message_that_is_to_run_alone_is_reported_before_it_starts():

@@ -66,7 +66,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Without the lists and the dead letter a producer neither claims nor purges. It cannot reuse an id without
         # retries left until a consumer has moved that message to the dead letter.
         Role.PRODUCER: Grant(
-            ["send", "cancel", "reschedule", "end_run", "keep_plan", *_SCHEDULES],
+            ["send", "cancel", "reschedule", "withdraw", "end_run", "keep_plan", *_SCHEDULES],
             (*OPENING, "hsetnx", "sadd", "sismember", "wait"),
         ),
         # Without the run ledger a consumer does not send, and without HEXISTS it neither cancels nor redrives. A
@@ -74,7 +74,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.CONSUMER: Grant(
             [
                 *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-                *("ack", "nack", "extend", "release", "reject"),
+                *("ack", "nack", "extend", "release", "reject", "withdraw"),
                 *("counts", "get", "page"),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],

@@ -27,6 +27,39 @@ CASES = [
         if name != "leased"
     ),
     Case("leased under this token", LEASED + CROWD, calls.release([Receipt("a", T - 7)]), "1", _BACK + CROWD),
+    Case(
+        "asked for by another process",
+        LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w -"}) + CROWD,
+        calls.release([Receipt("a", T - 7)]),
+        "1",
+        LEASED.but(
+            unack={"a": 1000},
+            deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+            meta={"token": "T-3", "released": 1, "backoffs": 1},
+        )
+        + CROWD,
+    ),
+    Case(
+        "asked for among others",
+        _HELD.but(
+            deliveries=_HELD.deliveries | {"b": "leased -4 1 T-8 T-8 w -", "c": "leased -3 3 T-7 T-6 w ?"},
+            meta={"released": 2, "backoffs": 4},
+        ),
+        calls.release([Receipt("a", T - 9), Receipt("b", T - 8), Receipt("c", T - 6)]),
+        "111",
+        _HELD.but(
+            ready=["a", "c", "y", "z"],
+            unack={"b": 1000, "d": 500},
+            deliveries={
+                "a": "ready -5 0 T-9 T-9 w",
+                "b": "backoff -4 0 T-8 T-8 w",
+                "c": "ready -3 2 T-7 T-6 w ?",
+                "d": "leased -2 1 T-5 T-5 w",
+            },
+            meta={"released": 5, "backoffs": 5},
+            wake=1,
+        ),
+    ),
     Case("leased under a later token", LEASED + CROWD, calls.release([Receipt("a", T - 9)]), "0", LEASED + CROWD),
     Case(
         "a wake-up that is not taken yet is enough",
@@ -70,6 +103,8 @@ CASES += logged(
         "backoff": [],
         "leased under this token": ["released 0; ids a; tokens T-7"],
         "leased under a later token": [],
+        "asked for by another process": ["released 0; ids a; tokens T-7"],
+        "asked for among others": ["released 0; ids c b a; tokens T-6 T-8 T-9"],
         "twice in a batch is released once": ["released 0; ids a; tokens T-7"],
         "several keep their order, before those that wait": ["released 0; ids c b a; tokens T-6 T-8 T-9"],
     },

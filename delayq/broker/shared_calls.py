@@ -1,0 +1,24 @@
+"""Calls that are the same for every engine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from delayq.broker import replies
+from delayq.broker.requests import RedisCommand
+from delayq.broker.scripts import names, script
+
+
+def preload(engine: str = "") -> list[RedisCommand[bool]]:
+    """Load every script of an engine (the delay queue by default), for users without the permission to load scripts."""
+    return [RedisCommand(("SCRIPT", "LOAD", script(name).text), bool) for name in names(engine)]
+
+
+def confirm(meta: str, counter: str, replicas: int, timeout: int) -> list[RedisCommand[Any]]:
+    """Wait up to `timeout` ms until `replicas` replicas have the writes before it in the same round trip."""
+    # WAIT waits for the writes of its connection. A call that is sent again after a lost reply writes nothing on the
+    # new connection, so this writes something that changes nothing.
+    write = RedisCommand(("HINCRBY", meta, counter, 0), int, follows=True)
+    args, check = ("WAIT", replicas, timeout), partial(replies.check_replicated, required=replicas)
+    return [write, RedisCommand(args, check, follows=True)]
