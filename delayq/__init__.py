@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from delayq.backoff import Backoff as Backoff
     from delayq.codec import Codec as Codec
     from delayq.errors import CalendarChangedError as CalendarChangedError
+    from delayq.errors import CannotConnectError as CannotConnectError
     from delayq.errors import ConfigurationError as ConfigurationError
     from delayq.errors import DelayqError as DelayqError
     from delayq.errors import EventsLostError as EventsLostError

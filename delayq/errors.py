@@ -8,6 +8,7 @@
 * `OutcomeUnknown`: Redis did not reply in time and the call may have been executed; retry with the same id.
 * `NotReplicatedError`: a send is stored, but on fewer replicas than required; retry with the same id.
 * `ServerError`: Redis refused a command; fix its configuration or the access rights.
+* `CannotConnectError`, a `ServerError`: Redis refuses the login or an option, or TLS fails; fix the URL or the server.
 * `SignatureError`: a webhook request is forged or too old; reply 401 and ignore it.
 * `CalendarChangedError`: other processes are importing the same calendar; retry.
 * `EventsLostError`: entries of the event log are gone; continue without them, or keep more of them.
@@ -72,6 +73,13 @@ class NotReplicatedError(DelayqError):
 
 class ServerError(DelayqError):
     """Redis refused a command: a key of another type, missing access rights, a broken script."""
+
+
+class CannotConnectError(ServerError):
+    """No connection to Redis is possible until something is changed: the login, TLS, an option that the server lacks.
+
+    A call raises it at once. A running consumer goes on trying, because somebody may change it.
+    """
 
 
 class EventsLostError(DelayqError):

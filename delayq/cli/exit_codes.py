@@ -41,6 +41,7 @@ class NotFoundError(CommandError):
 _CODES: dict[type[errors.DelayqError], Exit] = {
     errors.UnavailableError: Exit.UNREACHABLE,
     errors.OutcomeUnknown: Exit.UNREACHABLE,
+    errors.CannotConnectError: Exit.UNREACHABLE,
     errors.ConfigurationError: Exit.USAGE,
     errors.PayloadError: Exit.USAGE,
     errors.NoCallbackError: Exit.USAGE,

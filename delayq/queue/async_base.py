@@ -15,6 +15,7 @@ from delayq.queue.consumer import (
     check_burst,
     check_grace,
     context_of_run,
+    driver_options,
     run_to_end_async,
 )
 from delayq.queue.lease import AsyncLease
@@ -60,8 +61,10 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
         running = self._consuming is not None and self._consuming.running
         check_burst(options, running=running)
         if self._consuming is None or not running:
-            name, burst = f"delayq-{self.name}", options.get("burst", False)
-            self._consuming = AsyncConsuming(AsyncDriver(self._executor, context, callback, name, burst=burst))
+            name = f"delayq-{self.name}"
+            self._consuming = AsyncConsuming(
+                AsyncDriver(self._executor, context, callback, name, **driver_options(options))
+            )
         return self._consuming
 
     @mirrors(SyncBase.stop_consume)

@@ -11,9 +11,17 @@ from delayq.broker.context import EngineContext
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import Operation, together
 from delayq.codec import Codec, find_codec
-from delayq.errors import DelayqError, ServerError, UnavailableError
+from delayq.errors import CannotConnectError, DelayqError, UnavailableError
 from delayq.options import QueueOptions, find_url, read_settings
-from delayq.queue.consumer import ConsumeOptions, Consuming, check_burst, check_grace, context_of_run, run_to_end
+from delayq.queue.consumer import (
+    ConsumeOptions,
+    Consuming,
+    check_burst,
+    check_grace,
+    context_of_run,
+    driver_options,
+    run_to_end,
+)
 from delayq.queue.handlers import MISSING, HandlerRegistry
 from delayq.queue.lease import Lease
 from delayq.queue.producer import Producer
@@ -111,7 +119,7 @@ class QueueBase(Generic[T, M]):
 
     def _check(self, replies: list[Any]) -> None:
         for reply in replies:
-            if isinstance(reply, UnavailableError) or (isinstance(reply, ServerError) and "NOAUTH" in str(reply)):
+            if isinstance(reply, UnavailableError | CannotConnectError):
                 raise reply
         if len(replies) > OPENING and isinstance(replies[OPENING], DelayqError):
             raise replies[OPENING]
@@ -199,8 +207,10 @@ class SyncBase(QueueBase[T, Message[T]]):
             running = self._consuming is not None and self._consuming.running
             check_burst(options, running=running)
             if self._consuming is None or not running:
-                name, burst = f"delayq-{self.name}", options.get("burst", False)
-                self._consuming = Consuming(ThreadDriver(self._executor, context, callback, name, burst=burst))
+                name = f"delayq-{self.name}"
+                self._consuming = Consuming(
+                    ThreadDriver(self._executor, context, callback, name, **driver_options(options))
+                )
             return self._consuming
 
     def stop_consume(self, grace: Duration | None = None) -> bool:

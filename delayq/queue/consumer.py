@@ -8,16 +8,17 @@ import logging
 import os
 import threading
 from dataclasses import replace
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_bool, check_concurrency, check_options
 from delayq.queue.stop_signals import StopSignals
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.async_driver import AsyncDriver
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver
+from delayq.worker.health import OnHealthChange
 
 log = logging.getLogger("delayq.consumer")
 
@@ -37,18 +38,28 @@ class ConsumeOptions(TypedDict, total=False):
     """How long a stop waits for running callbacks; by default the queue's `grace`."""
     connect_timeout: Duration | None
     """How long to try to reach Redis before the run starts; by default the queue's `deadline`."""
+    on_health_change: OnHealthChange | None
+    """Called with the error when Redis stops answering or refuses calls, and with None when all is well again; in the
+    consumer's thread or event loop, so it must return quickly."""
 
 
 def context_of_run(context: EngineContext, options: ConsumeOptions) -> EngineContext:
     """Return the queue's context with the options of one run; raises `ConfigurationError` for a wrong one."""
     check_options(options, ConsumeOptions.__annotations__)
     check_bool(options.get("burst", False), "burst")
+    if (hook := options.get("on_health_change")) is not None and not callable(hook):
+        raise ConfigurationError(f"on_health_change must be a function, not {short_repr(hook)}")
     settings = context.settings
     if (concurrency := options.get("concurrency")) is not None:
         settings = replace(settings, concurrency=check_concurrency(concurrency))
     if (grace := options.get("grace")) is not None:
         settings = replace(settings, grace=to_millis(grace, "grace"))
     return context if settings is context.settings else context.with_settings(settings)
+
+
+def driver_options(options: ConsumeOptions) -> dict[str, Any]:
+    """Return the options of one run that its driver takes."""
+    return {"burst": options.get("burst", False), "on_health_change": options.get("on_health_change")}
 
 
 def check_grace(grace: Duration | None) -> None:
@@ -100,6 +111,14 @@ class Consuming:
     def running(self) -> bool:
         """Whether the consumer is running in this process."""
         return not self._ended and self._pid == os.getpid()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the consumer is running, and Redis answers it and refuses no calls.
+
+        An unhealthy consumer retries until it is healthy again or is stopped.
+        """
+        return self.running and self._driver.health.error is None
 
     def stop(self, grace: Duration | None = None) -> None:
         """Request a stop and return at once; see `DelayQueue.stop_consume`."""
@@ -176,6 +195,11 @@ class AsyncConsuming:
     def running(self) -> bool:
         """Whether the consumer is running."""
         return not self._task.done()
+
+    @property
+    @mirrors(Consuming.healthy)
+    def healthy(self) -> bool:
+        return self.running and self._driver.health.error is None
 
     @mirrors(Consuming.stop)
     def stop(self, grace: Duration | None = None) -> None:

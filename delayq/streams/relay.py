@@ -92,7 +92,7 @@ class _Relay(Generic[Q, S]):
 
     def _should_retry(self, *, burst: bool) -> ShouldRetry:
         """Return whether to retry while Redis does not answer: until stopped; in a burst, until a call's deadline."""
-        return None if burst else lambda: not self.stopped
+        return None if burst else lambda _: not self.stopped
 
     def _move_batch(self, *, late: bool) -> Operation[tuple[int, bool, float | None]]:
         """Move a batch; returns how many, whether leases have expired, and seconds until more is due (None: now)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from inspect import isawaitable, iscoroutinefunction
@@ -20,6 +21,8 @@ from delayq.worker.work_buffer import Callback
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor
 
+log = logging.getLogger("delayq.consumer")
+
 MAX_LOOP_SHARE = 0.01
 """Seconds for which a worker task runs before it yields to the event loop: a callback may await nothing."""
 
@@ -32,9 +35,9 @@ class AsyncDriver(Driver):
     _worker_signal: asyncio.Queue[None]
 
     def __init__(
-        self, executor: AsyncExecutor, context: EngineContext, callback: Callback, name: str, *, burst: bool
+        self, executor: AsyncExecutor, context: EngineContext, callback: Callback, name: str, **options: Any
     ) -> None:
-        super().__init__(executor, context, callback, name, burst=burst)
+        super().__init__(executor, context, callback, name, **options)
         self._loop_signal = asyncio.Event()
         self._worker_signal = asyncio.Queue()
         self._workers: set[asyncio.Task[Any]] = set()
@@ -68,15 +71,16 @@ class AsyncDriver(Driver):
         try:
             await self._drive(listener)
         except Exception:
+            log.exception("the consumer ended")
             with suppress(Exception):
-                await self._executor.run(list(self._releases()), should_retry=lambda: False)
+                await self._executor.run(list(self._releases()), deadline=0)
             raise
         finally:
             self._cancel()
             self._threads.close()
             await listener.close()
             if self._woken:  # the last wake-up came too late for the loop
-                await self._executor.run([self._context.calls.wake()], should_retry=lambda: False)
+                await self._executor.run([self._context.calls.wake()], deadline=0)
             if self._giving_up is not None:
                 self._giving_up.cancel()
         if self._cancelled:
@@ -108,6 +112,7 @@ class AsyncDriver(Driver):
                 step = loop.send(self._report(result))
             except StopIteration:
                 return
+            self.health.report(self._loop.error)
 
     def _on_cancel(self) -> None:
         """Stop at once because the task was cancelled; the second time, which comes by itself, give up."""

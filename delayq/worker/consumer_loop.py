@@ -75,7 +75,8 @@ class ConsumerLoop:
         self._settle_calls = 0
         self._refused = False
         self._completed = False
-        self._last_error = ""
+        self.error: DelayqError | None = None
+        """What Redis refused in the last turn; None if nothing."""
         self._claimed: list[InFlightDelivery] = []
 
     def run(self) -> Generator[Step, StepResult, None]:
@@ -250,19 +251,21 @@ class ConsumerLoop:
     def _read(self, plan: Plan, result: StepResult) -> None:
         self._claimed = []
         self._check_settling(result.replies[: self._settle_calls])
-        first_error = ""
+        first_error: DelayqError | None = None
         for (_, read), reply in zip(plan, result.replies, strict=True):
             if isinstance(reply, DelayqError) and read not in self.schedule_firer.readers:
-                first_error = first_error or str(reply)
+                first_error = first_error or reply
             else:
                 read(reply)
         if first_error:
             self._wait_until = self._now + ERROR_WAIT
-            if first_error != self._last_error:
+            if self._stop_at is None and str(first_error) != str(self.error):
                 meanwhile = ", claiming nothing meanwhile" if self._refused else ""
                 log.error("Redis refused a call, retrying every %g s%s: %s", ERROR_WAIT, meanwhile, first_error)
         if self._now >= self._wait_until or first_error:  # a turn during the pause may have asked nothing that fails
-            self._last_error = first_error
+            if self.error and not first_error:
+                log.warning("Redis refuses no call any more")
+            self.error = first_error
 
     def _check_settling(self, replies: Sequence[Any]) -> None:
         """Claim and start nothing while settlements are refused: what starts could not be settled either."""

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
 from delayq.broker.scripts import MAX_MOVED
+from delayq.errors import ConfigurationError
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.consumer_loop import ConsumerLoop
+from delayq.worker.health import Health, OnHealthChange
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import InFlightDelivery, Message
 from delayq.worker.wakeup import Listener
@@ -35,14 +37,32 @@ EXIT_WITHIN = 2.0
 event loop ends, and in a stop once no callback runs any more."""
 
 
+MIN_CONNECTIONS = 2
+"""Connections that a consumer needs at a time: it waits for wake-ups on one of them."""
+
+
 class Driver:
     """What both drivers share: the buffer, the stop, and how workers are started and signalled."""
 
     _worker_signal: SimpleQueue[None] | asyncio.Queue[None]
     _message_class: Any
 
-    def __init__(self, executor: Any, context: EngineContext, callback: Callback, name: str, *, burst: bool) -> None:
+    def __init__(
+        self,
+        executor: Any,
+        context: EngineContext,
+        callback: Callback,
+        name: str,
+        *,
+        burst: bool = False,
+        on_health_change: OnHealthChange | None = None,
+    ) -> None:
         """Run `callback` on the messages that a loop claims; `name` is the start of its workers' names."""
+        if executor.max_connections < MIN_CONNECTIONS:
+            raise ConfigurationError(
+                f"a consumer needs {MIN_CONNECTIONS} connections: raise max_connections of the pool"
+            )
+        self.health = Health(on_health_change)
         self._loop = ConsumerLoop(context, executor.consumer_id, batch=callback.batch, burst=burst)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._executor = executor
@@ -69,8 +89,12 @@ class Driver:
         at = monotonic() + (self._context.settings.grace if grace is None else to_millis(grace, "grace")) / 1000
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
 
-    def _should_retry(self) -> bool:
-        """A stop waits for running callbacks, but not for Redis."""
+    def _should_retry(self, error: Exception) -> bool:
+        """Retry whatever the error is: a later try may succeed.
+
+        A stop waits for running callbacks, but not for Redis.
+        """
+        self.health.report(error)
         if self._stop_at is None:
             return True
         now = monotonic()
@@ -127,9 +151,9 @@ class ThreadDriver(Driver):
     _worker_signal: SimpleQueue[None]
 
     def __init__(
-        self, executor: Executor, context: EngineContext, callback: Callback, name: str, *, burst: bool
+        self, executor: Executor, context: EngineContext, callback: Callback, name: str, **options: Any
     ) -> None:
-        super().__init__(executor, context, callback, name, burst=burst)
+        super().__init__(executor, context, callback, name, **options)
         self._loop_signal: SimpleQueue[None] = SimpleQueue()
         self._loop_signalled = False
         self._worker_signal = SimpleQueue()
@@ -175,16 +199,17 @@ class ThreadDriver(Driver):
                         self._buffer.withdraw(self._withdrawn)
                         result.withdrawn, self._withdrawn = self._withdrawn, []
                 step = loop.send(self._report(result))
+                self.health.report(self._loop.error)
         except StopIteration:
             return
         except BaseException:
             with suppress(Exception):
-                self._executor.run(list(self._releases()), should_retry=lambda: False)
+                self._executor.run(list(self._releases()), deadline=0)
             raise
         finally:
             listener.close(wait=self._exiting)
             if self._woken:  # the last wake-up came too late for the loop
-                self._executor.run([self._context.calls.wake()], should_retry=lambda: False)
+                self._executor.run([self._context.calls.wake()], deadline=0)
             self._ended = True
             for _ in list(self._workers):
                 self._worker_signal.put(None)

@@ -59,14 +59,14 @@ class Listener:
     def _run(self) -> None:
         block = min(MAX_BLOCK, self._executor.max_block)
         while self._listening.wait() and not self._closed.is_set():
-            (woken,) = self._executor.run([self._calls.await_wake(block)], should_retry=lambda: False)
+            (woken,) = self._executor.run([self._calls.await_wake(block)], deadline=0)
             if isinstance(woken, DelayqError):
                 self._closed.wait(MAX_BLOCK)
             elif woken:
                 self._listening.clear()
                 self._on_wakeup()
                 if self._closed.is_set():  # the consumer may not have seen the wake-up
-                    self._executor.run([self._calls.wake()], should_retry=lambda: False)
+                    self._executor.run([self._calls.wake()], deadline=0)
                     break
         atexit.unregister(self._thread.join)
 
@@ -96,13 +96,13 @@ class AsyncListener:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
         if self._blocked:
-            await self._executor.run([self._calls.wake()], should_retry=lambda: False)
+            await self._executor.run([self._calls.wake()], deadline=0)
 
     async def _run(self) -> None:
         block = min(MAX_BLOCK, self._executor.max_block)
         while await self._listening.wait():
             self._blocked = True
-            (woken,) = await self._executor.run([self._calls.await_wake(block)], should_retry=lambda: False)
+            (woken,) = await self._executor.run([self._calls.await_wake(block)], deadline=0)
             self._blocked = False
             if isinstance(woken, DelayqError):
                 await asyncio.sleep(MAX_BLOCK)

@@ -214,6 +214,28 @@ def test_worker_continues_after_redis_was_down(start: Start, start_redis, app, t
     assert "Redis answers again" in program.err
 
 
+@pytest.mark.faults
+@BOTH
+def test_worker_survives_a_password_that_is_rotated(start: Start, start_redis, app, target):
+    server = start_redis(tcp=True)
+    rights = ("ACL", "SETUSER", "worker", "on", "~*", "&*", "+@all", "resetpass")
+    with server.client() as admin, DelayQueue("jobs", url=server.url) as jobs:
+        admin.execute_command(*rights, ">old")
+        program: Program = start("worker", target, url=server.url.replace("redis://", "redis://worker:old@"))
+        jobs.send_delay_msg({"n": 1})
+        program.until(lambda: "end 1" in app(), "the first message")
+        admin.execute_command(*rights, ">new")
+        admin.execute_command("CLIENT", "KILL", "USER", "worker")
+        program.says("Cannot connect to Redis at 127.0.0.1")
+        admin.execute_command(*rights, ">old")
+        program.says("Redis answers again")
+        jobs.send_delay_msg({"n": 2})
+        program.until(lambda: "end 2" in app(), "the second message")
+        program.signal()
+        assert program.ends() == 0
+    assert program.err.count("Cannot connect to Redis") == 1
+
+
 @BOTH
 def test_unreachable_redis_at_the_start_exits_69(start: Start, app, target):
     ended = start("--timeout", "200ms", "worker", target, url="redis://u:s3cr3t@127.0.0.1:1").ended()

@@ -174,6 +174,21 @@ PROVOKED = {
             failures/test_server.py::test_constantly_flushed_scripts_are_loaded_again
             unit/test_executor_errors.py::test_scripts_missing_in_part_of_a_round_trip_are_loaded_again
         """,
+        "refuses a running consumer for a while (password, user, rights, BUSY, clients, replica, protocol)": """
+            failures/test_outages.py::test_running_consumer_survives_whatever_a_later_try_may_mend
+            failures/test_outages.py::test_consumer_tells_whether_it_is_healthy
+            failures/test_outages.py::test_hook_that_is_no_function_is_refused
+            failures/test_outages.py::test_outage_is_logged_once_and_so_is_its_end_and_a_changed_reason
+            failures/test_outages.py::test_provider_of_credentials_may_fail_for_a_while
+            failures/test_outages.py::test_asyncio_consumer_that_ends_by_an_error_logs_it
+        """,
+        "refuses what no later try can mend: an error at once": """
+            failures/test_outages.py::test_wrong_password_at_the_start_is_an_error_at_once
+            unit/test_executor_deadline.py::test_what_no_later_try_can_mend_raises_at_once
+        """,
+        "keeps no scripts": """
+            unit/test_executor_errors.py::test_script_that_is_not_kept_is_sent_as_text
+        """,
         "BUSY": """
         failures/test_server.py::test_send_waits_while_an_endless_script_blocks_the_server
             unit/test_executor_errors.py::test_call_waits_while_the_server_is_busy_with_a_script
@@ -223,6 +238,7 @@ PROVOKED = {
         "connection pool shared with the application": """
             failures/test_client.py::test_a_pool_is_shared_with_the_application
             failures/test_client.py::test_queue_waits_for_a_pool_that_the_application_has_exhausted
+            failures/test_outages.py::test_consumer_with_a_pool_of_one_connection_is_refused_at_once
         """,
     },
     "names and data": {

@@ -93,7 +93,7 @@ def test_a_malformed_url_is_refused_without_showing_any_of_it(face, url):
         "unix:///tmp/redis.sock?db=1",
         "redis+sentinel://a,b,c/?master=one",
         "redis+sentinel://user:p%40ss@a:26379,b:26380,c/3?master=one&socket_timeout=2&sentinel_password=x",
-        "rediss+sentinel://a,b/0?master=one&ssl_ca_certs=/ca.pem",
+        "rediss+sentinel://a,b/0?master=one&ssl_ca_certs=/dev/null",
         "redis+cluster://a",
         "redis+cluster://user:p%40ss@a:7000,[::1]:7001,c/0?health_check_interval=10",
         "rediss+cluster://a:7000,b:7001/?ssl_cert_reqs=none",
@@ -142,7 +142,9 @@ def test_no_error_of_a_queue_shows_the_password(face, url, caplog):
 
 
 def test_sentinels_and_master_get_their_own_credentials():
-    url = "rediss+sentinel://me:mine@a:1,b/5?master=one&sentinel_username=it&sentinel_password=its&ssl_ca_certs=/ca.pem"
+    url = (
+        "rediss+sentinel://me:mine@a:1,b/5?master=one&sentinel_username=it&sentinel_password=its&ssl_ca_certs=/dev/null"
+    )
     url += "&ssl_check_hostname=false"
     with DelayQueue("reminders", url=url, socket_timeout=3) as queue:
         pool = queue._executor.client.connection_pool
@@ -154,7 +156,7 @@ def test_sentinels_and_master_get_their_own_credentials():
     ]:
         assert (one["username"], one["password"]) == who
         assert (one["socket_timeout"], one["socket_connect_timeout"]) == (timeout, timeout)
-        assert (one["ssl_ca_certs"], one["ssl_check_hostname"]) == ("/ca.pem", False)
+        assert (one["ssl_ca_certs"], one["ssl_check_hostname"]) == ("/dev/null", False)
     assert pool.service_name == "one"
     assert pool.connection_kwargs["db"] == 5
     assert issubclass(pool.connection_class, redis.SSLConnection)

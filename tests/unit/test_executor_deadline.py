@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from delayq.broker.requests import Outgoing
-from delayq.errors import OutcomeUnknown, ServerError, UnavailableError
+from delayq.broker.requests import Outgoing, RedisCommand
+from delayq.errors import CannotConnectError, OutcomeUnknown, ServerError, UnavailableError
 from tests.support.executors import Asyncio
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -72,7 +73,7 @@ def test_should_retry_can_end_after_one_attempt(open_executor, unused_address, c
     executor = open_executor(unused_address, deadline="1h")
     asked = []
     began = time.monotonic()
-    (error,) = executor.run([sending(calls, "a")], should_retry=lambda: asked.append(1))
+    (error,) = executor.run([sending(calls, "a")], should_retry=lambda _: asked.append(1))
     assert isinstance(error, UnavailableError)
     assert len(asked) == 1
     assert time.monotonic() - began < 10
@@ -81,7 +82,7 @@ def test_should_retry_can_end_after_one_attempt(open_executor, unused_address, c
 def test_should_retry_overrides_the_deadline_and_silence_is_logged_once(open_executor, unused_address, calls, caplog):
     executor = open_executor(unused_address, deadline="1ms")
     tries = iter(range(4))
-    (error,) = executor.run([sending(calls, "a")], should_retry=lambda: next(tries, None) is not None)
+    (error,) = executor.run([sending(calls, "a")], should_retry=lambda _: next(tries, None) is not None)
     assert isinstance(error, UnavailableError)
     assert next(tries, "all used") == "all used"
     messages = [record.message[:21] for record in caplog.records if record.name.startswith("delayq")]
@@ -95,7 +96,7 @@ def test_restarted_server_is_found_again(open_executor, start_redis, calls):
     server.kill()
     failed = []
 
-    def should_retry():
+    def should_retry(_):
         if not failed:
             failed.append(True)
             server.start()
@@ -122,7 +123,11 @@ def test_frozen_server_executes_a_repeated_call_once(open_executor, start_redis,
 
 @pytest.mark.parametrize(
     ("userinfo", "says"),
-    [("", "HELLO must|NOAUTH"), (":wrong-5ca1ab1e@", "invalid|WRONGPASS"), ("me:wrong-5ca1ab1e@", "invalid|WRONGPASS")],
+    [
+        ("", "HELLO must|NOAUTH|Authentication"),
+        (":wrong-5ca1ab1e@", "invalid|WRONGPASS"),
+        ("me:wrong-5ca1ab1e@", "invalid|WRONGPASS"),
+    ],
 )
 def test_refused_login_raises_at_once_without_the_password(open_executor, start_redis, calls, userinfo, says):
     server = start_redis(tcp=True)
@@ -130,14 +135,66 @@ def test_refused_login_raises_at_once_without_the_password(open_executor, start_
         client.config_set("requirepass", "right-5ca1ab1e")
         executor = open_executor(server.url.replace("redis://", f"redis://{userinfo}"))
         began = time.monotonic()
-        with pytest.raises(ServerError, match=says) as caught:
+        with pytest.raises(CannotConnectError, match=says) as caught:
             executor.call(sending(calls, "a"))
         assert time.monotonic() - began < 10
+        assert isinstance(caught.value, ServerError)
         error = caught.value
         while error is not None:
             assert "5ca1ab1e" not in str(error)
             error = error.__cause__ or error.__context__
         client.config_set("requirepass", "")
+
+
+@pytest.mark.parametrize("options", ["protocol=2", "db=99", "protocol=3&db=99"])
+def test_what_no_later_try_can_mend_raises_at_once(open_executor, start_redis, options):
+    server = start_redis(tcp=True)
+    with server.client() as client:
+        if "db" not in options:
+            client.config_set("requirepass", "secret")
+        executor = open_executor(f"{server.url.removesuffix('/0')}?{options}")
+        began = time.monotonic()
+        with pytest.raises(CannotConnectError, match="^cannot connect to Redis"):
+            executor.call(RedisCommand(("PING",), bool))
+        assert time.monotonic() - began < 10
+        client.config_set("requirepass", "")
+
+
+def test_call_whose_reply_is_lost_has_an_unknown_outcome_even_if_the_login_is_refused_then(
+    open_executor, start_redis, calls
+):
+    server = start_redis(tcp=True)
+    with FaultyProxy(server.url) as proxy, server.client() as client:
+        executor = open_executor(proxy.url)
+        executor.call(calls.counts())
+        client.config_set("requirepass", "secret")
+        proxy.drop_replies(1)
+        with pytest.raises(OutcomeUnknown):
+            executor.call(sending(calls, "a"))
+        client.config_set("requirepass", "")
+
+
+def test_busy_server_refuses_calls_at_the_deadline_on_every_database(open_executor, start_redis, calls):
+    server = start_redis("--busy-reply-threshold", "50", tcp=True)
+    executors = [open_executor(f"{server.url.removesuffix('/0')}/{db}", deadline="200ms") for db in (0, 1)]
+    with server.client() as client, server.client() as killer:
+        killer.ping()
+        connection = client.connection_pool.get_connection()
+        connection.send_command("EVAL", "while true do end", 0)
+        for executor in executors:
+            wait_until(lambda executor=executor: is_busy(executor, calls))
+        killer.script_kill()
+        connection.disconnect()
+        client.connection_pool.release(connection)
+        for executor in executors:
+            assert executor.call(sending(calls, "a")) == "1"
+
+
+def is_busy(executor, calls):
+    """Return whether a call fails because Redis is busy; before that, it is only silent."""
+    with pytest.raises((UnavailableError, OutcomeUnknown)) as caught:
+        executor.call(calls.counts())
+    return "Redis is not ready" in str(caught.value) and "BUSY" in str(caught.value)
 
 
 def test_cancelled_call_does_not_mix_up_later_replies(redis_url, redis_client, calls):

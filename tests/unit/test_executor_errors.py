@@ -4,6 +4,7 @@ import pytest
 
 from delayq.broker.requests import Failure, Outgoing, Receipt
 from delayq.errors import QueueFullError, ServerError, UnavailableError
+from tests.support.faulty_proxy import FaultyProxy
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -77,6 +78,39 @@ def test_each_missing_script_is_loaded_once_per_round_trip(open_executor, redis_
     redis_client.config_resetstat()
     assert executor.run([sending(calls, f"m{n}") for n in range(20)]) == ["1"] * 20
     assert redis_client.info("commandstats")["cmdstat_script|load"]["calls"] == 1
+
+
+class Forgetful(FaultyProxy):
+    """Forgets every script: each call by its digest is refused, as by a proxy that spreads commands over servers."""
+
+    refused = 0
+
+    def _up(self, link, data):
+        if b"EVALSHA" in data:
+            self.refused += data.count(b"EVALSHA")
+            link.client.sendall(b"-NOSCRIPT No matching script. Please use EVAL.\r\n" * data.count(b"EVALSHA"))
+        else:
+            super()._up(link, data)
+
+
+def test_script_that_is_not_kept_is_sent_as_text(open_executor, redis_url, calls):
+    with Forgetful(redis_url) as proxy:
+        executor = open_executor(proxy.url)
+        assert executor.run([sending(calls, "a"), sending(calls, "b")]) == ["1", "1"]
+        assert executor.call(calls.counts()).messages == 2
+        assert proxy.refused == 6  # twice each: before and after it was loaded
+
+
+@pytest.mark.faults
+def test_script_that_is_not_kept_and_may_not_be_sent_as_text_ends_at_the_deadline(open_executor, start_redis, calls):
+    server = start_redis(tcp=True)
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", "-eval")
+    with Forgetful(server.url) as proxy:
+        executor = open_executor(proxy.url.replace("redis://", "redis://me:secret@"), deadline="200ms")
+        with pytest.raises(UnavailableError, match="send was not carried out"):
+            executor.call(sending(calls, "a"))
+        assert proxy.refused < 1000  # it pauses
 
 
 @pytest.mark.faults

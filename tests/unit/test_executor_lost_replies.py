@@ -154,7 +154,7 @@ def test_call_retried_during_an_outage_succeeds_once_the_network_is_back(open_ex
     proxy.darken()
     tries = iter([True, True, True])
 
-    def should_retry():
+    def should_retry(_):
         if next(tries, None) is None:
             proxy.lighten()
         return True

@@ -185,7 +185,9 @@ def test_only_transport_touches_a_redis_client():
     allowed = {
         "broker.transport.clients": ("redis", "fakeredis", "lupa"),
         "broker.transport.connections": ("redis.exceptions",),
-        "broker.transport.protocol": ("redis.exceptions", "hiredis"),
+        "broker.transport.exchange": ("hiredis",),
+        "broker.transport.failures": ("redis.exceptions",),
+        "broker.transport.protocol": ("redis.exceptions",),
         "broker.transport.cluster": ("redis.exceptions", "redis.crc"),
         "workqueue.client": ("redis.exceptions",),  # runs calls on a client that the user made
         "testing.torture": ("redis.exceptions",),  # its processes play such users

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 
 from delayq.broker.transport.cluster import SlotMap
-from delayq.broker.transport.protocol import Address
+from delayq.broker.transport.exchange import Address
 from delayq.errors import ConfigurationError
 from delayq.options import QueueOptions, Settings, find_url, url_source
 
@@ -165,9 +166,21 @@ def _connected(kind: ModuleType, url: str, settings: Settings) -> Any:
     except (ValueError, TypeError):
         text = "url is malformed: check its ports and options, and percent-encode reserved characters of its password"
         raise ConfigurationError(text) from None
-    if not scheme[1]:
+    if scheme[1]:
+        _check_files(pool.connection_kwargs)
+    else:
         _warn_of_open_password(addresses)
     return _check_bytes(client, pool.connection_kwargs)
+
+
+def _check_files(connection_kwargs: dict[str, Any]) -> None:
+    """Raise `ConfigurationError` if a file for TLS cannot be read."""
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        if path := connection_kwargs.get(name):
+            try:
+                Path(path).open("rb").close()
+            except OSError as error:
+                raise ConfigurationError(f"{name} of the url cannot be read: {error.strerror}") from None
 
 
 _Made = tuple[Any, Any, list[Address]]

@@ -16,20 +16,19 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
 from delayq.broker.requests import RedisCommand, ScriptCall
-from delayq.broker.transport.operation import Wait
-from delayq.broker.transport.protocol import (
+from delayq.broker.transport.exchange import (
     Address,
     Exchange,
     NotConnectedError,
     PendingRequest,
-    ProtocolSteps,
-    RedisProtocol,
     Replies,
     Request,
     Requests,
-    ShouldRetry,
     pack,
 )
+from delayq.broker.transport.operation import Wait
+from delayq.broker.transport.protocol import ProtocolSteps, RedisProtocol, ShouldRetry
+from delayq.errors import CannotConnectError
 
 MAX_HOPS = 5
 """Redirections to follow in a row; more than that, and the slots are still being moved."""
@@ -166,7 +165,7 @@ def _refresh(slot_map: SlotMap) -> Generator[Exchange, Replies, Exception | None
             if slot_map.learn(reply, node):
                 return None
             reply = ClusterDownError("CLUSTERDOWN no node serves any slot")
-        if isinstance(reply, ResponseError):  # says more than that another node is gone
+        if isinstance(reply, ResponseError | CannotConnectError):  # says more than that another node is gone
             error = reply
         else:
             slot_map.mark_failed(node)

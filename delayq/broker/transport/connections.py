@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from delayq.broker.transport.protocol import Address, Exchange, NotConnectedError
-from delayq.errors import ServerError
-
-_CLIENT = re.compile(r"<redis\..*?> - ")
-"""How redis-py shows a client in front of a Sentinel's error: half a line of nested names."""
+from delayq.broker.transport.exchange import Address, Exchange
+from delayq.broker.transport.failures import connection_error
 
 
 class _IdleConnections:
@@ -39,6 +35,13 @@ class _IdleConnections:
         except IndexError:
             return None
 
+    def _refused(self, error: Exception) -> Exception:
+        return connection_error(error, unix="path" in self._pool.connection_kwargs)
+
+    def _failed(self, error: RedisError | OSError) -> Exception:
+        """Return the error of an exchange; a server that asks for the login has executed nothing."""
+        return self._refused(error) if isinstance(error, AuthenticationError) else error
+
 
 class Connections(_IdleConnections):
     """Blocking connections to a server; safe to use from several threads."""
@@ -50,7 +53,10 @@ class Connections(_IdleConnections):
             try:
                 connection = self._get_connection()
             except (RedisError, OSError) as error:
-                return _refuse(error)
+                return self._refused(error)
+            except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
+                self._pool.disconnect(inuse_connections=False)  # redis-py keeps the connection without a login
+                return self._refused(error)
         try:
             connection.send_packed_command(step.data)
             replies = [_read(connection) for _ in step.sent]
@@ -61,7 +67,7 @@ class Connections(_IdleConnections):
                 raise
             # If one connection has failed, the others may have too: trying each would cost a timeout each.
             self.forget()
-            return error
+            return self._failed(error)
         if self._keeping:
             self._idle.append(connection)
             return replies
@@ -104,7 +110,10 @@ class AsyncConnections(_IdleConnections):
             try:
                 connection = await self._get_connection()
             except (RedisError, OSError) as error:
-                return _refuse(error)
+                return self._refused(error)
+            except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
+                await self._pool.disconnect(inuse_connections=False)  # redis-py keeps the connection without a login
+                return self._refused(error)
         try:
             await connection.send_packed_command(step.data)
             if cancellations() > before:
@@ -116,7 +125,7 @@ class AsyncConnections(_IdleConnections):
             if not isinstance(error, RedisError | OSError):
                 raise
             await self.forget()
-            return error
+            return self._failed(error)
         if self._keeping:
             self._idle.append(connection)
             return replies
@@ -188,9 +197,3 @@ def _getter(pool: Any) -> Any:
     """Return the function that gets a connection; before redis-py 5.3 it needs the name of a command."""
     named = inspect.signature(pool.get_connection).parameters.get("command_name")
     return partial(pool.get_connection, "EVALSHA") if named and named.default is named.empty else pool.get_connection
-
-
-def _refuse(error: Exception) -> Exception:
-    if isinstance(error, ResponseError | AuthenticationError):
-        raise ServerError(f"Redis refused the connection: {error}") from error
-    return NotConnectedError(_CLIENT.sub("", str(error)))

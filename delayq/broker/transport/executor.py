@@ -18,8 +18,9 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.clients import Cluster, describe_server, find_client, max_block
 from delayq.broker.transport.cluster import ClusterProtocol
 from delayq.broker.transport.connections import AsyncConnections, ClusterConnections, Connections
+from delayq.broker.transport.exchange import Exchange, Requests
 from delayq.broker.transport.operation import Operation, Wait, may_write, single
-from delayq.broker.transport.protocol import Exchange, RedisProtocol, Requests, ShouldRetry
+from delayq.broker.transport.protocol import RedisProtocol, ShouldRetry
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.options import QueueOptions, Settings
 from delayq.times import monotonic
@@ -44,11 +45,15 @@ class _Client:
             self._servers: Iterable[Any] = nodes
             self._exchange: Callable[[Exchange], Any] = nodes.exchange
             options = client.connection_kwargs
+            limit = options.get("max_connections")
         else:
             self.protocol = RedisProtocol(deadline=deadline, server=server)
             connections = self._kind(client.connection_pool, owned=owned)
             self._servers, self._exchange = [connections], connections.exchange
             options = client.connection_pool.connection_kwargs
+            limit = client.connection_pool.max_connections
+        self.max_connections: float = limit or math.inf
+        """Connections to one server that may be open at a time."""
         self._run_protocol = self.protocol.run
         self.opening: Callable[[], Any] | None = None
         """Opens the queue before the first operation that writes; None if there is nothing to open any more."""
@@ -123,7 +128,7 @@ class Executor(_Client):
         self.checking = None  # one at a time
         try:
             with suppress(DelayqError):
-                self.perform(checking(), should_retry=lambda: False)
+                self.perform(checking(), should_retry=lambda _: False)
         finally:
             self.checking = checking
 
@@ -222,7 +227,7 @@ class AsyncExecutor(_Client):
         self.checking = None  # one at a time
         try:
             with suppress(DelayqError):
-                await self.perform(checking(), should_retry=lambda: False)
+                await self.perform(checking(), should_retry=lambda _: False)
         finally:
             self.checking = checking
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from delayq.broker.transport.exchange import ProviderError
+from delayq.errors import CannotConnectError
 from delayq.text import format_duration
 from delayq.times import monotonic
 
@@ -20,22 +22,28 @@ class OutageLog:
         """`server` is its address and where that is from; '' to leave it out."""
         self.at = f" at {server}" if server else ""
         self._warned_at = -LOG_EVERY
+        self._logged = ""
 
     def retrying(self, error: Exception, end: float | None, *, first: bool, lost: bool) -> None:
-        """Warn that a call is sent again: at once and every 10 s until its `end`, or once if it has no end.
+        """Warn that a call is sent again: at once and every 10 s until its `end`.
 
-        A call with an end does not warn of one `lost` connection, because Redis also closes idle ones, nor within its
-        last second: its error comes soon.
+        A call without an end warns once, and again when what is wrong changes. A call with an end does not warn of one
+        `lost` connection, because Redis also closes idle ones, nor within its last second: its error comes soon.
         """
         now = monotonic()
+        what = (
+            "Cannot connect to Redis"
+            if isinstance(error, CannotConnectError | ProviderError)
+            else "Redis does not answer"
+        )
         if end is None:
-            if first:
-                log.warning("Redis does not answer%s, retrying: %s", self.at, error)
+            if first or what != self._logged:
+                self._logged = what
+                log.warning("%s%s, retrying: %s", what, self.at, error)
         elif now - self._warned_at >= LOG_EVERY and end - now >= 1 and not (first and lost):
             self._warned_at = now
-            text = "Redis does not answer%s, retrying for up to %s: %s"
-            log.warning(text, self.at, format_duration(end - now), error)
+            log.warning("%s%s, retrying for up to %s: %s", what, self.at, format_duration(end - now), error)
 
     def answers(self) -> None:
-        """Log that the server is back."""
-        log.info("Redis answers again")
+        """Log that the server is back: as loud as that it was gone."""
+        log.warning("Redis answers again%s", self.at)

@@ -8,93 +8,28 @@ of each slot, so a call executes once, however often it is sent.
 from __future__ import annotations
 
 import random
-import re
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
-from hiredis import pack_command
-from redis.exceptions import BusyLoadingError, MovedError, NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError
 
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import Script
-from delayq.broker.transport.call_slots import CallSlot, CallSlots
+from delayq.broker.transport.call_slots import CallSlots
+from delayq.broker.transport.exchange import Exchange, PendingRequest, Replies, Request, Requests, pack
+from delayq.broker.transport.failures import final_error, is_lost, is_temporary, read_reply
 from delayq.broker.transport.operation import Wait
 from delayq.broker.transport.outage_log import OutageLog
-from delayq.errors import DelayqError, OutcomeUnknown, QueueFullError, ServerError, UnavailableError
+from delayq.errors import CannotConnectError, ServerError
 from delayq.times import monotonic
-
-pack: Callable[[Any], bytes] = pack_command
 
 MAX_PREFIXES, MAX_PREFIX_BYTES = 1000, 8192
 """Packed prefixes (a script with its keys) to cache, and the size limit of one: long ones hold ids and do not recur."""
-Address = tuple[str, int]
-"""Host and port of a server."""
-Request = ScriptCall[Any] | RedisCommand[Any]
-Requests = Iterable[Request]
-Replies = list[Any] | Exception | None
-"""The replies to an exchange, or the error of the connection."""
-ShouldRetry = Callable[[], bool] | None
-"""Returns whether to keep trying while Redis does not reply; None for as long as the deadline allows."""
-
-# Errors by their texts, or by the classes of redis-py, which takes the first word off the text of such an error.
-_TEMPORARY = re.compile(
-    r"\b(LOADING|BUSY|TRYAGAIN|CLUSTERDOWN|READONLY|MASTERDOWN|NOREPLICAS|UNBLOCKED)\b|loading the dataset"
-    r"|^(ReadOnly|TryAgain|ClusterDown|MasterDown)Error "
-)
-_OUT_OF_MEMORY = re.compile(r"\bOOM\b|used memory > 'maxmemory'|^OutOfMemoryError ")
-_NO_PERMISSION = re.compile(r"can't run this command.*@user_script:(\d+)|@user_script:(\d+).*can't run this command")
+ShouldRetry = Callable[[Exception], bool] | None
+"""Returns whether to keep trying after an error; None for as long as the deadline allows."""
 _FIRST_PAUSE, _MAX_PAUSE = 0.02, 0.5
 """Seconds between two tries, minus up to half at random. A server that is back is noticed within a second."""
-
-
-class PendingRequest:
-    """One request as it goes over the wire."""
-
-    reply: Any = None
-    unanswered = True
-    """Whether it still needs a final reply; if so, it is sent again."""
-    maybe_executed = False
-    """Whether it was sent and the reply was lost: Redis may have executed it."""
-    last_node: Address | None = None
-    """The cluster node it was last sent to."""
-
-    def __init__(self, request: Request, packed: bytes, slot: CallSlot | None, *, node: Address | None = None) -> None:
-        """`slot` is set for a call that must execute once, `node` for a request that is bound to a cluster node."""
-        self.request = request
-        self.packed = packed
-        self.slot = slot
-        self.node = node
-
-    @property
-    def name(self) -> str:
-        """The name of the script or command, for errors."""
-        if isinstance(self.request, ScriptCall):
-            return self.request.script.name
-        return str(self.request.args[0]) if self.request.args else ""
-
-    @property
-    def follows(self) -> bool:
-        """Whether it refers to the requests before it in the same round trip."""
-        return isinstance(self.request, RedisCommand) and self.request.follows
-
-
-class Exchange(NamedTuple):
-    """One exchange with a server: the bytes to send, and the requests whose replies to read."""
-
-    data: Iterable[bytes]
-    """May be produced while it is sent: the server works on the first request while the last is packed."""
-    sent: list[PendingRequest]
-    """The requests sent so far; each gets one reply."""
-    node: Address | None = None
-    """The cluster node to send to; None for a single server."""
-
-    def again(self) -> Exchange:
-        """Return the same exchange, to be sent once more because it was interrupted."""
-        deque(self.data, maxlen=0)  # pack what was not
-        return self._replace(data=[one.packed for one in self.sent])
-
-
 ProtocolSteps = Generator[Exchange | Wait, Replies, list[Any]]
 
 
@@ -147,6 +82,7 @@ class RedisProtocol:
 
         `requests` may be a generator that does not fail. Each request is packed and sent while the server works on
         those before it. If the generator is closed, because its call was cancelled, it gives the slots back.
+        What no later try can mend ends a call at once, unless `should_retry` decides.
         """
         sent: list[PendingRequest] = []
         slots = self.call_slots
@@ -171,46 +107,42 @@ class RedisProtocol:
             replies = yield Exchange(data, waiting)
             deque(packing, maxlen=0)  # pack what an interrupted exchange has not
             error = _record_replies(waiting, replies)
-            if error is None:
-                waiting = []
-                break
-            waiting = [one for one in waiting if one.unanswered]
-            data = iter([one.packed for one in waiting])
             if isinstance(error, NoScriptError):
+                waiting = [one for one in waiting if one.unanswered]
                 error = yield from _load_scripts(waiting)
                 if error is None:
+                    data = iter([one.packed for one in waiting])
                     continue
-                waiting = [one for one in waiting if one.unanswered]
-                if not waiting:
-                    break
-                data = iter([one.packed for one in waiting])
-            if not (should_retry() if should_retry else monotonic() < end):
+            waiting = [one for one in waiting if one.unanswered]
+            if error is None or not waiting:
+                break
+            passing = monotonic() < end and not isinstance(error, CannotConnectError)
+            if not (should_retry(error) if should_retry else passing):
                 for one in waiting:
-                    one.reply = _final_error(one, error, self._outage_log.at)
+                    one.reply = final_error(one, error, self._outage_log.at)
                 break
             first = pause == _FIRST_PAUSE
-            self._outage_log.retrying(error, None if should_retry else end, first=first, lost=_is_lost(error))
+            self._outage_log.retrying(error, None if should_retry else end, first=first, lost=is_lost(error))
             yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
             pause = min(2 * pause, _MAX_PAUSE)
+            for one in waiting:
+                one.pack_without_text()
+            data = iter([one.packed for one in waiting])
         if should_retry and pause > _FIRST_PAUSE and not waiting:
             self._outage_log.answers()
-
-
-class NotConnectedError(Exception):
-    """The connection could not be made, so nothing was sent."""
 
 
 def _record_replies(waiting: list[PendingRequest], replies: Replies) -> Exception | None:
     """Store the replies of an exchange; returns the first error after which requests must be sent again, if any."""
     if isinstance(replies, Exception):
-        if _is_lost(replies):
+        if is_lost(replies):
             for one in waiting:
                 one.maybe_executed = True
         return replies
     error: Exception | None = None
     for one, reply in zip(waiting, replies or (), strict=True):
         one.reply = reply
-        one.unanswered = isinstance(reply, Exception) and _is_temporary(one, reply)
+        one.unanswered = isinstance(reply, Exception) and is_temporary(one, reply)
         if one.unanswered and error is None:
             error = reply
     if error is not None:
@@ -222,96 +154,41 @@ def _reopen_followed(waiting: list[PendingRequest]) -> None:
     """Send a round trip again as a whole if its last request follows the others; note what may have executed."""
     for one in waiting:
         one.unanswered = one.unanswered or waiting[-1].follows
-        if one.unanswered and (not isinstance(one.reply, Exception) or _is_lost(one.reply)):
+        if one.unanswered and (not isinstance(one.reply, Exception) or is_lost(one.reply)):
             one.maybe_executed = True
 
 
-def _is_lost(error: Exception) -> bool:
-    """Return whether the reply was lost, so that the outcome is unknown. After a refusal it is known."""
-    return not isinstance(error, NotConnectedError | BusyLoadingError | ResponseError)
-
-
 def _load_scripts(waiting: list[PendingRequest]) -> Generator[Exchange | Wait, Replies, Exception | None]:
-    """Load the scripts that the server does not have; returns the error if that fails."""
-    missing = {
+    """Load the scripts that the server does not have; returns the error if that fails.
+
+    If a script was loaded before and is missing again, the request gets its text, so that this cannot go on.
+    """
+    unknown = [one for one in waiting if isinstance(one.reply, NoScriptError)]
+    for one in unknown:
+        if one.with_text:
+            return one.reply  # type: ignore[no-any-return]  # a NoScriptError
+        if one.loaded:
+            one.pack_with_text()
+    scripts = {
         (one.last_node, one.request.script)
-        for one in waiting
-        if isinstance(one.request, ScriptCall) and isinstance(one.reply, NoScriptError)
+        for one in unknown
+        if isinstance(one.request, ScriptCall) and not one.with_text
     }
+    if not scripts:
+        return None
     loading = [
         PendingRequest(RedisCommand((), bool), pack((b"SCRIPT", b"LOAD", script.text)), None, node=node)
-        for node, script in missing
+        for node, script in scripts
     ]
     loaded = yield Exchange([one.packed for one in loading], loading)
     if not isinstance(loaded, list):
         return loaded
     error: Exception | None = next((reply for reply in loaded if isinstance(reply, Exception)), None)
-    for one in waiting:
-        if error and isinstance(one.reply, NoScriptError) and not _is_temporary(one, error):
+    for one in unknown:
+        one.loaded = error is None
+        if error and not is_temporary(one, error):
             one.reply, one.unanswered = error, False
             if isinstance(error, NoPermissionError):
                 text = f"{one.name}: Redis does not have this script, and {error}; as an admin, run delayq preload"
                 one.reply = ServerError(text)
     return error
-
-
-def _is_temporary(sent: PendingRequest, error: Exception) -> bool:
-    """Return whether the server can recover from an error, so that the same call is sent again."""
-    if isinstance(error, NoScriptError) or not isinstance(error, ResponseError):
-        return True
-    if _is_out_of_memory(error):
-        # Only what adds to the queue waits for memory: to hold back a claim or a settlement would keep it full.
-        return isinstance(sent.request, ScriptCall) and sent.request.script.name == "send"
-    return _TEMPORARY.search(_described(error)) is not None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return _OUT_OF_MEMORY.search(_described(error)) is not None
-
-
-def _described(error: Exception) -> str:
-    return f"{type(error).__name__} {error}"
-
-
-def _final_error(one: PendingRequest, error: Exception | None, at: str) -> Exception:
-    """Return the error of a request that had no reply before the deadline."""
-    if one.maybe_executed and one.slot:
-        return OutcomeUnknown(f"{one.name}: Redis stopped answering; it may or may not have been carried out ({error})")
-    if isinstance(error, ResponseError) and _is_out_of_memory(error):
-        return error
-    state = "is not ready" if isinstance(error, ResponseError | BusyLoadingError) else "cannot be reached"
-    # The name of a plain command, such as those that open a queue, tells a user nothing.
-    what = f"{one.name} was not carried out: " if isinstance(one.request, ScriptCall) else ""
-    return UnavailableError(f"{what}Redis {state}{at}: {error}")
-
-
-def read_reply(sent: PendingRequest) -> Any:
-    """Return the parsed reply of a request, or the `DelayqError` it failed with."""
-    reply = sent.reply
-    if isinstance(reply, DelayqError):
-        return reply
-    expects = sent.request.expects if isinstance(sent.request, RedisCommand) else ""
-    if isinstance(reply, Exception) and not (expects and str(reply).startswith(expects)):
-        return _refusal(sent, reply)
-    if reply == b"" and isinstance(sent.request, ScriptCall):
-        return OutcomeUnknown(f"{sent.name}: a later call of the same slot has overtaken this one")
-    try:
-        return sent.request.parse(reply)
-    except DelayqError as error:
-        return error
-
-
-def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:
-    """Return the error of a request that the server refused, with its text shortened."""
-    text = str(error)
-    if "QUEUEFULL" in text:
-        return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
-    if _is_out_of_memory(error):
-        return QueueFullError("Redis is out of memory (maxmemory); nothing was stored")
-    line = _NO_PERMISSION.search(text)
-    if isinstance(error, MovedError) or text.startswith("MOVED "):
-        text = "Redis is a node of a cluster, and the queue is on another: begin the url with redis+cluster://"
-    elif line and isinstance(sent.request, ScriptCall):  # Redis before 7.2 names only the line of a forbidden command
-        commands = sent.request.script.commands_at(int(line[1] or line[2]))
-        text = f"this user has no permissions to run the {commands} command"
-    return ServerError(f"{sent.name}: {text[:200]}")

@@ -87,7 +87,7 @@ class CallbackEngine(Engine):
         clock = open_async_executor(clock_options, read_settings(clock_options))
 
         async def callback(message: AsyncMessage[bytes]) -> bool:
-            (server,) = await clock.run([ServerClock.command], should_retry=lambda: False)
+            (server,) = await clock.run([ServerClock.command], deadline=0)
             behavior = _start(recorder, message, task.lease, server if isinstance(server, int) else 0)
             await asyncio.sleep(behavior.takes)
             recorder.write(EndRecord(at=now(), id=message.id, token=message.token, outcome=behavior.outcome))

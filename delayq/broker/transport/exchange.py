@@ -1,0 +1,93 @@
+"""Values of the request protocol: requests as they go over the wire, and exchanges of them with a server."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from hiredis import pack_command
+
+from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.transport.call_slots import CallSlot
+
+pack: Callable[[Any], bytes] = pack_command
+
+Address = tuple[str, int]
+"""Host and port of a server."""
+Request = ScriptCall[Any] | RedisCommand[Any]
+Requests = Iterable[Request]
+Replies = list[Any] | Exception | None
+"""The replies to an exchange, or the error of the connection."""
+
+
+class NotConnectedError(Exception):
+    """The connection could not be made, so nothing was sent."""
+
+
+class ProviderError(NotConnectedError):
+    """It is not the network that has failed, but a provider of credentials or a hook of the client."""
+
+
+class PendingRequest:
+    """One request as it goes over the wire."""
+
+    reply: Any = None
+    unanswered = True
+    """Whether it still needs a final reply; if so, it is sent again."""
+    maybe_executed = False
+    """Whether it was sent and the reply was lost: Redis may have executed it."""
+    last_node: Address | None = None
+    """The cluster node it was last sent to."""
+    loaded = False
+    """Whether its script was loaded because the server did not know it."""
+    with_text = False
+    """Whether it carries the text of its script."""
+
+    def __init__(self, request: Request, packed: bytes, slot: CallSlot | None, *, node: Address | None = None) -> None:
+        """`slot` is set for a call that must execute once, `node` for a request that is bound to a cluster node."""
+        self.request = request
+        self.packed = packed
+        self.slot = slot
+        self.node = node
+
+    @property
+    def name(self) -> str:
+        """The name of the script or command, for errors."""
+        if isinstance(self.request, ScriptCall):
+            return self.request.script.name
+        return str(self.request.args[0]) if self.request.args else ""
+
+    def pack_with_text(self) -> None:
+        """Send the text of the script from now on, for a server that does not keep it."""
+        request = self.request
+        if isinstance(request, ScriptCall):
+            slot = self.slot or ()
+            words = (b"EVAL", request.script.text, len(request.keys), *request.keys, *slot, *request.args)
+            self._by_digest, self.packed, self.with_text = self.packed, pack(words), True
+
+    def pack_without_text(self) -> None:
+        """Send the digest of the script again: the user may not be allowed to send its text."""
+        if self.with_text:
+            self.packed, self.with_text, self.loaded = self._by_digest, False, False
+
+    @property
+    def follows(self) -> bool:
+        """Whether it refers to the requests before it in the same round trip."""
+        return isinstance(self.request, RedisCommand) and self.request.follows
+
+
+class Exchange(NamedTuple):
+    """One exchange with a server: the bytes to send, and the requests whose replies to read."""
+
+    data: Iterable[bytes]
+    """May be produced while it is sent: the server works on the first request while the last is packed."""
+    sent: list[PendingRequest]
+    """The requests sent so far; each gets one reply."""
+    node: Address | None = None
+    """The cluster node to send to; None for a single server."""
+
+    def again(self) -> Exchange:
+        """Return the same exchange, to be sent once more because it was interrupted."""
+        deque(self.data, maxlen=0)  # pack what was not
+        return self._replace(data=[one.packed for one in self.sent])
