@@ -180,12 +180,14 @@ def _usage_text(error: click.UsageError) -> str:
     f"  [default: {DEFAULT_URL}]",
 )
 @click.option("--prefix", default="delayq", metavar="TEXT", help="Start every Redis key with TEXT.")
-@click.option("--timeout", type=TIMEOUT, default="3s", help="Wait this long for Redis.")
+@click.option(
+    "--timeout", type=TIMEOUT, help="Wait this long for Redis.  [default: 3s; for Sentinels and clusters 30s]"
+)
 @click.option("--tz", type=ZONE, metavar="ZONE", help="Show times in this time zone.  [default: the local one]")
 @click.option("--traceback", is_flag=True, help="Print the traceback of an error.")
 @click.version_option(delayq.__version__, prog_name="delayq", message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
-def main(ctx: click.Context, /, url: str | None, prefix: str, timeout: timedelta, **_: Any) -> None:
+def main(ctx: click.Context, /, url: str | None, prefix: str, timeout: timedelta | None, **_: Any) -> None:
     """A reliable delay queue on Redis."""
     # Without this, Python prints warnings of the log. Commands that log set it up; others print one line for an error.
     logging.getLogger("delayq").addHandler(logging.NullHandler())

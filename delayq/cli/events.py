@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
+from delayq.cli.logs import configure_logging
 from delayq.cli.options import ID, json_option, queue_with
 from delayq.cli.output import json_fields, print_json, print_line, print_note
 from delayq.cli.session import Session
@@ -17,7 +18,7 @@ from delayq.queue.event_log import EventKind, MessageEvent
 
 @click.command()
 @queue_with(Feature.EVENTS)
-@click.option("--follow", is_flag=True, help="Wait for new events until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Wait for new events until Ctrl-C, also while Redis is down.")
 @click.option("--after", metavar="OFFSET", help="Start after this offset; 'now' prints only new events.")
 @click.option("--id", type=ID, multiple=True, help="Print only events of this message; repeatable.")
 @click.option(
@@ -44,6 +45,8 @@ def events(
         print_note(f"the event log of {queue} is {'on' if switch else 'off'}")
         return
     opened = session.existing_queue(queue)
+    if follow:
+        configure_logging("warning", as_json=False)  # that Redis does not answer, and answers again
     is_empty = True
     try:
         for event in opened.events(_offset(after), follow=follow):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,21 +22,33 @@ if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue
 
 
+TIMEOUT = timedelta(seconds=3)
+FAILOVER_TIMEOUT = timedelta(seconds=30)
+MAX_SOCKET_TIMEOUT = timedelta(seconds=5)
+"""After that time without a reply a command asks again: another server may be the master by then."""
+_FAILS_OVER = re.compile(r"rediss?\+(sentinel|cluster)://")
+
+
 class Session:
     """The Redis server and the key prefix of a command."""
 
-    def __init__(self, url: str | None, prefix: str, timeout: timedelta) -> None:
-        """Take the global options; nothing is connected yet. `timeout` limits how long to wait for Redis."""
+    def __init__(self, url: str | None, prefix: str, timeout: timedelta | None) -> None:
+        """Take the global options; nothing is connected yet.
+
+        `timeout` limits how long to wait for Redis. By default that is short, but long enough for a failover where the
+        URL names Sentinels or a cluster.
+        """
         self.url = url
         self.prefix = check_name(prefix, "prefix")
-        self.timeout = timeout
+        self.timeout = timeout or (FAILOVER_TIMEOUT if _FAILS_OVER.match(url or "") else TIMEOUT)
         self.now = datetime.now(UTC)
         """The server's time once `exists` has read it, before that the local time."""
 
     @cached_property
     def options(self) -> QueueOptions:
         """The options of every queue that the command opens."""
-        options = QueueOptions(prefix=self.prefix, deadline=self.timeout, socket_timeout=self.timeout)
+        socket_timeout = min(self.timeout, MAX_SOCKET_TIMEOUT)
+        options = QueueOptions(prefix=self.prefix, deadline=self.timeout, socket_timeout=socket_timeout)
         if self.url:
             options["url"] = self.url
         return options

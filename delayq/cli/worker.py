@@ -145,7 +145,7 @@ def _export_options(ctx: click.Context) -> None:
 def _command(ctx: click.Context, number: int, channel: int) -> list[str]:
     """Return the arguments of a child process, which takes the options of `worker` from the environment."""
     root = ctx.find_root().params
-    command = ["--prefix", root["prefix"], "--timeout", f"{root['timeout'].total_seconds()}"]
+    command = ["--prefix", root["prefix"], "--timeout", f"{ctx.obj.timeout.total_seconds()}"]
     command += ["--traceback"] if root["traceback"] else []
     command += ["worker", "--processes", "1", "--supervised", str(number), str(channel)]
     return [*command, "--", *ctx.params["words"]]

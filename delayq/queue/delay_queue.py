@@ -215,7 +215,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def events(self, after: int | str = 0, *, follow: bool = False) -> Iterator[MessageEvent]:
         """Iterate over the event log, oldest first, starting after the offset `after`, or at `"now"`.
 
-        Stops at the end of the log; with `follow` it waits for new events until you leave the loop. Events are
+        Stops at the end of the log; with `follow` it waits for new events until you leave the loop, also while Redis
+        does not answer. After a failover that has undone events, the last seconds may be repeated. Events are
         recorded only while the queue's event log is on (`events=True`), and at most `events_max_len` entries are kept.
         If entries were trimmed before they were read, delayq logs a warning.
         """

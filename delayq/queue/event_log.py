@@ -16,6 +16,7 @@ from typing import Any
 from delayq.broker.context import QueueContext
 from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry
 from delayq.broker.transport.operation import Operation
+from delayq.broker.transport.protocol import ShouldRetry
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.times import from_millis
@@ -27,6 +28,14 @@ PAGE = 100
 MAX_OFFSET = (1 << 63) - 1
 LISTEN = 5.0
 """Seconds that a reader with `follow` waits for new entries before it asks again."""
+
+
+REPEATED = 5000
+"""Milliseconds before the last event read from which a follower reads again after a failover: clocks differ."""
+
+
+def _always(_: Exception) -> bool:
+    return True
 
 
 class EventKind(StrEnum):
@@ -174,7 +183,12 @@ class EventReader:
         self._context = context
         self._executor = executor
         self._after = after if isinstance(after, int) else -1
+        self._at: int | None = None
+        """When the entry at that offset was written (ms), if known: a follower recognizes the log by it."""
+        self._since = 0
+        """Entries from before that time (ms) have been read."""
         self._follow = follow
+        self._should_retry: ShouldRetry = None
         self.ended = False
 
     def next(self) -> Operation[list[MessageEvent]]:
@@ -182,17 +196,50 @@ class EventReader:
         calls = self._context.calls
         if self._after < 0:
             (last,) = yield [calls.last_event()]
-            self._after = last[0].offset if last else 0
-        entries: list[EventEntry]
-        (entries,) = yield [calls.events(self._after + 1, limit=PAGE)]
+            self._advance(last)
+            self._after = max(self._after, 0)
+        entries = yield from self._fetch()
         if not entries and self._follow:
             timeout = min(self._executor.max_block, LISTEN)
-            (entries,) = yield [calls.await_events(self._after, limit=PAGE, timeout=timeout)]
+            yield [calls.await_events(self._after, limit=1, timeout=timeout)]
+            entries = yield from self._fetch()
         self.ended = not entries and not self._follow
+        if self._follow:  # it has begun, and goes on across any outage
+            self._should_retry = _always
         if entries:
             self._warn_of_gap(entries[0].offset)
+            self._advance(entries)
+        return [event for entry in entries if entry.at >= self._since for event in expand(entry)]
+
+    def _advance(self, entries: Sequence[EventEntry]) -> None:
+        if entries:
             self._after = entries[-1].offset
-        return [event for entry in entries for event in expand(entry)]
+            self._at = entries[-1].at if self._follow and self._after < MIN_TIME_OFFSET else None
+
+    def _fetch(self) -> Operation[list[EventEntry]]:
+        """Return a page of new entries. A follower reads its last entry again, to see whether it is the same log."""
+        while True:
+            known = self._at is not None
+            entries: list[EventEntry]
+            (entries,) = yield [self._context.calls.events(self._after + (not known), limit=PAGE + known)]
+            if not known or (entries and entries[0].offset > self._after):
+                return entries
+            if entries and entries[0].at == self._at:
+                return entries[1:]
+            yield from self._step_back()
+
+    def _step_back(self) -> Operation[None]:
+        """Go back in a log that is not the one that was read: a failover or a deletion has undone entries."""
+        (last,) = yield [self._context.calls.last_event()]
+        start, self._since = min(self._after, last[0].offset if last else 0), (self._at or 0) - REPEATED
+        if last:
+            log.warning("the event log has lost its end: its last events may be repeated, and lost ones are not undone")
+        while start > 0:
+            start = max(start - PAGE, 0)
+            (entries,) = yield [self._context.calls.events(start + 1, limit=1)]
+            if entries and entries[0].at < self._since:
+                break
+        self._after, self._at = start, None
 
     def _warn_of_gap(self, first: int) -> None:
         missing = first - self._after - 1
@@ -204,10 +251,10 @@ class EventReader:
     def iterate(self) -> Iterator[MessageEvent]:
         """Yield the events; the executor is a blocking one."""
         while not self.ended:
-            yield from self._executor.perform(self.next())
+            yield from self._executor.perform(self.next(), should_retry=self._should_retry)
 
     async def iterate_async(self) -> AsyncIterator[MessageEvent]:
         """Yield the events; the executor is an asyncio one."""
         while not self.ended:
-            for event in await self._executor.perform(self.next()):
+            for event in await self._executor.perform(self.next(), should_retry=self._should_retry):
                 yield event

@@ -11,7 +11,7 @@ from itertools import islice
 
 import pytest
 
-from delayq import ConfigurationError, Discard, EventKind, Reject, Retry
+from delayq import ConfigurationError, Discard, EventKind, Reject, Retry, UnavailableError
 from tests.behaviour.places import everywhere
 from tests.model.fold import Fold
 from tests.support.waiting import wait_until
@@ -27,23 +27,25 @@ def queue(open_queue):
 
 
 class Follower:
-    """Reads a log in a thread until it has a number of events."""
+    """Reads a log in a thread until it has a number of events, or one of the message `until`."""
 
-    def __init__(self, queue, number, after=0):
+    def __init__(self, queue, number, after=0, until=None):
         self.events = []
-        self._thread = threading.Thread(target=self._read, args=(queue, number, after), daemon=True)
+        self._thread = threading.Thread(target=self._read, args=(queue, number, after, until), daemon=True)
         self._thread.start()
 
-    def _read(self, queue, number, after):
+    def _read(self, queue, number, after, until):
         for event in islice(queue.events(after, follow=True), number):
             self.events.append(event)
+            if event.id == until:
+                return
 
     def wait(self, number):
         wait_until(lambda: len(self.events) >= number, SOON)
         return self.events
 
-    def join(self):
-        self._thread.join(SOON)
+    def join(self, within=SOON):
+        self._thread.join(within)
         assert not self._thread.is_alive()
         return self.events
 
@@ -389,3 +391,59 @@ def test_following_survives_a_server_restart(open_queue, start_redis):
     queue.send_delay_msg("after", 60, id="b")
 
     assert [(event.offset, event.id) for event in follower.join()] == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.faults
+def test_following_goes_on_after_an_outage_longer_than_the_deadline(open_queue, start_redis):
+    server = start_redis("--appendonly", "yes", "--appendfsync", "always")
+    queue = open_queue(url=server.url, events=True)
+    queue.send_delay_msg("before", 60, id="a")
+    follower = Follower(open_queue(url=server.url, deadline="100ms"), 2)
+    follower.wait(1)
+
+    server.kill()
+    with pytest.raises(UnavailableError):
+        open_queue(url=server.url, deadline="1s").counts()
+    server.start()
+    queue.send_delay_msg("after", 60, id="b")
+
+    assert [(event.offset, event.id) for event in follower.join(30)] == [(1, "a"), (2, "b")]
+
+
+def test_following_an_unreachable_redis_fails_at_the_deadline(open_queue):
+    with pytest.raises(UnavailableError):
+        next(iter(open_queue(url="redis://localhost:1", deadline="100ms").events(follow=True)))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("lost", "later"), [(5, 8), (200, 2)], ids=["the log has grown past its old end", "shorter"])
+def test_following_misses_nothing_after_a_failover_that_has_undone_events(open_queue, start_redis, caplog, lost, later):
+    server = start_redis()
+    queue = open_queue(url=server.url, events=True)
+    queue.send_delay_msg("kept", 60, id="kept")
+    with server.client() as client:
+        client.save()
+    for number in range(lost):
+        queue.send_delay_msg(number, 60, id=f"lost-{number}")
+    ids = [f"later-{number}" for number in range(later)]
+    follower = Follower(open_queue(url=server.url), 10_000, until=ids[-1])
+    follower.wait(1 + lost)
+
+    server.kill()
+    server.start()  # with what was saved, as on a replica that lacks the rest
+    for id in ids:
+        queue.send_delay_msg("later", 60, id=id)
+
+    assert {event.id for event in follower.join(30)} >= set(ids)
+    assert "the event log has lost its end" in caplog.text
+
+
+def test_following_goes_on_after_the_log_was_deleted(queue, open_queue, redis_client):
+    for number in range(3):
+        queue.send_delay_msg(number, 60, id=f"before-{number}")
+    follower = Follower(open_queue(), 4)
+    follower.wait(3)
+    redis_client.delete("delayq:{reminders}:events")
+    queue.send_delay_msg("later", 60, id="later")
+
+    assert follower.join(30)[-1].id == "later"

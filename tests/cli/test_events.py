@@ -2,8 +2,12 @@
 
 import json
 import signal
+from datetime import timedelta
 
-from delayq import DelayQueue, NewMessage
+import pytest
+
+from delayq import DelayQueue, NewMessage, UnavailableError
+from delayq.cli.session import Session
 from tests.cli.conftest import PATIENCE
 from tests.support.waiting import wait_until
 
@@ -112,3 +116,37 @@ def test_notes_that_there_are_no_runs(cli, queue):
     queue.send_delay_msg(1)
     assert cli("runs", "reminders").err.startswith("no runs in reminders")
     assert cli("runs", "reminders", "--json").json == {"runs": []}
+
+
+@pytest.mark.faults
+def test_follows_across_an_outage_that_is_longer_than_the_timeout(start, start_redis):
+    server = start_redis("--appendonly", "yes", "--appendfsync", "always")
+    with DelayQueue("reminders", url=server.url, events=True) as queue:
+        queue.send_delay_msg(1, 60, id="before")
+        program = start("--timeout", "1s", "events", "reminders", "--follow", "--json", url=server.url)
+        program.until(lambda: '"before"' in program.out, "the first event")
+        server.kill()
+        program.says("Redis does not answer")
+        with pytest.raises(UnavailableError):
+            DelayQueue("reminders", url=server.url, deadline="2s").counts()
+        server.start()
+        program.says("Redis answers again")
+        queue.send_delay_msg(1, 60, id="after")
+        program.until(lambda: '"after"' in program.out, "the second event")
+        program.signal(signal.SIGINT)
+        assert program.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [
+        ("redis://h", 3),
+        (None, 3),
+        ("redis+sentinel://h/?master=m", 30),
+        ("rediss+cluster://h", 30),
+    ],
+)
+def test_commands_wait_as_long_as_a_failover_takes(url, seconds):
+    session = Session(url, "delayq", None)
+    assert session.timeout == timedelta(seconds=seconds)
+    assert session.options["socket_timeout"] <= timedelta(seconds=5)

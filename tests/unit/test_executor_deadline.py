@@ -154,7 +154,7 @@ def test_what_no_later_try_can_mend_raises_at_once(open_executor, start_redis, o
             client.config_set("requirepass", "secret")
         executor = open_executor(f"{server.url.removesuffix('/0')}?{options}")
         began = time.monotonic()
-        with pytest.raises(CannotConnectError, match="^cannot connect to Redis"):
+        with pytest.raises(CannotConnectError, match="cannot connect to Redis"):
             executor.call(RedisCommand(("PING",), bool))
         assert time.monotonic() - began < 10
         client.config_set("requirepass", "")
