@@ -151,7 +151,7 @@ def test_send_without_an_id_makes_one_before_the_first_attempt(producer):
 def test_spent_id_is_collected_and_sent_again(producer):
     talk = one(producer).reply("4")
     assert [ask.name for ask in talk.round] == ["collect", "send"]
-    assert talk.round[0].options["ids"] == ("a",)
+    assert talk.round[0].options["ids"] == ["a"]
     assert talk.reply(None, "1").result.new
 
 
@@ -196,7 +196,7 @@ def test_send_many_checks_all_messages_before_it_sends_one(producer):
 
 def test_spent_ids_of_send_many_are_collected_and_sent_again_in_order(producer):
     talk = many(producer, [NewMessage(n, id=f"m{n}") for n in range(6)], run="r").reply("141401")
-    assert talk.round[0].options["ids"] == ("m1", "m3")
+    assert talk.round[0].options["ids"] == ["m1", "m3"]
     assert [message.id for message in talk.round[1].what] == ["m1", "m3"]
     assert talk.round[1].options["run"] == "r"
     sent = talk.reply(None, "12").result
