@@ -53,7 +53,8 @@ class QueueOptions(TypedDict, total=False):
     default_retries: int
         Redeliveries of a message sent without `retries`; 3.
     nack_delay: Duration | Backoff
-        How long a failed message waits, or a `Backoff`; 0, but always at least 50 ms.
+        How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
+        a fifth shorter at random.
     grace: Duration
         How long a stop waits for running callbacks; 30 s.
     max_payload: int
