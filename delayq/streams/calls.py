@@ -34,10 +34,6 @@ from delayq.streams.keys import StreamKeys
 from delayq.streams.replies import StreamPageReply, StreamRow, read_get, read_groups, read_number, read_page
 from delayq.times import LATEST
 
-MAX_RELAY_BYTES = 1 << 20
-"""Payload bytes after which one call of a relay moves no more messages."""
-MAX_READ_BYTES = 4 << 20
-"""Payload bytes after which a call reads no more entries."""
 EMBEDDED_WAIT = 0.05
 """Seconds between two polls of the embedded server, where nothing can wake a wait."""
 
@@ -132,7 +128,7 @@ class StreamCalls:
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         """Retry messages after a delay. Status: 1 will be retried, 2 dead, 0 not leased under this token.
 
-        Processes only the first 250, and replies as many statuses: they take a few milliseconds of the server's time.
+        Processes the first ones, at most 250, and replies as many statuses: it takes a few milliseconds at most.
         """
         lasting = [self.settings.lease, self.settings.default_retries, self.settings.dead_max]
         args: list[Argument] = [self.group, self.consumer_id(), *lasting]
@@ -154,7 +150,7 @@ class StreamCalls:
         return self.extend(receipts, lease=self.settings.lease)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
-        """Move the first 250 messages to the dead letter. Status: 1 dead, 0 not."""
+        """Move the first messages, at most 250, to the dead letter. Status: 1 dead, 0 not."""
         args: list[Argument] = [self.group, self.consumer_id(), self.settings.dead_max]
         for _, token, reason, error in rejections:
             args += (*EntryToken.of(token)[:2], reason, error)
@@ -176,16 +172,13 @@ class StreamCalls:
         """Count: entries of the stream, pending entries, those of them without a consumer, and dead messages."""
         return self._call("counts", [self.group], tuple)
 
-    def dead(self, first: str, last: str, *, limit: int) -> RedisCommand[list[tuple[str, dict[bytes, bytes]]]]:
-        """Read entries of the dead letter, from one to another as XRANGE takes them."""
-        return RedisCommand(("XRANGE", self.keys.dead, first, last, "COUNT", limit), _read_rows)
-
-    def last_dead(self) -> RedisCommand[list[tuple[str, dict[bytes, bytes]]]]:
-        """Read the last entry of the dead letter."""
-        return RedisCommand(("XREVRANGE", self.keys.dead, "+", "-", "COUNT", 1), _read_rows)
+    def last_dead(self) -> RedisCommand[str]:
+        """Read the id of the last entry of the dead letter, '' if there is none."""
+        command = ("XREVRANGE", self.keys.dead, "+", "-", "COUNT", 1)
+        return RedisCommand(command, lambda rows: rows[0][0].decode() if rows else "")
 
     def redrive(self, entries: Iterable[str], *, retries: int | None) -> ScriptCall[str]:
-        """Send dead messages again. Status: 1 redriven, 2 a message with this id exists, 0 gone."""
+        """Send the first of these dead messages again. Status: 1 redriven, 2 a message with this id exists, 0 gone."""
         return self._call("redrive", ["" if retries is None else retries, *entries], statuses)
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[int]:
@@ -193,13 +186,16 @@ class StreamCalls:
         return self._call("dead_purge", [*entries], lambda reply: int(statuses(reply)))
 
     def page(self, state: str, *, limit: int, after: str, preview: int) -> ScriptCall[StreamPageReply]:
-        """Read rows of the messages in a state, after an entry."""
-        return self._call("page", [self.group, state, limit, after, preview, MAX_READ_BYTES], read_page)
+        """Read rows of the messages in a state, after an entry, with `preview` bytes of each payload (-1 for all)."""
+        return self._call("page", [self.group, state, limit, after, preview], read_page)
 
-    def find(self, id: str, where: str, *, limit: int, after: str) -> ScriptCall[tuple[str, str]]:
-        """Search the stream or the dead letter for the entry of an id. Replies the entry, and where to continue."""
-        args: list[Argument] = [id, where, after, limit, MAX_READ_BYTES]
-        return self._call("find", args, lambda reply: tuple(one.decode() for one in reply))
+    def find(self, id: str, where: str, *, limit: int, after: str) -> ScriptCall[tuple[str, str, int]]:
+        """Search the stream or the dead letter for the entry of an id.
+
+        Replies the entry, where to continue, and how many entries were searched.
+        """
+        args: list[Argument] = [id, where, after, limit]
+        return self._call("find", args, lambda reply: (reply[0].decode(), reply[1].decode(), reply[2]))
 
     def get(self, entry: str, where: str) -> ScriptCall[tuple[int, str, StreamRow | None]]:
         """Read one entry of the stream or the dead letter. Replies the time (ms), its state and its row."""
@@ -261,7 +257,7 @@ def relay(calls: Calls, stream: str, *, consumer_id: str, limit: int = MAX_MOVED
     found = script("streams/relay")
     keys = tuple(stream if part == "stream" else getattr(calls.keys, part) for part in found.parts)
     now: Argument = "" if calls.clock is None else calls.clock()
-    args: list[Argument] = [now, limit, MAX_RELAY_BYTES, consumer_id]
+    args: list[Argument] = [now, limit, consumer_id]
     return ScriptCall(found, keys, args, lambda reply: replies.PromoteReply(*integers(reply)))
 
 
@@ -272,7 +268,3 @@ def _waiter(consumer_id: str) -> str:
 
 def _entries(receipts: Iterable[Receipt]) -> list[Argument]:
     return [cell for _, token in receipts for cell in EntryToken.of(token)[:2]]
-
-
-def _read_rows(reply: Iterable[Any]) -> list[tuple[str, dict[bytes, bytes]]]:
-    return [(entry.decode(), pairs(body)) for entry, body in reply]

@@ -17,6 +17,7 @@ from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.options import check_int, check_retries
 from delayq.queue.dead_letter import BATCH, Redriven
 from delayq.queue.inspector import MAX_ROWS
+from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
 from delayq.streams.replies import read_headers, read_number, read_text
@@ -61,10 +62,17 @@ class _StreamDeadLetterOperations:
         self._executor = executor
 
     def _list(self, limit: int, cursor: str | None) -> Operation[DeadPage]:
-        first = "-" if cursor is None else f"({_check_entry(cursor, 'cursor')}"
+        after = "" if cursor is None else _check_entry(cursor, "cursor")
         check_int(limit, "limit", 1, MAX_ROWS)
-        (rows,) = yield [self._calls.dead(first, "+", limit=limit)]
-        return DeadPage([self._message(*row) for row in rows], rows[-1][0] if len(rows) == limit else None)
+        messages: list[DeadMessage] = []
+        while len(messages) < limit:  # one call reads a limited number of bytes
+            missing = limit - len(messages)
+            (listed,) = yield [self._calls.page(State.DEAD, limit=missing, after=after, preview=-1)]
+            messages += [self._message(row.entry, row.fields) for row in listed.rows]
+            after = listed.after
+            if not after:
+                break
+        return DeadPage(messages, after or None)
 
     def _message(self, entry: str, fields: dict[bytes, bytes]) -> DeadMessage:
         payload: Any = fields.get(b"payload", b"")
@@ -96,14 +104,22 @@ class _StreamDeadLetterOperations:
             return (yield [call([_check_entry(entry, "entry")])])
         replies: list[Any] = []
         (last,) = yield [self._calls.last_dead()]
-        first = "-"
+        after = ""
         while last:
-            (rows,) = yield [self._calls.dead(first, last[0][0], limit=BATCH)]
-            if not rows:
+            (listed,) = yield [self._calls.page(State.DEAD, limit=BATCH, after=after, preview=0)]
+            entries = [row.entry for row in listed.rows if _order(row.entry) <= _order(last)]
+            while entries:
+                (reply,) = yield [call(entries)]
+                replies.append(reply)
+                del entries[: len(reply) if isinstance(reply, str) else None]  # a redrive moves as much as it may
+            after = listed.after
+            if not after:
                 break
-            replies += yield [call([row for row, _ in rows])]
-            first = f"({rows[-1][0]}"
         return replies
+
+
+def _order(entry: str) -> tuple[int, ...]:
+    return tuple(map(int, entry.split("-")))
 
 
 def _check_entry(entry: str, what: str) -> str:

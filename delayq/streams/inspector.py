@@ -55,9 +55,10 @@ class StreamInspector:
 
     def _find(self, id: str, where: str) -> Operation[str]:
         """Return the entry of an id, or '' if the search does not find it."""
-        after = ""
-        for _ in range(0, MAX_SEARCHED, MAX_READ):
-            ((entry, after),) = yield [self._calls.find(id, where, limit=MAX_READ, after=after)]
+        after, searched = "", 0
+        while searched < MAX_SEARCHED:
+            ((entry, after, number),) = yield [self._calls.find(id, where, limit=MAX_READ, after=after)]
+            searched += number
             if entry or not after:
                 return str(entry)
         return ""
@@ -74,7 +75,7 @@ class StreamInspector:
             count = min(limit, MAX_READ)
             (listed,) = yield [self._calls.page(state, limit=count, after=after, preview=preview)]
             messages += [self._info(state, listed.now, row) for row in listed.rows]
-            after, limit = listed.after, limit - count
+            after, limit = listed.after, limit - listed.inspected
             if not after:
                 break
         return Page(messages, after or None)

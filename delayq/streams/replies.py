@@ -36,12 +36,14 @@ class StreamPageReply(NamedTuple):
     now: int
     after: str
     rows: list[StreamRow]
+    inspected: int
+    """Entries that it has read: fewer than asked for if they are large."""
 
 
 def read_page(reply: Sequence[Any]) -> StreamPageReply:
     """Parse the reply of `page`."""
-    now, after, rows = reply
-    return StreamPageReply(now, after.decode(), [*map(_row, rows)])
+    now, after, rows, inspected = reply
+    return StreamPageReply(now, after.decode(), [*map(_row, rows)], inspected)
 
 
 def read_get(now: int, state: bytes = b"", row: Sequence[Any] | None = None) -> tuple[int, str, StreamRow | None]:

@@ -48,7 +48,7 @@ class PendingSettlements:
 
     @property
     def next(self) -> int:
-        """How many settlements the next calls make at least: of large messages, one call rejects a single one."""
+        """How many settlements the next calls make at least: of large messages, one call may move a single one."""
         return sum(min(len(queue), _min_per_call(disposition)) for disposition, queue in self._queues.items())
 
     def add(self, completions: Iterable[Completion]) -> None:
@@ -93,7 +93,7 @@ class PendingSettlements:
 
 
 def _min_per_call(disposition: Disposition) -> int:
-    return 1 if disposition is Disposition.REJECT else _max_per_call(disposition)
+    return 1 if disposition in (Disposition.NACK, Disposition.REJECT) else _max_per_call(disposition)
 
 
 def _max_per_call(disposition: Disposition) -> int:

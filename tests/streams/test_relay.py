@@ -136,9 +136,8 @@ def test_a_message_without_retries_left_goes_to_the_dead_letter(queue, server):
     assert entries(server) == []
 
 
-def test_a_call_moves_a_limited_number_of_bytes(queue, server, monkeypatch):
-    monkeypatch.setattr("delayq.streams.calls.MAX_RELAY_BYTES", 1000)
-    queue.send_many(["x" * 400] * 10)
+def test_a_call_moves_a_limited_number_of_bytes(queue, server):
+    queue.send_many(["x" * 400_000] * 10)
     executor = queue._executor
     moved = executor.call(relay(queue._context.calls, "tasks", consumer_id="relay:tasks")).moved
     assert moved == 3

@@ -24,7 +24,7 @@ TYPES = dict(
     )
 )
 OWN = {path.name.removesuffix(".lua") for path in LUA.joinpath("lib").iterdir()}
-BUILT_IN = {"ipairs", "unpack", "tonumber", "select", "type"}
+BUILT_IN = {"ipairs", "unpack", "tonumber", "select", "type", "function"}
 
 
 def source(name):

@@ -1,11 +1,12 @@
--- Delivers messages: first those of this process's blocking read, then those with expired leases, then new ones.
+-- Delivers messages, as many as the byte budget allows: first those of this process's blocking read, then those with
+-- expired leases, then new ones.
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, meta hash, replies hash
 -- ARGV: slot, sequence, group, consumer, waiter (the consumer name of the blocking read), wanted (messages, at most
 --   250; 0 to requeue those of the blocking read), lease (ms), idle (ms: the initial idle time, which shortens this
 --   lease), retries (default for messages without the field), dead_max (entries)
 -- Returns: now (ms), deadline (ms), 1 if more messages wait, then arrays: entries, deliveries, fields
 -- Re-run: returns what is still leased under the remembered deliveries, with its lease renewed.
--- Uses: clock, once, pel, give, bury, sweep
+-- Uses: entries, clock, once, pel, give, bury, sweep
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, consumer, waiter, wanted, lease, idle, retries, dead_max = unpack(ARGV, 1, 10)
 local now = math.floor(clock('') / 1000)
@@ -22,10 +23,10 @@ local function deliver(entry, delivery, body)
   add(entry, delivery, body)
 end
 
-local function missing() return wanted - #entries end
+local function missing() return bytes_left > 0 and wanted - #entries or 0 end
 
 local function make_reply()
-  local more = wanted > 0 and (more_expired or #entries == wanted and undelivered(stream, find_group(stream, group)))
+  local more = wanted > 0 and (more_expired or missing() == 0 and undelivered(stream, find_group(stream, group)))
   -- Redis counts the idle time from the start of the script, which may be in the millisecond before.
   return {now, now + lease - idle - 1, more and 1 or 0, entries, deliveries, bodies}
 end
@@ -66,6 +67,7 @@ local function recover(entry)
 end
 
 for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 and wanted or 250, waiter)) do
+  if bytes_left <= 0 then break end
   local body = read(stream, row[1])
   if body and wanted > 0 then
     deliver(row[1], row[4], body)
@@ -78,13 +80,13 @@ for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', wanted > 0 
   end
 end
 more_expired = sweep(stream, group, consumer, meta, now, lease, missing, recover)
-if missing() > 0 then
-  local fresh = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', missing(), 'STREAMS', stream, '>')
+each_entry(missing(), function(count)
+  local fresh = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count, 'STREAMS', stream, '>')
   fresh = fresh and type(fresh[1]) == 'table' and fresh[1] or fresh or {} -- the embedded server returns no outer list
-  for _, row in ipairs(fresh[2] or {}) do
-    add(row[1], 1, row[2])
-    if idle ~= '0' then give(stream, group, consumer, row[1], idle, 1) end
-  end
-end
+  return fresh[2] or {}
+end, function(entry, body)
+  add(entry, 1, body)
+  if idle ~= '0' then give(stream, group, consumer, entry, idle, 1) end
+end)
 remember(replies, slot, sequence, now, table.concat(claimed, ' '))
 return make_reply()

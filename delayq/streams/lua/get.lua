@@ -4,7 +4,7 @@
 -- Returns: now (ms), then the state and the row of the entry; only now if there is no such entry, or if it was
 --   acknowledged without being deleted
 -- Re-run: reads only.
--- Uses: clock, pel, row
+-- Uses: entries, clock, pel, row
 local stream, dead, errors, delays = unpack(KEYS)
 local group, entry, where = unpack(ARGV, 1, 3)
 local now = math.floor(clock('') / 1000)
@@ -18,4 +18,4 @@ elseif where == 'stream' then
   state = is_ready and 'ready' or nil
 end
 if not body or not state then return {now} end
-return {now, state, (row_of(errors, delays, -1, entry, pending, body))}
+return {now, state, row_of(errors, delays, -1, entry, pending, body)}

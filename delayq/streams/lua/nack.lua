@@ -2,9 +2,9 @@
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, replies hash
 -- ARGV: slot, sequence, group, consumer, lease (ms), retries (default for messages without the field), dead_max
 --   (entries), then per failure: entry, delivery, delay (ms), error ('' for none)
--- Returns: a status for each of the first 250 failures: 1 will be retried, 2 dead, 0 not leased under this delivery
+-- Returns: a status for each of the first failures (at most 250): 1 will be retried, 2 dead, 0 not leased under this delivery
 -- Re-run: returns the same reply.
--- Uses: clock, once, pel, give, bury
+-- Uses: entries, clock, once, pel, give, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)
 local slot, sequence, group, consumer, lease, retries, dead_max = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
@@ -18,6 +18,7 @@ local statuses = {}
 local info = find_group(stream, group)
 begin(replies, slot)
 for i = 8, math.min(#ARGV, 7 + 4 * 250), 4 do
+  if bytes_left <= 0 then break end
   local entry, delivery, delay, error = unpack(ARGV, i, i + 3)
   local body = info and holds(stream, group, consumer, entry, delivery) and read(stream, entry)
   if not body then

@@ -4,7 +4,7 @@
 -- ARGV: slot, sequence, group, limit (entries), dead_ttl (ms), slot_ttl (ms; for consumers, too)
 -- Returns: "0 trimmed 0": entries deleted from the dead letter
 -- Re-run: returns the same reply.
--- Uses: clock, once, pel
+-- Uses: entries, clock, once, pel
 local stream, ids, dead, errors, delays, meta, replies = unpack(KEYS)
 local slot, sequence, group, limit, dead_ttl, slot_ttl = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
@@ -14,10 +14,15 @@ local now = math.floor(clock('') / 1000)
 local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
 redis.call('SCARD', ids)
 for _, hash in ipairs({errors, delays}) do redis.call('HLEN', hash) end
-local old = redis.call('XRANGE', dead, '-', string.format('%.0f', math.max(now - dead_ttl, 0)), 'COUNT', limit)
+local last, trimmed = string.format('%.0f', math.max(now - dead_ttl, 0)), 0
+redis.call('XLEN', dead)
 begin(replies, slot)
 if redis.call('XLEN', stream) == 0 then redis.call('UNLINK', ids, errors, delays) end
-for _, one in ipairs(old) do redis.call('XDEL', dead, one[1]) end
+each_entry(tonumber(limit), function(count) return redis.call('XRANGE', dead, '-', last, 'COUNT', count) end,
+  function(entry)
+    redis.call('XDEL', dead, entry)
+    trimmed = trimmed + 1
+  end)
 local info = find_group(stream, group)
 for _, one in ipairs(info and redis.call('XINFO', 'CONSUMERS', stream, group) or {}) do
   local name = field(one, 'name')
@@ -31,4 +36,4 @@ for i = 1, #scanned[2], 2 do
   if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end
 end
 redis.call('HSET', meta, 'slot_cursor', scanned[1], 'pruned', string.format('%.0f', now))
-return remember(replies, slot, sequence, now, string.format('0 %d 0', #old))
+return remember(replies, slot, sequence, now, string.format('0 %d 0', trimmed))

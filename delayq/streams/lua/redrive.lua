@@ -1,9 +1,9 @@
 -- Sends dead messages again with their original fields. A message stays dead while its id exists in the stream.
 -- KEYS: stream stream, ids set, dead stream, replies hash
 -- ARGV: slot, sequence, retries ('' for as many as it was sent with), then entries of the dead letter
--- Returns: a status per entry: 1 redriven, 2 a message with this id exists, 0 gone, or not written by us
+-- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone, or not written by us
 -- Re-run: returns the same reply.
--- Uses: clock, once, pel
+-- Uses: entries, clock, once, pel
 local stream, ids, dead, replies = unpack(KEYS)
 local slot, sequence, retries = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
@@ -14,6 +14,7 @@ for _, key in ipairs({stream, dead}) do redis.call('XLEN', key) end
 redis.call('SISMEMBER', ids, '') -- checks the right to send before anything is written
 begin(replies, slot)
 for i = 4, #ARGV do
+  if bytes_left <= 0 then break end
   local row, status = read(dead, ARGV[i]), '1'
   local id = row and field(row, 'unique') and field(row, 'id')
   if not row or row[#row - 5] ~= 'attempts' then

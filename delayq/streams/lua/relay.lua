@@ -1,38 +1,38 @@
 -- Moves due messages of a delay queue, with all their fields, into a stream. For the queue they are delivered and done.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, schedules zset, events stream, done zset, meta hash, replies hash, stream stream
--- ARGV: slot, sequence, now (ms or ''), limit (ids), max_bytes (of payloads), consumer
+-- ARGV: slot, sequence, now (ms or ''), limit (ids), consumer
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: clock, once, record, erase, log, done
+-- Uses: bytes, clock, once, record, erase, log, done
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, schedules, events, done,
   meta, replies, stream = unpack(KEYS)
-local slot, sequence, override, limit, max_bytes, consumer = unpack(ARGV, 1, 6)
+local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local time = clock(override)
-local now, limit, max_bytes = math.floor(time / 1000), tonumber(limit), tonumber(max_bytes)
+local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry')
 local token = math.max((counters[1] or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, seen = {}, {}, {}, {}, {}, {}, {}, {}
 local promoted, promoted_dues = {}, {}
 local scanned, stale = {ready = 0, retry = 0}, {ready = 0, retry = 0}
 
-local function is_full() return #ids >= limit or max_bytes <= 0 end
+local function is_full() return #ids >= limit or bytes_left <= 0 end
 
 local function add(id, due, attempt)
-  local payload = redis.call('HGET', messages, id)
+  local payload = read_payload(messages, id)
   seen[id] = true
   if not payload then erased[#erased + 1] = id return end
   local n = #ids + 1
   ids[n], dues[n], attempts[n] = id, due, string.format('%d', attempt + 1)
   tokens[n], retries_left[n] = string.format('%.0f', token), redis.call('HGET', retries, id) or '0'
   rows[n] = {'id', id, 'payload', payload, 'retries', retries_left[n], 'due', due}
-  local header = redis.call('HGET', headers, id)
+  local header = read_payload(headers, id)
   if header then rows[n][9], rows[n][10] = 'headers', header end
-  token, max_bytes = token + 1, max_bytes - #payload
+  token = token + 1
 end
 
 -- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.

@@ -22,12 +22,6 @@ local function holds(stream, group, consumer, entry, delivery)
   return found and found[4] == tonumber(delivery)
 end
 
--- Returns the fields of an entry, as a flat list of names and values; nil if it was deleted.
-local function read(stream, entry)
-  local found = redis.call('XRANGE', stream, entry, entry)[1]
-  return found and found[2]
-end
-
 -- Returns whether the stream has entries that the group has not read yet.
 local function undelivered(stream, info)
   return #redis.call('XRANGE', stream, '(' .. field(info, 'last-delivered-id'), '+', 'COUNT', 1) > 0

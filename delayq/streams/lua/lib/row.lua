@@ -15,5 +15,5 @@ local function row_of(errors, delays, preview, entry, pending, body)
     end
   end
   table.insert(row, 7, size)
-  return row, size
+  return row
 end

@@ -1,4 +1,4 @@
--- Finds entries with expired leases in the pending list of a group.
+-- Finds entries with expired leases in the pending list of a group. They are read, so it takes over at most 16 at a time.
 
 -- Moves expired entries to a consumer and calls `recover` with each, even with a deleted one, while messages are
 -- missing. Scans a few thousand entries at most. All of them may be in flight, so the next call continues after them.
@@ -7,12 +7,13 @@ local function sweep(stream, group, consumer, meta, now, lease, missing, recover
   local cursor_field, wait_field = 'cursor ' .. group, 'rest ' .. group
   local state, scanned, wrapped = redis.call('HMGET', meta, cursor_field, wait_field), 0, false
   local from, wait = state[1] or '0-0', (state[2] or 0) - now
-  local cursor = from
+  local cursor, number = from, 1
   if wait > 0 and wait <= 1000 then return false end
   while missing() > 0 and scanned < 1000 do
-    local per_call = 10 * missing() -- entries that XAUTOCLAIM scans for such a COUNT
-    local found = redis.call('XAUTOCLAIM', stream, group, consumer, lease, cursor, 'COUNT', missing(), 'JUSTID')
-    cursor = found[1]
+    local count = math.min(missing(), number)
+    local per_call = 10 * count -- entries that XAUTOCLAIM scans for such a COUNT
+    local found = redis.call('XAUTOCLAIM', stream, group, consumer, lease, cursor, 'COUNT', count, 'JUSTID')
+    cursor, number = found[1], math.min(2 * number, 16)
     for _, entry in ipairs(found[2]) do recover(entry) end
     for _, entry in ipairs(found[3] or {}) do recover(entry) end
     if cursor ~= '0-0' then

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from delayq.broker.replies import ClaimReply, SendStatuses
-from delayq.broker.requests import Messages, RedisCommand, ScriptCall
+from delayq.broker.requests import Messages, ScriptCall
+from delayq.states import State
 from delayq.streams.calls import StreamCalls
+from delayq.streams.replies import StreamPageReply, read_page
 from delayq.testing.torture.history import Recorder, digest
 from delayq.testing.torture.recorded_calls import RecordedSettlements, as_table, claim_columns
 
@@ -38,15 +40,16 @@ class RecordedStreamCalls(RecordedSettlements, StreamCalls):
         # Nobody asked for the due times that the reply has.
         return self.recorded(call, lambda r: claim_columns(r) | {"dues": []}, "claim", lease=lease) if wanted else call
 
-    def dead(self, first: str, last: str, *, limit: int) -> RedisCommand[list[tuple[str, dict[bytes, bytes]]]]:
-        command = super().dead(first, last, limit=limit)
+    def page(self, state: str, *, limit: int, after: str, preview: int) -> ScriptCall[StreamPageReply]:
+        call = super().page(state, limit=limit, after=after, preview=preview)
 
-        def noted(reply: Any) -> list[tuple[str, dict[bytes, bytes]]]:
-            rows = command.parse(reply)
-            self.dead_ids.update((entry, fields[b"id"].decode()) for entry, fields in rows)
-            return rows
+        def noted(reply: Any) -> StreamPageReply:
+            page = read_page(reply)
+            if state == State.DEAD:
+                self.dead_ids.update((row.entry, row.fields[b"id"].decode()) for row in page.rows)
+            return page
 
-        return replace(command, parse=noted)
+        return replace(call, parse=noted)
 
     def redrive(self, entries: Iterable[str], *, retries: int | None) -> ScriptCall[str]:
         entries = list(entries)
