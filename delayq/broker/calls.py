@@ -138,7 +138,7 @@ class Calls:
         return self.ack(receipts, discarded=True)
 
     def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
-        """Collect garbage (`ids`, or any) within the limits of a queue."""
+        """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""
         dead_max, dead_ttl = settings.dead_max, settings.dead_ttl
         return self.collect_garbage(COLLECT_LIMIT, dead_max=dead_max, dead_ttl=dead_ttl, slot_ttl=SLOT_TTL, ids=ids)
 
@@ -227,10 +227,17 @@ class Calls:
 
     # Event log, dedupe window and bulk sends
 
-    def configure(self, *, events: int | None, dedupe_window: int | None, dedupe_max: int) -> ScriptCall[bool]:
-        """Switch the event log (entries; 0 off) and the dedupe window (ms; 0 off); None leaves them as they are."""
-        window = "" if dedupe_window is None else dedupe_window
-        return self._call("configure", ["" if events is None else events, window, dedupe_max], bool)
+    def configure(
+        self,
+        *,
+        events: int | None,
+        dedupe_window: int | None,
+        dedupe_max: int,
+        dead: Sequence[int | None] = (None, None),
+    ) -> ScriptCall[bool]:
+        """Set event log (entries; 0 off), dedupe window (ms; 0 off), limits of the dead letter; None leaves each."""
+        given = ["" if one is None else one for one in (events, dedupe_window, dedupe_max, *dead)]
+        return self._call("configure", given, bool)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
         """Switch the dedupe window on (ms, ids) where it is off; a queue that has one keeps its own."""

@@ -47,6 +47,8 @@ META_SETTINGS = (
     "slot_cursor",
     "events",
     "dedupe",
+    "dead_max",
+    "dead_ttl",
 )
 """The fields of `meta` that are settings and internal counters. All others are totals, which `stats` shows."""
 

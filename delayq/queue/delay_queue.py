@@ -49,9 +49,12 @@ class DelayBase(QueueBase[T, M]):
 
     def _opening(self) -> list[Any]:
         requests: list[Any] = list(opening(self._context.calls.keys, self.prefix, self.name))
-        events, window, max_ids = self.settings.events, self.settings.dedupe_window, self.settings.dedupe_max
-        if events is not None or window is not None:
-            requests.append(self._context.calls.configure(events=events, dedupe_window=window, dedupe_max=max_ids))
+        settings, calls = self.settings, self._context.calls
+        events, window, max_ids = settings.events, settings.dedupe_window, settings.dedupe_max
+        limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
+        dead = [value if name in self._options else None for name, value in limits.items()]
+        if any(value is not None for value in (events, window, *dead)):
+            requests.append(calls.configure(events=events, dedupe_window=window, dedupe_max=max_ids, dead=dead))
         return requests
 
     def _put_declared(self) -> Operation[Any]:

@@ -232,3 +232,19 @@ def test_dead_max_of_zero_keeps_no_entries(open_queue):
 
     assert queue.get("m") is None
     assert queue.counts().dead == 0
+
+
+def test_limits_of_the_dead_letter_are_the_queues_whoever_collects(open_queue):
+    owner = open_queue(dead_max=2)
+    owner.open()
+    worker = open_queue(callback=lambda message: False)
+    worker.send_many([*range(4)], retries=0)
+    worker.run(burst=True)
+    assert worker.counts().dead == 2
+
+    open_queue(dead_max=100, dead_ttl="1d").open()  # the latest counts
+    owner.send_many([*range(4)], retries=0)
+    worker.run(burst=True)
+    assert worker.counts().dead == 6
+    assert {"dead_max", "dead_ttl"}.isdisjoint(worker.stats().totals)
+    assert not [one for one in worker.examine().findings if one.kind == "unknown field"]

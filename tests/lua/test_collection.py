@@ -31,6 +31,12 @@ def test_collection_respects_its_limit_and_collects_each_once(executor):
     assert after.but(dead={}, dead_messages={}, dead_ids={}) == World(meta={"dead": 5})
 
 
+def test_limits_of_the_queue_that_are_no_numbers_do_not_count(executor):
+    executor.client.zadd(KEYS.dead, {f"a:{T + n}": NOW + n for n in range(1003)})
+    executor.client.hset(KEYS.meta, mapping={"dead_max": "many", "dead_ttl": "long"})
+    assert executor.call(collect(limit=2)) == (0, 2, 0)
+
+
 @pytest.mark.parametrize("removed", ["trimmed", "purged", "repaired"])
 def test_tokens_of_an_id_are_read_and_written_once_for_all_its_entries(real_executor, removed):
     def commands(number: int) -> int:

@@ -160,3 +160,15 @@ def test_full_redis_can_be_configured(start_redis):
     executor.client.config_set("maxmemory", "0")
     assert observe(executor) == World(pending={"a": 5}, meta={"events": "0-* 2000", "dedupe": "500 7"})
     executor.close()
+
+
+def test_limits_of_the_dead_letter_are_set_separately_and_kept(executor):
+    def limit(*dead, events=None):
+        executor.call(calls.configure(events=events, dedupe_window=None, dedupe_max=1, dead=dead))
+        return executor.client.hmget(KEYS.meta, "dead_max", "dead_ttl")
+
+    assert limit(7, None) == [b"7", None]
+    assert limit(None, 50, events=0) == [b"7", b"50"]
+    assert limit(0, 9) == [b"0", b"9"]
+    assert limit(None, None) == [b"0", b"9"]
+    assert configure(executor, window=0).meta["dead_ttl"] == 9

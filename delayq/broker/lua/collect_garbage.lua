@@ -2,7 +2,8 @@
 -- Deletes unused call slots, and ids older than the dedupe window.
 -- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
 --   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms), slot_ttl (ms), then ids
+-- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
+--   none of its own), slot_ttl (ms), then ids
 --   (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
 -- Re-run: returns the same reply.
@@ -19,7 +20,9 @@ for _, hash in ipairs({retries, messages, deliveries, headers, errors, dead_mess
 end
 redis.call('ZCARD', dead)
 local logged, window = switched(meta, done)
-local cursor = redis.call('HGET', meta, 'slot_cursor') or '0'
+local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
+local cursor = kept[1] or '0'
+dead_max, dead_ttl = tonumber(kept[2] or '') or dead_max, tonumber(kept[3] or '') or dead_ttl
 local candidates, spent, found, buried = {}, {}, {}, {}
 if #ARGV > 7 then
   for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end

@@ -125,6 +125,20 @@ def _trimmed() -> list[Case]:
             CollectReply(0, 2, 0),
             buried(c=-20, d=-10).but(meta={"trimmed": 2}),
         ),
+        Case(
+            "the limits of the queue count, not those of who collects: their number",
+            four.but(meta={"dead_max": 3}),
+            collect(dead_max=0),
+            CollectReply(0, 1, 0),
+            buried(b=-30, c=-20, d=-10).but(meta={"dead_max": 3, "trimmed": 1}),
+        ),
+        Case(
+            "the limits of the queue count, not those of who collects: their age",
+            four.but(meta={"dead_ttl": 20}),
+            collect(dead_ttl=0),
+            CollectReply(0, 3, 0),
+            buried(d=-10).but(meta={"dead_ttl": 20, "trimmed": 3}),
+        ),
         Case("as many as there may be", four, collect(dead_max=4), CollectReply(0, 0, 0), four),
         Case("none at all may stay", four, collect(dead_max=0), CollectReply(0, 4, 0), World(meta={"trimmed": 4})),
         Case(
