@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, PromoteReply
+from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait
-from delayq.errors import UndecodableError
+from delayq.errors import DelayqError, UndecodableError
 from delayq.options import check_int
 from delayq.outcomes import Outcome
 from delayq.times import Duration, monotonic, to_millis
@@ -69,8 +70,12 @@ class _LeaseBase(Generic[M]):
                 # The server knew the script of the claim, but had to load that of the promotion, which ran after it.
                 promoted, claimed = yield from self._claim()
             if claimed.messages:
-                yield from self._add(claimed)
-                yield from self._take_more(claimed)
+                try:
+                    yield from self._add(claimed)
+                    yield from self._take_more(claimed)
+                except DelayqError:
+                    if not self.messages:  # else these are returned: only the caller can settle them
+                        raise
                 if self.messages:
                     return
             remaining = end - monotonic()
@@ -87,17 +92,18 @@ class _LeaseBase(Generic[M]):
         """Claim the rest: one call claims a limited number of bytes. It ends early rather than let leases run out."""
         end = monotonic() + self._lease / 4000
         while claimed.messages and claimed.left and len(self.messages) < self._limit and monotonic() < end:
-            missing, lease, consumer_id = self._limit - len(self.messages), self._lease, self._executor.consumer_id
-            (claimed,) = yield [self._context.calls.ready_to_unack(missing, lease=lease, consumer_id=consumer_id)]
+            (claimed,) = yield [self._claim_call(self._limit - len(self.messages))]
             yield from self._add(claimed)
 
     def _claim(self) -> Operation[tuple[PromoteReply, ClaimReply]]:
         calls = self._context.calls
-        claim = calls.ready_to_unack(self._limit, lease=self._lease, consumer_id=self._executor.consumer_id)
-        _, promoted, claimed = yield [calls.unack_to_retry(), calls.pending_to_ready(), claim]
+        _, promoted, claimed = yield [calls.unack_to_retry(), calls.pending_to_ready(), self._claim_call(self._limit)]
         if promoted.garbage:
-            yield [self._context.calls.collect(self._context.settings)]
+            yield [calls.collect(self._context.settings)]
         return promoted, claimed
+
+    def _claim_call(self, wanted: int) -> ScriptCall[ClaimReply]:
+        return self._context.calls.ready_to_unack(wanted, lease=self._lease, consumer_id=self._executor.consumer_id)
 
     def _add(self, claimed: ClaimReply) -> Operation[None]:
         now, failed = monotonic(), []

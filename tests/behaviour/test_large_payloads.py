@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from delayq import Reject
+from contextlib import ExitStack
+
+from delayq import DelayQueue, Reject
+from delayq.testing import unreachable
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -79,3 +82,24 @@ def test_consumer_processes_and_rejects_large_messages(open_queue):
 def test_examination_of_large_messages_is_complete(queue):
     send_large(queue, delay=60)
     assert {str(one.kind) for one in queue.examine(deep=True).findings} <= {"server"}
+
+
+def test_lease_returns_what_it_has_claimed_if_redis_goes_away_meanwhile(url):
+    class CutOff:
+        """A codec that reads nothing before Redis is unreachable."""
+
+        def encode(self, payload):
+            return payload.encode()
+
+        def decode(self, stored):
+            outage.enter_context(unreachable(queue))
+            return stored.decode()
+
+    with DelayQueue("reminders", url=url, codec=CutOff()) as queue, ExitStack() as outage:
+        send_large(queue)
+
+        messages = queue.lease("60s", n=6)
+        outage.close()
+
+        assert [message.id for message in messages] == ["a", "b"]  # one call claims no more
+        assert [message.ack() for message in messages] == [True, True]
