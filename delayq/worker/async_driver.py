@@ -54,7 +54,8 @@ class AsyncDriver(Driver):
         if asyncio._get_running_loop() is self._event_loop:  # noqa: SLF001 - documented; None in another thread
             self._on_stop()
         else:
-            self._event_loop.call_soon_threadsafe(self._on_stop)
+            with suppress(RuntimeError):  # the event loop is closed, and with it the consumer has ended
+                self._event_loop.call_soon_threadsafe(self._on_stop)
 
     def _on_stop(self) -> None:
         self._buffer.withdraw(self._withdrawn)  # at once: no callback may start while the loop is busy

@@ -195,6 +195,16 @@ def test_stop_cancels_callbacks_that_exceed_the_grace_period(url):
     assert asyncio.run(main()) == (["m"], "cut off by a stop")
 
 
+def test_stop_is_harmless_once_the_event_loop_is_closed(url):
+    async def main():
+        async with AsyncDelayQueue("reminders", url=url, callback=print) as queue:
+            return await queue.start_consume()
+
+    consuming = asyncio.run(main())
+    consuming.stop()
+    assert not consuming.running
+
+
 def test_consumer_ends_when_its_tasks_are_cancelled(url):
     """`asyncio.run` cancels whatever is left, and so may a framework."""
 
