@@ -13,7 +13,7 @@ import click
 
 from delayq.errors import ConfigurationError, NoCallbackError, UnavailableError, did_you_mean
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.queue.base import check_callback, identity_of
+from delayq.queue.base import check_callback, source_of
 from delayq.queue.delay_queue import DelayQueue
 from delayq.streams import AsyncStreamQueue, StreamQueue
 from delayq.workqueue import AsyncWorkQueue, WorkQueue
@@ -39,10 +39,10 @@ def find_queues(targets: Sequence[str]) -> list[AnyQueue]:
     A module stands for every queue in it. A queue object with several names in its module is returned once.
     """
     found = [one for target in targets for one in _find(target)]
-    ready = {identity_of(one.queue) for one in found if not _why_not(one.queue)}
+    ready = {source_of(one.queue) for one in found if not _why_not(one.queue)}
     served: dict[object, _Found] = {}
     for one in found:
-        key, error = identity_of(one.queue), _why_not(one.queue)
+        key, error = source_of(one.queue), _why_not(one.queue)
         if error and one.from_module and key in ready:
             continue  # it only sends: another object of the same queue has the callback
         if error:

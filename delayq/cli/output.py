@@ -97,7 +97,7 @@ def table(
     from rich.table import Table
 
     given = list(rows)
-    cells = [[f"{cell:,}" if isinstance(cell, int) else clean(cell) for cell in row] for row in given]
+    cells = _cell_texts(given)
     width = console().width
     fill = fill and width < UNLIMITED
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
@@ -113,6 +113,10 @@ def table(
     for row in cells:
         grid.add_row(*row)
     return grid
+
+
+def _cell_texts(rows: Iterable[Sequence[str | int]]) -> list[list[str]]:
+    return [[f"{cell:,}" if isinstance(cell, int) else clean(cell) for cell in row] for row in rows]
 
 
 def _records(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
@@ -135,8 +139,7 @@ def plain_rows(titles: Sequence[str], rows: Sequence[Sequence[str | int]], width
     """Return the lines of a table without a terminal; `widths` are those of earlier rows, and become those of all."""
     from rich.cells import cell_len
 
-    lines = [[str(cell) if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
-    lines = [[clean(cell) for cell in line] for line in lines]
+    lines = _cell_texts(rows)
     if head:
         lines.insert(0, list(titles))
     sizes = [[len(cell) if cell.isascii() else cell_len(cell) for cell in line] for line in lines]

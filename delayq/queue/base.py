@@ -70,6 +70,7 @@ class QueueBase(Generic[T, M]):
         self._producer = Producer(self._context, self._codec)
         self._handlers = HandlerRegistry(self.name, self.settings, self._codec.encode, awaits=self._awaits)
         self._identity: Any = None
+        """The identity that Redis has given the queue, as this process knows it; see `server_check.identify`."""
         if callback is not None:
             self.callback(callback)
 
@@ -151,8 +152,8 @@ def check_callback(queue: QueueBase[Any]) -> None:
     queue._handlers.find()  # noqa: SLF001
 
 
-def identity_of(queue: QueueBase[Any]) -> tuple[object, ...]:
-    """Return the same for all objects whose consumers get the same messages."""
+def source_of(queue: QueueBase[Any]) -> tuple[object, ...]:
+    """Return where the consumers of a queue object get their messages: equal for two objects of the same queue."""
     options = queue._options  # noqa: SLF001
     client = options.get("redis")
     where = find_url(options) if client is None else id(client)

@@ -143,9 +143,9 @@ def due_text(delay: Duration | None, at: datetime | None) -> str | int:
 
 def _due_millis(due: str | int, at: int) -> int:
     """Return the due time (ms) that a script gave a message, from its clock `at` (microseconds)."""
-    if isinstance(due, int):
-        return at // 1000 + due if due == 0 else -(-at // 1000) + due
-    return at // 1000 if due == OWN_ID else int(due[1:])
+    if due in (0, OWN_ID):  # at once
+        return at // 1000
+    return -(-at // 1000) + due if isinstance(due, int) else int(due[1:])
 
 
 class Producer:

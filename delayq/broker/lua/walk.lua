@@ -1,4 +1,5 @@
--- Reads a page of the ids in one structure, a shorter one if their values are large. Reads a list from its end: pops at its head do not move that.
+-- Reads a page of the ids in one structure, a shorter one if their values are large. Reads a list from its end: pops at
+-- its head do not move that.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
 --   headers hash, errors hash, dead zset, dead_messages hash, dead_ids hash
 -- ARGV: part, cursor (0 at the start), limit (ids)
