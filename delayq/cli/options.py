@@ -73,11 +73,16 @@ def _duration(value: Any, name: str, min: int = 0) -> timedelta:
     return timedelta(milliseconds=to_millis(value, name, min=min))
 
 
-def _time(value: Any, name: str) -> datetime:
+def _iso_time(value: Any, name: str, examples: str) -> datetime:
     try:
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"{name} must look like 2027-01-31T09:00+01:00, not {value!r:.60}") from error
+        raise ConfigurationError(f"{name} must look like {examples}, not {value!r:.60}") from error
+
+
+def _time(value: Any, name: str) -> datetime:
+    """Return a time in ISO 8601 with its time zone."""
+    at = _iso_time(value, name, "2027-01-31T09:00+01:00")
     if at.utcoffset() is None:
         raise ConfigurationError(f"{name} needs a time zone, as in {at.isoformat()}Z or {at.isoformat()}+01:00")
     timestamp(at, name)
@@ -91,12 +96,9 @@ def _when(value: Any, name: str) -> datetime:
     if isinstance(value, str) and value[:1] in ("+", "-"):
         ahead = _duration(value[1:], name)
         return datetime.now(UTC) + (ahead if value[0] == "+" else -ahead)
-    try:
-        at = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-    except (TypeError, ValueError) as error:
-        text = f"{name} must look like 2027-01-31T09:00, now, +2h or -1d, not {value!r:.60}"
-        raise ConfigurationError(text) from error
+    at = _iso_time(value, name, "2027-01-31T09:00, now, +2h or -1d")
     if at.utcoffset() is None:
+        timestamp(at.replace(tzinfo=UTC), name)  # Python cannot convert the years 1 and 9999
         at = at.astimezone() if (zone := chosen_zone()) is None else at.replace(tzinfo=zone)
     timestamp(at, name)
     return at

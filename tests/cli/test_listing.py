@@ -55,6 +55,7 @@ def test_times_without_a_zone_are_in_the_chosen_one(cli, hourly):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
+        (["--from", "0001-01-01T00:00"], "--from must lie between 1970 and 2199"),
         (["--from", "tomorrow"], "--from must look like 2027-01-31T09:00, now, +2h or -1d, not 'tomorrow'"),
         (["--to", "+soon"], "--to must look like"),
         (["--from", "+2h", "--to", "+1h"], "is after due_to"),
