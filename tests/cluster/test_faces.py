@@ -42,7 +42,7 @@ def test_every_operation_of_a_queue_works(deployment, open_queue):
         done.append(message.payload)
         return True
 
-    queue = open_queue(deployment, callback=work, events=True, dedupe_window="1h")
+    queue = open_queue(deployment, callback=work, events=True, dedupe_window="1h", nack_delay=0)
     queue.open()
 
     # Sending, cancelling and rescheduling.
