@@ -158,7 +158,8 @@ def _usage_text(error: click.UsageError) -> str:
     if error.ctx is None:
         return text
     if name and any(name in param.opts for param in error.ctx.find_root().command.params):
-        return f"{text} {name} goes before the command: delayq {name} … {error.ctx.info_name}"
+        command = error.ctx.command_path.removeprefix("delayq ")
+        return f"{text} {name} goes before the command: delayq {name} … {command}"
     return f"{text} See '{error.ctx.command_path} --help'."
 
 

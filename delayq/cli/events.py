@@ -25,7 +25,8 @@ from delayq.queue.event_log import EventKind, MessageEvent
     "--kind",
     type=click.Choice([kind.value for kind in EventKind]),
     multiple=True,
-    help="Print only events of this kind; repeatable.",
+    metavar="KIND",
+    help=f"Print only events of this kind; repeatable: {', '.join(EventKind)}.",
 )
 @click.option("--on/--off", "switch", default=None, help="Turn the log on or off for all processes, and exit.")
 @json_option

@@ -15,8 +15,12 @@ from delayq.cli.message_formats import Format, format_options, page_printer
 from delayq.cli.options import WHEN, Paging, group_option, lease_option, page_options, queue_with
 from delayq.cli.output import print_note
 from delayq.cli.session import Session
+from delayq.cli.zones import zoned_iso
+from delayq.errors import ConfigurationError
 from delayq.queue.inspector import MAX_ROWS, Page
+from delayq.states import State
 
+STATES = list(dict.fromkeys(str(state) for one in ENGINES.values() for state in one.capabilities.states))
 ALL_PAGES = Paging(MAX_ROWS, None, all=True)
 
 
@@ -26,8 +30,10 @@ ALL_PAGES = Paging(MAX_ROWS, None, all=True)
 @lease_option
 @click.option(
     "--state",
-    type=click.Choice(list(dict.fromkeys(str(state) for one in ENGINES.values() for state in one.capabilities.states))),
-    help="List the messages in this state.  [default: pending; streams: ready; workqueue: queued]",
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help=f"List the messages in this state: {', '.join(STATES)}."
+    "  [default: pending; streams: ready; workqueue: queued]",
 )
 @click.option("--from", "due_from", type=WHEN, metavar="WHEN", help="List pending messages due from then on.")
 @click.option("--to", "due_to", type=WHEN, metavar="WHEN", help="List pending messages due before then.")
@@ -64,9 +70,18 @@ def list_(
     window = {name: at for name, at in (("due_from", due_from), ("due_to", due_to)) if at}
     if window:
         capabilities.require(Feature.DELAYS)
+        _check_window(chosen, due_from, due_to)
     pages = pages_from(partial(commands.open_to_read(queue).list, chosen, **window), paging)
     what = f"{chosen} {commands.message}s in {queue}{' in this time' if window else ''}"
     print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[chosen], session.now))
+
+
+def _check_window(state: str, due_from: datetime | None, due_to: datetime | None) -> None:
+    """Refuse a window that selects nothing, by the names of the options."""
+    if state != State.PENDING:
+        raise ConfigurationError(f"--from and --to work with pending messages, not with {state} ones")
+    if due_from and due_to and due_from > due_to:
+        raise ConfigurationError(f"--from {zoned_iso(due_from)} is after --to {zoned_iso(due_to)}")
 
 
 def pages_from(read: Callable[..., Page], paging: Paging) -> Iterator[Page]:

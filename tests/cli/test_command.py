@@ -44,6 +44,7 @@ def test_every_command_has_help(cli, verb):
     assert (ended.code, ended.err) == (0, "")
     assert f"Usage: delayq {verb}" in ended.out
     assert "--help" in ended.out
+    assert [line for line in ended.out.splitlines() if len(line) > 80] == []
 
 
 def test_help_imports_neither_redis_nor_rich():
@@ -118,6 +119,7 @@ def completion(env):
         (["stats"], "Missing argument 'QUEUE'. See 'delayq stats --help'."),
         (["stats", "a", "b"], "Got unexpected extra argument (b)."),
         (["stats", "q", "--url", "x"], "--url goes before the command: delayq --url … stats"),
+        (["dead", "list", "q", "--tz", "UTC"], "--tz goes before the command: delayq --tz … dead list"),
         (["--timeout", "soon", "queues"], "--timeout must look like"),
         (["--timeout", "0", "queues"], "--timeout must be between 0.1 s"),
         (["--prefix", "a b", "queues"], "prefix must be 1 to 128"),
