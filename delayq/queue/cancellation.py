@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
@@ -41,7 +43,7 @@ _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 def cancel(context: QueueContext, id: str) -> Operation[CancelOutcome]:
     """Cancel a message unless it is being processed."""
-    call = context.calls.cancel([check_id(id)])
+    call = partial(context.calls.cancel, [check_id(id)])
     return _CANCELLED[(yield from _status(context, call, id))]
 
 
@@ -49,15 +51,15 @@ def reschedule(
     context: QueueContext, id: str, delay: Duration | None, at: datetime | None
 ) -> Operation[RescheduleOutcome]:
     """Set a new due time for a message unless it is being processed."""
-    call = context.calls.reschedule([(check_id(id), due_text(delay, at))])
+    call = partial(context.calls.reschedule, [(check_id(id), due_text(delay, at))])
     return _RESCHEDULED[(yield from _status(context, call, id))]
 
 
-def _status(context: QueueContext, call: ScriptCall[str], id: str) -> Operation[str]:
+def _status(context: QueueContext, call: Callable[[], ScriptCall[str]], id: str) -> Operation[str]:
     try:
-        status, *_ = yield [call, *context.confirming]
+        status, *_ = yield [call(), *context.confirming]
         if status == RUNNING and (yield from withdraw(context, [id])):
-            status, *_ = yield [call, *context.confirming]
+            status, *_ = yield [call(), *context.confirming]
     except NotReplicatedError as error:
         error.ids = (id,)
         raise

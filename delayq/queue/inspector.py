@@ -116,7 +116,8 @@ class Inspector:
     def get(self, id: str) -> Operation[MessageInfo | None]:
         """Read one message, also one in the dead letter."""
         (found,) = yield [self._context.calls.get(check_id(id))]
-        return None if found is None else self._found(id, found)
+        foreign = found is not None and found.dead and not _DEATH.match(found.dead)
+        return None if found is None or foreign else self._found(id, found)
 
     def page(
         self,

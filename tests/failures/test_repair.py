@@ -186,6 +186,14 @@ def test_what_another_program_adds_to_the_dead_letter_is_trimmed_like_any_entry(
     assert not redis_client.exists(key("dead"), key("dead_messages"), key("dead_ids"))
 
 
+def test_dead_message_of_another_program_is_not_shown(queue, redis_client):
+    redis_client.zadd(key("dead"), {"n:1": 0})
+    redis_client.hset(key("dead_ids"), "n", "1")
+    redis_client.hset(key("dead_messages"), "n:1", "no message")
+    assert queue.get("n") is None
+    assert queue.dead.list().messages == []
+
+
 def test_unknown_field_is_reported_and_kept(crowd, redis_client):
     redis_client.hset(key("meta"), "colour", "blue")
     checkup = crowd.repair()

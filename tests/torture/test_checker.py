@@ -52,6 +52,10 @@ VALID = {
     .start("a", 2, by="other")
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
+    "something else has planted a message": History()
+    .claim("planted-messages-1", 1)
+    .settle("ack", "planted-messages-1", 1)
+    .finish(counters={"acked": 1}),
     "a claim whose reply was lost, then the next attempt": History()
     .send("a")
     .lost_claim()
@@ -225,6 +229,14 @@ INVALID = {
     .claim("a", 1)
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),
+    ("leases", "a token issued again after everything was lost"): History()
+    .send("a")
+    .claim("a", 2)
+    .after(1)
+    .fault("flushall", lost=1)
+    .after(1)
+    .send("a")
+    .claim("a", 1, by="other"),
     ("liveness", "due and not delivered"): History()
     .send("a")
     .after(5000)

@@ -84,7 +84,8 @@ def read(text, allowed=FAULT_KINDS, aof=("always",)):
 def test_faults_are_parsed():
     assert read("none") == {}
     assert read("kill=5, stop") == {"kill": 5, "stop": 2 * FAULT_KINDS["stop"].usual}
-    assert set(read("all")) == set(FAULT_KINDS)
+    assert set(read("all")) == set(FAULT_KINDS) - {"flushall"}
+    assert read("flushall") == {"flushall": 1}
     assert set(read("all", allowed=("kill", "cut"))) == {"kill", "cut"}
     assert not {"server-kill", "power", "disk"} & set(read("all", aof=("always", "no")))
 

@@ -55,6 +55,8 @@ def test_removed_queue_leaves_nothing(queue, scanned):
     ("command", "text"),
     [
         (("ZADD", KEYS.pending, 1, "held"), "held is in 2 structures"),
+        (("HDEL", KEYS.meta, "schema"), "the queue has no schema"),
+        (("HDEL", KEYS.meta, "identity"), "the queue has no identity"),
         (("ZADD", KEYS.unack, 1, "ghost"), "ghost is in a structure, but not a message"),
         (("ZREM", KEYS.pending, "pending"), "pending is a message in no structure"),
         (("HDEL", KEYS.retries, "held"), "held has no retries"),

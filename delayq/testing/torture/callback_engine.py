@@ -8,23 +8,27 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from typing import Any
 
 from delayq.backoff import Backoff
 from delayq.broker.transport.executor import open_async_executor
+from delayq.errors import CannotConnectError
 from delayq.options import QueueOptions, read_settings
 from delayq.testing.torture.engine_interface import Engine, WrongCountError
 from delayq.testing.torture.history import EndRecord, Recorder, StartRecord, now
-from delayq.testing.torture.process_task import TICK, ProcessTask, ServerClock, on_shutdown, report_ready
+from delayq.testing.torture.process_task import EXIT_SIGNAL, TICK, ProcessTask, ServerClock, on_shutdown, report_ready
 from delayq.testing.torture.workload import BACKOFF, MAX_BACKOFF, CallbackBehavior, behavior_of
 from delayq.worker.message import AsyncMessage, Message
 
 CONCURRENCY = 12
+RETRY_PAUSE = 0.05
+"""Seconds before a start that was refused is repeated."""
 REDRIVE_SHARE = 0.01
 """The share of inspections that redrive the dead letter."""
 
@@ -73,13 +77,20 @@ class CallbackEngine(Engine):
         queue.callback(callback)
 
     def work(self, task: ProcessTask, recorder: Recorder) -> None:
-        with self.open(task, consumer_options(task), recorder) as queue:
-            self.attach(queue, task, recorder)
-            consuming = queue.start_consume()
-            signal.signal(signal.SIGTERM, lambda *_: consuming.stop())
-            on_shutdown(consuming.stop)
-            report_ready()
-            consuming.wait()
+        queue = self.create(task, consumer_options(task))
+        self.record(queue, recorder)
+        self.attach(queue, task, recorder)
+        consuming = None
+        while consuming is None:  # a start, unlike a running consumer, does not wait for credentials
+            with suppress(CannotConnectError):
+                consuming = queue.start_consume()
+            time.sleep(0 if consuming else RETRY_PAUSE)
+        signal.signal(signal.SIGTERM, lambda *_: consuming.stop())
+        signal.signal(EXIT_SIGNAL, lambda *_: sys.exit())  # the consumer goes on until the interpreter ends
+        on_shutdown(consuming.stop)
+        report_ready()
+        consuming.wait()
+        queue.close()
 
     async def work_async(self, task: ProcessTask, recorder: Recorder) -> None:
         queue = self.create(task, consumer_options(task), is_async=True)
@@ -95,15 +106,24 @@ class CallbackEngine(Engine):
                 await getattr(message, behavior.method)()
             return behavior.finish()
 
-        async with queue:
-            self.record(queue, recorder)
-            queue.callback(callback)
-            loop = asyncio.get_running_loop()
-            consuming = await queue.start_consume()
-            loop.add_signal_handler(signal.SIGTERM, consuming.stop)
-            on_shutdown(lambda: loop.call_soon_threadsafe(consuming.stop))
-            report_ready()
-            await consuming.wait()
+        self.record(queue, recorder)
+        queue.callback(callback)
+        loop, left = asyncio.get_running_loop(), asyncio.Event()
+        consuming = None
+        while consuming is None:  # a start, unlike a running consumer, does not wait for credentials
+            with suppress(CannotConnectError):
+                consuming = await queue.start_consume()
+            await asyncio.sleep(0 if consuming else RETRY_PAUSE)
+        loop.add_signal_handler(signal.SIGTERM, consuming.stop)
+        loop.add_signal_handler(EXIT_SIGNAL, left.set)
+        on_shutdown(lambda: loop.call_soon_threadsafe(consuming.stop))
+        report_ready()
+        leaving, waiting = asyncio.create_task(left.wait()), asyncio.create_task(consuming.wait())
+        await asyncio.wait([leaving, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if left.is_set():
+            return  # the end of the event loop cancels the consumer and its callbacks
+        await waiting
+        await queue.close()
         await clock.close()
 
 

@@ -12,6 +12,7 @@ from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
 from delayq.testing.torture.history_rules import HISTORY_RULES, Finding
 from delayq.testing.torture.message_rules import MESSAGE_RULES, repeated_starts
 from delayq.testing.torture.timelines import History, Step, gather
+from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
 RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates")
@@ -113,7 +114,8 @@ def check_lines(lines: Iterable[tuple[str, Line]]) -> CheckResult:
 
 
 def _violations(history: History) -> Iterator[tuple[str, Finding]]:
-    for timeline in history.timelines.values():
+    sent = (timeline for timeline in history.timelines.values() if not is_planted(timeline.id))
+    for timeline in sent:
         for name, rule in MESSAGE_RULES.items():
             yield from ((name, (timeline.id, *found)) for found in rule(history, timeline))
     for name, history_rule in HISTORY_RULES.items():

@@ -18,6 +18,7 @@ from delayq.testing.torture.callback_engine import CallbackEngine
 from delayq.testing.torture.engine_interface import QueueSnapshot, WrongCountError
 from delayq.testing.torture.final_scan import scan
 from delayq.testing.torture.history import Recorder, ScanRecord
+from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
 from delayq.testing.torture.workload import Action, payload_of, profile_of
@@ -67,6 +68,12 @@ class DelayEngine(CallbackEngine):
 
     def scan(self, task: ProcessTask, direct: Executor, *, own: bool) -> ScanRecord:
         return scan(direct, Keys.of(task.prefix, task.queue), own=own)
+
+    def plant(self, task: ProcessTask, direct: Executor) -> None:
+        plant(direct, Keys.of(task.prefix, task.queue), TYPES)
+
+    def repair(self, queue: Any) -> None:
+        queue.repair(deep=True)
 
     def remove(self, task: ProcessTask, direct: Executor) -> None:
         direct.run(removal(Keys.of(task.prefix, task.queue), task.prefix, task.queue))

@@ -29,7 +29,11 @@ GUARANTEES = {
         tokens_reused=True,
     ),
     "workqueue": Guarantees(
-        unsupported_faults={"term": "no consumer that could drain"},
+        unsupported_faults={
+            "term": "no consumer that could drain",
+            "exit": "no consumer that could be left running",
+            "foreign": "no key that other programs must not write",
+        },
         inapplicable_rules={
             "never early": "a work queue has no due times",
             "dead letter": "it has no dead letter",

@@ -82,6 +82,13 @@ class Engine(ABC):
     def remove(self, task: ProcessTask, direct: Executor) -> None:
         """Delete the queue."""
 
+    def plant(self, task: ProcessTask, direct: Executor) -> None:
+        """Write into every key of the queue what no process of ours would, under new ids: see `planted_id`."""
+        raise NotImplementedError
+
+    def repair(self, queue: Any) -> None:  # noqa: B027 - optional
+        """Remove what was planted, if the queue can repair itself; otherwise its scan tolerates it."""
+
     def record_failure(self, queue: Any, error: Exception) -> None:  # noqa: B027 - optional
         """Record that a call raised, if the queue does not do so itself."""
 

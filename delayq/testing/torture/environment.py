@@ -15,7 +15,7 @@ from delayq.testing.torture.libc_shim import NoShimError, Shim, build
 from delayq.testing.torture.round_plan import EXCLUSIVE, FAULT_KINDS, Aof
 from delayq.testing.torture.tcp_proxy import Proxy
 
-_NETWORK = ("cut", "replies")
+_NETWORK = ("cut", "replies", "refuse")
 
 
 @dataclass(frozen=True, slots=True)

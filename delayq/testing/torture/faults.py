@@ -12,6 +12,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.testing.torture.environment import Environment
 from delayq.testing.torture.history import FaultRecord, Recorder, now
+from delayq.testing.torture.process_task import EXIT_SIGNAL
 from delayq.testing.torture.processes import STOP_TIMEOUT, ManagedProcess, Processes
 from delayq.testing.torture.round_plan import PlannedFault
 
@@ -21,6 +22,8 @@ CUT_TIMEOUT = 10.0
 """Seconds to wait for connections to cut."""
 DISK_RETRY = 1.2
 """Seconds after which Redis has written what did not fit on a full disk: it tries every second."""
+EVERYTHING = 1
+"""The time since which writes are lost when all are (µs)."""
 MAX_BACKLOG = 3_000_000
 """Microseconds that Redis may postpone writes for a slow disk under `everysec`: 2 s and a margin."""
 
@@ -38,6 +41,8 @@ class FaultContext:
     environment: Environment
     announce: Callable[[PlannedFault, str], None]
     """Is called when a fault happens, with what it does."""
+    plant: Callable[[], None]
+    """Writes into every key of the queue what no process of ours would."""
     server_fault: bool = False
     """Whether a fault is hitting the server."""
 
@@ -72,17 +77,27 @@ def _stop(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 
 def _term(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    yield from _end(context, planned, signal.SIGTERM, breaks_leases=False)
+
+
+def _exit(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """End the program, which cuts its callbacks off."""
+    yield from _end(context, planned, EXIT_SIGNAL, breaks_leases=True)
+
+
+def _end(context: FaultContext, planned: PlannedFault, number: signal.Signals, *, breaks_leases: bool) -> FaultSteps:
+    """Send a worker the signal at which it ends by itself, and replace it."""
     worker = yield from _worker(context, planned)
     at, worker.stopping = now(), True
-    worker.signal(signal.SIGTERM)
+    worker.signal(number)
     context.announce(planned, worker.name)
     context.processes.start_process("worker")
     while worker.running and now() - at < STOP_TIMEOUT * 1_000_000:
         yield POLL
     if worker.running:
-        context.processes.problems.append(f"{worker.name} did not end after SIGTERM")
+        context.processes.problems.append(f"{worker.name} did not end after {number.name}")
         worker.signal(signal.SIGKILL)
-    context.record(planned, at, process=worker.name, breaks_leases=False)
+    context.record(planned, at, process=worker.name, breaks_leases=breaks_leases)
 
 
 def _worker(context: FaultContext, planned: PlannedFault) -> Generator[float, None, ManagedProcess]:
@@ -113,6 +128,14 @@ def _cut(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     return planned.size - left
 
 
+def _refuse(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    proxy, at = context.environment.proxy, now()
+    proxy.refuse(planned.lasts)
+    context.announce(planned, f"for {planned.lasts:.1f} s")
+    yield planned.lasts
+    context.record(planned, at)
+
+
 def _server_kill(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     server, shim, at = context.environment.server, context.environment.shim, now()
     server.kill()
@@ -140,6 +163,32 @@ def _flush(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     context.direct.call(RedisCommand(("SCRIPT", "FLUSH"), bool))
     context.announce(planned, "")
     context.record(planned, at, breaks_leases=False)
+
+
+def _flushall(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    yield from ()
+    at = now()
+    context.direct.call(RedisCommand(("FLUSHALL",), bool))
+    context.announce(planned, "")
+    context.record(planned, at, lost=EVERYTHING)
+
+
+def _foreign(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    yield from ()
+    at = now()
+    context.plant()
+    context.announce(planned, "")
+    context.record(planned, at, breaks_leases=False)
+
+
+def _password(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    at = now()
+    context.direct.call(RedisCommand(("CONFIG", "SET", "requirepass", "rotated"), bool))
+    context.direct.call(RedisCommand(("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"), int))
+    context.announce(planned, f"for {planned.lasts:.1f} s")
+    yield planned.lasts
+    context.direct.call(RedisCommand(("CONFIG", "SET", "requirepass", ""), bool))
+    context.record(planned, at)
 
 
 def _memory(context: FaultContext, planned: PlannedFault) -> FaultSteps:
@@ -183,6 +232,6 @@ def _slow_fsync(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     context.record(planned, at)
 
 
-_CLIENT_FAULTS = (_kill, _stop, _term, _replies, _cut)
-_SERVER_FAULTS = (_server_kill, _power, _flush, _memory, _disk, _clock, _slow_fsync)
+_CLIENT_FAULTS = (_kill, _stop, _term, _exit, _replies, _cut, _refuse)
+_SERVER_FAULTS = (_server_kill, _power, _flush, _flushall, _foreign, _password, _memory, _disk, _clock, _slow_fsync)
 _FAULTS = {fault.__name__.strip("_").replace("_", "-"): fault for fault in (*_CLIENT_FAULTS, *_SERVER_FAULTS)}

@@ -76,5 +76,5 @@ ROLES = {"worker": work, "producer": produce, "inspector": inspect}
 
 if __name__ == "__main__":
     own_task = read_task()
-    with Recorder(own_task.history, own_task.process) as own_recorder:
-        ROLES[sys.argv[1]](own_task, own_recorder)
+    # Never closed: a worker that ends without stopping records to the last.
+    ROLES[sys.argv[1]](own_task, Recorder(own_task.history, own_task.process))

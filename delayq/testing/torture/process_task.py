@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +16,15 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor, open_executor
-from delayq.errors import DelayqError, ServerError
+from delayq.errors import CannotConnectError, DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.testing.torture.history import FaultRecord, Recorder, now
 
 TASK = "DELAYQ_TORTURE"
 """The environment variable with the task of a process: not an argument, because it may hold a password."""
 READY = b"ready\n"
+EXIT_SIGNAL = signal.SIGUSR1
+"""The signal at which a worker ends without stopping its consumer."""
 TICK = 0.25
 """Seconds: shorter than the default, because a run waits for messages that come back."""
 HEARTBEAT = 0.1
@@ -74,9 +77,9 @@ def write_task(task: ProcessTask) -> dict[str, str]:
 
 
 def tolerate(error: Exception) -> None:
-    """Raise again what no fault explains: of the server's errors only a full memory (OOM) and disk (MISCONF) are."""
-    refused = isinstance(error, ServerError | ResponseError) and not isinstance(error, OutOfMemoryError)
-    if refused and "MISCONF" not in str(error):
+    """Raise again what no fault explains: refused credentials, a full memory and a full disk (MISCONF) are faults."""
+    refused = isinstance(error, ServerError | ResponseError)
+    if refused and not isinstance(error, CannotConnectError | OutOfMemoryError) and "MISCONF" not in str(error):
         raise error
 
 

@@ -67,6 +67,8 @@ class Round:
             self._cause_faults(interrupted)
             self._processes.stop("producer")
             self._processes.stop("inspector")
+            if self._done["foreign"]:
+                self._engine.repair(self._queue)
             self._recorder.write(FaultsEndedRecord(at=now()))
             self._drain(interrupted)
             self._processes.stop("worker")
@@ -123,7 +125,8 @@ class Round:
         )
         self._processes = Processes(task)
         stack.callback(self._processes.close)
-        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce)
+        plant = partial(self._engine.plant, task, direct)
+        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce, plant)
 
     def _announce(self, planned: PlannedFault, text: str) -> None:
         self._screen.fault(self._elapsed, planned, text)

@@ -18,7 +18,7 @@ class FaultKind(msgspec.Struct, frozen=True):
 
     text: str
     usual: int
-    """How many there are by default with 100,000 messages."""
+    """How many there are by default with 100,000 messages; 0 if it comes only when it is named."""
     server: bool = False
     """Whether it hits the server, which must then be one of our own."""
     shim: bool = False
@@ -38,6 +38,11 @@ FAULT_KINDS: dict[str, FaultKind] = {
     "disk": FaultKind("the disk of Redis is full for a while", 4, server=True, shim=True),
     "clock": FaultKind("the server's clock is set forwards or back", 4, server=True, shim=True),
     "slow-fsync": FaultKind("the disk of Redis is slow for a while", 4, server=True, shim=True),
+    "exit": FaultKind("a worker's program ends without stopping its consumer, and is replaced", 10),
+    "password": FaultKind("Redis refuses all credentials for a while, and ends all connections", 4, server=True),
+    "foreign": FaultKind("something else writes into every key of the queue", 4, server=True),
+    "flushall": FaultKind("Redis loses everything (FLUSHALL)", 0, server=True),
+    "refuse": FaultKind("connections are cut and refused for a while", 4),
 }
 MIN_SECONDS = 10.0
 """Seconds of a round, at least."""
@@ -49,6 +54,7 @@ SERVER_FAULT_SECONDS, WORKER_FAULT_SECONDS = 3.0, 0.8
 """Seconds planned for a fault of the server, and of a worker, to be over."""
 MAX_REPLIES, MAX_CUT = 4, 8
 """Replies lost, and connections cut, at one time: more could occupy a consumer for its whole lease."""
+WORKER_FAULTS = ("kill", "stop", "term", "exit")
 EXCLUSIVE = tuple(kind for kind, about in FAULT_KINDS.items() if about.server)
 """Faults that never overlap with each other."""
 
@@ -111,7 +117,7 @@ def draw_round(settings: RunSettings, number: int) -> RoundPlan:
     counts = {kind: _share(settings, number, kind) for kind in FAULT_KINDS}
     messages = min(settings.per_round, settings.messages - (number - 1) * settings.per_round)
     server_faults = sum(counts[kind] for kind in EXCLUSIVE)
-    worker_faults = counts["kill"] + counts["stop"] + counts["term"]
+    worker_faults = sum(counts[kind] for kind in WORKER_FAULTS)
     sending = messages / (RATE if any(counts.values()) else RATE_WITHOUT_FAULTS)
     needed = max(MIN_SECONDS, sending, server_faults * SERVER_FAULT_SECONDS, worker_faults * WORKER_FAULT_SECONDS)
     seconds = settings.seconds or needed
@@ -155,7 +161,7 @@ def _draw(chance: random.Random, lease: float, kind: str, count: int, seconds: f
             lasts = lease * chance.uniform(1.1, 1.6)
         elif kind in ("server-kill", "power"):
             lasts = chance.choice((0.0, 0.0, 0.5))
-        elif kind in ("memory", "disk", "slow-fsync", "clock"):
+        elif kind in ("memory", "disk", "slow-fsync", "clock", "refuse", "password"):
             lasts = chance.uniform(0.5, 1.5)
         milliseconds = chance.choice((-1, 1)) * chance.choice((100, 1000, 5000))
         yield PlannedFault(at, kind, target, round(lasts, 3), milliseconds if kind == "clock" else size)
@@ -181,7 +187,7 @@ def read_faults(
     ending = ("server-kill", "power", "disk") if "no" in aof else ()
     usual = {kind: max(1, FAULT_KINDS[kind].usual * messages // 100_000) for kind in allowed if kind not in ending}
     if text == "all":
-        return usual
+        return {kind: number for kind, number in usual.items() if FAULT_KINDS[kind].usual}
     counts: dict[str, int] = {}
     for part in text.split(",") if text != "none" else ():
         kind, equals, number = part.strip().partition("=")

@@ -4,6 +4,7 @@ with Proxy(server.url) as proxy:
     client = redis.Redis.from_url(proxy.url)
     proxy.lose(300)    # three hundred scripts run, and their replies are lost with the connections; spread out
     proxy.cut()        # every connection is closed
+    proxy.refuse(1.5)  # and each new one too, for so many seconds
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -53,6 +55,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._losing = 0
         self._next = 0
+        self._refused_until = 0.0
         self._chance = random.Random(0)  # noqa: S311 - spreading, not secrecy
         self.dropped = 0
         """Replies dropped so far."""
@@ -83,6 +86,11 @@ class Proxy:
             link.close()
         return len(found)
 
+    def refuse(self, seconds: float) -> None:
+        """Close every connection now, and each new one for this long."""
+        self._refused_until = max(self._refused_until, time.monotonic() + seconds)
+        self.cut()
+
     def __enter__(self) -> Self:
         return self
 
@@ -99,8 +107,10 @@ class Proxy:
             except OSError:
                 return
             try:
+                if time.monotonic() < self._refused_until:
+                    raise ConnectionRefusedError
                 link = Link(client, self._connect())
-            except OSError:  # the server is down
+            except OSError:  # or the server is down
                 client.close()
                 continue
             self.connections += 1

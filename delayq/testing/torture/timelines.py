@@ -230,9 +230,12 @@ def _callback_step(process: str, line: StartRecord | EndRecord) -> Step:
 
 
 def _after_losses(step: Step, losses: list[tuple[int, int]]) -> Step:
-    """Return a step with an unknown outcome if the server may have lost it; a callback that started, started."""
+    """Return a step with an unknown outcome if the server may have lost it, or a part of it.
+
+    A callback that started, started; and a claim whose reply was read has issued its tokens by then.
+    """
     if step.op in ("start", "end") or step.outcome != "ok":
         return step
-    if any(since <= step.ended <= until for since, until in losses):
-        return replace(step, outcome="unknown", ended=OPEN_END)
+    if any(since <= step.ended and step.began < until for since, until in losses):
+        return replace(step, outcome="unknown", ended=step.ended if step.op == "claim" else OPEN_END)
     return step

@@ -6,6 +6,7 @@ All of it is derived from names and numbers: a round that is repeated has the sa
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -20,7 +21,10 @@ DUE_WITHIN, DUE_LATEST = 2.0, 5.0
 """Most messages are due within so many seconds, and a few later."""
 BACKOFF, MAX_BACKOFF = 0.05, 0.5
 """Seconds before the second attempt, and before any attempt."""
-_PADDING = b"." * 400
+MAX_PAYLOAD = 1 << 20
+"""Bytes: the default of `max_payload`."""
+_PLANTED = "planted-"
+_PADDING = b"." * MAX_PAYLOAD
 
 
 class MessageProfile(NamedTuple):
@@ -42,6 +46,8 @@ class MessageProfile(NamedTuple):
     """Seconds, from and to."""
     leases: float = 0.0
     """How many leases it takes in addition."""
+    padding: tuple[int, int] = (0, 400)
+    """Bytes of the payload after its head, from and to."""
 
     def duration(self, drawn: float, lease: float) -> float:
         """Return how many seconds a delivery takes; `drawn` is between 0 and 1."""
@@ -50,7 +56,7 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(8300),
+    "good": MessageProfile(8298),
     "slow": MessageProfile(794, takes=(0.005, 0.03)),
     "flaky": MessageProfile(300, fails=1),
     "worse": MessageProfile(100, fails=2),
@@ -64,6 +70,7 @@ PROFILES: dict[str, MessageProfile] = {
     "gives": MessageProfile(6, fails=1000, failure="release"),
     "renews": MessageProfile(12, success="extend"),
     "long": MessageProfile(8, leases=1.3),
+    "big": MessageProfile(2, padding=(MAX_PAYLOAD * 9 // 10, MAX_PAYLOAD - 200)),
 }
 
 
@@ -72,12 +79,24 @@ def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROF
     drawn = crc32(f"{id}/{life}".encode())
     limits = accumulate(profile.share for profile in profiles.values())
     name = next(name for name, limit in zip(profiles, limits, strict=False) if drawn % 10_000 < limit)
-    return f"{name} {life} {id} ".encode() + _PADDING[: drawn // 10_000 % len(_PADDING)]
+    shortest, longest = profiles[name].padding
+    length = shortest + drawn // 10_000 % (longest - shortest)
+    return f"{name} {life} {id} ".encode() + _PADDING[:length]
 
 
 def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES) -> MessageProfile:
     """Return the profile that a payload names."""
     return profiles[payload.partition(b" ")[0].decode()]
+
+
+def planted_id(part: str) -> str:
+    """Return a new id for what is planted in a part of the queue."""
+    return f"{_PLANTED}{part}-{secrets.token_hex(4)}"
+
+
+def is_planted(id: str) -> bool:
+    """Return whether an id was planted: nobody has sent it."""
+    return id.startswith(_PLANTED)
 
 
 class CallbackBehavior(NamedTuple):

@@ -14,6 +14,7 @@ from delayq.streams.keys import StreamKeys
 from delayq.testing.torture.callback_engine import CallbackEngine
 from delayq.testing.torture.engine_interface import QueueSnapshot
 from delayq.testing.torture.history import Recorder, ScanRecord
+from delayq.testing.torture.planted import STREAM_TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.streams.recorded_stream import RecordedStreamCalls
 from delayq.testing.torture.streams.stream_scan import scan
@@ -50,6 +51,9 @@ class StreamEngine(CallbackEngine):
 
     def scan(self, task: ProcessTask, direct: Executor, *, own: bool) -> ScanRecord:
         return scan(direct, StreamKeys.of(_name(task)), GROUP, round(task.lease * 1000), own=own)
+
+    def plant(self, task: ProcessTask, direct: Executor) -> None:
+        plant(direct, StreamKeys.of(_name(task)), STREAM_TYPES)
 
     def remove(self, task: ProcessTask, direct: Executor) -> None:
         direct.call(RedisCommand(("UNLINK", *astuple(StreamKeys.of(_name(task)))), int))

@@ -16,6 +16,7 @@ from delayq.streams.keys import StreamKeys
 from delayq.testing.torture.final_scan import no_reply, read_hash, read_texts, shorten, unknown_keys
 from delayq.testing.torture.history import ScanRecord, now
 from delayq.testing.torture.process_task import ServerClock
+from delayq.testing.torture.workload import is_planted
 
 WAITING = "retry"
 """The consumer of the group that owns the entries waiting to be delivered again."""
@@ -91,6 +92,10 @@ def is_complete_death(row: Fields) -> bool:
 
 
 def _inconsistencies(contents: StreamContents, group: str) -> Iterator[str]:
+    yield from (text for text in _defects(contents, group) if not is_planted(text))
+
+
+def _defects(contents: StreamContents, group: str) -> Iterator[str]:
     stream, pending = contents.stream, contents.pending
     yield from (f"unknown group {name}" for name in contents.groups if name != group)
     yield from (f"{entry} is delivered, but not in the stream" for entry in pending.keys() - stream.keys())
