@@ -118,8 +118,8 @@ class ConsumerLoop:
             result = yield Withdraw()
             self._update(result)
             self._release(result.withdrawn)
-            self.in_flight.recalled = self._refused
             self.in_flight.prefetch.pause()
+        self.in_flight.recalled = self._refused  # also if what was to be returned has started meanwhile
 
     def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
         self._complete([Completion([*self.start_reports.release_alone(), *withdrawn], Disposition.RELEASE)])

@@ -77,6 +77,20 @@ def test_consumer_looks_for_what_it_is_asked_to_return_while_workers_are_busy():
     assert harness.in_flight == ["a"]
 
 
+def test_consumer_that_is_asked_for_what_has_just_started_keeps_what_it_claims_later():
+    harness = consumer("a", "b", prefetch=1)
+    harness.begin("a")
+    harness.wake()
+    harness.reply()
+    harness.wake()
+    harness.reply(is_withdrawn=True, done=[harness.done("a")])
+    harness.begin("b")
+    harness.wake(woken=True)
+    assert harness.reply(ready_to_unack=claimed("c")) == ["c"]
+    harness.wake()
+    assert not harness.recalls
+
+
 def test_consumer_that_is_asked_to_return_nothing_releases_nothing():
     harness = consumer("a", "b", prefetch=1)
     harness.begin("a")
