@@ -3,8 +3,7 @@
 -- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
 --   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
---   none of its own), slot_ttl (ms), then ids
---   (to collect; none for any)
+--   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, erase, dead, log, done
