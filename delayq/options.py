@@ -234,9 +234,10 @@ def find_url(options: QueueOptions) -> str:
 
 def url_source(options: QueueOptions) -> str:
     """Return where the URL of `find_url` is from, for messages."""
-    if options.get("url"):
-        return "url= of the queue"
-    return "from DELAYQ_URL" if os.environ.get("DELAYQ_URL") else "default"
+    given, environment = options.get("url"), os.environ.get("DELAYQ_URL")
+    if environment and given in (None, "", environment):  # the command line reads the variable as its option
+        return "from DELAYQ_URL"
+    return "from the option url" if given else "default"
 
 
 def check_int(value: Any, name: str, min: int, max: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from delayq.broker.engine import Feature
+from delayq.cli.exit_codes import NotFoundError
 from delayq.cli.options import json_option, queue_with
 from delayq.cli.output import json_fields, print_json, print_note, print_rich, table
 from delayq.cli.session import Session
@@ -27,8 +28,12 @@ def runs(session: Session, queue: str, run: str | None, *, as_json: bool) -> Non
     opened = session.existing_queue(queue)
     if run is not None:
         refused = opened.refusals(run)
+        if not refused and run not in (names := [info.run for info in opened.runs()]):
+            raise NotFoundError("run", run, names)
         if as_json:
             print_json({"refusals": [{"id": id, "reason": reason} for id, reason in refused]})
+        elif not refused:
+            print_note(f"no refusals in the run {run}")
         else:
             print_rich(table(["id", "reason"], refused, fill=True))
         return

@@ -110,6 +110,9 @@ def test_lists_runs_and_their_refusals(cli, queue):
         "refusals": [{"id": "c", "reason": "payload too large"}]
     }
     assert "payload too large" in cli("runs", "reminders", "nightly").out
+    assert cli("runs", "reminders", "again").err == "no refusals in the run again\n"
+    ended = cli("runs", "reminders", "nightli")
+    assert (ended.code, ended.line) == (3, "no run named 'nightli', did you mean 'nightly'?")
 
 
 def test_notes_that_there_are_no_runs(cli, queue):

@@ -54,10 +54,11 @@ def test_one_lost_connection_is_no_warning_and_two_are(caplog, clock):
     [
         ({}, None, "localhost:6379 (default)"),
         ({}, "redis://:secret@there:7000/2", "there:7000 (from DELAYQ_URL)"),
-        ({"url": "redis://user:secret@here"}, "redis://there", "here:6379 (url= of the queue)"),
-        ({"url": "unix:///run/redis.sock"}, None, "/run/redis.sock (url= of the queue)"),
-        ({"url": "redis+cluster://a:1,b"}, None, "a:1, b:6379 (url= of the queue)"),
-        ({"url": "redis+sentinel://a:1,b?master=m"}, None, "the Sentinels a:1, b:26379 (url= of the queue)"),
+        ({"url": "redis://user:secret@here"}, "redis://there", "here:6379 (from the option url)"),
+        ({"url": "redis://there"}, "redis://there", "there:6379 (from DELAYQ_URL)"),  # as the command line passes it
+        ({"url": "unix:///run/redis.sock"}, None, "/run/redis.sock (from the option url)"),
+        ({"url": "redis+cluster://a:1,b"}, None, "a:1, b:6379 (from the option url)"),
+        ({"url": "redis+sentinel://a:1,b?master=m"}, None, "the Sentinels a:1, b:26379 (from the option url)"),
         ({"redis": redis.Redis("mine", 7)}, "redis://there", "mine:7"),
     ],
 )
