@@ -15,7 +15,7 @@ from delayq.queue.inspector import MessageInfo
 from delayq.queue.producer import BATCH
 from tests.crash.cuts import Cutter, cut_client
 
-OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20}
+OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20, "nack_delay": 0}
 CALLS = Calls(Keys.of("delayq", "crash"))
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 

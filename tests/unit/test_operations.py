@@ -21,6 +21,8 @@ from tests.support.loop_harness import Asking
 
 NOW = 1_800_000_000_000_001
 CALLS = Calls(Keys.of("delayq", "unit"))
+STARTED, RETURNED = "0", "2"
+"""What a leased message was found to be when its consumer was asked to return it."""
 
 
 class Talk:
@@ -126,13 +128,17 @@ def test_operation_without_requests_ends_at_once(producer):
         ("1", SendStatus.NEW, True),
         ("0", SendStatus.EXISTS, False),
         ("2", SendStatus.REPLACED, False),
-        ("3", SendStatus.RUNNING, False),
         ("5", SendStatus.SETTLED, False),
     ],
 )
 def test_send_returns_the_status_of_its_message(producer, digit, status, new):
     sent = one(producer).reply(digit).result
     assert (sent.id, sent.status, sent.new) == ("a", status, new)
+
+
+def test_replacing_a_leased_message_depends_on_whether_it_has_started(producer):
+    assert one(producer, replace=True).reply("3").reply(STARTED).result.status is SendStatus.RUNNING
+    assert one(producer, replace=True).reply("3").reply(RETURNED).reply("2").result.status is SendStatus.REPLACED
 
 
 def test_send_is_one_call_with_all_data(producer):
@@ -262,7 +268,6 @@ def test_due_time_is_either_a_delay_or_a_time():
     ("digit", "outcome"),
     [
         ("1", CancelOutcome.CANCELLED),
-        ("2", CancelOutcome.RUNNING),
         ("3", CancelOutcome.DEAD),
         ("0", CancelOutcome.GONE),
     ],
@@ -271,11 +276,15 @@ def test_cancel_returns_one_of_four_outcomes(context, digit, outcome):
     assert Talk(cancel(context, "a")).reply(digit).result is outcome
 
 
+def test_cancel_of_a_leased_message_depends_on_whether_it_has_started(context):
+    assert Talk(cancel(context, "a")).reply("2").reply(STARTED).result is CancelOutcome.RUNNING
+    assert Talk(cancel(context, "a")).reply("2").reply(RETURNED).reply("1").result is CancelOutcome.CANCELLED
+
+
 @pytest.mark.parametrize(
     ("digit", "outcome"),
     [
         ("1", RescheduleOutcome.RESCHEDULED),
-        ("2", RescheduleOutcome.RUNNING),
         ("3", RescheduleOutcome.DEAD),
         ("0", RescheduleOutcome.GONE),
     ],
@@ -284,6 +293,12 @@ def test_reschedule_returns_one_of_four_outcomes(context, digit, outcome):
     talk = Talk(reschedule(context, "a", "1s", None))
     assert talk.round[0].what == [("a", 1000)]
     assert talk.reply(digit).result is outcome
+
+
+def test_reschedule_of_a_leased_message_depends_on_whether_it_has_started(context):
+    for status, outcome in ((STARTED, RescheduleOutcome.RUNNING), (RETURNED, RescheduleOutcome.RESCHEDULED)):
+        talk = Talk(reschedule(context, "a", "1s", None)).reply("2").reply(status)
+        assert (talk if talk.ended else talk.reply("1")).result is outcome
 
 
 def test_queue_names_are_read_completely_and_sorted():
