@@ -52,7 +52,7 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
 
     @mirrors(SyncBase.start_consume)
     async def start_consume(self, **options: Unpack[ConsumeOptions]) -> AsyncConsuming:
-        self._executor._check_loop()  # noqa: SLF001 - before a task of this loop begins
+        self._executor.check_loop()  # before a task of this loop begins
         callback, context = self._handlers.find(), context_of_run(self._context, options)
         await self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
@@ -73,7 +73,7 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
         consuming = self._consuming
         if consuming is None or not consuming.running:
             return True
-        self._executor._check_loop()  # noqa: SLF001 - before a task of this loop begins
+        self._executor.check_loop()  # before a task of this loop begins
         consuming.stop(grace)
         return await consuming.wait()
 

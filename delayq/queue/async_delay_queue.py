@@ -42,8 +42,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     ) -> None:
         """Make a client for the queue `name`. It sends nothing to Redis before the first use."""
         super().__init__(name, payload_type, callback, options)
-        check_loop = self._executor._check_loop  # noqa: SLF001 - before a send waits in this loop
-        self._sends = AsyncGroupCommit(self._producer, self._perform, check_loop)
+        self._sends = AsyncGroupCommit(self._producer, self._perform, self._executor.check_loop)
         self._inspector = Inspector(self._context)
         self._dead = AsyncDeadLetter(self._context, self._executor)
 

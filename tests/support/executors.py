@@ -20,6 +20,9 @@ class Blocking:
     def call(self, request: Any) -> Any:
         return self.core.call(request)
 
+    def perform(self, operation: Any) -> Any:
+        return self.core.perform(operation)
+
     def run(self, requests: Sequence[Any], **options: Any) -> Any:
         return self.core.run(requests, **options)
 
@@ -41,6 +44,9 @@ class Asyncio(Blocking):
 
     def call(self, request: Any) -> Any:
         return self.runner.run(self.core.call(request))
+
+    def perform(self, operation: Any) -> Any:
+        return self.runner.run(self.core.perform(operation))
 
     def run(self, requests: Sequence[Any], **options: Any) -> Any:
         return self.runner.run(self.core.run(requests, **options))

@@ -8,7 +8,7 @@ import redis
 import redis.asyncio
 
 from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, UnavailableError
-from delayq.broker.requests import Outgoing
+from delayq.broker.requests import Outgoing, RedisCommand
 from delayq.broker.transport import clients
 from delayq.broker.transport.executor import AsyncExecutor, Executor
 from tests.support.executors import Asyncio, Blocking
@@ -392,3 +392,21 @@ def test_cancellation_right_after_a_command_was_sent_is_not_lost(redis_url, monk
     sent: asyncio.Event | None = None
     monkeypatch.setattr(redis.asyncio.connection.AbstractConnection, "send_packed_command", swallowing)
     asyncio.run(scene())
+
+
+def test_queue_is_checked_before_an_operation_not_after_it(open_executor, redis_url):
+    """A check that hangs then keeps no result back, and a cancelled one loses none."""
+    executor, order = open_executor(redis_url), []
+
+    def noted(name):
+        order.append(name)
+        yield [RedisCommand(("PING",), str)]
+
+    def operation():
+        yield from noted("operation")
+        return "result"
+
+    executor.core.checking, executor.core.check_at = lambda: noted("check"), 0
+
+    assert executor.perform(operation()) == "result"
+    assert order == ["check", "operation"]

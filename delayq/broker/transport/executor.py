@@ -105,6 +105,7 @@ class Executor(_Client):
 
         Opens the queue before, if the operation `writes` or begins with a call that does.
         """
+        self.check()  # not after the operation: its result would be late, or lost by a cancellation
         try:
             step = next(operation)
             if (opening := self.opening) and (writes or may_write(step)):  # reading does not register the queue
@@ -118,7 +119,6 @@ class Executor(_Client):
                 error = _first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
-            self.check()
             return cast("T", end.value)
 
     def check(self) -> None:
@@ -149,7 +149,7 @@ class AsyncExecutor(_Client):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
-    def _check_loop(self) -> None:
+    def check_loop(self) -> None:
         """Raise `ConfigurationError` in another event loop than that of the first call, whose connections these are."""
         loop = asyncio.get_running_loop()
         if loop is self._loop:
@@ -177,7 +177,7 @@ class AsyncExecutor(_Client):
         on_cancel: Callable[[], None] | None = None,
     ) -> list[Any]:
         """With `on_cancel`, a cancellation calls it, and then the calls are sent again to learn their replies."""
-        self._check_loop()
+        self.check_loop()
         steps = self._run_protocol(requests, should_retry, deadline)
         step = next(steps)
         try:
@@ -204,6 +204,7 @@ class AsyncExecutor(_Client):
 
     async def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
         """Run an operation; see `Executor.perform`."""
+        await self.check()
         try:
             step = next(operation)
             if (opening := self.opening) and (writes or may_write(step)):
@@ -217,7 +218,6 @@ class AsyncExecutor(_Client):
                 error = _first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
-            await self.check()
             return cast("T", end.value)
 
     async def check(self) -> None:
@@ -233,7 +233,7 @@ class AsyncExecutor(_Client):
 
     async def close(self) -> None:
         """Close the connections that delayq made; a connection in use is closed after its reply."""
-        self._check_loop()
+        self.check_loop()
         for server in self._servers:
             await server.close()
         self._loop = None
