@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import socket
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -214,6 +217,23 @@ def test_missing_file_of_a_passed_client_is_said_at_once(face):
         client.connection_pool.connection_kwargs["port"] = server.port
         with pytest.raises(CannotConnectError, match="a file for TLS cannot be read"):
             face.open("reminders", redis=client).send_delay_msg(1)
+
+
+def test_connection_that_the_system_forbids_is_tried_again_without_tls(face, monkeypatch):
+    """A local firewall answers a connection with EPERM, and may let the next one pass."""
+
+    def forbid(*_, **__):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    async def forbid_async(*_, **__):
+        forbid()
+
+    monkeypatch.setattr(socket.socket, "connect", forbid)
+    monkeypatch.setattr(asyncio, "open_connection", forbid_async)
+    queue = face.open("reminders", url="redis://127.0.0.1:1/0", deadline="50ms")
+    with pytest.raises(UnavailableError, match=r"cannot be reached at 127\.0\.0\.1.*Operation not permitted"):
+        queue.send_delay_msg(1)
+    queue.close()
 
 
 def test_client_without_tls_is_refused(serve, ca, face):

@@ -281,3 +281,8 @@ def _embedded_name(url: str) -> str:
 def forget_embedded(url: str) -> None:
     """Drop an embedded server with its data; open queues keep using it until they are closed."""
     _MEMORY.pop(_embedded_name(url), None)
+
+
+def uses_tls(pool: Any) -> bool:
+    """Return whether the connections of a pool are encrypted."""
+    return issubclass(pool.connection_class, redis.SSLConnection | redis.asyncio.SSLConnection)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
+from delayq.broker.transport.clients import uses_tls
 from delayq.broker.transport.exchange import Address, Exchange
 from delayq.broker.transport.failures import connection_error
 
@@ -36,7 +37,7 @@ class _IdleConnections:
             return None
 
     def _refused(self, error: Exception) -> Exception:
-        return connection_error(error, unix="path" in self._pool.connection_kwargs)
+        return connection_error(error, tls=any(map(uses_tls, _pools(self._pool))))
 
     def _failed(self, error: RedisError | OSError) -> Exception:
         """Return the error of an exchange; a server that asks for the login has executed nothing."""

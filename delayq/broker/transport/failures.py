@@ -33,8 +33,8 @@ _TLS_INTERRUPTED = ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError,
 _FILE_ERRORS = FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
 
 
-def connection_error(error: Exception, *, unix: bool = False) -> Exception:
-    """Return the error of a connection that could not be made; `unix` if it is to a unix socket.
+def connection_error(error: Exception, *, tls: bool) -> Exception:
+    """Return the error of a connection that could not be made; `tls` if it is encrypted.
 
     It is a `CannotConnectError` if another try has the same result until somebody changes something: the server
     refuses the login or an option, or TLS cannot begin. Anything else may pass: a busy or full server, a name that is
@@ -48,18 +48,18 @@ def connection_error(error: Exception, *, unix: bool = False) -> Exception:
         made = ProviderError(f"{type(error).__name__}: {text}")
     elif isinstance(error, ResponseError | AuthenticationError):
         made = CannotConnectError(text)
-    elif tls := _tls_error(error, unix=unix):
-        made = CannotConnectError(f"{text} ({tls})")
+    elif tls and (reason := _tls_error(error)):
+        made = CannotConnectError(f"{text} ({reason})")
     made.__cause__ = error
     return made
 
 
-def _tls_error(error: BaseException | None, *, unix: bool) -> str:
+def _tls_error(error: BaseException | None) -> str:
     """Return why TLS cannot begin; '' if that is not why a connection could not be made."""
     while error is not None:
         if isinstance(error, ssl.SSLError) and not isinstance(error, _TLS_INTERRUPTED):
             return "TLS failed"
-        if isinstance(error, _FILE_ERRORS) and not unix:
+        if isinstance(error, _FILE_ERRORS):
             return "a file for TLS cannot be read"
         error = error.__cause__ or error.__context__
     return ""
