@@ -283,7 +283,7 @@ OPERATIONS = {
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
     "open": Operation(lambda q: q.open() is None),
-    "open with events or dedupe_window": Operation(
+    "open with events, dedupe_window, dead_max or dead_ttl": Operation(
         lambda q: q.open() is None, {"events": False, "dedupe_window": "1h"}
     ),
     "preload": Operation(lambda q: q.preload() == len(names())),
@@ -385,6 +385,18 @@ def test_operation_is_allowed_or_refused_as_documented(open_as, role, name, admi
 
 
 # Beyond the table
+
+
+@pytest.mark.parametrize("option", [{"events": True}, {"dedupe_window": "1h"}, {"dead_max": 10}, {"dead_ttl": "1d"}])
+@pytest.mark.parametrize("role", ROLES)
+def test_option_that_counts_for_all_processes_takes_an_admin(open_as, role, option):
+    queue = open_as(role, **option)
+    if role is Role.ADMIN:
+        queue.open()
+    else:
+        with pytest.raises(ServerError, match=r"(?i)no permissions to "):
+            queue.open()
+    queue.close()
 
 
 def test_roles_can_be_combined(guarded, admin):
