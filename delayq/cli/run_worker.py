@@ -111,7 +111,10 @@ async def _in_thread(consuming: Consuming) -> None:
 
 
 class _WorkerRun:
-    """Handles signals: the first drains the callbacks of all queues, the second cuts them off, the third exits."""
+    """Handles signals: the first drains the callbacks of all queues, the second cuts them off, the third exits.
+
+    While the queues are opened, the first ends the worker at once.
+    """
 
     def __init__(self, queues: Sequence[AnyQueue], options: ConsumeOptions, started: Notify, ended: Notify) -> None:
         self._served = [_ServedQueue(queue, options) for queue in queues]
@@ -120,6 +123,7 @@ class _WorkerRun:
         self._started = started
         self._ended = ended
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening = True
         self._count = 0
         self._stopped_at: float | None = None
 
@@ -127,6 +131,7 @@ class _WorkerRun:
         self._loop = asyncio.get_running_loop()
         for one in self._served:  # before the first consumes: it would take messages that the worker cannot process
             await one.open(self._options)
+        self._opening = False
         more = await self._round(self._served)
         # In a burst, callbacks may have sent messages to a queue that had drained before.
         while more and self._burst and len(self._served) > 1 and self._stopped_at is None:
@@ -146,6 +151,8 @@ class _WorkerRun:
             await one.close()
 
     def signalled(self, number: int, _: FrameType | None) -> None:
+        if self._opening:  # nothing has begun, and the event loop may be blocked
+            sys.exit(Exit.OK)
         self._count += 1
         if self._count > CUT_OFF:
             os._exit(Exit.FAILURE)

@@ -244,6 +244,17 @@ def test_unreachable_redis_at_the_start_exits_69(start: Start, app, target):
     assert "s3cr3t" not in ended.err
 
 
+@BOTH
+def test_signal_ends_a_worker_at_once_that_has_not_reached_redis(start: Start, app, target):
+    program: Program = start("--timeout", "10m", "worker", target, url="redis://127.0.0.1:1")
+    program.says("Redis does not answer")
+    program.signal()
+    ended = program.ended()
+    assert ended.code == 0
+    assert "finishing running callbacks" not in ended.err
+    assert "Traceback" not in ended.err
+
+
 # Logging
 
 
