@@ -136,7 +136,9 @@ class SnapshotReader(DataSourceReader):
                     seen.add(id)
                     if scanned.payloads and scanned.payloads[index] is None:  # beyond the byte limit
                         found = self._call(calls_of(self._options.target).get(id.decode()))
-                        scanned.payloads[index] = found.payload if found else None
+                        if found is None:  # settled since the scan
+                            continue
+                        scanned.payloads[index] = found.payload
                     rows.add_promoted(scanned, index, record)
             yield
         if State.DEAD in states:
