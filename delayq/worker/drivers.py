@@ -9,6 +9,7 @@ workers than they need.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -72,6 +73,8 @@ class Driver:
         """Time until which a stop waits for callbacks; None before a stop."""
         self._idle_since: float | None = None
         """When a stop found that no callback runs while Redis does not answer."""
+        self._give_up_at = math.inf
+        """Time until which a stop waits for Redis once no callback runs; only the loop writes it."""
         self._woken = False
         self._worker_signalled = False
         self._started = 0
@@ -102,8 +105,8 @@ class Driver:
             self._idle_since = None
         else:
             self._idle_since = self._idle_since or now
-            self._stop_at = min(self._stop_at, self._idle_since + EXIT_WITHIN)
-        return now < self._stop_at
+            self._give_up_at = min(self._give_up_at, self._idle_since + EXIT_WITHIN)
+        return now < min(self._stop_at, self._give_up_at)
 
     def _report(self, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""
@@ -111,7 +114,7 @@ class Driver:
         result.completions = self._buffer.drain()
         if self._woken:  # not swapped: the listener's thread may set it meanwhile
             self._woken, result.woken = False, True
-        result.stop_at = self._stop_at
+        result.stop_at = None if self._stop_at is None else min(self._stop_at, self._give_up_at)
         return result
 
     def _releases(self) -> Iterator[Any]:
