@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import logging
 import os
 import threading
@@ -49,6 +50,8 @@ def context_of_run(context: EngineContext, options: ConsumeOptions) -> EngineCon
     check_bool(options.get("burst", False), "burst")
     if (hook := options.get("on_health_change")) is not None and not callable(hook):
         raise ConfigurationError(f"on_health_change must be a function, not {short_repr(hook)}")
+    if inspect.iscoroutinefunction(hook):
+        raise ConfigurationError("on_health_change must not be a coroutine function: nothing would await it")
     settings = context.settings
     if (concurrency := options.get("concurrency")) is not None:
         settings = replace(settings, concurrency=check_concurrency(concurrency))

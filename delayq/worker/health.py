@@ -26,5 +26,5 @@ class Health:
         if changed and self._on_change is not None:
             try:
                 self._on_change(error)
-            except Exception:
+            except BaseException:  # whatever it raises: the consumer goes on
                 log.exception("on_health_change failed")

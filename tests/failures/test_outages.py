@@ -250,7 +250,7 @@ def test_consumer_tells_whether_it_is_healthy(open_queue, start_redis):
 
     def note(error):
         changes.append(type(error).__name__)
-        raise LookupError("whatever it raises is logged")
+        raise SystemExit("whatever it raises is logged")
 
     queue = open_queue(url=server.url, callback=lambda message: seen.append(message.payload))
     consuming = queue.start_consume(on_health_change=note)
@@ -271,6 +271,14 @@ def test_consumer_tells_whether_it_is_healthy(open_queue, start_redis):
 def test_hook_that_is_no_function_is_refused(open_queue):
     with pytest.raises(ConfigurationError, match="on_health_change must be a function, not 'print'"):
         open_queue(callback=print).start_consume(on_health_change="print")
+
+
+def test_coroutine_function_as_a_hook_is_refused(open_queue):
+    async def note(error):
+        """Never called."""
+
+    with pytest.raises(ConfigurationError, match="on_health_change must not be a coroutine function"):
+        open_queue(callback=print).start_consume(on_health_change=note)
 
 
 def test_outage_is_logged_once_and_so_is_its_end_and_a_changed_reason(open_queue, start_redis, caplog):

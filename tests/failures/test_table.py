@@ -178,6 +178,7 @@ PROVOKED = {
             failures/test_outages.py::test_running_consumer_survives_whatever_a_later_try_may_mend
             failures/test_outages.py::test_consumer_tells_whether_it_is_healthy
             failures/test_outages.py::test_hook_that_is_no_function_is_refused
+            failures/test_outages.py::test_coroutine_function_as_a_hook_is_refused
             failures/test_outages.py::test_outage_is_logged_once_and_so_is_its_end_and_a_changed_reason
             failures/test_outages.py::test_provider_of_credentials_may_fail_for_a_while
             failures/test_outages.py::test_asyncio_consumer_that_ends_by_an_error_logs_it
