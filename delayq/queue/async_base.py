@@ -57,7 +57,6 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
         await self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
             await self._perform(self._put_declared(), writes=True)
-            self._handlers.stored = True
         running = self._consuming is not None and self._consuming.running
         check_burst(options, running=running)
         if self._consuming is None or not running:

@@ -203,7 +203,6 @@ class SyncBase(QueueBase[T, Message[T]]):
         self.open(connect_timeout=options.get("connect_timeout"))
         if self._handlers.declared:
             self._perform(self._put_declared(), writes=True)
-            self._handlers.stored = True
         with self._preparing:
             running = self._consuming is not None and self._consuming.running
             check_burst(options, running=running)

@@ -58,9 +58,7 @@ class DelayBase(QueueBase[T, M]):
         return requests
 
     def _put_declared(self) -> Operation[Any]:
-        from delayq.schedules.store import put  # slow to load, and most queues have no schedules
-
-        return put(self._context, self._handlers.declared)
+        return self._handlers.put_declared(self._context)
 
     def cron(
         self, expression: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]

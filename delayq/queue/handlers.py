@@ -5,12 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from delayq.broker.context import QueueContext
 from delayq.broker.scripts import MAX_IDS
+from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
 from delayq.options import Settings, check_int
 from delayq.worker.work_buffer import Callback
+
+if TYPE_CHECKING:
+    from delayq.schedules.store import ScheduleOutcome
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,6 +81,14 @@ class HandlerRegistry:
             return function
 
         return register
+
+    def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
+        """Store the declared schedules in Redis; returns what became of each."""
+        from delayq.schedules.store import put  # slow to load, and most queues have no schedules
+
+        outcomes = yield from put(context, self.declared)
+        self.stored = True
+        return outcomes
 
     def _checked(self, function: Any, name: str) -> Any:
         if not callable(function):

@@ -107,8 +107,7 @@ class _ScheduleOperations:
 
     def _apply(self, *, prune: bool) -> Operation[Applied]:
         declared = self._handlers.declared
-        outcomes = yield from put(self._context, declared)
-        self._handlers.stored = True
+        outcomes = yield from self._handlers.put_declared(self._context)
         removed: list[str] = []
         if prune:
             found = yield from read_all(self._context)
