@@ -2,8 +2,8 @@
 -- without its entry gets a new one.
 -- KEYS: dead zset, dead_messages hash, dead_ids hash, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), then entries (id:token)
--- Returns: a status for each of the first entries: 0 correct, 1 entry without message, 2 message without entry, 3 tokens
---   of its id wrong
+-- Returns: a status for each of the first entries: 0 correct, 1 entry without message, 2 message without entry,
+--   3 tokens of its id wrong
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: bytes, clock, once, dead
 local dead, dead_messages, dead_ids, meta, replies = unpack(KEYS)

@@ -2,7 +2,8 @@
 -- KEYS: stream stream, ids set, dead stream, errors hash, delays hash, replies hash
 -- ARGV: slot, sequence, group, consumer, lease (ms), retries (default for messages without the field), dead_max
 --   (entries), then per failure: entry, delivery, delay (ms), error ('' for none)
--- Returns: a status for each of the first failures (at most 250): 1 will be retried, 2 dead, 0 not leased under this delivery
+-- Returns: a status for each of the first failures (at most 250): 1 will be retried, 2 dead, 0 not leased under this
+--   delivery
 -- Re-run: returns the same reply.
 -- Uses: entries, clock, once, pel, give, bury
 local stream, ids, dead, errors, delays, replies = unpack(KEYS)

@@ -1,7 +1,8 @@
 -- Sends dead messages again with their original fields. A message stays dead while its id exists in the stream.
 -- KEYS: stream stream, ids set, dead stream, replies hash
 -- ARGV: slot, sequence, retries ('' for as many as it was sent with), then entries of the dead letter
--- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone, or not written by us
+-- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone, or not written
+--   by us
 -- Re-run: returns the same reply.
 -- Uses: entries, clock, once, pel
 local stream, ids, dead, replies = unpack(KEYS)

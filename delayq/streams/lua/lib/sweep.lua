@@ -1,4 +1,5 @@
--- Finds entries with expired leases in the pending list of a group. They are read, so it takes over at most 16 at a time.
+-- Finds entries with expired leases in the pending list of a group. They are read, so at most 16 are taken over at a
+-- time.
 
 -- Moves expired entries to a consumer and calls `recover` with each, even with a deleted one, while messages are
 -- missing. Scans a few thousand entries at most. All of them may be in flight, so the next call continues after them.
