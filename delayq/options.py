@@ -62,9 +62,9 @@ class QueueOptions(TypedDict, total=False):
     max_length: int | None
         How many messages the queue may hold, checked when sending; no limit.
     dead_max: int
-        Entries the dead letter keeps; 10,000.
+        Entries the dead letter keeps, for all processes; left out, it stays as it is, 10,000 at first.
     dead_ttl: Duration
-        How long the dead letter keeps an entry; 30 days.
+        How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first.
     events: bool | None
         Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.
     events_max_len: int

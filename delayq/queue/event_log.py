@@ -11,15 +11,17 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delayq.broker.context import QueueContext
 from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry
 from delayq.broker.transport.operation import Operation
-from delayq.broker.transport.protocol import ShouldRetry
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.times import from_millis
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.protocol import ShouldRetry
 
 log = logging.getLogger("delayq.events")
 
@@ -28,8 +30,6 @@ PAGE = 100
 MAX_OFFSET = (1 << 63) - 1
 LISTEN = 5.0
 """Seconds that a reader with `follow` waits for new entries before it asks again."""
-
-
 REPEATED = 5000
 """Milliseconds before the last event read from which a follower reads again after a failover: clocks differ."""
 

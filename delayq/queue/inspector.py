@@ -38,7 +38,8 @@ RECORDED_STATES = {
 }
 _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for state in State}
 _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
-_POSITION = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
+_POSITION = re.compile(r"([0-9]{1,15})()")
+_SKIPPED = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
 _DEATH = re.compile(rb"([0-9]+ ){6}[0-9]+\n")
 """What an entry of the dead letter and its message look like; others are not delayq's, or their message is gone."""
@@ -225,7 +226,8 @@ def _start(state: State, cursor: str | None) -> tuple[str, str]:
     """Return where a page starts: after a member and its score if the state is ordered by time, else at a position."""
     if not cursor and (cursor is None or isinstance(cursor, str)):
         return "", ""
-    found = (_AFTER if _BY_TIME[state] else _POSITION).fullmatch(cursor) if isinstance(cursor, str) else None
+    syntax = _AFTER if _BY_TIME[state] else _SKIPPED if state is State.GARBAGE else _POSITION
+    found = syntax.fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None:
         raise ConfigurationError(f"cursor {short_repr(cursor)} is not from a page of {state} messages")
     return found[1], found[2] or ""

@@ -11,6 +11,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from delayq import DelayQueue
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Outgoing, Receipt, ScriptCall
 from delayq.broker.scripts import MAX_IDS
@@ -175,6 +176,8 @@ class Modern(Process):
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
+        with DelayQueue("q", url=world.url) as queue:
+            queue.open()
         self.executor = open_executor({"url": world.url}, read_settings({"deadline": 5}))
         world.opened.callback(self.executor.close)
         self.wire.attach(self.executor.client)

@@ -100,7 +100,7 @@ def run(face: Any, url: str, total: int, done: Callable[[int, int], object] = pr
     """Let one worker process messages in rounds, its connections killed in each; returns a sample of every round."""
     samples = []
     with redis.Redis.from_url(url) as client:
-        queue = face.open("leaks", url=url, tick="200ms", concurrency=4, default_retries=3)
+        queue = face.open("leaks", url=url, tick="200ms", concurrency=4, default_retries=3, nack_delay=0)
         serve(face, queue, done)
         for number in range(ROUNDS):
             size = total // ROUNDS

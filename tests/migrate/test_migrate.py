@@ -72,7 +72,7 @@ def test_moved_messages_keep_retries_and_due_times(redis_url, go, queue):
         assert message.payload == go.expected[message.id].payload
         return False
 
-    with DelayQueue("example", url=redis_url, codec="bytes", callback=failing) as consumer:
+    with DelayQueue("example", url=redis_url, codec="bytes", callback=failing, nack_delay=0) as consumer:
         wait_until(lambda: (consumer.run(burst=True), consumer.counts().living == 0)[1], every=0.01)
     assert delivered == {id: one.retries + 1 for id, one in go.expected.items()}
     assert first[soon] >= go.now + 2

@@ -49,7 +49,8 @@ def test_entries_of_other_clients_are_delivered(queue, server):
         {f"f{n}": "x" for n in range(1900)},
     ],
 )
-def test_an_entry_without_the_known_fields_goes_to_the_dead_letter_with_its_own(queue, server, fields):
+def test_an_entry_without_the_known_fields_goes_to_the_dead_letter_with_its_own(open_queue, server, fields):
+    queue = open_queue(nack_delay=0)
     server.xadd("tasks", fields)
     queue.callback(lambda _: None)
     queue.run(burst=True)

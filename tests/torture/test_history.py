@@ -22,7 +22,7 @@ def recorder(tmp_path):
 
 @pytest.fixture
 def queue(redis_url, recorder):
-    with DelayQueue("recorded", url=redis_url, lease=1, deadline=2) as queue:
+    with DelayQueue("recorded", url=redis_url, lease=1, deadline=2, nack_delay=0) as queue:
         queue._context.calls = RecordedCalls(queue._context.calls.keys, recorder)
         yield queue
 
