@@ -94,7 +94,7 @@ def test_run_on_the_users_redis_has_only_client_faults(folder, user_redis):
         folder, "--messages", "2000", "--faults", "all", "--seconds", "10", DELAYQ_URL=user_redis.url
     )
     assert (code, account["right"]) == (0, True)
-    assert set(account["faults"]) == {"kill", "stop", "term", "replies", "cut"}
+    assert set(account["faults"]) == {"kill", "stop", "term", "exit", "replies", "cut", "refuse"}
     assert err == "delayq: server faults are left out: this Redis was not started by us\n"
     assert list(folder.iterdir()) == []
 
