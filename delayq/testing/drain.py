@@ -41,8 +41,9 @@ def drain(*queues: Any, until: Until = None, raising: bool = False, most: int = 
     It continues until nothing is due up to `until`, a time or a duration from now, and leaves the clock there. Without
     `until`, it continues until no message is left; occurrences of schedules alone do not keep it running. An exception
     of a callback counts as in a consumer: a retry, finally the dead letter. With `raising` the first error is raised,
-    after it has counted. Callbacks run one at a time in the calling thread, in the order of due times. After `most`
-    deliveries it fails, since messages might come without end.
+    after it has counted. Callbacks run one at a time, in the order of due times: in the calling thread, or in another
+    thread if the queue is asynchronous and the callback is no coroutine function. After `most` deliveries it fails,
+    since messages might come without end.
 
     Several queues are drained together, in the order of due times across all of them. The clock is that of the fixture
     `delayq_clock`, or freezegun's on the embedded Redis. Await it if the queues are asynchronous.
@@ -112,7 +113,7 @@ class _Drain:
             yield from perform(queue.open)
             time = queue_internals.context(queue).calls.time()
             self._compare((yield from perform(queue_internals.executor(queue).call, time)))
-        with nullcontext() if ruling_clock() else ruling(self._clock):
+        with closing(self._state.threads), nullcontext() if ruling_clock() else ruling(self._clock):
             for queue in self._queues:
                 if queue_internals.declares_schedules(queue):
                     yield from perform(queue.schedules.apply)

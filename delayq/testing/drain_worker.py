@@ -20,6 +20,7 @@ from delayq.testing.clock import Clock
 from delayq.testing.deliveries import Delivered, End, describe_delivery
 from delayq.testing.fault_injection import Crash
 from delayq.times import monotonic
+from delayq.worker.callback_threads import CallbackThreads, Ending
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.disposition import Completion
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
@@ -45,12 +46,14 @@ def perform(function: Callable[..., Any], *args: Any) -> Steps[Any]:
 
 @dataclass(slots=True)
 class DrainState:
-    """What all consumers of one drain share: its clock, its options, and what they have delivered."""
+    """What all consumers of one drain share: its clock, its options, its threads, and what they have delivered."""
 
     clock: Clock
     raising: bool
     most: int
     delivered: list[Delivered] = field(default_factory=list)
+    threads: CallbackThreads = field(default_factory=partial(CallbackThreads, "drain"))
+    """They run the blocking callbacks of asyncio queues."""
 
     def check_limit(self) -> None:
         """Fail if the next delivery exceeds the limit."""
@@ -117,7 +120,7 @@ class DrainWorker:
             if argument is not None:
                 self._state.check_limit()
                 with _deadlines_following(self._state.clock, deliveries):
-                    result, error = yield partial(buffer.function, argument)
+                    result, error = yield from self._call(argument)
                 if isinstance(error, Crash):
                     self._record(deliveries, at, "crashed")
                     return None
@@ -130,6 +133,13 @@ class DrainWorker:
                 completions.append(completion)
                 self._record(completion.deliveries, at, completion)
         return completions
+
+    def _call(self, argument: Any) -> Steps[Ending]:
+        """Call the callback as a consumer does; returns what it returned and what it raised."""
+        if not isinstance(self._queue, AsyncDelayQueue):
+            return (yield partial(self._callback.function, argument))
+        ending, error = yield partial(self._state.threads.call, self._callback, argument)
+        return (None, error) if error is not None else ending
 
     def _record(self, deliveries: Sequence[InFlightDelivery], at: datetime, end: End) -> None:
         name, decode = self._queue.name, self._context.decode

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
-from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
 from delayq.broker.context import EngineContext
 from delayq.times import Duration, monotonic
-from delayq.worker.callback_threads import CallbackThreads, Ending
+from delayq.worker.callback_threads import CallbackThreads, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN, Driver
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import AsyncMessage
@@ -43,7 +41,7 @@ class AsyncDriver(Driver):
         self._workers: set[asyncio.Task[Any]] = set()
         self._threads = CallbackThreads(name)
         self._callback = callback
-        self._blocks = _is_blocking(callback.function)
+        self._blocks = is_blocking(callback.function)
         self._event_loop = asyncio.get_running_loop()
         self._cancelled = False
         self._giving_up: asyncio.TimerHandle | None = None
@@ -166,7 +164,7 @@ class AsyncDriver(Driver):
                 error: BaseException | None = None
                 try:
                     if self._blocks:
-                        result, error = await self._call_blocking(argument)
+                        result, error = await self._threads.call(self._callback, argument)
                     else:
                         result = await buffer.function(argument)
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
@@ -181,21 +179,3 @@ class AsyncDriver(Driver):
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(me)
                 return
-
-    async def _call_blocking(self, argument: Any) -> Ending:
-        """Call the callback in a thread, unless it is a coroutine function after all."""
-        select = self._callback.select
-        function = self._callback.function if select is None else select(argument)
-        result: object = None
-        if _is_blocking(function):
-            result, error = await self._threads.run(function, argument)
-            if error is not None:
-                return None, error
-        else:
-            result = function(argument)
-        return (await result if isawaitable(result) else result), None
-
-
-def _is_blocking(function: Callable[[Any], Any]) -> bool:
-    """Return whether a function is to run in a thread: whatever is not a coroutine function."""
-    return not (iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__))

@@ -1,4 +1,4 @@
-"""Threads that run blocking callbacks for an event loop, which goes on meanwhile."""
+"""How an asyncio queue calls its callback: a blocking one in threads, so that the event loop goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import os
 import threading
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from inspect import isawaitable, iscoroutinefunction
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from delayq.worker.work_buffer import Callback
 
 Ending = tuple[object, BaseException | None]
 """What a callback returned or raised; as a value, since a future cannot carry a `StopIteration`."""
@@ -32,7 +36,6 @@ class CallbackThreads:
     def __init__(self, name: str) -> None:
         """Start no thread yet; `name` is the start of their names."""
         self._name = name
-        self._loop = asyncio.get_running_loop()
         self._begin()
 
     def _begin(self) -> None:
@@ -40,6 +43,18 @@ class CallbackThreads:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
         self._busy = 0
+
+    async def call(self, callback: Callback, argument: Any) -> Ending:
+        """Call a callback in a thread, unless it is a coroutine function; returns what it returned or raised."""
+        function = callback.function if callback.select is None else callback.select(argument)
+        result: object = None
+        if is_blocking(function):
+            result, error = await self.run(function, argument)
+            if error is not None:
+                return None, error
+        else:
+            result = function(argument)
+        return (await result if isawaitable(result) else result), None
 
     async def run(self, function: Callable[[Any], object], argument: Any) -> Ending:
         """Call a function in a thread, with the context variables of this task; returns what it returned or raised.
@@ -52,7 +67,7 @@ class CallbackThreads:
             name = f"{self._name}-{self._threads + 1}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
             self._threads += 1
-        job = _Job(copy_context(), function, argument, self._loop.create_future(), [])
+        job = _Job(copy_context(), function, argument, asyncio.get_running_loop().create_future(), [])
         self._busy += 1
         self._jobs.put(job)
         try:
@@ -77,7 +92,7 @@ class CallbackThreads:
                 error = raised
             job.ended.append((result, error))
             try:
-                self._loop.call_soon_threadsafe(self._end, job)
+                job.future.get_loop().call_soon_threadsafe(self._end, job)
             except RuntimeError:  # the event loop is closed
                 return
 
@@ -85,3 +100,8 @@ class CallbackThreads:
         self._busy -= 1
         if not job.future.done():  # cancelled
             job.future.set_result(job.ended[0])
+
+
+def is_blocking(function: Callable[[Any], Any]) -> bool:
+    """Return whether a function is to run in a thread: whatever is not a coroutine function."""
+    return not (iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__))

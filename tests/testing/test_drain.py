@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -405,6 +406,41 @@ def test_asyncio_queue_is_drained_with_await(clock, delayq_async_queues):
         ("fail", "acked", timedelta(minutes=1)),
         ("later", "acked", DAY),
     ]
+
+
+def test_blocking_callback_of_an_asyncio_queue_runs_in_a_thread(clock, delayq_async_queues):
+    threads, results = set(), []
+
+    async def scenario():
+        loop = asyncio.get_running_loop()
+        async with delayq_async_queues(nack_delay="1m") as queue:
+
+            @queue.callback
+            def work(message):  # it needs the event loop to go on, and one of its own
+                threads.add(threading.current_thread())
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(60)
+                results.append(asyncio.run(asyncio.sleep(0, message.payload)))
+                if message.payload == "crash" and message.attempt == 1:
+                    crash()
+                if message.payload == "fail" and message.attempt == 1:
+                    raise StopIteration
+
+            await queue.send_many(["fail", "crash"])
+            await queue.send_delay_msg("later", "1d")
+            return await drain(queue)
+
+    assert outcomes(asyncio.run(scenario())) == [
+        ("fail", "nacked", timedelta()),
+        ("crash", "crashed", timedelta()),
+        ("crash", "acked", timedelta(seconds=30)),
+        ("fail", "acked", timedelta(minutes=1)),
+        ("later", "acked", DAY),
+    ]
+    assert results == ["fail", "crash", "crash", "fail", "later"]
+    (thread,) = threads
+    thread.join(60)
+    assert not thread.is_alive()  # it ends with the drain
+    assert thread is not threading.main_thread()
 
 
 def test_callback_that_raises_cancelled_error_has_failed(clock, delayq_async_queues):
