@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+
+import redis
 
 from delayq import DelayQueue
 from measure.bench_server import QUEUE, TEXT, BenchServer, client_commands
 from measure.figure import NUMBER, Figure, Measurement, Reading, at_most
 
 WINDOW = 5.0
-"""Seconds that an idle consumer is observed."""
+"""Seconds that idle consumers are observed."""
+SETTLED = 1.5
+"""Seconds until idle consumers have finished their first polls."""
 
 
 def under_load(server: BenchServer) -> Iterator[Reading]:
@@ -24,20 +30,26 @@ def under_load(server: BenchServer) -> Iterator[Reading]:
         yield Reading("commands", (client_commands(server.client) - before) / n)
 
 
-def idle(server: BenchServer) -> Iterator[Reading]:
-    """Commands per second of one consumer of an empty queue."""
+def idle(name: str, workers: int, count: Callable[[redis.Redis], int], server: BenchServer) -> Iterator[Reading]:
+    """Commands a second of so many consumers of an empty queue, as `count` counts them."""
     server.empty()
-    with DelayQueue(QUEUE, url=server.url, callback=lambda _: None) as queue:
-        queue.start_consume()
-        time.sleep(1.5)  # until it has finished its first polls
-        before, began = client_commands(server.client), time.monotonic()
+    with ExitStack() as queues:
+        for _ in range(workers):
+            queue = DelayQueue(QUEUE, url=server.url, callback=lambda _: None)
+            queues.enter_context(queue).start_consume()
+        time.sleep(SETTLED)
+        before, began = count(server.client), time.monotonic()
         time.sleep(WINDOW)
-        yield Reading("idle", (client_commands(server.client) - before) / (time.monotonic() - began))
+        yield Reading(name, (count(server.client) - before) / (time.monotonic() - began))
 
 
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     return [
         Measurement("commands", under_load, [Figure("commands", "client commands a message", at_most(0.1), NUMBER)]),
-        Measurement("idle", idle, [Figure("idle", "idle, client commands", at_most(2, "/s"))]),
+        Measurement(
+            "idle",
+            partial(idle, "idle", 1, client_commands),
+            [Figure("idle", "idle, client commands", at_most(2, "/s"))],
+        ),
     ]

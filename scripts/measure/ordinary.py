@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Self
 import redis
 
 from delayq import DelayQueue
-from measure.bench_server import QUEUE, TEXT, BenchServer
+from measure.bench_server import QUEUE, TEXT, BenchServer, all_commands
+from measure.commands import SETTLED, idle
 from measure.figure import NUMBER, Figure, Measurement, Reading
 from measure.raw import PAYLOAD
 
@@ -26,10 +27,6 @@ FLOW = 200
 """Messages of the steady flow a second."""
 FLOW_SECONDS = 10
 THREADS = 8
-WINDOW = 5.0
-"""Seconds that idle workers are observed."""
-SETTLED = 1.5
-"""Seconds until idle workers have finished their first polls."""
 TIMEOUT = 60
 
 
@@ -52,9 +49,8 @@ class Cost(NamedTuple):
 def cost_now(client: redis.Redis) -> Cost:
     """Return the cost of everything so far."""
     cpu, stats = client.info("cpu"), client.info("stats")
-    calls = sum(command["calls"] for command in client.info("commandstats").values())
     server = cpu["used_cpu_user"] + cpu["used_cpu_sys"]
-    return Cost(server, time.process_time(), calls, stats["total_reads_processed"])
+    return Cost(server, time.process_time(), all_commands(client), stats["total_reads_processed"])
 
 
 def cost_of(server: BenchServer, work: Callable[[], object]) -> Cost:
@@ -62,7 +58,7 @@ def cost_of(server: BenchServer, work: Callable[[], object]) -> Cost:
     before = cost_now(server.client)
     work()
     cost = cost_now(server.client) - before
-    return cost._replace(commands=cost.commands - 3, trips=cost.trips - 3)
+    return cost._replace(trips=cost.trips - 3)
 
 
 def sets(server: BenchServer, n: int) -> Cost:
@@ -159,18 +155,6 @@ def _send(queue: DelayQueue[Any], n: int, delay: float) -> None:
         queue.send_delay_msg(TEXT, delay)
 
 
-def idle(workers: int, server: BenchServer) -> Iterator[Reading]:
-    """Commands a second of workers on an empty queue."""
-    server.empty()
-    queues = [DelayQueue(QUEUE, url=server.url, callback=lambda _: None) for _ in range(workers)]
-    for queue in queues:
-        queue.start_consume()
-    time.sleep(SETTLED)
-    yield Reading(f"idle_{workers}", cost_of(server, lambda: time.sleep(WINDOW)).commands / WINDOW)
-    for queue in queues:
-        queue.close()
-
-
 def measured(name: str, n: int, work: Callable[[BenchServer, int], Cost], server: BenchServer) -> Iterator[Reading]:
     """The costs of a message, its CPU time compared with that of a SET."""
     server.empty()
@@ -196,7 +180,8 @@ def _measurement(name: str, title: str, n: int, work: Callable[[BenchServer, int
 
 def _idle(workers: int) -> Measurement:
     title = f"{workers} idle worker{'s' * (workers > 1)}: commands"
-    return Measurement(f"idle_{workers}", partial(idle, workers), [Figure(f"idle_{workers}", title)])
+    name = f"idle_{workers}"
+    return Measurement(name, partial(idle, name, workers, all_commands), [Figure(name, title)])
 
 
 def measurements() -> list[Measurement]:
