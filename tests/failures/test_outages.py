@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from subprocess import Popen
 
 import pytest
 import redis
@@ -71,44 +72,40 @@ def read_until(process, text: str) -> str:
     return next(line for line in process.stdout if text in line)
 
 
-@PROGRAMS
-def test_idle_consumer_stops_at_once_although_redis_is_gone(start_redis, script):
+def assert_stops_without_redis(start_redis, script, payload: str, finish: Callable[[Popen[str]], object]) -> None:
+    """Stop a program that has started this message once Redis is gone; it must `finish` and end soon."""
+
     def stopping(_: int) -> float:
         server = start_redis()
         with DelayQueue("reminders", url=server.url) as queue, program(script, server.url) as process:
-            queue.send_delay_msg("quick")
-            read_until(process, "started quick")
+            queue.send_delay_msg(payload)
+            read_until(process, f"started {payload}")
             server.kill()
             read_until(process, "Redis does not answer")
             process.send_signal(signal.SIGTERM)
             began = time.monotonic()
-            read_until(process, "left")
+            finish(process)
             assert process.wait(60) == 0
             return time.monotonic() - began
 
     assert_soon(stopping, GRACE / 2)
+
+
+@PROGRAMS
+def test_idle_consumer_stops_at_once_although_redis_is_gone(start_redis, script):
+    assert_stops_without_redis(start_redis, script, "quick", lambda process: read_until(process, "left"))
 
 
 @PROGRAMS
 def test_stop_waits_for_a_running_callback_but_not_for_redis(start_redis, script):
-    def stopping(_: int) -> float:
-        server = start_redis()
-        with DelayQueue("reminders", url=server.url) as queue, program(script, server.url) as process:
-            queue.send_delay_msg("slow")
-            read_until(process, "started slow")
-            server.kill()
-            read_until(process, "Redis does not answer")
-            process.send_signal(signal.SIGTERM)
-            process.stdin.write("\n")
-            process.stdin.flush()
-            began = time.monotonic()
-            rest = process.stdout.read()
-            assert rest.startswith("ended\n")
-            assert "1 settlements unsent" in rest
-            assert process.wait(60) == 0
-            return time.monotonic() - began
+    def finish(process: Popen[str]) -> None:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        rest = process.stdout.read()
+        assert rest.startswith("ended\n")
+        assert "1 settlements unsent" in rest
 
-    assert_soon(stopping, GRACE / 2)
+    assert_stops_without_redis(start_redis, script, "slow", finish)
 
 
 Break = Callable[[RedisServer, redis.Redis], Callable[[], object]]
