@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from delayq.broker import replies
@@ -13,6 +14,16 @@ from delayq.broker.scripts import names, script
 def preload(engine: str = "") -> list[RedisCommand[bool]]:
     """Load every script of an engine (the delay queue by default), for users without the permission to load scripts."""
     return [RedisCommand(("SCRIPT", "LOAD", script(name).text), bool) for name in names(engine)]
+
+
+def identify(meta: str) -> list[RedisCommand[Any]]:
+    """Return the commands that give a queue an identity if it has none, and read it.
+
+    It is drawn at random when the queue is made. If it has changed, Redis has lost the queue, and with it what its
+    processes had declared.
+    """
+    commands = ("HSETNX", meta, "identity", token_hex(8)), ("HGET", meta, "identity")
+    return [RedisCommand(command, lambda reply: reply) for command in commands]
 
 
 def confirm(meta: str, counter: str, replicas: int, timeout: int) -> list[RedisCommand[Any]]:

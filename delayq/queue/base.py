@@ -25,7 +25,7 @@ from delayq.queue.consumer import (
 from delayq.queue.handlers import MISSING, HandlerRegistry
 from delayq.queue.lease import Lease
 from delayq.queue.producer import Producer
-from delayq.queue.server_check import CHECK_EVERY, OPENING, check
+from delayq.queue.server_check import CHECK_EVERY, Opening, check
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.drivers import ThreadDriver
 from delayq.worker.message import Message
@@ -70,7 +70,7 @@ class QueueBase(Generic[T, M]):
         self._producer = Producer(self._context, self._codec)
         self._handlers = HandlerRegistry(self.name, self.settings, self._codec.encode, awaits=self._awaits)
         self._identity: Any = None
-        """The identity that Redis has given the queue, as this process knows it; see `server_check.identify`."""
+        """The identity that Redis has given the queue, as this process knows it; see `shared_calls.identify`."""
         if callback is not None:
             self.callback(callback)
 
@@ -122,16 +122,18 @@ class QueueBase(Generic[T, M]):
         for reply in replies:
             if isinstance(reply, UnavailableError | CannotConnectError):
                 raise reply
-        if len(replies) > OPENING and isinstance(replies[OPENING], DelayqError):
-            raise replies[OPENING]
-        check(self.name, replies, embedded=self._is_embedded, strict=self.settings.strict)
-        self._identity = replies[OPENING - 1]
+        opened, others = Opening.split(replies)
+        if others and isinstance(others[0], DelayqError):
+            raise others[0]
+        check(self.name, opened, embedded=self._is_embedded, strict=self.settings.strict)
+        self._identity = opened.identity
         self._executor.opening, self._executor.check_at = None, monotonic() + CHECK_EVERY
 
     def _reopen_if_lost(self) -> Operation[None]:
         """Open the queue again if Redis has lost it: register it, and apply the options and declared schedules."""
         try:
-            (identity,) = yield [self._opening()[OPENING - 1]]
+            opening, _ = Opening.split(self._opening())
+            (identity,) = yield [opening.identity]
             if identity != self._identity:
                 yield from self._open_again()
         finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields
-from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayq.broker.keys import Keys, registry
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
+from delayq.broker.shared_calls import identify
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ServerError, UnsafeServerError
 
@@ -17,12 +17,28 @@ log = logging.getLogger("delayq.doctor")
 
 SCHEMA = 1
 """The version of the data structures that this delayq reads and writes."""
-OPENING = 6
-"""Replies that the check reads; the last is the queue's identity."""
 CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
 MIN_SERVER = (6, 2)
+
+
+class Opening(NamedTuple):
+    """The commands that open a queue, in their order, or their replies."""
+
+    info: Any
+    schema_set: Any
+    schema: Any
+    registered: Any
+    """Of a queue with a registry; of a stream, its length."""
+    identity_set: Any
+    identity: Any
+
+    @classmethod
+    def split(cls, requests: list[Any]) -> tuple[Opening, list[Any]]:
+        """Separate the commands of the round trip that opens a queue, or their replies, from those after them."""
+        n = len(cls._fields)
+        return cls._make(requests[:n]), requests[n:]
 
 
 def opening(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
@@ -32,27 +48,17 @@ def opening(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
     return [*(RedisCommand(command, lambda reply: reply) for command in commands), *identify(keys.meta)]
 
 
-def identify(meta: str) -> list[RedisCommand[Any]]:
-    """Return the commands that give a queue an identity if it has none, and read it.
-
-    It is drawn at random when the queue is made. If it has changed, Redis has lost the queue, and with it what its
-    processes had declared.
-    """
-    commands = ("HSETNX", meta, "identity", token_hex(8)), ("HGET", meta, "identity")
-    return [RedisCommand(command, lambda reply: reply) for command in commands]
-
-
 def removal(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
     """Return the commands that delete everything of a queue, as demos do with theirs."""
     names = tuple(getattr(keys, part.name) for part in fields(keys))
     return [RedisCommand(("UNLINK", *names), int), RedisCommand(("SREM", registry(prefix), name), int)]
 
 
-def check(name: str, replies: list[Any], *, embedded: bool, strict: bool) -> None:
+def check(name: str, replies: Opening, *, embedded: bool, strict: bool) -> None:
     """Log what could lose messages, and a newer schema; raise `UnsafeServerError` instead if `strict`."""
-    info, _, schema, _, _, _ = replies[:OPENING]
-    dangers = [] if embedded or not isinstance(info, bytes) else find_dangers(_parse(info))
-    if text := newer(name, schema):
+    has_info = not embedded and isinstance(replies.info, bytes)
+    dangers = find_dangers(_parse(replies.info)) if has_info else []
+    if text := newer(name, replies.schema):
         dangers.append(text)
     if dangers and strict:
         raise UnsafeServerError("; ".join(dangers))

@@ -26,10 +26,9 @@ from delayq.broker.requests import (
     ScriptCall,
 )
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
-from delayq.broker.shared_calls import confirm
+from delayq.broker.shared_calls import confirm, identify
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
-from delayq.queue.server_check import identify
 from delayq.streams.keys import StreamKeys
 from delayq.streams.replies import StreamPageReply, StreamRow, read_get, read_groups, read_number, read_page
 from delayq.times import LATEST

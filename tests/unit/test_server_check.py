@@ -7,14 +7,14 @@ import pytest
 from delayq import UnsafeServerError
 from delayq.broker.keys import Keys
 from delayq.errors import ServerError
-from delayq.queue.server_check import SCHEMA, check, find_dangers, opening
+from delayq.queue.server_check import SCHEMA, Opening, check, find_dangers, opening
 
 SAFE = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 INFO = b"# Server\r\nredis_version:7.0.15\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n\r\naof_enabled:1\r\n"
 
 
 def replies(info=INFO, schema=b"1"):
-    return [info, 0, schema, 0, 0, b"identity"]
+    return Opening(info, 0, schema, 0, 0, b"identity")
 
 
 def test_safe_server_has_no_dangers():
