@@ -174,7 +174,7 @@ class Calls:
     ) -> ScriptCall[replies.PageReply]:
         """Read one page of the messages in a state, with at most `preview` bytes of each payload.
 
-        In states sorted by time, only those `between` a first time (ms) and one that is not included.
+        In states sorted by time, `between` limits them to a period.
         """
         return self._call("page", [state, limit, cursor, score, preview, *between], replies.read_page)
 

@@ -72,9 +72,10 @@ def _id_text(number: int) -> str:
 
 
 def time_of(id: str, *, before: int) -> int | None:
-    """Return when delayq made an id, in milliseconds since 1970 by its maker's clock; None for an id of another form.
+    """Return when delayq made an id, in milliseconds since 1970 by its maker's clock; None for any other id.
 
-    A text of this form that was not made by delayq hardly ever has the bits of a UUIDv7 and a time `before` another.
+    An id counts as made by delayq if it has the bits of a UUIDv7 and a time from 2020 up to `before`. Other ids hardly
+    ever do.
     """
     if not _UUID.fullmatch(id):
         return None

@@ -48,7 +48,7 @@ class Receipt(NamedTuple):
 
 
 Period = tuple[int | str, int | str]
-"""A first time (ms), and one that is not included."""
+"""From a first time (ms) up to an end, which is not included."""
 ALWAYS: Period = ("-inf", "+inf")
 OWN_ID = "unique"
 """In place of a due time, for an engine without delays: the sender chose the id, so it must be unique."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 EXIT_WITHIN = 2.0
 """Seconds that a consumer has to settle and release its messages if Redis does not answer: when its process or its
 event loop ends, and in a stop once no callback runs any more."""
-
-
 MIN_CONNECTIONS = 2
 """Connections that a consumer needs at a time: it waits for wake-ups on one of them."""
 
@@ -87,6 +85,11 @@ class Driver:
         """Whether a stop was requested."""
         return self._stop_at is not None
 
+    @property
+    def _ends_at(self) -> float:
+        """Time at which a stop ends at the latest; infinite before a stop."""
+        return min(math.inf if self._stop_at is None else self._stop_at, self._give_up_at)
+
     def _stop_within(self, grace: Duration | None) -> None:
         """Further stops can only shorten the time."""
         at = monotonic() + (self._context.settings.grace if grace is None else to_millis(grace, "grace")) / 1000
@@ -106,7 +109,7 @@ class Driver:
         else:
             self._idle_since = self._idle_since or now
             self._give_up_at = min(self._give_up_at, self._idle_since + EXIT_WITHIN)
-        return now < min(self._stop_at, self._give_up_at)
+        return now < self._ends_at
 
     def _report(self, result: StepResult) -> StepResult:
         """Add what has happened meanwhile to the result of a step."""
@@ -114,7 +117,7 @@ class Driver:
         result.completions = self._buffer.drain()
         if self._woken:  # not swapped: the listener's thread may set it meanwhile
             self._woken, result.woken = False, True
-        result.stop_at = None if self._stop_at is None else min(self._stop_at, self._give_up_at)
+        result.stop_at = self._ends_at if self.stopped else None
         return result
 
     def _releases(self) -> Iterator[Any]:

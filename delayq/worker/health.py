@@ -1,4 +1,4 @@
-"""Whether Redis answers a running consumer, and the function that a user has told to hear of it."""
+"""Whether a running consumer is healthy; calls the user's `on_health_change` when that changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnHealthChange = Callable[[Exception | None], object]
 
 
 class Health:
-    """The error that a consumer meets at present; None while all is well."""
+    """The health of one consumer: `error` is its latest error, None while all is well."""
 
     def __init__(self, on_change: OnHealthChange | None) -> None:
         """Start healthy; call `on_change` at each change."""
@@ -20,7 +20,7 @@ class Health:
         self._on_change = on_change
 
     def report(self, error: Exception | None) -> None:
-        """Take note of what the last call met. What the user's function raises is logged."""
+        """Set the error of the last call, None if it succeeded. An exception of `on_change` is logged."""
         changed = (error is None) != (self.error is None)
         self.error = error
         if changed and self._on_change is not None:

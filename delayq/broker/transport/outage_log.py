@@ -45,5 +45,5 @@ class OutageLog:
             log.warning("%s%s, retrying for up to %s: %s", what, self.at, format_duration(end - now), error)
 
     def answers(self) -> None:
-        """Log that the server is back: as loud as that it was gone."""
+        """Warn that the server is back: at the same level as that it was gone."""
         log.warning("Redis answers again%s", self.at)
