@@ -201,6 +201,15 @@ class EngineCalls(Protocol):
     def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Note that callbacks have started, for engines with `START_REPORTS`. Status: 1 noted, 0 not in flight."""
 
+    def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
+        """Ask consumers to return what they have not started, for engines with `START_REPORTS`.
+
+        Status: 1 asked, 2 not in flight, 0 started.
+        """
+
+    def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
+        """Read whether a consumer was asked to return any of its messages, for engines with `START_REPORTS`."""
+
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter."""
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from delayq.broker.batches import batched, byte_slices
-from delayq.broker.context import EngineContext, QueueContext
+from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
@@ -285,7 +285,7 @@ def replace_unstarted(
 ) -> Operation[str]:
     """Replace those with the status `RUNNING` that have not started; sets their `times`, returns all statuses."""
     running = {messages[index].id: index for index, status in enumerate(statuses) if status == RUNNING}
-    free = yield from withdraw(cast("QueueContext", context), [*running])
+    free = yield from withdraw(context, [*running])
     changed = dict(enumerate(statuses))
     for ids in batched(free, BATCH):
         call = send_call(context, [messages[running[id]] for id in ids], replace=True)

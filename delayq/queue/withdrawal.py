@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from delayq.broker.batches import batched
-from delayq.broker.context import QueueContext
+from delayq.broker.context import EngineContext
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait
 
@@ -18,7 +18,7 @@ PAUSES = (0.01, 0.02, 0.04, *repeat(0.1, 20))
 """Seconds between two looks, two seconds in all: consumers look four times a second for what they are to return."""
 
 
-def withdraw(context: QueueContext, ids: Sequence[str]) -> Operation[list[str]]:
+def withdraw(context: EngineContext, ids: Sequence[str]) -> Operation[list[str]]:
     """Withdraw leased messages whose callbacks have not started; returns the ids that are not leased any more.
 
     The others are being processed, or their consumer does not answer.

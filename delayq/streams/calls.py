@@ -144,10 +144,6 @@ class StreamCalls:
         """Renew leases (ms from now). Status: 1 renewed, 0 not."""
         return self._call("extend", [self.group, self.consumer_id(), self._idle(lease), *_entries(receipts)], statuses)
 
-    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Renew leases: a stream does not note what has started."""
-        return self.extend(receipts, lease=self.settings.lease)
-
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move the first messages, at most 250, to the dead letter. Status: 1 dead, 0 not."""
         args: list[Argument] = [self.group, self.consumer_id(), self.settings.dead_max]

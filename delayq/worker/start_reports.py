@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls, Feature
@@ -19,9 +19,6 @@ from delayq.broker.requests import UNSTARTED
 from delayq.broker.scripts import MAX_IDS
 from delayq.worker.in_flight import InFlight
 from delayq.worker.message import InFlightDelivery
-
-if TYPE_CHECKING:
-    from delayq.broker.calls import Calls
 
 REPORT_AFTER = 0.1
 """Seconds for which a callback runs before it is reported."""
@@ -111,7 +108,7 @@ class StartReports:
             return
         self._next_at = min(self._next_at, now + (REPORT_AFTER if self._in_flight.idle_workers() else WITHDRAWN_EVERY))
         for part in batched([one for one in waiting if one.claimed_at + REPORT_AFTER <= now], MAX_IDS):
-            yield cast("Calls", self._calls).is_withdrawn([one.claimed.id for one in part]), self._on_withdrawn
+            yield self._calls.is_withdrawn([one.claimed.id for one in part]), self._on_withdrawn
 
     def _ready_to_run_alone(self, now: float) -> InFlightDelivery | None:
         """Return the message that is held back, once no callback runs; after a while, once a worker is free."""
