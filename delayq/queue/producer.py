@@ -192,9 +192,9 @@ class Producer:
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
             times = [statuses.at] * len(messages)
             if RUNNING in statuses:
-                statuses = yield from replace_unstarted(self._context, messages, statuses, times)
+                statuses, times = yield from replace_unstarted(self._context, messages, statuses, times)
             if SPENT in statuses:
-                statuses = yield from send_spent(self._context, messages, statuses, times, replace=replace)
+                statuses, times = yield from send_spent(self._context, messages, statuses, times, replace=replace)
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(message.id for message in messages)
             raise
@@ -224,9 +224,10 @@ class Producer:
                     statuses += reply
                     times += [reply.at] * len(reply)
             if RUNNING in statuses and not run_name:  # the ledger of a run has counted them
-                statuses = yield from replace_unstarted(self._context, ready, statuses, times)
+                statuses, times = yield from replace_unstarted(self._context, ready, statuses, times)
             if SPENT in statuses:
-                statuses = yield from send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
+                again = send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
+                statuses, times = yield from again
         except (OutcomeUnknown, QueueFullError, NotReplicatedError) as error:
             error.ids = tuple(id for at, id in enumerate(ids) if statuses[at : at + 1] in ("", SPENT))
             raise
@@ -282,28 +283,28 @@ def send_call(context: EngineContext, messages: Messages, *, replace: bool, run:
 
 def replace_unstarted(
     context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int]
-) -> Operation[str]:
-    """Replace those with the status `RUNNING` that have not started; sets their `times`, returns all statuses."""
+) -> Operation[tuple[str, list[int]]]:
+    """Replace those with the status `RUNNING` that have not started; returns the statuses and times of all messages."""
     running = {messages[index].id: index for index, status in enumerate(statuses) if status == RUNNING}
     free = yield from withdraw(context, [*running])
-    changed = dict(enumerate(statuses))
+    changed, times = list(statuses), list(times)
     for ids in batched(free, BATCH):
         call = send_call(context, [messages[running[id]] for id in ids], replace=True)
         replies, *_ = yield [call, *context.confirming]
         for id, status in zip(ids, replies, strict=True):
             changed[running[id]], times[running[id]] = status, replies.at
-    return "".join(changed.values())
+    return "".join(changed), times
 
 
 def send_spent(
     context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int], *, replace: bool, run: str = ""
-) -> Operation[str]:
-    """Move the messages with the status `SPENT` to the dead letter, then send the new ones; returns all statuses.
+) -> Operation[tuple[str, list[int]]]:
+    """Move the messages with the status `SPENT` to the dead letter, then send the new ones.
 
-    Sets the `times` of these messages: the server's time from which their delays count.
+    Returns the statuses and times of all messages; a time is the server's, from which a delay counts.
     """
     spent = [index for index, status in enumerate(statuses) if status == SPENT]
-    changed = dict(enumerate(statuses))
+    changed, times = list(statuses), list(times)
     for batch in batched(spent, BATCH):
         indexes = batch
         while indexes:
@@ -311,10 +312,9 @@ def send_spent(
             collect = context.calls.collect(context.settings, ids=[message.id for message in again])
             call = send_call(context, again, replace=replace, run=run)
             moved, new, *_ = yield [collect, call, *context.confirming]
-            changed |= zip(indexes, new, strict=True)
-            for index in indexes:
-                times[index] = new.at
+            for index, status in zip(indexes, new, strict=True):
+                changed[index], times[index] = status, new.at
             indexes = [index for index in indexes if changed[index] == SPENT]
             while indexes and moved.collected:  # one call moves a limited number of bytes
                 (moved,) = yield [collect]
-    return "".join(changed.values())
+    return "".join(changed), times

@@ -112,7 +112,7 @@ class TaskSender:
             statuses = reply
             if SPENT in statuses:
                 rows = list(map(Outgoing._make, zip(*part, strict=True)))
-                statuses = self._executor.perform(
+                statuses, _ = self._executor.perform(
                     send_spent(self._context, rows, statuses, [0] * len(rows), replace=replace, run=run)
                 )
             if self._options.on_conflict == "fail":
