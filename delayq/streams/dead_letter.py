@@ -6,13 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
-from delayq.broker.requests import ScriptCall
-from delayq.broker.transport.operation import Operation
+from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, DelayqError, short_repr
 from delayq.options import check_int, check_retries
 from delayq.queue.dead_letter import BATCH, Redriven
@@ -25,6 +23,8 @@ from delayq.times import from_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +85,40 @@ class _StreamDeadLetterOperations:
     def _redrive(self, entry: str | None, *, all: bool, retries: int | None) -> Operation[Redriven]:
         if retries is not None:
             check_retries(retries)
-        call = partial(self._calls.redrive, retries=retries)
-        replies: list[str] = yield from self._each(entry, call, all=all)
-        statuses = "".join(replies)
+
+        def redrive(entries: list[str]) -> Operation[str]:
+            statuses = ""
+            while len(statuses) < len(entries):  # one call moves a limited number of bytes
+                (moved,) = yield [self._calls.redrive(entries[len(statuses) :], retries=retries)]
+                statuses += moved
+            return statuses
+
+        statuses = "".join((yield from self._each(entry, redrive, all=all)))
         return Redriven(statuses.count("1"), statuses.count("2"))
 
     def _purge(self, entry: str | None, *, all: bool) -> Operation[int]:
-        replies: list[int] = yield from self._each(entry, self._calls.dead_purge, all=all)
-        return sum(replies)
+        def purge(entries: list[str]) -> Operation[int]:
+            return single(self._calls.dead_purge(entries))
 
-    def _each(
-        self, entry: str | None, call: Callable[[list[str]], ScriptCall[Any]], *, all: bool
-    ) -> Operation[list[Any]]:
-        """Run a call over the selected entries, batch by batch; messages that die meanwhile are left out."""
+        return sum((yield from self._each(entry, purge, all=all)))
+
+    def _each(self, entry: str | None, act: Callable[[list[str]], Operation[T]], *, all: bool) -> Operation[list[T]]:
+        """Run an operation on the selected entries, batch by batch; messages that die meanwhile are left out."""
         if (entry is None) == (all is not True):
             raise ConfigurationError("pass either an entry or all=True")
         if entry is not None:
-            return (yield [call([_check_entry(entry, "entry")])])
-        replies: list[Any] = []
+            return [(yield from act([_check_entry(entry, "entry")]))]
+        results: list[T] = []
         (last,) = yield [self._calls.last_dead()]
         after = ""
         while last:
             (listed,) = yield [self._calls.page(State.DEAD, limit=BATCH, after=after, preview=0)]
-            entries = [row.entry for row in listed.rows if _order(row.entry) <= _order(last)]
-            while entries:
-                (reply,) = yield [call(entries)]
-                replies.append(reply)
-                del entries[: len(reply) if isinstance(reply, str) else None]  # a redrive moves as much as it may
+            if entries := [row.entry for row in listed.rows if _order(row.entry) <= _order(last)]:
+                results.append((yield from act(entries)))
             after = listed.after
             if not after:
                 break
-        return replies
+        return results
 
 
 def _order(entry: str) -> tuple[int, ...]:
