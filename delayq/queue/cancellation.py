@@ -35,8 +35,8 @@ class RescheduleOutcome(StrEnum):
     GONE = "gone"
 
 
-RUNNING = "2"
-"""The status of a message that a consumer holds, started or not."""
+_LEASED = "2"
+"""The status of a message that a consumer has leased, whether its callback has started or not."""
 _CANCELLED = dict(zip("1230", CancelOutcome, strict=True))
 _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
@@ -58,7 +58,7 @@ def reschedule(
 def _status(context: QueueContext, call: Callable[[], ScriptCall[str]], id: str) -> Operation[str]:
     try:
         status, *_ = yield [call(), *context.confirming]
-        if status == RUNNING and (yield from withdraw(context, [id])):
+        if status == _LEASED and (yield from withdraw(context, [id])):
             status, *_ = yield [call(), *context.confirming]
     except NotReplicatedError as error:
         error.ids = (id,)

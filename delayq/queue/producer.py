@@ -56,8 +56,8 @@ _STATUS = {
 }
 STORED = ("1", "2")
 """The statuses of messages that a send has stored."""
-RUNNING = "3"
-"""The status of a message that a consumer holds, started or not; see `replace_unstarted`."""
+NOT_REPLACED = "3"
+"""The status of a message that a consumer has leased, started or not; see `replace_unstarted`."""
 SPENT = "4"
 """The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
@@ -191,7 +191,7 @@ class Producer:
         try:
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
             times = [statuses.at] * len(messages)
-            if RUNNING in statuses:
+            if NOT_REPLACED in statuses:
                 statuses, times = yield from replace_unstarted(self._context, messages, statuses, times)
             if SPENT in statuses:
                 statuses, times = yield from send_spent(self._context, messages, statuses, times, replace=replace)
@@ -223,7 +223,7 @@ class Producer:
                 for reply in replies[: len(replies) - len(confirming)]:
                     statuses += reply
                     times += [reply.at] * len(reply)
-            if RUNNING in statuses and not run_name:  # the ledger of a run has counted them
+            if NOT_REPLACED in statuses and not run_name:  # the ledger of a run has counted them
                 statuses, times = yield from replace_unstarted(self._context, ready, statuses, times)
             if SPENT in statuses:
                 again = send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
@@ -284,8 +284,8 @@ def send_call(context: EngineContext, messages: Messages, *, replace: bool, run:
 def replace_unstarted(
     context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int]
 ) -> Operation[tuple[str, list[int]]]:
-    """Replace those with the status `RUNNING` that have not started; returns the statuses and times of all messages."""
-    running = {messages[index].id: index for index, status in enumerate(statuses) if status == RUNNING}
+    """Replace those `NOT_REPLACED` that have not started; returns the statuses and times of all messages."""
+    running = {messages[index].id: index for index, status in enumerate(statuses) if status == NOT_REPLACED}
     free = yield from withdraw(context, [*running])
     changed, times = list(statuses), list(times)
     for ids in batched(free, BATCH):
