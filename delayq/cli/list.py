@@ -67,17 +67,17 @@ def list_(
     capabilities = ENGINES[engine].capabilities
     chosen = capabilities.check_state(state or capabilities.states[0])
     commands = ENGINES[engine].commands(session, **groups)
-    window = {name: at for name, at in (("due_from", due_from), ("due_to", due_to)) if at}
-    if window:
+    period = {name: at for name, at in (("due_from", due_from), ("due_to", due_to)) if at}
+    if period:
         capabilities.require(Feature.DELAYS)
-        _check_window(chosen, due_from, due_to)
-    pages = pages_from(partial(commands.open_to_read(queue).list, chosen, **window), paging)
-    what = f"{chosen} {commands.message}s in {queue}{' in this time' if window else ''}"
+        _check_period(chosen, due_from, due_to)
+    pages = pages_from(partial(commands.open_to_read(queue).list, chosen, **period), paging)
+    what = f"{chosen} {commands.message}s in {queue}{' in this time' if period else ''}"
     print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[chosen], session.now))
 
 
-def _check_window(state: str, due_from: datetime | None, due_to: datetime | None) -> None:
-    """Refuse a window that selects nothing, by the names of the options."""
+def _check_period(state: str, due_from: datetime | None, due_to: datetime | None) -> None:
+    """Refuse a period that selects nothing, by the names of the options."""
     if state != State.PENDING:
         raise ConfigurationError(f"--from and --to work with pending messages, not with {state} ones")
     if due_from and due_to and due_from > due_to:

@@ -136,12 +136,12 @@ class Inspector:
         state = State(state)
         check_int(limit, "limit", 1, MAX_ROWS)
         at, score = _start(state, cursor)
-        window = _window(state, due_from, due_to)
+        period = _period(state, due_from, due_to)
         rows: dict[str, MessageRow] = {}
         while limit > 0:
             count = min(limit, MAX_READ)
             part: dict[str, Any] = {"limit": count, "cursor": at, "score": score, "preview": preview}
-            (listed,) = yield [self._context.calls.page(state, **part, between=window)]
+            (listed,) = yield [self._context.calls.page(state, **part, between=period)]
             rows.update((row.id, row) for row in listed.rows)
             at, score, limit = listed.cursor, listed.score, limit - listed.inspected
             if not at:
@@ -233,7 +233,7 @@ def _start(state: State, cursor: str | None) -> tuple[str, str]:
     return found[1], found[2] or ""
 
 
-def _window(state: State, due_from: datetime | None, due_to: datetime | None) -> Period:
+def _period(state: State, due_from: datetime | None, due_to: datetime | None) -> Period:
     """Return the bounds of due times in milliseconds, infinite for none."""
     if state is not State.PENDING and not due_from is due_to is None:
         raise ConfigurationError(f"due_from and due_to work with pending messages, not with {state} ones")

@@ -13,7 +13,7 @@ from delayq import DelayQueue
 from measure.bench_server import QUEUE, TEXT, BenchServer, client_commands
 from measure.figure import NUMBER, Figure, Measurement, Reading, at_most
 
-WINDOW = 5.0
+OBSERVED = 5.0
 """Seconds that idle consumers are observed."""
 SETTLED = 1.5
 """Seconds until idle consumers have finished their first polls."""
@@ -39,7 +39,7 @@ def idle(name: str, workers: int, count: Callable[[redis.Redis], int], server: B
             queues.enter_context(queue).start_consume()
         time.sleep(SETTLED)
         before, began = count(server.client), time.monotonic()
-        time.sleep(WINDOW)
+        time.sleep(OBSERVED)
         yield Reading(name, (count(server.client) - before) / (time.monotonic() - began))
 
 

@@ -125,10 +125,10 @@ def test_pending_messages_are_listed_by_their_due_time(queue):
     times = [start + timedelta(hours=hour) for hour in range(6)]
     queue.send_many([NewMessage(f"m{hour}", at=at, id=f"m{hour}") for hour, at in enumerate(times)])
 
-    def due(limit=100, **window):
-        page = queue.list("pending", limit=limit, **window)
+    def due(limit=100, **period):
+        page = queue.list("pending", limit=limit, **period)
         ids = [message.id for message in page.messages]
-        return ids + due(limit, **{**window, "cursor": page.cursor}) if page.cursor else ids
+        return ids + due(limit, **{**period, "cursor": page.cursor}) if page.cursor else ids
 
     assert due(due_from=times[4]) == ["m4", "m5"]
     assert due(due_to=times[2]) == ["m0", "m1"]

@@ -1,4 +1,4 @@
-"""`delayq list` and `dead list`: time windows, JSON lines, CSV, and tables in a pipe or a narrow terminal."""
+"""`delayq list` and `dead list`: periods, JSON lines, CSV, and tables in a pipe or a narrow terminal."""
 
 import csv
 import io
@@ -24,11 +24,11 @@ def ids(ended):
     return [json.loads(line)["id"] for line in ended.out.splitlines()]
 
 
-# Time windows
+# Periods
 
 
 @pytest.mark.parametrize(
-    ("window", "found"),
+    ("period", "found"),
     [
         (["--from", "2033-05-18T14:00Z"], ["m2", "m3", "m4", "m5"]),
         (["--to", "2033-05-18T14:00Z"], ["m0", "m1"]),
@@ -42,14 +42,14 @@ def ids(ended):
         ),
     ],
 )
-def test_lists_the_messages_due_in_a_time_window(cli, hourly, window, found):
-    assert ids(cli("list", "reminders", "--jsonl", *window)) == found
+def test_lists_the_messages_due_in_a_period(cli, hourly, period, found):
+    assert ids(cli("list", "reminders", "--jsonl", *period)) == found
 
 
 def test_times_without_a_zone_are_in_the_chosen_one(cli, hourly):
-    window = ["--from", "2033-05-18T14:00", "--to", "2033-05-18T15:00"]
-    assert ids(cli("--tz", "UTC", "list", "reminders", "--jsonl", *window)) == ["m2"]
-    assert ids(cli("--tz", "Europe/Berlin", "list", "reminders", "--jsonl", *window)) == ["m0"]  # 14:00 is 12:00 UTC
+    period = ["--from", "2033-05-18T14:00", "--to", "2033-05-18T15:00"]
+    assert ids(cli("--tz", "UTC", "list", "reminders", "--jsonl", *period)) == ["m2"]
+    assert ids(cli("--tz", "Europe/Berlin", "list", "reminders", "--jsonl", *period)) == ["m0"]  # 14:00 is 12:00 UTC
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_times_without_a_zone_are_in_the_chosen_one(cli, hourly):
         (["--json", "--csv"], "choose one of --json, --jsonl and --csv"),
     ],
 )
-def test_refuses_wrong_windows_and_formats(cli, hourly, options, error):
+def test_refuses_wrong_periods_and_formats(cli, hourly, options, error):
     ended = cli("list", "reminders", *options)
     assert (ended.code, ended.out) == (2, "")
     assert error in ended.line

@@ -68,14 +68,14 @@ def test_empty_payload_is_a_message_and_leftover_fields_are_not(executor):
 # Pages
 
 
-def listed(executor, state, *, limit=100, preview=100, cursor="", score="", **window):
-    return executor.call(calls.page(state, limit=limit, cursor=cursor, score=score, preview=preview, **window))
+def listed(executor, state, *, limit=100, preview=100, cursor="", score="", **period):
+    return executor.call(calls.page(state, limit=limit, cursor=cursor, score=score, preview=preview, **period))
 
 
-def pages(executor, state, limit, **window) -> Iterator[list[str]]:
+def pages(executor, state, limit, **period) -> Iterator[list[str]]:
     cursor, score = "", ""
     for _ in range(100):
-        page = listed(executor, state, limit=limit, cursor=cursor, score=score, **window)
+        page = listed(executor, state, limit=limit, cursor=cursor, score=score, **period)
         yield [row.id for row in page.rows]
         cursor, score = page.cursor, page.score
         if not cursor:
@@ -188,7 +188,7 @@ def test_page_continues_after_the_score_of_a_removed_member(executor):
 @pytest.mark.parametrize("state", ["pending", "active", "backoff", "dead"])
 @pytest.mark.parametrize(("low", "high"), [(1, 3), (0, 4), (2, 2), (-9, 0), (4, 9), (-9, 9), (3, 1)])
 @pytest.mark.parametrize("limit", [1, 2, 3, 8])
-def test_pages_of_a_time_window_have_only_its_messages(executor, state, low, high, limit):
+def test_pages_of_a_period_have_only_its_messages(executor, state, low, high, limit):
     plant(executor, IN_ORDER[state])  # m0 0, m1 0, m2 1, m3 1, m4 2, m5 2, m6 3
     found = pages(executor, state, limit, between=(NOW + low, NOW + high))
     ids = [row.partition(":")[0] for page in found for row in page]

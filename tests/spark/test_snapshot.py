@@ -221,20 +221,20 @@ def test_each_message_is_in_one_partition(queue, reader, monkeypatch, *, count, 
     assert sorted(by_id(divided)) == sorted(f"m{n}" for n in range(count))
 
 
-def test_due_window_selects_messages_by_due_time(queue, executor, reader):
+def test_due_period_selects_messages_by_due_time(queue, executor, reader):
     base = datetime(2030, 1, 1, tzinfo=UTC)
     queue.send_many([NewMessage(n, at=base + timedelta(milliseconds=n), id=f"m{n}") for n in range(10)])
     queue.send_delay_msg(1, id="now")
     executor.call(CALLS.pending_to_ready())
-    window = {"dueFrom": (base + timedelta(milliseconds=3)).isoformat(), "partitions": 3}
-    assert sorted(by_id(reader(**window))) == [f"m{n}" for n in range(3, 10)]
-    window["dueTo"] = (base + timedelta(milliseconds=7)).isoformat()
-    assert sorted(by_id(reader(**window))) == [f"m{n}" for n in range(3, 7)]
+    period = {"dueFrom": (base + timedelta(milliseconds=3)).isoformat(), "partitions": 3}
+    assert sorted(by_id(reader(**period))) == [f"m{n}" for n in range(3, 10)]
+    period["dueTo"] = (base + timedelta(milliseconds=7)).isoformat()
+    assert sorted(by_id(reader(**period))) == [f"m{n}" for n in range(3, 7)]
     assert sorted(by_id(reader(dueTo=base.isoformat()))) == ["now"]
 
 
 @pytest.mark.parametrize("state", STATES[1:])
-def test_due_window_applies_to_every_state(queue, executor, reader, state):
+def test_due_period_applies_to_every_state(queue, executor, reader, state):
     in_every_state(queue, executor)
     due = by_id(reader(states=state))[state]["due"]
     inside = {"states": state, "dueFrom": due.isoformat(), "dueTo": (due + timedelta(milliseconds=1)).isoformat()}
@@ -387,7 +387,7 @@ class Life:
 
 
 @pytest.mark.parametrize(
-    ("filters", "states", "window"),
+    ("filters", "states", "period"),
     [
         ([], STATES, (None, None)),
         ([IsNotNull(("state",))], STATES, (None, None)),
@@ -406,16 +406,16 @@ class Life:
     ],
     ids=str,
 )
-def test_filters_narrow_states_and_window(reader, filters, states, window):
+def test_filters_narrow_states_and_period(reader, filters, states, period):
     filtered = reader(pushdown=True)
     assert filtered.pushFilters(filters) is filters  # Spark applies all of them again
     assert filtered._options.states == tuple(states)
-    assert (filtered._options.due_from, filtered._options.due_to) == window
+    assert (filtered._options.due_from, filtered._options.due_to) == period
 
 
-def test_filters_do_not_widen_the_window_option(reader):
-    window = {"dueFrom": "2030-01-01T00:00:00+00:00", "dueTo": "2031-01-01T00:00:00+00:00"}
-    filtered, plain = reader(pushdown=True, **window), reader(**window)
+def test_filters_do_not_widen_the_period_options(reader):
+    period = {"dueFrom": "2030-01-01T00:00:00+00:00", "dueTo": "2031-01-01T00:00:00+00:00"}
+    filtered, plain = reader(pushdown=True, **period), reader(**period)
     filtered.pushFilters(
         [GreaterThan(("due",), datetime(2020, 1, 1, tzinfo=UTC)), LessThan(("due",), datetime(2040, 1, 1, tzinfo=UTC))]
     )
@@ -507,8 +507,8 @@ def test_session_time_zone_does_not_change_times(spark, queue, redis_url):
     queue.send_schedule_msg(1, at, id="a")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
     try:
-        window = {"due_from": at, "due_to": at + timedelta(milliseconds=1)}
-        table = read_messages(spark, "letters", url=redis_url, **window)
+        period = {"due_from": at, "due_to": at + timedelta(milliseconds=1)}
+        table = read_messages(spark, "letters", url=redis_url, **period)
         assert [row[0] for row in table.selectExpr("unix_millis(due)").collect()] == [at.timestamp() * 1000]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -90,7 +90,7 @@ class SnapshotReader(DataSourceReader):
         now, before, through = connect(options.target).perform(together([calls.time(), *counts]))
         ends: list[Position] = []
         if State.PENDING in options.states:
-            # The last message of each partition; the last partition ends with the window.
+            # The last message of each partition; the last partition ends with the period.
             ranks = {before + (through - before) * part // options.partitions for part in range(1, options.partitions)}
             lasts = [pending_at(calls.keys, rank - 1) for rank in sorted(ranks) if rank > before]
             found = connect(options.target).perform(together(lasts))

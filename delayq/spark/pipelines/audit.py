@@ -94,14 +94,14 @@ def audit(
     from `start` (inclusive) to `until` (exclusive) are audited. Take the snapshot before updating the archive, so that
     messages that move meanwhile are in the archive. The audit only reads.
     """
-    window = F.expr("true")
+    in_period = F.expr("true")
     if start is not None:
-        window &= F.col("due") >= F.lit(start)
+        in_period &= F.col("due") >= F.lit(start)
     if until is not None:
-        window &= F.col("due") < F.lit(until)
+        in_period &= F.col("due") < F.lit(until)
     action = F.col("action") if "action" in plan.columns else F.lit("new")
-    planned = plan.where(window).select("id", F.col("due").alias("planned_due"), action.alias("action"))
-    outside = plan.where(~window).select("id", F.expr("true").alias("outside"))
+    planned = plan.where(in_period).select("id", F.col("due").alias("planned_due"), action.alias("action"))
+    outside = plan.where(~in_period).select("id", F.expr("true").alias("outside"))
 
     joined = (
         planned.join(_histories(events), "id", "full_outer")
