@@ -21,7 +21,7 @@ redis.call('ZCARD', dead)
 local logged, window = switched(meta, done)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 local cursor = kept[1] or '0'
-dead_max, dead_ttl = tonumber(kept[2] or '') or dead_max, tonumber(kept[3] or '') or dead_ttl
+dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
 local candidates, spent, found, buried = {}, {}, {}, {}
 if #ARGV > 7 then
   for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
