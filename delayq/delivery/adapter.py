@@ -1,4 +1,4 @@
-"""Base class of all delivery adapters: a callback that passes a message on and logs a failure to do so."""
+"""Base class of all delivery adapters: a callback that passes a message on and logs why it is to be tried again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from typing import Any
 
-from delayq.outcomes import Outcome
+from delayq.outcomes import Retry
 from delayq.worker.message import Message
 
 log = logging.getLogger("delayq.deliver")
@@ -22,9 +22,9 @@ class Adapter(ABC):
         """
         try:
             self.hand_on(message)
-        except Outcome as outcome:
-            kind, extra = type(outcome).__name__.lower(), {"id": message.id, "attempt": message.attempt}
-            log.warning("message %s, attempt %d: %s: %s", message.id, message.attempt, kind, outcome, extra=extra)
+        except Retry as retry:  # the consumer logs a rejection itself
+            extra = {"id": message.id, "attempt": message.attempt}
+            log.warning("message %s, attempt %d: retry: %s", message.id, message.attempt, retry, extra=extra)
             raise
 
     @abstractmethod

@@ -113,7 +113,7 @@ class _LeaseBase(Generic[M]):
                 self.messages.append(self._message_class(delivery, self._context, self._executor, now))
                 self._deliveries.append(delivery)
             except UndecodableError as error:
-                failed.append(undecodable(delivery, error))
+                failed.append(undecodable(delivery, error, self._context.settings.backoff))
         yield from self._send(failed)
 
     def _settle(self, error: BaseException | None) -> Operation[None]:

@@ -10,10 +10,13 @@ from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
+from delayq.backoff import Backoff
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
+from delayq.options import nack_wait
 from delayq.outcomes import Discard, Outcome, Reject, Retry
+from delayq.text import format_duration
 from delayq.times import to_millis
-from delayq.worker.message import InFlightDelivery, log_label
+from delayq.worker.message import InFlightDelivery, log_label, truncate
 
 log = logging.getLogger("delayq.consumer")
 
@@ -45,16 +48,21 @@ class Completion(NamedTuple):
 
 
 def disposition_of(
-    deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None, *, quiet: bool = False
+    deliveries: Sequence[InFlightDelivery],
+    result: object,
+    error: BaseException | None,
+    backoff: Backoff | None = None,
+    *,
+    quiet: bool = False,
 ) -> tuple[Disposition, str, int | None]:
     """Return what a callback's result or exception means: the disposition, its text, and an explicit delay (ms).
 
-    It applies to those of `deliveries` that were not settled by hand. An exception is logged, except with `quiet`:
-    then it is raised to the user.
+    It applies to those of `deliveries` that were not settled by hand. An exception is logged, with the delay that
+    `backoff` gives, and so is a rejection; not so with `quiet`, if the exception is raised to the user.
     """
     if all(delivery.settled for delivery in deliveries):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
-            log_failure(deliveries, error, " after it was settled")
+            log_failure(deliveries, error, when=" after it was settled")
         return Disposition.NOTHING, "", None
     if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which is never run: {_ADVICE}")
@@ -64,20 +72,27 @@ def disposition_of(
     if isinstance(outcome, Retry):
         return _disposition_of_retry(deliveries, outcome)
     if isinstance(outcome, Reject):
-        return Disposition.REJECT, _reason(outcome) or "rejected", None
+        reason = _reason(outcome) or "rejected"
+        if not quiet:
+            name, fields = log_label(deliveries)
+            text = "%s was rejected%s and goes to the dead letter: %s"
+            _log(text, name, _at_attempt(fields), truncate(reason), level=logging.WARNING, extra=fields)
+        return Disposition.REJECT, reason, None
     if isinstance(outcome, Discard):
         return Disposition.DISCARD, _reason(outcome), None
     if error is None:
         return (
             (Disposition.NACK, "the callback returned False", None) if result is False else (Disposition.ACK, "", None)
         )
-    if not quiet:
-        log_failure(deliveries, error)
-    return Disposition.NACK, describe(error), None
+    return Disposition.NACK, describe(error), None if quiet else log_failure(deliveries, error, backoff)
 
 
 def dispositions_of(
-    deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None, took: float
+    deliveries: Sequence[InFlightDelivery],
+    result: object,
+    error: BaseException | None,
+    took: float,
+    backoff: Backoff | None = None,
 ) -> list[Completion]:
     """Return what a batch callback's result or exception means; a list has one result for each message."""
     if error is None and isinstance(result, list):
@@ -85,40 +100,55 @@ def dispositions_of(
             completions = []
             for delivery, entry in zip(deliveries, result, strict=True):
                 raised = entry if isinstance(entry, BaseException) else None
-                completions.append(Completion([delivery], *disposition_of([delivery], entry, raised)))
+                completions.append(Completion([delivery], *disposition_of([delivery], entry, raised, backoff)))
             completions[0] = completions[0]._replace(took=took)
             return completions
         error = TypeError(
             f"the batch callback returned a list of {len(result)} results for {len(deliveries)} messages: "
             "return one result for each message, or None for all"
         )
-    return [Completion(deliveries, *disposition_of(deliveries, result, error), took)]
+    return [Completion(deliveries, *disposition_of(deliveries, result, error, backoff), took)]
 
 
-def undecodable(delivery: InFlightDelivery, error: UndecodableError) -> Completion:
+def undecodable(delivery: InFlightDelivery, error: UndecodableError, backoff: Backoff) -> Completion:
     """Return what a payload that cannot be decoded means: a failed attempt, and after the last one the dead letter.
 
     Another worker may be able to decode it: one that runs a newer version of the program.
     """
-    log_failure([delivery], error)
-    text = str(error)
+    delay, text = log_failure([delivery], error, backoff), str(error)
     disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
-    return Completion([delivery], disposition, text if text.startswith("undecodable") else f"undecodable: {text}")
+    text = text if text.startswith("undecodable") else f"undecodable: {text}"
+    return Completion([delivery], disposition, text, delay)
 
 
-def log_failure(deliveries: Sequence[InFlightDelivery], error: BaseException, after: str = "") -> None:
-    """Log an error with its traceback; never raises."""
+def log_failure(
+    deliveries: Sequence[InFlightDelivery], error: BaseException, backoff: Backoff | None = None, when: str = ""
+) -> int | None:
+    """Log an error with its traceback, and what becomes of a single message if it fails; never raises.
+
+    Returns the delay (ms) before the next attempt that was logged; None if that is to be decided.
+    """
     name, fields = log_label(deliveries)
-    at = f" at attempt {fields['attempt']}" if "attempt" in fields else ""
-    if not after and len(deliveries) == 1 and deliveries[0].claimed.retries_left == 0:
-        after = " and has no retries left: it goes to the dead letter"
-    _log("%s failed%s%s", name, at, after, exc_info=error, extra=fields)
+    fate, delay = "", None
+    if backoff is not None and len(deliveries) == 1 and not deliveries[0].settled:
+        claimed = deliveries[0].claimed
+        if claimed.retries_left:
+            delay = backoff.delay(claimed.attempt)
+            fate = f" and is tried again in {format_duration(nack_wait(delay / 1000) / 1000)}"
+        else:
+            fate = " and has no retries left: it goes to the dead letter"
+    _log("%s failed%s%s%s", name, _at_attempt(fields), when, fate, exc_info=error, extra=fields)
+    return delay
 
 
-def _log(text: str, *args: object, **fields: Any) -> None:
+def _at_attempt(fields: dict[str, Any]) -> str:
+    return f" at attempt {fields['attempt']}" if "attempt" in fields else ""
+
+
+def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) -> None:
     """Log an error. If a user's filter or handler raises, print the error and what was raised: the worker goes on."""
     try:
-        log.error(text, *args, **fields)
+        log.log(level, text, *args, **fields)
     except BaseException as broken:  # noqa: BLE001 - a user's filter may raise anything
         with suppress(BaseException):
             broken.__context__ = fields.get("exc_info")

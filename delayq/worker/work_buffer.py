@@ -107,7 +107,7 @@ class WorkBuffer:
                 return None
         started = monotonic()
         batch = Batch(started, [True], self._context.queue)
-        messages = []
+        messages, backoff = [], self._context.settings.backoff
         for delivery in deliveries:
             delivery.batch = batch
             if delivery.lost or started > delivery.deadline:
@@ -117,10 +117,10 @@ class WorkBuffer:
             try:
                 messages.append(self._kind(delivery, self._context, self._executor, started))
             except UndecodableError as error:
-                self._completions.append(undecodable(delivery, error))
+                self._completions.append(undecodable(delivery, error, backoff))
             except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
-                log_failure([delivery], error, " to be decoded")
-                self._completions.append(Completion([delivery], Disposition.NACK, describe(error)))
+                delay = log_failure([delivery], error, backoff, " to be decoded")
+                self._completions.append(Completion([delivery], Disposition.NACK, describe(error), delay))
         if len(messages) < len(deliveries):
             deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
         if self._single and messages:
@@ -136,13 +136,14 @@ class WorkBuffer:
         if error is None and result is None:
             self._completions.append(_completion((deliveries, _ACK, "", None, took)))
             return now
+        backoff = self._context.settings.backoff
         try:
             if self._single:
-                completions = [Completion(deliveries, *disposition_of(deliveries, result, error), took)]
+                completions = [Completion(deliveries, *disposition_of(deliveries, result, error, backoff), took)]
             else:
-                completions = dispositions_of(deliveries, result, error, took)
+                completions = dispositions_of(deliveries, result, error, took, backoff)
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
-            log_failure(deliveries, failure, " when its result was read")
-            completions = [Completion(deliveries, Disposition.NACK, describe(failure), None, took)]
+            delay = log_failure(deliveries, failure, backoff, " when its result was read")
+            completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
         self._completions.extend(completions)
         return now

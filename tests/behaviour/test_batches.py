@@ -183,7 +183,7 @@ def test_returned_list_settles_each_message_by_its_entry(batch_queue, caplog):
     totals = queue.stats().totals
     assert (totals["acked"], totals["nacked"], totals["discarded"]) == (2, 3, 1)
     (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
-    assert record.getMessage() == f"{queue.name}: message f failed at attempt 1"
+    assert record.getMessage() == f"{queue.name}: message f failed at attempt 1 and is tried again in 1m"
 
 
 @pytest.mark.parametrize("result", [[], [None], [None] * 4], ids=len)

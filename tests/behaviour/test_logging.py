@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from delayq import Discard, Reject, Retry
+from delayq import Backoff, Discard, Reject, Retry
+from delayq.text import format_duration
 from tests.support.processes import run
 from tests.support.waiting import wait_until
 
@@ -45,7 +46,19 @@ def test_a_failed_callback_is_logged_once_with_its_traceback(open_queue, logged)
     (record,) = logged(logging.ERROR)
     assert record.exc_info[1] is error
     assert (record.queue, record.id) == (queue.name, "m")
-    assert record.getMessage() == f"{queue.name}: message m failed at attempt 1"
+    assert record.getMessage() == f"{queue.name}: message m failed at attempt 1 and is tried again in 1m"
+
+
+def test_delay_in_the_log_is_the_one_that_the_message_waits(open_queue, logged):
+    queue = open_queue(callback=raising(ValueError("busy")), nack_delay=Backoff.constant("1000s", jitter=0.5))
+    queue.send_delay_msg("hello", id="m")
+
+    queue.run(burst=True)
+
+    (record,) = logged(logging.ERROR)
+    waits = (queue.get("m").deadline - queue.stats().at).total_seconds()
+    shown = record.getMessage().rpartition(" is tried again in ")[2]
+    assert shown in {format_duration(waits + passed) for passed in range(-1, 60)}
 
 
 def test_each_failed_attempt_is_logged(open_queue, logged):
@@ -73,7 +86,30 @@ def test_a_callback_that_fails_after_it_has_settled_is_logged(open_queue, logged
     assert str(record.exc_info[1]) == "too late"
 
 
-@pytest.mark.parametrize("outcome", [Retry("busy", delay=60), Reject("no such user"), Discard("too late")])
+def test_rejection_is_logged_with_its_reason(open_queue, logged):
+    queue = open_queue(callback=raising(Reject("no such user")))
+    queue.send_delay_msg("hello", id="m")
+
+    queue.run(burst=True)
+
+    (record,) = logged(logging.WARNING)
+    assert record.levelno == logging.WARNING
+    assert (record.queue, record.id, record.attempt) == (queue.name, "m", 1)
+    text = "message m was rejected at attempt 1 and goes to the dead letter: no such user"
+    assert record.getMessage() == f"{queue.name}: {text}"
+
+
+def test_outcome_raised_in_a_lease_block_is_not_logged(open_queue, logged):
+    queue = open_queue()
+    queue.send_delay_msg("hello")
+
+    with queue.lease():
+        raise Reject("no such user")
+
+    assert logged(logging.WARNING) == []
+
+
+@pytest.mark.parametrize("outcome", [Retry("busy", delay=60), Discard("too late")])
 def test_raised_outcome_is_not_logged_as_a_failure(open_queue, logged, outcome):
     queue = open_queue(callback=raising(outcome))
     queue.send_delay_msg("hello")

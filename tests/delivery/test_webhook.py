@@ -282,7 +282,7 @@ def test_secrets_are_not_logged(hooks, webhook, caplog):
             post(delivered({"word": "c4nary"}))
         texts.append(str(raised.value))
     logged = [record for record in caplog.records if record.name.startswith("delayq")]
-    assert [record.levelname for record in logged] == ["WARNING"] * 3
+    assert [record.levelname for record in logged] == ["WARNING"] * 2  # the consumer logs what is rejected
     assert logged[0].getMessage() == "message m1, attempt 1: retry: webhook 127.0.0.1 replied 500"
     texts += [record.getMessage() for record in logged]
     for secret in ("c4nary", "s3cr3t", SECRET, "whsec_"):

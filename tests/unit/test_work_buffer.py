@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from delayq.backoff import Backoff
 from delayq.broker.replies import ClaimedMessage
 from delayq.errors import UndecodableError
 from delayq.outcomes import Reject
@@ -13,6 +14,8 @@ from delayq.times import monotonic
 from delayq.worker.disposition import Disposition
 from delayq.worker.message import InFlightDelivery, Message
 from delayq.worker.work_buffer import Callback, WorkBuffer
+
+SETTINGS = SimpleNamespace(backoff=Backoff.constant(60))
 
 
 def decode(data):
@@ -30,7 +33,9 @@ def deliveries(*payloads, retries_left=3):
 
 def laid(*payloads, most=None, retries_left=3):
     """Return a buffer with these messages, and their deliveries."""
-    buffer = WorkBuffer(Callback(print, most), Message, SimpleNamespace(decode=decode, queue="q"), None)
+    buffer = WorkBuffer(
+        Callback(print, most), Message, SimpleNamespace(decode=decode, queue="q", settings=SETTINGS), None
+    )
     held = deliveries(*payloads, retries_left=retries_left)
     buffer.put(held)
     return buffer, held
@@ -100,7 +105,7 @@ def test_result_that_cannot_be_read_costs_one_attempt(most):
     batch, taken, _ = buffer.get()
     buffer.complete(batch, taken, Broken("why"), None)
     ((left, disposition, text, delay, took),) = buffer.drain()
-    assert (left, disposition, text, delay) == (taken, Disposition.NACK, "SystemExit: no reason", None)
+    assert (left, disposition, text, delay) == (taken, Disposition.NACK, "SystemExit: no reason", 60_000)
     assert took >= 0
 
 
@@ -120,7 +125,9 @@ def test_reason_of_a_codec_that_raises_undecodable_says_so():
     def decode(data):
         raise UndecodableError("not mine")
 
-    buffer = WorkBuffer(Callback(print, None), Message, SimpleNamespace(decode=decode, queue="q"), None)
+    buffer = WorkBuffer(
+        Callback(print, None), Message, SimpleNamespace(decode=decode, queue="q", settings=SETTINGS), None
+    )
     buffer.put(deliveries("a", retries_left=0))
     buffer.get()
     assert buffer.drain()[0].text == "undecodable: not mine"
