@@ -46,6 +46,15 @@ def test_retry_is_claimed_behind_stale_entries(executor):
     assert observe(executor).meta == {"token": "T+0", "delivered": 4}
 
 
+@pytest.mark.parametrize("list_", ["ready", "retry"])
+def test_an_entry_that_another_program_has_pushed_is_not_counted(executor, list_):
+    plant(executor, waiting("a", "u") + World(**{list_: ["foreign"]}))
+    assert ids(executor.call(claim(5))) in ("au", "ua")
+    after = observe(executor)
+    assert (after.ready, after.retry) == ([], [])
+    assert not {"stale_ready", "stale_retry"} & after.meta.keys()
+
+
 def test_tokens_rise_despite_a_purge_and_a_clock_set_back(executor):
     drawn: list[int] = []
     for offset in (0, 0, -60_000, 1, -60_000, 2):

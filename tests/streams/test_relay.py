@@ -127,6 +127,14 @@ def test_stale_entries_of_the_lists_are_skipped(queue, server):
     assert (queue.counts().pending, queue.counts().ready) == (1, 0)
 
 
+@pytest.mark.parametrize("name", ["ready", "retry"])
+def test_an_entry_that_another_program_has_pushed_is_not_counted(queue, server, name):
+    server.rpush(f"delayq:{{{queue.name}}}:{name}", "foreign")
+    queue.send_delay_msg("x")
+    assert burst(queue) == 1
+    assert (queue.counts().ready, queue.counts().retry) == (0, 0)
+
+
 def test_a_message_without_retries_left_goes_to_the_dead_letter(queue, server):
     queue.send_delay_msg("x", retries=0)
     lease = queue.lease()

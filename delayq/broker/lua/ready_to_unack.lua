@@ -5,7 +5,7 @@
 -- Returns: now, deadline (ms), entries left in ready and retry, then arrays: ids, tokens, payloads, retries left, due
 --   (ms), attempts, headers (empty if no message has any), then 1 for a message that must run alone, else 0
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, started, signal, log
+-- Uses: bytes, clock, once, record, stale, started, signal, log
 local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local time = clock(override)
@@ -85,7 +85,7 @@ take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered
 bytes_left = math.max(bytes_left, 1)
 take(ready, 'ready', wanted - #ids)
 take(retry, 'retry', wanted - #ids)
-for list, n in pairs(stale) do if n > 0 then redis.call('HINCRBY', meta, 'stale_' .. list, -n) end end
+for list, n in pairs(stale) do if n > 0 then skipped(meta, 'stale_' .. list, n) end end
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 local claimed = build_reply()
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.

@@ -5,7 +5,7 @@
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: bytes, clock, once, record, erase, log, done
+-- Uses: bytes, clock, once, record, stale, erase, log, done
 local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, schedules, events, done,
   meta, replies, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
@@ -71,8 +71,8 @@ if touched > 0 then
   end
   if scanned.ready > 0 then redis.call('LTRIM', ready, scanned.ready, -1) end
   if scanned.retry > 0 then redis.call('LTRIM', retry, scanned.retry, -1) end
-  if stale.ready > 0 then redis.call('HINCRBY', meta, 'stale_ready', -stale.ready) end
-  if stale.retry > 0 then redis.call('HINCRBY', meta, 'stale_retry', -stale.retry) end
+  if stale.ready > 0 then skipped(meta, 'stale_ready', stale.ready) end
+  if stale.retry > 0 then skipped(meta, 'stale_retry', stale.retry) end
   if #promoted > 0 then redis.call('ZREM', pending, unpack(promoted)) end
   if moved > 0 then
     erase(messages, retries, deliveries, headers, errors, ids)
