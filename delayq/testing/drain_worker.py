@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import PromoteReply
@@ -89,17 +89,21 @@ class DrainWorker:
                     yield from perform(self._executor.run, calls)
                     raise self._raised
                 result.replies = yield from perform(self._executor.run, step.calls)
-                before, promoted = promoted, _promoted(result.replies)._replace(now=0)  # the server's clock may run
+                for found in _promotions(result.replies):
+                    before, promoted = promoted, found._replace(now=0)  # the server's clock may run
             elif isinstance(step, Run):
+                before = promoted = None
                 buffer.put(step.deliveries)
                 completions = yield from self._work(buffer)
                 if completions is None:
                     return None
                 result.completions = completions
-            elif isinstance(step, Sleep) and step.seconds > 0 and promoted is not None and promoted == before:
+            elif isinstance(step, Sleep) and step.seconds > 0:
                 # Done after two equal replies: if Redis had to load a script first, a promotion may have run before the
                 # calls whose effect it should see.
-                return promoted
+                if promoted is not None and promoted == before:
+                    return promoted
+                result.woken = True  # so that it looks once more
             result.now = monotonic()
             step = loop.send(result)
 
@@ -146,15 +150,13 @@ class DrainWorker:
         self._state.delivered += [describe_delivery(name, delivery, decode, at, end) for delivery in deliveries]
 
 
-def _promoted(replies: Iterable[Any]) -> PromoteReply:
-    """Return the promotion's reply of a turn; raises the error if Redis refused a call."""
-    promoted = None
+def _promotions(replies: Iterable[Any]) -> Iterator[PromoteReply]:
+    """Yield the promotion's reply of a turn, if it promotes; raises the error if Redis refused a call."""
     for reply in replies:
         if isinstance(reply, DelayqError):
             raise reply
         if isinstance(reply, PromoteReply):
-            promoted = reply
-    return cast("PromoteReply", promoted)  # every turn promotes
+            yield reply
 
 
 def _is_callback_error(error: BaseException) -> bool:

@@ -2,34 +2,38 @@
 
 The loop is a generator without clock, socket, thread or event loop: it yields a `Step` and receives a `StepResult`.
 `drivers` act. One turn of the loop is one round trip. Its calls run in this order: settlements, heartbeat, expiry,
-collection, schedules, promotion, claim.
+collection, schedules, promotion, claim. Each is made only if there is a reason for it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
-from delayq.worker.clock_estimate import ClockEstimate
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.in_flight import InFlight
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import InFlightDelivery
+from delayq.worker.outlook import Outlook
 from delayq.worker.schedule_firing import ERROR_WAIT, ScheduleFirer
 from delayq.worker.settlements import PendingSettlements
 from delayq.worker.start_reports import StartReports
 
 log = logging.getLogger("delayq.consumer")
 
-COLLECT_EVERY = 60.0
-"""Seconds between collections when no message is known to be spent: they also trim the dead letter by age."""
 MAX_CLAIMED = 250
 """Messages per claim, unless the batch is larger. This is about half of the maximal prefetch, so the server works on
 one half while callbacks run on the other."""
+MAX_SETTLE_WAIT = 0.002
+"""Seconds that a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time.
+"""
+
+_DONE = (Disposition.ACK, Disposition.DISCARD)
 
 Plan = list[tuple[Any, Callable[[Any], None]]]
 """The calls of one turn, each with the function that reads its reply."""
@@ -55,26 +59,25 @@ class ConsumerLoop:
         self.settlements = PendingSettlements(context.calls, context.settings)
         self._max_claimed = max(batch, MAX_CLAIMED)
         self._context = context
-        self._tick = context.settings.tick / 1000
-        self.schedule_firer = ScheduleFirer(context.calls, self._tick)
+        tick = context.settings.tick / 1000
+        self.schedule_firer = ScheduleFirer(context.calls, tick)
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
         self._consumer_id = self.start_reports.consumer_id(consumer_id)
         self._burst = burst
         self._now = 0.0
         self._sent_at = 0.0
-        self._server_clock = ClockEstimate()
-        self._due_at: float | None = None
-        self._deadline_at: float | None = None
-        self._collect_at = 0.0
+        self._outlook = Outlook(tick)
+        self._settle_at = math.inf
         self._wait_until = 0.0
         self._stop_at: float | None = None
-        self._more_ready = True
         self._woken = False
         self._drained = False
-        self._settling = False
+        self._changed = False
+        """Whether something was settled or expired that a promotion may not have seen."""
+        self._returned = False
+        """Whether a message has gone back to the queue: it may be due before what is known."""
         self._settle_calls = 0
         self._refused = False
-        self._completed = False
         self.error: DelayqError | None = None
         """What Redis refused in the last turn; None if nothing."""
         self._claimed: list[InFlightDelivery] = []
@@ -95,21 +98,26 @@ class ConsumerLoop:
                 yield from self._stop()
                 return
             yield from self._release_unstarted()
-            plan = self._plan()
+            if self._woken or self._idle_time() <= 0:
+                yield from self._turn()
+            busy = self.in_flight or self.settlements or self._changed
+            if self._burst and self._drained and not busy:
+                return
+            result = yield Sleep(self._idle_time(), listen=self._capacity() > 0)
+
+    def _turn(self) -> Generator[Step, StepResult, None]:
+        plan = self._plan()
+        if plan:
             self._sent_at = self._now
             result = yield RoundTrip([call for call, _ in plan])
             self._update(result)
             self._read(plan, result)
-            if self._refused:  # claimed beside the refused settlements
-                self._release(self._claimed)
-                self._claimed = []
-            if self._claimed or self.in_flight.overdue:
-                result = yield Run(self._claimed)
-                self._update(result)
-            busy = self.in_flight or self.settlements or self._completed
-            if self._burst and self._drained and not busy:
-                return
-            result = yield Sleep(self._idle_time(), listen=self._capacity() > 0)
+        if self._refused:  # claimed beside the refused settlements
+            self._release(self._claimed)
+            self._claimed = []
+        if self._claimed or self.in_flight.overdue:
+            claimed, self._claimed = self._claimed, []
+            self._update((yield Run(claimed)))
 
     def _release_unstarted(self) -> Generator[Step, StepResult, None]:
         """Release what has waited too long for a busy worker: another consumer may be idle."""
@@ -158,21 +166,27 @@ class ConsumerLoop:
         self._stop_at = result.stop_at
         if result.completions:
             # A callback may have returned messages by hand after this turn polled.
-            self._completed = True
+            self._changed = True
             self.start_reports.check_after(self._now)
             self._complete(result.completions)
 
     def _complete(self, completions: Sequence[Completion]) -> None:
         self.in_flight.complete(completions)
         self.settlements.add(completions)
+        self._returned = self._returned or any(one.disposition not in _DONE for one in completions)
+        wait = 0.0
+        if self.in_flight:  # others may end soon
+            wait = min(MAX_SETTLE_WAIT, min((one.took or 0.0 for one in completions), default=0.0) / 10)
+        self._settle_at = min(self._settle_at, self._now + wait)
 
     def _capacity(self) -> int:
         """Return how many more may be claimed: none while settlements are refused, or while one waits to run alone."""
-        if self._refused:
+        if self._refused or self.start_reports.is_exclusive(self._now):
             return 0
-        if self.start_reports.is_exclusive(self._now):
-            return -len(self.settlements)
-        return self.in_flight.capacity(self._now) - len(self.settlements)
+        unsent = len(self.settlements)
+        if unsent and self._now >= self._wait_until:
+            unsent -= self.settlements.next  # a turn settles them before it claims
+        return self.in_flight.capacity(self._now) - unsent
 
     # What to do next
 
@@ -180,31 +194,32 @@ class ConsumerLoop:
         self._settle_calls = 0
         if self._now < self._wait_until:
             return []
-        settling = list(self.settlements.settle())
+        all_fit = self.settlements.next == len(self.settlements)
+        settling, self._settle_at = list(self.settlements.settle()), math.inf if all_fit else self._now
         self._settle_calls = len(settling)
         reports = self.start_reports.plan(self._now, self._on_alone)
         return [*settling, *self.in_flight.heartbeat(self._now), *reports]
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
-        calls = self._context.calls
+        calls, outlook, now = self._context.calls, self._outlook, self._now
         plan = self._housekeeping()
-        self._settling, self._completed = bool(plan), False
-        freed = self.settlements.next if plan and not self._refused else 0
-        late = self._deadline_at is not None and self._deadline_at <= self._now
+        capacity = min(self._capacity(), self._max_claimed)  # with what is overdue from now on
+        settles, late = bool(plan), outlook.deadline_at <= now
         if late:
             plan.append((calls.unack_to_retry(), self._on_expired))
-        if self._collect_at <= self._now:
+        if outlook.collect_at <= now:
             plan.append((calls.collect(self._context.settings), self._on_collected))
-        firing = [*self.schedule_firer.plan(self._now)]
-        plan += [*firing, (calls.pending_to_ready(), self._on_promoted)]
-        due = self._due_at is not None and self._due_at <= self._now
-        if self._more_ready or self._woken or due or late or firing:
-            # A full consumer claims nothing, which passes its wake-up on to the next one.
-            capacity = min(self._capacity() + freed, self._max_claimed)
-            if capacity > 0 or self._woken:
-                plan.append(self._claim(max(capacity, 0)))
-        self._woken = False
+        firing = [*self.schedule_firer.plan(now)]
+        plan += firing
+        news = self._woken or late or bool(firing)
+        due = outlook.due_at <= now and outlook.ready < capacity
+        if news or due or self._returned or outlook.look_at <= now or (self._burst and not self.in_flight):
+            self._changed, self._returned = settles, False
+            plan.append((calls.pending_to_ready(), self._on_promoted))
+        # A full consumer claims nothing, which passes its wake-up on to the next one.
+        if self._woken or (capacity > 0 and (outlook.ready or due or news)):
+            plan.append(self._claim(max(capacity, 0)))
         return plan
 
     def _claim(self, wanted: int) -> tuple[Any, Callable[[Any], None]]:
@@ -217,16 +232,11 @@ class ConsumerLoop:
         """Return the seconds for which there is nothing to do unless something happens."""
         if self._now < self._wait_until:
             return self._wait_until - self._now
-        has_capacity = self._capacity() > 0
-        if self.settlements or (has_capacity and self._more_ready):
+        if self._burst and self._changed and not self.in_flight:
             return 0.0
-        if self._burst and (self._settling or self._completed):
-            return 0.0
-        until = [self._now + self._tick, self._collect_at]
-        if has_capacity and self._due_at is not None:
-            until.append(self._due_at)
-        if self._deadline_at is not None:
-            until.append(self._deadline_at)
+        until = [self._outlook.next_at(claims=self._capacity() > 0)]
+        if self.settlements or self._returned:
+            until.append(self._settle_at)
         if self.in_flight:
             until += [self.in_flight.heartbeat_at, self.start_reports.next_at(self._now)]
         recalled, release_at = self.in_flight.recalled, self.in_flight.release_at()
@@ -258,7 +268,7 @@ class ConsumerLoop:
             else:
                 read(reply)
         if first_error:
-            self._wait_until = self._now + ERROR_WAIT
+            self._wait_until, self._settle_at = self._now + ERROR_WAIT, self._now
             if self._stop_at is None and str(first_error) != str(self.error):
                 meanwhile = ", claiming nothing meanwhile" if self._refused else ""
                 log.error("Redis refused a call, retrying every %g s%s: %s", ERROR_WAIT, meanwhile, first_error)
@@ -277,42 +287,29 @@ class ConsumerLoop:
 
     def _on_promoted(self, promoted: PromoteReply) -> None:
         # Promotion runs after settlements, expiry and collection, so it sees their effects.
-        clock, local = self._server_clock, self._server_clock.local
-        clock.read(promoted.now, sent_at=self._sent_at, now=self._now)
-        self._due_at, self._deadline_at = local(promoted.next_due), local(promoted.next_deadline)
-        self.schedule_firer.occurs_at = local(promoted.next_schedule)
-        self._more_ready = promoted.waiting > 0
-        if promoted.garbage:
-            self._collect_at = self._now
-        # A burst waits for messages that return within a tick, such as one nacked without a delay. It polls again after
-        # it has settled or expired something: if the server did not know a script yet, that script was loaded and run
-        # after this promotion. Where a test has stopped the clock, nothing returns.
-        soon = self._now + self._tick
-        self._drained = (
-            not self._settling
-            and not promoted.waiting
-            and not promoted.garbage
-            and (self._due_at is None or self._due_at > self._now)
-            and (clock.stopped or self._deadline_at is None or self._deadline_at > soon)
-            and (self.schedule_firer.next_at is None or self.schedule_firer.next_at > self._now)
-        )
+        self._outlook.read_promoted(promoted, sent_at=self._sent_at, now=self._now)
+        self.schedule_firer.occurs_at = self._outlook.local(promoted.next_schedule)
+        # A burst polls again after it has settled or expired something: if the server did not know a script yet, that
+        # script was loaded and run after this promotion.
+        fires = self.schedule_firer.next_at
+        self._drained = not self._changed and self._outlook.is_empty(self._now) and (fires is None or fires > self._now)
 
     def _on_collected(self, collected: CollectReply) -> None:
         if collected.trimmed:
             text = "trimmed %d entries of the dead letter"
             log.warning(text, collected.trimmed, extra={"trimmed": collected.trimmed})
-        self._collect_at = self._now if collected.left else self._now + COLLECT_EVERY
+        self._outlook.read_collected(collected, self._now)
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
         added = self.in_flight.add(claimed, self._sent_at, self._now)
         if starting := self.start_reports.hold_alone(claimed, added):
             self._claimed += starting
             self.start_reports.check_after(self._now)
-        self._more_ready = claimed.left > 0
+        self._outlook.ready = claimed.left
         self._drained = self._drained and not claimed.left
 
     def _on_alone(self, delivery: InFlightDelivery) -> None:
         self._claimed.append(delivery)
 
     def _on_expired(self, expired: ExpireReply) -> None:
-        self._settling |= expired.retried + expired.spent > 0
+        self._changed |= expired.retried + expired.spent > 0

@@ -80,16 +80,22 @@ class InFlight:
             self._check_hung()
 
     def capacity(self, now: float) -> int:
-        """Return how many more messages may be claimed: what free workers start at once, and the prefetch."""
+        """Return how many more messages may be claimed: what free workers start at once, and the prefetch.
+
+        None while every free worker has one, and more than half of the prefetch is there: a claim of many costs little
+        more than a claim of one.
+        """
         if self.stuck:
             return 0
         settings, load = self._settings, self._load()
         free = settings.concurrency - load.busy
-        prefetch = self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
-        capacity = max(free, 0) * self._batch + prefetch - (len(self.deliveries) - load.started)
+        startable = max(free, 0) * self._batch
+        most = startable + self.prefetch.limit(0.0 if free > 0 else now - load.last_start)
         if settings.fetch_limit is not None:
-            capacity = min(capacity, settings.fetch_limit - len(self.deliveries) + len(self.overdue))
-        return capacity
+            most = min(most, settings.fetch_limit - load.started + len(self.overdue))
+        unstarted = len(self.deliveries) - load.started
+        enough = unstarted >= startable and 2 * unstarted > most
+        return 0 if enough else most - unstarted
 
     def release_at(self) -> float | None:
         """Return when what has not started will have waited too long for busy workers; None for never.

@@ -104,8 +104,8 @@ class LoopHarness:
 
     @property
     def asked(self) -> list[str]:
-        """The names of the calls of its turn, in order."""
-        return [ask.name for ask in self._turn.calls]
+        """The names of the calls of its turn, in order; none if it has no reason to ask."""
+        return [ask.name for ask in self._turn.calls] if isinstance(self.step, RoundTrip) else []
 
     def ask(self, name: str) -> Ask:
         """The only call of that name in its turn."""
@@ -170,11 +170,16 @@ class LoopHarness:
         self.tell(after=wait.seconds if after is None else after, **result)
 
     def reply(self, *, after: float = 0.0, done: Sequence[Completion] = (), **replies: Any) -> list[str]:
-        """Answer its turn, by name of call or as nothing special; returns the ids it has started."""
+        """Answer its turn, if it has asked anything, by name of call or as nothing special.
+
+        Returns the ids it has started.
+        """
         self.now += after
-        read = [self._answer(ask, replies.pop(ask.name, None)) for ask in self._turn.calls]
+        asks = self._turn.calls if isinstance(self.step, RoundTrip) else []
+        read = [self._answer(ask, replies.pop(ask.name, None)) for ask in asks]
         assert not replies, f"not asked: {list(replies)}"
-        self.tell(replies=read, done=done)
+        if asks:
+            self.tell(replies=read, done=done)
         started: list[str] = []
         if isinstance(self.step, Run):
             for delivery in self.step.deliveries:

@@ -27,7 +27,7 @@ def test_spent_messages_are_collected_at_once():
     harness.reply(pending_to_ready=promoted(garbage=1))
     assert harness.sleeps == 0
     harness.wake()
-    assert harness.asked == ["collect", "pending_to_ready"]
+    assert harness.asked == ["collect"]
 
 
 def test_collection_continues_while_more_is_spent():
@@ -37,9 +37,7 @@ def test_collection_continues_while_more_is_spent():
     for left in (150, 50, 0):
         assert harness.sleeps == 0
         harness.wake()
-        harness.reply(
-            collect=CollectReply(collected=100, trimmed=0, left=left), pending_to_ready=promoted(garbage=left)
-        )
+        harness.reply(collect=CollectReply(collected=100, trimmed=0, left=left))
     assert harness.sleeps == 1
 
 

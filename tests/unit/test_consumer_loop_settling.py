@@ -51,7 +51,7 @@ def test_settlements_are_grouped_in_one_round_trip():
 def test_a_batch_is_settled_in_one_call():
     harness = consumer_with("a", "b", "c")
     harness.wake(after=0.1, done=[harness.done(("a", "b", "c"))])
-    assert harness.asked == ["ack", "pending_to_ready"]
+    assert harness.asked == ["ack"]
     assert harness.ask("ack").what == harness.receipts("a", "b", "c")
     harness.reply()
     assert harness.in_flight == []
@@ -135,13 +135,11 @@ def test_reply_counts_although_another_call_was_refused():
     assert harness.in_flight == ["a"]
 
 
-def test_during_the_pause_it_polls_but_settles_nothing():
+def test_during_the_pause_it_asks_nothing():
     harness = consumer_with("a", "b")
     harness.wake(after=0.1, done=[harness.done("a")])
     harness.reply(ack=REFUSED)
     harness.wake(after=0.3, done=[harness.done("b")])
-    assert harness.asked == ["pending_to_ready"]
-    harness.reply()
     assert harness.sleeps == 0.7
     harness.wake()
     assert harness.ask("ack").what == harness.receipts("a", "b")
@@ -182,7 +180,7 @@ def test_lasting_error_is_logged_once_although_callbacks_end_during_the_pause(ca
 def test_nothing_is_claimed_while_settlements_are_refused():
     harness = consumer_with("a", concurrency=10)
     harness.wake(after=0.1, done=[harness.done("a")])
-    harness.reply(ack=REFUSED, pending_to_ready=promoted(waiting=5))
+    harness.reply(ack=REFUSED)
     assert not harness.listens
     for _ in range(3):
         harness.wake()
@@ -199,7 +197,7 @@ def test_what_has_not_started_is_released_while_settlements_are_refused():
     harness.begin("a")
     harness.wake(after=0.1, done=[harness.done("a")])
     harness.begin("b")
-    harness.reply(ack=REFUSED, pending_to_ready=promoted(waiting=5))
+    harness.reply(ack=REFUSED)
     harness.wake()
     assert harness.recalls
     harness.tell(withdrawn=["c"])

@@ -100,7 +100,7 @@ def test_waiting_for_callbacks_does_not_spin_once_an_old_deadline_has_passed():
     harness = LoopHarness(lease=30, max_consume_duration=600)
     harness.wake()
     harness.reply(ready_to_unack=claimed("a"))
-    harness.wake(after=0.1)
+    harness.wake(after=0.1, woken=True)
     harness.reply(pending_to_ready=promoted(next_deadline=harness.server(harness.now + 2)))
     harness.begin("a")
     harness.stop(60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from delayq.broker.requests import UNSTARTED
 from delayq.errors import UnavailableError
 from delayq.worker.start_reports import ALONE_FOR, REPORT_AFTER, WITHDRAWN_EVERY
-from tests.support.loop_harness import LoopHarness, claimed, promoted
+from tests.support.loop_harness import LoopHarness, claimed
 
 
 def consumer(*ids, **options):
@@ -16,9 +16,9 @@ def consumer(*ids, **options):
     return harness
 
 
-def claim_alone(harness):
+def claim_alone(harness, *, left=0):
     """Let a consumer claim `z`, which is to run alone; returns its receipt."""
-    assert harness.reply(ready_to_unack=claimed("z")._replace(alone=True)) == []
+    assert harness.reply(ready_to_unack=claimed("z", left=left)._replace(alone=True)) == []
     return harness.loop.start_reports.alone.receipt
 
 
@@ -170,22 +170,22 @@ def test_message_that_is_to_run_alone_waits_until_no_callback_runs_but_not_for_e
 def test_nothing_is_claimed_beside_a_message_that_has_just_started_alone():
     harness = LoopHarness(reports=True, concurrency=2)
     harness.wake()
-    claim_alone(harness)
+    claim_alone(harness, left=1)
     harness.wake()
-    harness.reply(pending_to_ready=promoted(waiting=1))
+    harness.reply()
     harness.begin("z")
     for after, claims in [(ALONE_FOR / 2, False), (ALONE_FOR / 2, True)]:
         harness.wake(after=after)
         assert ("ready_to_unack" in harness.asked) == claims
-        harness.reply(pending_to_ready=promoted(waiting=1))
+        harness.reply()
 
 
 def test_messages_are_claimed_again_when_the_one_that_ran_alone_has_ended():
     harness = LoopHarness(reports=True, concurrency=2)
     harness.wake()
-    claim_alone(harness)
+    claim_alone(harness, left=1)
     harness.wake()
-    harness.reply(pending_to_ready=promoted(waiting=1))
+    harness.reply()
     harness.begin("z")
     harness.wake(after=0, done=[harness.done("z")])
     assert "ready_to_unack" in harness.asked

@@ -266,8 +266,8 @@ def test_only_keys_spells_a_key():
 
 
 def test_consumer_loop_uses_no_clock_socket_thread_or_event_loop():
-    allowed = {"__future__", "collections", "dataclasses", "enum", "functools", "logging", "typing", "delayq"}
-    for name in ("consumer_loop", "in_flight", "prefetch", "schedule_firing", "settlements"):
+    allowed = {"__future__", "collections", "dataclasses", "enum", "functools", "logging", "math", "typing", "delayq"}
+    for name in ("consumer_loop", "in_flight", "outlook", "prefetch", "schedule_firing", "settlements"):
         module = BY_NAME[f"worker.{name}"]
         assert {where.split(".")[0] for where, _ in module.imports} <= allowed, name
         below = {one.rpartition(".")[2] for one in module.own_imports}

@@ -1,0 +1,61 @@
+"""When the next work of a queue is due, as the last replies of Redis say. Times are local and monotonic, in seconds."""
+
+from __future__ import annotations
+
+import math
+
+from delayq.broker.replies import CollectReply, PromoteReply
+from delayq.worker.clock_estimate import ClockEstimate
+
+COLLECT_EVERY = 60.0
+"""Seconds between collections when no message is known to be spent: they also trim the dead letter by age."""
+
+
+class Outlook:
+    """What one consumer knows of its queue: each call is made only if there is a reason for it."""
+
+    def __init__(self, tick: float) -> None:
+        """Look at once, then at the latest after each `tick` (seconds): another process may have changed the queue."""
+        self.ready = 1
+        """How many messages can be claimed; at first, one that may be there."""
+        self.due_at = math.inf
+        self.deadline_at = math.inf
+        self.collect_at = 0.0
+        self.look_at = 0.0
+        """When to ask again what is due next."""
+        self._clock = ClockEstimate()
+        self._tick = tick
+
+    def read_promoted(self, promoted: PromoteReply, *, sent_at: float, now: float) -> None:
+        """Note what a promotion has said."""
+        self._clock.read(promoted.now, sent_at=sent_at, now=now)
+        due_at, deadline_at = self.local(promoted.next_due), self.local(promoted.next_deadline)
+        self.due_at = math.inf if due_at is None else due_at
+        self.deadline_at = math.inf if deadline_at is None else deadline_at
+        self.ready = promoted.waiting
+        self.look_at = now + self._tick
+        if promoted.garbage:
+            self.collect_at = now
+
+    def read_collected(self, collected: CollectReply, now: float) -> None:
+        """Note what a collection has left."""
+        self.collect_at = now if collected.left else now + COLLECT_EVERY
+
+    def local(self, at: int) -> float | None:
+        """Return the local time of a server's time (ms); None for -1, which means never."""
+        return self._clock.local(at)
+
+    def is_empty(self, now: float) -> bool:
+        """Return whether nothing is left to do, nor returns within a tick, as a message nacked without a delay does.
+
+        Where a test has stopped the clock, nothing returns.
+        """
+        returns = self.deadline_at <= now + self._tick and not self._clock.stopped
+        return not self.ready and self.collect_at > now and self.due_at > now and not returns
+
+    def next_at(self, *, claims: bool) -> float:
+        """Return when to ask Redis again; with `claims`, also because of what can be claimed."""
+        until = min(self.look_at, self.collect_at, self.deadline_at)
+        if claims:
+            until = 0.0 if self.ready else min(until, self.due_at)
+        return until
