@@ -75,7 +75,9 @@ WEAKENED = [
         "a claim that trusts every entry", "ready_to_unack", "is ~= state or seen[id]", "not is or seen[id]", ONE, 4
     ),
     Weakened("a release that looks at the state alone", "release", "and token == ARGV[3 + 2 * n]", "", ONE, 6),
-    Weakened("a promotion a moment early", "pending_to_ready", "'-inf', now,", "'-inf', now + 10,", ONE, 2),
+    Weakened(
+        "a promotion a moment early", "pending_to_ready", "tonumber(head[2]) <= now", "head[2] - 10 <= now", ONE, 2
+    ),
     Weakened(
         "tokens that follow the clock back", "ready_to_unack", "math.max((counters[1] or 0) + 1, time)", "time", ONE, 5
     ),

@@ -149,6 +149,9 @@ class Stage:
     def _redis_client(self, *_: Any) -> redis.Redis:
         return self.clients[0]
 
+    def _redis_url(self, *_: Any) -> str:
+        return self.server.url
+
     def _start_redis(self, *_: Any) -> Callable[[], RedisServer]:
         self.clients[1].config_set("maxmemory", "0")
         self.clients[1].flushall()

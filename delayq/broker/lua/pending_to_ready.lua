@@ -4,46 +4,54 @@
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; ids in ready
 --   and retry that are not stale; ids; ms; ms or -1
--- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
+-- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
 -- Uses: clock, once, record, log
 local pending, ready, unack, retry, garbage, deliveries, schedules, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
+local now = math.floor(clock(override) / 1000)
+-- Most calls find little to do: keys that do not exist are not read.
+local existing = redis.call('EXISTS', pending, ready, unack, retry, garbage, schedules)
+if existing == 0 then return string.format('0 -1 -1 0 0 %.0f -1', now) end
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now = math.floor(clock(override) / 1000)
-local due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
-local moved = #due / 2
-local stale = redis.call('HMGET', meta, 'stale_ready', 'stale_retry')
-local retrying = redis.call('LLEN', retry) - (stale[2] or 0)
-local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
-local spent = redis.call('SCARD', garbage)
-local next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1
-local ids, dues, records, logged = {}, {}, {}
-if moved > 0 then
-  for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
-  local known = redis.call('HMGET', deliveries, unpack(ids))
-  logged = logging(meta)
-  redis.call('LLEN', ready)
-  begin(replies, slot)
-  redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
-  for i, id in ipairs(ids) do
-    local attempts, first, token, consumer = '0', '0', '0', '-'
-    if known[i] then
-      local _
-      _, _, attempts, first, token, consumer = read(known[i])
-    end
-    records[2 * i - 1], records[2 * i] = id, write('ready', due[2 * i], attempts, first, token, consumer)
-  end
-  redis.call('HSET', deliveries, unpack(records))
-  redis.call('RPUSH', ready, unpack(ids))
+local head, due = redis.call('ZRANGE', pending, 0, 1, 'WITHSCORES'), {}
+if head[4] and tonumber(head[4]) <= now then
+  due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+elseif head[2] and tonumber(head[2]) <= now then
+  due = {head[1], head[2]}
 end
-
-local waiting = math.max(redis.call('LLEN', ready) - (stale[1] or 0) + retrying, 0)
-local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
-local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, waiting, spent, now,
-  next_schedule)
+local moved = #due / 2
+local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
+local next_deadline, waiting, spent, next_schedule, settings
+if existing > 1 or #head == 0 then
+  next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
+  waiting, spent = redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
+  next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2]
+end
+waiting = (waiting or 0) + moved
+if waiting > 0 then
+  settings = redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry')
+  waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
+end
+local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
+  spent or 0, now, next_schedule or -1)
 if moved == 0 then return reply end
+
+local ids, dues, records = {}, {}, {}
+for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
+local known = redis.call('HMGET', deliveries, unpack(ids))
+for i, id in ipairs(ids) do
+  local attempts, first, token, consumer = '0', '0', '0', '-'
+  if known[i] then
+    local _
+    _, _, attempts, first, token, consumer = read(known[i])
+  end
+  records[2 * i - 1], records[2 * i] = id, write('ready', dues[i], attempts, first, token, consumer)
+end
+redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
+redis.call('HSET', deliveries, unpack(records))
+redis.call('RPUSH', ready, unpack(ids))
 remember(replies, slot, sequence, now, reply)
-log(events, meta, logged, 'promoted', now, 'ids', ids, 'dues', dues)
+log(events, meta, settings[1], 'promoted', now, 'ids', ids, 'dues', dues)
 return reply

@@ -5,5 +5,5 @@ local function read(record)
 end
 
 local function write(state, due, attempts, first, token, consumer)
-  return table.concat({state, due, attempts, first, token, consumer}, ' ')
+  return state .. ' ' .. due .. ' ' .. attempts .. ' ' .. first .. ' ' .. token .. ' ' .. consumer
 end
