@@ -183,7 +183,9 @@ def test_header_documents_repeated_calls(name):
     else:
         again = name == "unack_to_retry"
         looks = "; a call that moved nothing is not remembered and runs again" if again else ""
-        looks += "; a call that moved nothing, or finds the queue empty, runs again" if name == "pending_to_ready" else ""
+        looks += (
+            "; a call that moved nothing, or finds the queue empty, runs again" if name == "pending_to_ready" else ""
+        )
         looks += (
             "; a call that only inspects is not remembered and runs again"
             if "fix" in bound(name, "ARGV").values()
