@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq.broker.scripts import Script
@@ -120,3 +121,8 @@ class ScheduleFire(NamedTuple):
     headers: bytes
     occurrences: str
     """Ids and due times (ms), alternating, separated by spaces."""
+
+
+def flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:
+    """Return the arguments of several rows, one after the other."""
+    return [*chain.from_iterable(rows)]

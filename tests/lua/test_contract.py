@@ -32,7 +32,7 @@ READING = {
     "SCARD",
     "SISMEMBER",
 } | {"ZSCAN", "HSCAN", "HSTRLEN", "SSCAN", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZRANK", "ZSCORE"}
-BOUND_AS = {"now": "override", "retries": "retry_count", "refusals": "texts"}
+BOUND_AS = {"now": "override", "retries": "retry_count", "headers": "header_text", "refusals": "texts"}
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
 MAY_FAIL = {"configure", "log"}

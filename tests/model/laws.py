@@ -12,6 +12,7 @@ _ALLOWED = {(one.script, one.source, one.target) for one in TRANSITIONS}
 
 def check(script: str, before: Model, after: Model, memory: Memory) -> None:
     """Look at one move: what stood before it, what is stored after it (the model has been compared with that)."""
+    script = script.removesuffix("_one")  # `send_one` is a send
     for id in before.messages.keys() | after.messages.keys():
         _every_change_is_a_transition(script, id, before, after)
     _what_has_ended_lies_in_the_dead_letter_or_was_settled(script, before, after)

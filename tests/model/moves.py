@@ -148,7 +148,7 @@ _CALLS: dict[str, Any] = {
     "redrive": lambda id, token: CALLS.redrive([f"{id}:{token}"], retries=None),
     "dead_purge": lambda id, token: CALLS.dead_purge([f"{id}:{token}"]),
 }
-CALLED = tuple(SCRIPTS.get(kind, kind) for kind in _CALLS)
+CALLED = (*(SCRIPTS.get(kind, kind) for kind in _CALLS), "send_one")
 """The scripts that the moves call."""
 _MODEL: dict[str, Any] = {
     "send": lambda model, id, due, replace: model.send(NOW, [_outgoing(id, due)], replace=replace, max_length=None),

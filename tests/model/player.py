@@ -96,7 +96,7 @@ class Player(RuleBasedStateMachine):
 
     def _play(self, call: ScriptCall[Any], expected: Any, situations: Sequence[str] = (), reruns: int = 0) -> None:
         """Make a call, perhaps again as after a lost reply, and compare its answer."""
-        name = call.script.name
+        name = call.script.name.removesuffix("_one")
         if not reruns:
             replies = [self.executor.call(call)]
         else:

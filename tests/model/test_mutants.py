@@ -40,7 +40,7 @@ MUTANTS = [
         *("a stale entry is not counted", "lib/leave.lua"),
         *("redis.call('HINCRBY', meta, 'stale_retry', #leaving.retry)", "local _"),
     ),
-    Mutant("a re-run executes again", "lib/once.lua", "if sequence == number then return reply end", ""),
+    Mutant("a re-run executes again", "lib/once.lua", "sequence == number", "false"),
     Mutant("a redrive onto a living id", "redrive.lua", "redis.call('HEXISTS', messages, id) == 1", "false"),
     Mutant("a release is not logged", "release.lua", "logged, 'released'", "false, 'released'"),
     Mutant("what was not cancelled is logged too", "cancel.lua", "'ids', cancelled)", "'ids', {unpack(ARGV, 4)})"),
@@ -50,7 +50,7 @@ MUTANTS = [
     Mutant(
         "a run counts what exists as replaced", "lib/run.lua", "{'1', '0', '2', '3', '5'}", "{'1', '2', '0', '3', '5'}"
     ),
-    Mutant("nobody is woken", "lib/signal.lua", "tonumber(earliest) < tonumber(first)", "false"),
+    Mutant("nobody is woken", "lib/signal.lua", "due < tonumber(first)", "false"),
 ]
 
 

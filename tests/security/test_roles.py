@@ -30,7 +30,7 @@ from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "cancel", "reschedule", "withdraw", "end_run", "keep_plan"}
+    Role.PRODUCER: {"send", "send_one", "cancel", "reschedule", "withdraw", "end_run", "keep_plan"}
     | {"schedule_put", "schedule_remove", "schedules_page"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
@@ -197,7 +197,7 @@ def names_missing_right(text: str, name: str) -> bool:
     keys = r"(this user has no permissions to access one of the keys used as arguments|No permissions to access a key)"
     commands = r"this user has no permissions to run the ('\w+( or )?)+' command"
     since_7_2 = r"ACL failure in script: User \w+ has no permissions to run the '\w+' command script: \w+, on @\S+"
-    return re.fullmatch(f"{name}: ({keys}|{commands}|{since_7_2})", text) is not None
+    return re.fullmatch(f"{name.removesuffix('_one')}: ({keys}|{commands}|{since_7_2})", text) is not None
 
 
 # The public operations

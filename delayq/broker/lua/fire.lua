@@ -17,7 +17,6 @@ local now = math.floor(time / 1000)
 redis.call('ZCARD', schedules)
 redis.call('HLEN', retries)
 redis.call('HLEN', headers)
-redis.call('LLEN', wake)
 local logged = logging(meta)
 local statuses, moved, ended, states, seen = {}, {}, {}, {}, {}
 local dues, retry_counts, payloads, header_texts, ids, times, left = {}, {}, {}, {}, {}, {}, {}
@@ -44,7 +43,7 @@ end
 
 -- Adds before it removes, like send: a full Redis refuses the whole call, and the occurrences fire once it has memory.
 if #ids > 0 then
-  enter(pending, wake, dues)
+  enter(pending, wake, dues, math.min(unpack(times)))
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))

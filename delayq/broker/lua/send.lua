@@ -14,25 +14,21 @@ local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 
 local past = answered(replies, slot, sequence)
 if past then return past end
 
--- Rounds up to the millisecond, so that nothing is due too early; delay 0 means due now, not a millisecond later.
-local time = clock(override) / 1000
-local now, at_once = math.ceil(time), math.floor(time)
+local now, at_once, millis, micros = send_times(override)
 local ids = {}
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
-local length = redis.call('HLEN', messages)
 redis.call('HLEN', retries)
-redis.call('LLEN', wake)
 if run ~= '' then redis.call('HLEN', runs) end
 local logged, window = switched(meta, done)
 local was_settled = window and settled(done, window, at_once, ids) or {}
 
 local statuses, seen, new_count, replaced = {}, {}, 0, {}
-local dues, retry_counts, payloads, header_texts = {}, {}, {}, {}
+local dues, retry_counts, payloads, header_texts, first_due = {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
   local at, status, state = 8 + (n - 1) * stride, '1', 'pending'
   if seen[id] then
     status = seen[id] == '5' and '5' or '0'
-  elseif length > 0 and redis.call('HEXISTS', messages, id) == 1 then
+  elseif redis.call('HEXISTS', messages, id) == 1 then
     local record = redis.call('HGET', deliveries, id)
     if record then state = read(record) end
     status = state == 'garbage' and '4' or replace == '0' and '0' or state == 'leased' and '3' or '2'
@@ -44,8 +40,9 @@ for n, id in ipairs(ids) do
     if status == '1' then new_count = new_count + 1 else replaced[#replaced + 1] = id end
     if status == '2' and state ~= 'pending' then leave(state, id) end
     local due = ARGV[at + 1]
-    dues[#dues + 1] = string.byte(due) == 64 and string.sub(due, 2) or due == '0' and at_once or now + due
-    dues[#dues + 1] = id
+    due = string.byte(due) == 64 and tonumber(string.sub(due, 2)) or due == '0' and at_once or now + due
+    if due < first_due then first_due = due end
+    dues[#dues + 1], dues[#dues + 2] = due, id
     retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, ARGV[at + 2]
     payloads[#payloads + 1], payloads[#payloads + 2] = id, ARGV[at + 3]
     if stride == '5' and ARGV[at + 4] ~= '' then
@@ -53,7 +50,8 @@ for n, id in ipairs(ids) do
     end
   end
 end
-if tonumber(max_length) > 0 and new_count > 0 and length + new_count > tonumber(max_length) then
+local length = max_length ~= '0' and new_count > 0 and redis.call('HLEN', messages)
+if length and length + new_count > tonumber(max_length) then
   return redis.error_reply('QUEUEFULL the queue holds ' .. length .. ' of at most ' .. max_length .. ' messages')
 end
 if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
@@ -78,7 +76,7 @@ end
 
 -- Adds before it removes, unlike the others: a full Redis must refuse its first write.
 if #dues > 0 then
-  enter(pending, wake, dues)
+  enter(pending, wake, dues, first_due)
   if #replaced > 0 then
     depart(pending, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
@@ -90,7 +88,7 @@ if #dues > 0 then
 end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
-reply = remember(replies, slot, sequence, now, string.format('%s %.0f', reply, time * 1000))
+reply = remember(replies, slot, sequence, millis, reply .. ' ' .. micros)
 log_status('replaced', '2')
 log_status('sent', '1')
 return reply

@@ -55,7 +55,7 @@ class PendingRequest:
     def name(self) -> str:
         """The name of the script or command, for errors."""
         if isinstance(self.request, ScriptCall):
-            return self.request.script.name
+            return self.request.script.name.removesuffix("_one")  # to a user, `send_one` is a send
         return str(self.request.args[0]) if self.request.args else ""
 
     def pack_with_text(self) -> None:

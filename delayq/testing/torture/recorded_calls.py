@@ -113,7 +113,7 @@ class RecordedCalls(RecordedSettlements, Calls):
     ) -> ScriptCall[SendStatuses]:
         table = as_table(messages)
         return self.with_statuses(
-            super().send(table, replace=replace, max_length=max_length, run=run),
+            super().send(messages, replace=replace, max_length=max_length, run=run),
             "send",
             ids=list(table.ids),
             dues=list(map(_due_time, table.dues)),

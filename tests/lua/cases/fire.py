@@ -150,6 +150,13 @@ def _waking() -> list[Case]:
             "1",
             with_it.but(pending={"z": -49, "s@1": -50}, wake=1),
         ),
+        Case(
+            "one due before another, one after it: they wake a consumer",
+            DUE + there.but(pending={"z": 0}),
+            fire(ROW._replace(last=NOW + 10, occurrences=f"s@1 {NOW - 50} s@2 {NOW + 10}")),
+            "1",
+            moved(60_000, 5, 10) + stored("s@1", "s@2") + there.but(pending={"z": 0, "s@1": -50, "s@2": 10}),
+        ),
         Case("a wake-up waits", DUE + World(wake=1), fire(ROW), "1", FIRED),
         Case(
             "counts add up",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from delayq.broker.requests import Outgoing, ScriptCall
+from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
 from delayq.errors import QueueFullError
 from tests.lua.cases.states import CROWD, LEASED, LEFTOVERS, STATES, logged, remembering
 from tests.support.scripts import NOW, Case, World, calls
 
 
 def send(*messages: Outgoing, replace: bool = False, max_length: int | None = None, run: str = "") -> ScriptCall[str]:
-    return calls.send(messages, replace=replace, max_length=max_length, run=run)
+    table = OutgoingTable(*map(list, zip(*messages, strict=True)))  # as a table: `send_one` has its own cases
+    return calls.send(table, replace=replace, max_length=max_length, run=run)
 
 
 def out(id: str, due: int | str = 5000, retries: int = 3, payload: bytes = b"new", headers: bytes = b"") -> Outgoing:
@@ -89,6 +90,13 @@ def _beside_others() -> list[Case]:
             "one that is due earlier wakes a consumer",
             there,
             send(out("b", 5001), out("a", 4999)),
+            "11",
+            stored(z=5000, a=4999, b=5001).but(meta={"sent": 2}, wake=1),
+        ),
+        Case(
+            "one that is due earlier wakes a consumer, also as the first of two",
+            there,
+            send(out("a", 4999), out("b", 5001)),
             "11",
             stored(z=5000, a=4999, b=5001).but(meta={"sent": 2}, wake=1),
         ),

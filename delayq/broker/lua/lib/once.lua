@@ -5,8 +5,8 @@
 local function answered(replies, slot, sequence)
   local last = redis.call('HGET', replies, slot)
   if not last then return nil end
-  local number, reply = string.match(last, '^(%d+) %d+ (.*)$')
-  if sequence == number then return reply end
+  local number = string.match(last, '^%d+')
+  if sequence == number then return (string.match(last, '^%d+ %d+ (.*)$')) end
   if tonumber(sequence) < tonumber(number) then return '' end
   return nil
 end
@@ -17,7 +17,8 @@ local function begin(replies, slot)
   redis.call('HDEL', replies, slot)
 end
 
+-- Stores the reply, with the time in whole milliseconds, which Lua writes in full.
 local function remember(replies, slot, sequence, now, reply)
-  redis.call('HSET', replies, slot, string.format('%s %.0f %s', sequence, now, reply))
+  redis.call('HSET', replies, slot, sequence .. ' ' .. now .. ' ' .. reply)
   return reply
 end

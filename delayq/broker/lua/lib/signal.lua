@@ -3,12 +3,17 @@ local function signal(wake)
   if redis.call('LLEN', wake) == 0 then redis.call('RPUSH', wake, '1') end
 end
 
--- Adds ids to pending by their due times, and wakes a consumer if one of them is due first.
-local function enter(pending, wake, dues)
-  local first = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
+-- Returns whether to wake a consumer for what enters pending with this due time: it is the first, and no wake-up waits.
+local function is_to_wake(pending, wake, due)
+  local first = redis.call('ZRANGE', pending, '0', '0', 'WITHSCORES')[2]
+  return (not first or due < tonumber(first)) and redis.call('LLEN', wake) == 0
+end
+
+-- Adds ids to pending by their due times, and wakes a consumer if the first of these is due before all others.
+local function enter(pending, wake, dues, first_due)
+  local wakes = is_to_wake(pending, wake, first_due)
   redis.call('ZADD', pending, unpack(dues))
-  local earliest = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
-  if not first or tonumber(earliest) < tonumber(first) then signal(wake) end
+  if wakes then redis.call('RPUSH', wake, '1') end
 end
 
 -- Wakes a consumer if one of these ids is now the first of a zset by time.
