@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, Respon
 
 from delayq.broker.requests import Argument, RedisCommand, ScriptCall
 from delayq.broker.transport.clients import max_block
-from delayq.broker.transport.connections import cancellations
+from delayq.broker.transport.connections import cancellations, check_cancelled
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, short_repr
 from delayq.workqueue.keys import WorkQueueKeys
@@ -66,8 +66,7 @@ async def perform_async(db: Any, keys: WorkQueueKeys, operation: Operation[T]) -
     try:
         while True:
             step = steps.send(reply)
-            if cancellations() > before:
-                raise asyncio.CancelledError
+            check_cancelled(before)
             if isinstance(step, Wait):
                 await asyncio.sleep(step.seconds)
                 continue

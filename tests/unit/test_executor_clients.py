@@ -365,7 +365,8 @@ def test_blocking_wait_is_shorter_than_the_socket_timeout(kind):
     assert kind(client, deadline=1, owned=False).max_block == (usual / 2 if usual else 60.0)
 
 
-def test_cancellation_right_after_a_command_was_sent_is_not_lost(redis_url, monkeypatch):
+@pytest.mark.parametrize("ending", [None, redis.ConnectionError("reset"), OSError("reset")])
+def test_cancellation_right_after_a_command_was_sent_is_not_lost(redis_url, monkeypatch, ending):
     """`asyncio.wait_for`, by which redis-py sends, swallows it up to Python 3.11."""
     send = redis.asyncio.connection.AbstractConnection.send_packed_command
 
@@ -375,6 +376,8 @@ def test_cancellation_right_after_a_command_was_sent_is_not_lost(redis_url, monk
             sent.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
+            if ending is not None:
+                raise ending
 
     async def scene():
         nonlocal sent
@@ -391,6 +394,28 @@ def test_cancellation_right_after_a_command_was_sent_is_not_lost(redis_url, monk
 
     sent: asyncio.Event | None = None
     monkeypatch.setattr(redis.asyncio.connection.AbstractConnection, "send_packed_command", swallowing)
+    asyncio.run(scene())
+
+
+def test_cancellation_while_connecting_fails_is_not_lost(redis_url, monkeypatch):
+    async def failing(self, *args, **options):
+        tried.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        raise redis.ConnectionError("refused")
+
+    async def scene():
+        nonlocal tried
+        tried = asyncio.Event()
+        async with AsyncDelayQueue("q", url=redis_url) as queue:
+            counting = asyncio.ensure_future(queue.counts())
+            await tried.wait()
+            counting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(counting, 20)
+
+    tried: asyncio.Event
+    monkeypatch.setattr(redis.asyncio.connection.AbstractConnection, "connect", failing)
     asyncio.run(scene())
 
 

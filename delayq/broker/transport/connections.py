@@ -110,21 +110,21 @@ class AsyncConnections(_IdleConnections):
         if connection is None:
             try:
                 connection = await self._get_connection()
-            except (RedisError, OSError) as error:
-                return self._refused(error)
             except Exception as error:  # noqa: BLE001 - a provider of credentials may raise anything
-                await self._pool.disconnect(inuse_connections=False)  # redis-py keeps the connection without a login
+                check_cancelled(before)
+                if not isinstance(error, RedisError | OSError):
+                    await self._pool.disconnect(inuse_connections=False)  # redis-py keeps it without a login
                 return self._refused(error)
         try:
             await connection.send_packed_command(step.data)
-            if cancellations() > before:
-                raise asyncio.CancelledError  # noqa: TRY301 - as if it had come out of the line before
+            check_cancelled(before)
             replies = [await _read_async(connection) for _ in step.sent]
         except BaseException as error:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
             if not isinstance(error, RedisError | OSError):
                 raise
+            check_cancelled(before)
             await self.forget()
             return self._failed(error)
         if self._keeping:
@@ -155,10 +155,16 @@ def cancellations() -> int:
     """Return how often the current task was cancelled.
 
     redis-py can lose a cancellation: it sends with `asyncio.wait_for`, which up to Python 3.11 swallows one that
-    arrives when everything is sent.
+    arrives when everything is sent, or when sending has just failed.
     """
     task = asyncio.current_task()
     return task.cancelling() if task else 0
+
+
+def check_cancelled(before: int) -> None:
+    """Raise a `CancelledError` that was lost since the task had been cancelled so often."""
+    if cancellations() > before:
+        raise asyncio.CancelledError
 
 
 async def _read_async(connection: Any) -> Any:
