@@ -302,12 +302,9 @@ def test_a_callback_may_stop_its_queue_only(start: Start, shop, orders, mails):
 def test_burst_drains_what_its_callbacks_send_to_other_queues(start: Start, shop, orders, mails, tasks):
     orders.send_delay_msg({"n": 1, "forward": True})
     assert start("worker", "shop", "--burst").ends() == 0
-    assert [line for line in shop() if line.startswith("end")] == [
-        "end orders 1",
-        "end mails 2",
-        "end tasks 3",
-        "end orders 4",
-    ]
+    starts = [line for line in shop() if line.startswith("start")]  # a callback may end after the next has begun
+    assert starts == ["start orders 1", "start mails 2", "start tasks 3", "start orders 4"]
+    assert len([line for line in shop() if line.startswith("end")]) == 4
 
 
 def test_burst_does_not_restart_a_queue_that_was_stopped(start: Start, shop, orders, mails):
