@@ -22,9 +22,8 @@ from delayq.cli.exit_codes import Exit, to_command_error
 from delayq.errors import DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consumer import SIGNALS_WITHIN, AsyncConsuming, ConsumeOptions, Consuming, claimed_by, was_stopped
-from delayq.queue.stop_signals import CUT_OFF, handle_signals
+from delayq.queue.stop_signals import CUT_OFF, first_signal_text, handle_signals
 from delayq.streams import AsyncStreamQueue
-from delayq.text import format_duration
 from delayq.times import to_millis
 
 log = logging.getLogger("delayq.worker")
@@ -161,14 +160,13 @@ class _WorkerRun:
             if not one.is_async:  # at once: a callback may keep the event loop busy
                 self._stop(one)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._on_signal, self._count, signal.Signals(number).name)
+            self._loop.call_soon_threadsafe(self._on_signal, self._count, number)
 
-    def _on_signal(self, count: int, name: str) -> None:
+    def _on_signal(self, count: int, number: int) -> None:
         if count < CUT_OFF:
-            grace = format_duration(max(one.grace for one in self._served))
-            log.info("%s: finishing running callbacks for up to %s; another signal cuts them off", name, grace)
+            log.info("%s", first_signal_text(number, max(one.grace for one in self._served)))
         else:
-            log.warning("%s: cutting off running callbacks", name)
+            log.warning("%s: cutting off running callbacks", signal.Signals(number).name)
         self._stop_all()
 
     def _stop_all(self) -> None:

@@ -234,7 +234,7 @@ def run_to_end(consuming: Consuming) -> None:
 
     So does an exception of a handler of the program itself; it is raised at the end unless it is a `KeyboardInterrupt`.
     """
-    with StopSignals(consuming.stop).handled():  # before callbacks can start
+    with StopSignals(consuming.stop, consuming._driver.grace).handled():  # noqa: SLF001 - before callbacks can start
         try:
             consuming._start()  # noqa: SLF001
             consuming.wait()
@@ -253,7 +253,7 @@ def run_to_end(consuming: Consuming) -> None:
 
 async def run_to_end_async(consuming: AsyncConsuming) -> None:
     """Wait for a consumer; stop it at a signal, or if the waiting task is cancelled."""
-    with StopSignals(consuming.stop).handled_by_loop():
+    with StopSignals(consuming.stop, consuming._driver.grace).handled_by_loop():  # noqa: SLF001
         try:
             await consuming.wait()
         finally:

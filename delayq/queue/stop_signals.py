@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from delayq.text import format_duration
 from delayq.times import Duration
+
+log = logging.getLogger("delayq.consumer")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CUT_OFF = 2
@@ -29,15 +33,22 @@ def handle_signals(
             signal.signal(number, before)
 
 
+def first_signal_text(number: int, grace: float) -> str:
+    """Return what the log says at the first signal; `grace` is in seconds."""
+    name, time = signal.Signals(number).name, format_duration(grace)
+    return f"{name}: finishing running callbacks for up to {time}; another signal cuts them off"
+
+
 class StopSignals:
     """Stops a consumer; only in the main thread, and only at signals that Python handles in its default way.
 
     Handlers that the program has set stay, and so does an ignored signal.
     """
 
-    def __init__(self, stop: Callable[[Duration | None], object]) -> None:
-        """Pass the grace to `stop`: None for that of the queue, or 0."""
+    def __init__(self, stop: Callable[[Duration | None], object], grace: float) -> None:
+        """Pass the grace to `stop`: None for that of the queue, which is `grace` seconds, or 0."""
         self._stop = stop
+        self._grace = grace
         self._received: list[int] = []
 
     @contextmanager
@@ -67,6 +78,8 @@ class StopSignals:
     def _receive(self, number: int, _: object = None) -> None:
         self._received.append(number)
         self._stop(None if len(self._received) < CUT_OFF else 0)
+        if len(self._received) == 1:  # a warning, which programs without logging show
+            log.warning("%s", first_signal_text(number, self._grace))
 
     def _raise_if_cut_off(self) -> None:
         if len(self._received) >= CUT_OFF:

@@ -86,13 +86,18 @@ class Driver:
         return self._stop_at is not None
 
     @property
+    def grace(self) -> float:
+        """Seconds that a stop waits for running callbacks unless it says otherwise."""
+        return self._context.settings.grace / 1000
+
+    @property
     def _ends_at(self) -> float:
         """Time at which a stop ends at the latest; infinite before a stop."""
         return min(math.inf if self._stop_at is None else self._stop_at, self._give_up_at)
 
     def _stop_within(self, grace: Duration | None) -> None:
         """Further stops can only shorten the time."""
-        at = monotonic() + (self._context.settings.grace if grace is None else to_millis(grace, "grace")) / 1000
+        at = monotonic() + (self.grace if grace is None else to_millis(grace, "grace") / 1000)
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
 
     def _should_retry(self, error: Exception) -> bool:

@@ -331,6 +331,7 @@ def test_interrupt_finishes_the_running_callback_and_ends_run(open_queue, url):
     with start(script, url) as worker:
         assert worker.stdout.readline() == "started 1\n"
         worker.send_signal(signal.SIGINT)
+        assert worker.stdout.readline().startswith("SIGINT: finishing running callbacks for up to ")
         assert worker.stdout.readline() == "ended\n"
 
     assert worker.returncode == 0

@@ -54,10 +54,18 @@ def reminders(redis_url):
         yield queue
 
 
-def started(program, url):
-    process = Process([sys.executable, "-c", program, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def started(program, url, **streams):
+    command = [sys.executable, "-c", program, url]
+    process = Process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **streams)
     assert process.stdout.readline() == b"started\n"
     return process
+
+
+def read_until(stream, line):
+    seen = []
+    while not seen or seen[-1] != f"{line}\n".encode():
+        seen.append(stream.readline())
+        assert seen[-1], seen
 
 
 @PROGRAMS
@@ -69,6 +77,21 @@ def test_signal_lets_a_running_callback_finish(reminders, redis_url, program, nu
         out, _ = process.communicate(b"go on\n", PATIENCE)
     assert (process.returncode, out) == (0, b"left True\n")
     assert reminders.stats().totals["acked"] == 1
+
+
+SAYS = "{}: finishing running callbacks for up to 30s; another signal cuts them off"
+
+
+@PROGRAMS
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_first_signal_says_how_long_it_waits_to_a_program_without_logging(reminders, redis_url, program, number):
+    reminders.send_delay_msg("slow")
+    with started(program, redis_url, stderr=subprocess.PIPE) as process:
+        process.send_signal(number)
+        read_until(process.stderr, SAYS.format(number.name))
+        _, err = process.communicate(b"go on\n", PATIENCE)
+    assert process.returncode == 0
+    assert b"finishing running callbacks" not in err
 
 
 ENDLESS = pytest.mark.parametrize(
