@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from delayq.broker.context import EngineContext, QueueContext
+from delayq.broker.ids import time_of
 from delayq.broker.keys import check_id, check_name, registry
 from delayq.broker.replies import GetReply, MessageRow, record_fields
 from delayq.broker.requests import ALWAYS, Period, RedisCommand
@@ -20,6 +21,7 @@ from delayq.options import check_int
 from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.states import State
 from delayq.times import from_millis, timestamp
+from delayq.worker.message import MAX_SKEW
 
 MAX_ROWS = 1000
 """Entries that one page reads, at most."""
@@ -88,6 +90,8 @@ class MessageInfo:
     died: datetime | None = None
     entry: str | None = None
     """Its entry in the dead letter, `id:token`, which distinguishes two deaths of one id."""
+    sent: datetime | None = None
+    """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class Inspector:
             headers=_decode_headers(row.headers) if row.headers else {},
             error=row.error,
             entry=entry,
+            sent=sent_by(row.id),
         )
 
     def _dead(self, entry: str, stored: bytes, size: int) -> MessageInfo:
@@ -209,7 +214,14 @@ class Inspector:
             reason=death.reason,
             died=death.died,
             entry=entry,
+            sent=sent_by(id),
         )
+
+
+def sent_by(id: str) -> datetime | None:
+    """Return when a message with an id of delayq was sent; None for any other id."""
+    at = time_of(id, before=timestamp(datetime.now(UTC)) + MAX_SKEW)
+    return None if at is None else from_millis(at)
 
 
 def read_payload(context: EngineContext, data: bytes, size: int) -> Any:

@@ -10,7 +10,7 @@ from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.queue.counts import Counts
-from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, MessageInfo, Page, read_payload
+from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, MessageInfo, Page, read_payload, sent_by
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY
@@ -89,8 +89,9 @@ class StreamInspector:
         # An attempt takes a retry only when it has failed.
         retries_left = retries - row.deliveries + (state is State.ACTIVE)
         deadline = row.retry_at or now - row.idle + self._context.settings.lease
+        id = read_text(row.fields, b"id") or row.entry
         return MessageInfo(
-            id=read_text(row.fields, b"id") or row.entry,
+            id=id,
             state=state,
             payload=read_payload(self._context, row.fields.get(b"payload", b""), row.size),
             size=row.size,
@@ -105,6 +106,7 @@ class StreamInspector:
             reason=read_text(row.fields, b"reason") if died else "",
             died=_time(arrived) if died else None,
             entry=row.entry,
+            sent=sent_by(id) if died or b"due" in row.fields else _time(arrived),  # a relay adds it after the send
         )
 
 

@@ -66,6 +66,26 @@ def test_message_says_when_it_was_sent(open_queue):
     assert seen["own id"] is None
 
 
+def test_inspection_says_when_a_message_was_sent(open_queue):
+    queue = open_queue(callback=lambda message: None)
+    before = datetime.now(UTC) - timedelta(milliseconds=1)  # ids count whole milliseconds
+    made = queue.send_delay_msg("made", delay="1h").id
+    queue.send_delay_msg("own id", delay="1h", id="m")
+    after = datetime.now(UTC)
+
+    found = {message.id: message.sent for message in queue.list("pending").messages}
+    assert before <= found[made] <= after
+    assert found == {made: queue.get(made).sent, "m": None}
+    assert queue.get("m").sent is None
+
+    queue.reschedule(made, delay=0)
+    with queue.lease(block="30s") as message:
+        assert (queue.get(made).sent, queue.list("active").messages[0].sent) == (message.sent, message.sent)
+        message.reject("no such user")
+    (dead,) = queue.dead.list().messages
+    assert (dead.sent, queue.get(made).sent) == (found[made], found[made])
+
+
 def test_lateness_is_the_time_since_the_message_was_due(open_queue):
     seen = []
     queue = open_queue(callback=lambda message: seen.append((message.lateness, time.time() - message.due.timestamp())))

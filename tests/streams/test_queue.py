@@ -37,6 +37,7 @@ def test_a_sent_message_is_delivered_at_once(queue):
         assert (message.attempt, message.retries_left) == (1, 3)
         assert message.lateness >= 0
         assert (message.queue, message.sent) == ("tasks", message.due)
+        assert queue.get(message.id).sent == queue.list("active").messages[0].sent == message.sent
         assert abs(sent.due - message.due) < timedelta(seconds=30)  # an entry has Redis' cached time
     assert queue.counts() == NOTHING
 
