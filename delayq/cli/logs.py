@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from datetime import UTC, datetime
 
 import click
 
+from delayq.broker.transport.outage_log import ANSWERS, RETRYING
 from delayq.cli.exit_codes import redact
 from delayq.cli.options import F
 from delayq.cli.output import to_json
@@ -36,6 +38,7 @@ def configure_logging(level: str, *, as_json: bool) -> None:
     else:
         handler.setFormatter(_CleanLines("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"))
     handler.addFilter(_Once())
+    handler.addFilter(_OncePerServer())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -55,6 +58,31 @@ class _Once(logging.Filter):
         new = text not in self._seen
         self._seen.add(text)
         return new
+
+
+class _OncePerServer(logging.Filter):
+    """Lets what consumers log about an outage through once for each server: each queue of a worker has a consumer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outages: set[tuple[object, ...]] = set()
+        """The server and what was said of it, since it last answered."""
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name != "delayq.executor" or not isinstance(record.args, tuple):
+            return True
+        with self._lock:
+            if record.msg == RETRYING:
+                what, at, _ = record.args
+                new = (at, what) not in self._outages
+                self._outages.add((at, what))
+                return new
+            if record.msg == ANSWERS:
+                ended = {outage for outage in self._outages if outage[0] == record.args[0]}
+                self._outages -= ended
+                return bool(ended)
+        return True
 
 
 class _CleanLines(logging.Formatter):

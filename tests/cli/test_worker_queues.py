@@ -1,5 +1,6 @@
 """`delayq worker` with several queues: which it finds, how they drain and stop together, and what one failure does."""
 
+import re
 import signal
 import textwrap
 from pathlib import Path
@@ -77,6 +78,7 @@ def task(message):
     note(f"end tasks {payload['n']}")
 """
 
+PERSISTENT = ("--appendonly", "yes", "--appendfsync", "always")
 NAMES = ["orders", "mails", "tasks"]
 CONSUMING = [f"consuming {name}, 1 at a time" for name in NAMES]
 
@@ -355,3 +357,23 @@ def test_failed_process_of_several_is_replaced_with_all_its_queues(start: Start,
         program.says(line, 3)
     program.signal()
     assert program.ends() == 0
+
+
+@pytest.mark.faults
+def test_outage_and_its_end_are_logged_once_for_all_queues(start: Start, start_redis, shop):
+    server = start_redis(*PERSISTENT)
+    program: Program = start("worker", "shop", url=server.url)
+    all_consume(program)
+    with DelayQueue("orders", url=server.url) as orders, DelayQueue("mails", url=server.url) as mails:
+        for n in (1, 2):
+            server.kill()
+            program.says("Redis does not answer", n)
+            server.start()
+            program.says("Redis answers again", n)
+            orders.send_delay_msg({"n": n})
+            mails.send_delay_msg({"n": n})
+            program.until(lambda n=n: {f"end orders {n}", f"end mails {n}"} <= set(shop()), "both messages")
+    program.signal()
+    ended = program.ended()
+    said = re.findall("Redis (?:does not answer|answers again)", ended.err)
+    assert said == ["Redis does not answer", "Redis answers again"] * (len(said) // 2)

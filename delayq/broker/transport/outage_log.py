@@ -11,6 +11,9 @@ from delayq.times import monotonic
 
 log = logging.getLogger("delayq.executor")
 
+RETRYING = "%s%s, retrying: %s"
+ANSWERS = "Redis answers again%s"
+"""What consumers log at the start and the end of an outage; a worker logs each once for all of its queues."""
 LOG_EVERY = 10.0
 """Seconds between two warnings of a process that waits for the server."""
 
@@ -39,11 +42,11 @@ class OutageLog:
         if end is None:
             if first or what != self._logged:
                 self._logged = what
-                log.warning("%s%s, retrying: %s", what, self.at, error)
+                log.warning(RETRYING, what, self.at, error)
         elif now - self._warned_at >= LOG_EVERY and end - now >= 1 and not (first and lost):
             self._warned_at = now
             log.warning("%s%s, retrying for up to %s: %s", what, self.at, format_duration(end - now), error)
 
     def answers(self) -> None:
         """Warn that the server is back: at the same level as that it was gone."""
-        log.warning("Redis answers again%s", self.at)
+        log.warning(ANSWERS, self.at)
