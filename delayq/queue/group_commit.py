@@ -1,13 +1,14 @@
 """Group commit: concurrent sends share round trips; a lone sender is never delayed.
 
 The first send goes out at once, alone. The sends that arrive before its reply go out together in the next call, and so
-on. A send with `replace`, or to a queue with a `max_length`, always goes alone: the other messages of a call could
-change its result.
+on. Over a network, several calls are under way at a time, so that a send does not pay the latency twice. A send with
+`replace`, or to a queue with a `max_length`, always goes alone: the other messages of a call could change its result.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections import deque
@@ -20,11 +21,40 @@ from delayq.broker.requests import Outgoing
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.producer import BATCH, BATCH_BYTES, Producer, Sent
+from delayq.times import monotonic
 
 MAX_WAIT = 0.1
 """Seconds a send waits for the one before it; after that, Redis may be down and it goes alone."""
 IDLE_TIMEOUT = 1.0
-"""Seconds without work after which the thread that stores the waiting sends ends."""
+"""Seconds without work after which a thread that stores waiting sends ends."""
+CALL_EVERY = 0.0005
+"""Seconds of a round trip for each call under way: on one machine, a round trip takes less."""
+MESSAGE_TIME = 0.00003
+"""Seconds that a message adds to a call at most, without any latency."""
+MAX_CALLS = 8
+"""Calls under way at a time."""
+
+
+class _CallLimit:
+    """How many calls may be under way: one where the server is near, more where a round trip takes long."""
+
+    __slots__ = ("_took", "calls")
+
+    def __init__(self) -> None:
+        self.calls = 1
+        self._took: float | None = None
+        """The shortest time without that of the messages; None before the first call, which connects."""
+
+    def measure(self, began: float, messages: int) -> None:
+        """Note that a call of so many messages, which began at a local time while no other was under way, has ended.
+
+        The shortest of late counts: a busy server takes long, too, and is spared by fewer and larger groups.
+        """
+        if self._took is None:
+            self._took = math.inf
+            return
+        self._took = min(monotonic() - began - messages * MESSAGE_TIME, self._took * 1.002)
+        self.calls = min(MAX_CALLS, max(1, int(self._took / CALL_EVERY)))
 
 
 class _WaitingSend:
@@ -52,12 +82,15 @@ class GroupCommit:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._sending = threading.Lock()
-        """Locked while a thread is sending."""
-        self._working = threading.Lock()
-        """Locked while there is a thread that stores the waiting sends."""
         self._waiting: SimpleQueue[_WaitingSend] = SimpleQueue()
-        self._gathering = False
+        self._limit = _CallLimit()
+        self._changing = threading.Condition()  # reentrant: a signal handler may send
+        """Guards the counts below; notified when a call has ended."""
+        self._under_way = 0
+        self._workers = 0
+        """Threads that store waiting sends."""
+        self._gathering = 0
+        """How many of them wait for a call to end."""
 
     def send(self, outgoing: Outgoing, *, replace: bool) -> Sent:
         """Send a message, alone or together with others."""
@@ -65,14 +98,15 @@ class GroupCommit:
             return self._alone(outgoing, replace=replace)
         if self._pid != os.getpid():  # a fork has none of its parent's threads
             self._begin()
-        if not self._gathering and self._sending.acquire(blocking=False):
-            try:
-                return self._alone(outgoing)
-            finally:
-                self._sending.release()
+        if self._enters():
+            return self._store([outgoing])[0]
         waiting = _WaitingSend(outgoing)
         self._waiting.put(waiting)
-        if self._working.acquire(blocking=False):
+        with self._changing:
+            starts = self._workers < self._limit.calls
+            if starts:
+                self._workers += 1
+        if starts:
             threading.Thread(target=self._work, name="delayq-sends", daemon=True).start()
         if not waiting.done.acquire(timeout=MAX_WAIT):
             if waiting.claim.acquire(blocking=False):
@@ -85,20 +119,52 @@ class GroupCommit:
     def _alone(self, outgoing: Outgoing, *, replace: bool = False) -> Sent:
         return self._perform(self._producer.send([outgoing], replace=replace))[0]
 
+    def _enters(self) -> bool:
+        """Count a call, if one more may be under way and no thread waits to send a group."""
+        with self._changing:
+            if self._gathering or self._under_way >= self._limit.calls:
+                return False
+            self._under_way += 1
+            return True
+
+    def _store(self, messages: list[Outgoing]) -> list[Sent]:
+        """Send messages in a call that is counted already."""
+        began = monotonic() if self._under_way == 1 else None
+        try:
+            stored = self._perform(self._producer.send(messages))
+            if began is not None:
+                self._limit.measure(began, len(messages))
+            return stored
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        with self._changing:
+            self._under_way -= 1
+            if self._gathering:
+                self._changing.notify()
+
     def _work(self) -> None:
         while True:
             try:
                 first = self._waiting.get(timeout=IDLE_TIMEOUT)
             except Empty:
-                self._working.release()
-                # A send that arrives after this starts another thread; one that came just before it does not.
-                if self._waiting.empty() or not self._working.acquire(blocking=False):
-                    return
+                with self._changing:
+                    # A send that arrives after this starts another thread; one that came just before it does not.
+                    if self._waiting.empty():
+                        self._workers -= 1
+                        return
                 continue
-            self._gathering = True  # so that the thread that has just sent does not go first again
-            with self._sending:
-                self._gathering = False
-                self._store_all(self._gather(first))
+            with self._changing:
+                self._gathering += 1  # so that the thread that has just sent does not go first again
+                while self._under_way >= self._limit.calls:
+                    self._changing.wait()
+                self._gathering -= 1
+                self._under_way += 1
+            if group := self._gather(first):
+                self._store_all(group)
+            else:
+                self._end()
 
     def _gather(self, first: _WaitingSend) -> list[_WaitingSend]:
         group, size, one = [], 0, first
@@ -115,8 +181,7 @@ class GroupCommit:
 
     def _store_all(self, group: list[_WaitingSend]) -> None:
         try:
-            stored = self._perform(self._producer.send([one.outgoing for one in group])) if group else []
-            for one, sent in zip(group, stored, strict=True):
+            for one, sent in zip(group, self._store([one.outgoing for one in group]), strict=True):
                 one.sent = sent
         except BaseException as error:  # noqa: BLE001 - the waiting senders raise it
             for one in group:
@@ -139,7 +204,8 @@ class AsyncGroupCommit:
         self._producer = producer
         self._perform = perform
         self._check_loop = check_loop
-        self._in_flight = 0
+        self._limit = _CallLimit()
+        self._under_way = 0
         self._waiting: deque[tuple[Outgoing, asyncio.Future[Sent]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,24 +215,28 @@ class AsyncGroupCommit:
         self._check_loop()
         if replace or self._producer.is_limited:
             return await self._alone(outgoing, replace=replace)
-        if self._in_flight:
+        if self._waiting or self._under_way >= self._limit.calls:
             loop = asyncio.get_running_loop()
             if not self._waiting:
                 self._timer = loop.call_later(MAX_WAIT, self._store_waiting)
             future: asyncio.Future[Sent] = loop.create_future()
             self._waiting.append((outgoing, future))
             return await future
-        self._in_flight += 1
+        self._under_way += 1
+        began = monotonic() if self._under_way == 1 else None
         try:
-            return await self._alone(outgoing)
+            sent = await self._alone(outgoing)
+            if began is not None:
+                self._limit.measure(began, 1)
         finally:
-            self._ended()
+            self._end()
+        return sent
 
     async def _alone(self, outgoing: Outgoing, *, replace: bool = False) -> Sent:
         return (await self._perform(self._producer.send([outgoing], replace=replace)))[0]
 
-    def _ended(self) -> None:
-        self._in_flight -= 1
+    def _end(self) -> None:
+        self._under_way -= 1
         if self._waiting:
             self._store_waiting()
 
@@ -183,12 +253,13 @@ class AsyncGroupCommit:
                 group[future] = outgoing
                 size += len(outgoing.payload)
         if group:
-            self._in_flight += 1
+            self._under_way += 1
             task = asyncio.get_running_loop().create_task(self._store_all(group), name="delayq-sends")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _store_all(self, group: dict[asyncio.Future[Sent], Outgoing]) -> None:
+        began = monotonic() if self._under_way == 1 else None
         try:
             stored = await self._perform(self._producer.send(list(group.values())))
         except BaseException as error:
@@ -198,11 +269,13 @@ class AsyncGroupCommit:
             if not isinstance(error, Exception):
                 raise
         else:
+            if began is not None:
+                self._limit.measure(began, len(group))
             for future, sent in zip(group, stored, strict=True):
                 if not future.done():
                     future.set_result(sent)
         finally:
-            self._ended()
+            self._end()
 
 
 def _own_error(error: Any, outgoing: Outgoing) -> BaseException:

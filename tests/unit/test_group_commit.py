@@ -80,6 +80,12 @@ class Senders:
         return self.results
 
 
+@pytest.fixture(autouse=True)
+def one_call(monkeypatch):
+    """However long the store takes, one call is under way at a time."""
+    monkeypatch.setattr(group_commit, "CALL_EVERY", 3600.0)
+
+
 @pytest.fixture
 def patient(monkeypatch):
     monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
@@ -95,6 +101,17 @@ def group(store, monkeypatch):
     monkeypatch.setattr(group_commit, "IDLE_TIMEOUT", 0.2)
     yield GroupCommit(Producer(), store)
     wait_until(lambda: not any(thread.name == "delayq-sends" for thread in threading.enumerate()))
+
+
+def limit_after(*seconds):
+    """Return how many calls may be under way after round trips that took so long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_commit, "CALL_EVERY", 0.0005)
+        limit = group_commit._CallLimit()
+        for one in (5.0, *seconds):  # the first connects
+            patch.setattr(group_commit, "monotonic", lambda one=one: 100.0 + one + 50 * group_commit.MESSAGE_TIME)
+            limit.measure(100.0, 50)
+        return limit.calls
 
 
 @contextmanager
@@ -202,10 +219,11 @@ def test_replacing_and_limited_sends_are_not_grouped(group, store, replace, limi
 def test_group_thread_ends_when_idle_and_starts_again(group, store):
     store.held = False
     for n in range(2):
-        with group._sending:
-            senders = Senders(group)
-            senders.start(f"a{n}")
-            wait_until(lambda: group._gathering)
+        group._under_way += 1
+        senders = Senders(group)
+        senders.start(f"a{n}")
+        wait_until(lambda: group._gathering)
+        group._end()
         assert senders.join() == {f"a{n}": Sent(f"a{n}", SendStatus.NEW)}
         assert store.threads[n].name == "delayq-sends"
         store.threads[n].join(30)
@@ -214,10 +232,39 @@ def test_group_thread_ends_when_idle_and_starts_again(group, store):
 
 def test_forked_process_does_not_wait_for_threads_of_its_parent(group, store, monkeypatch):
     store.held = False
-    group._sending.acquire()  # by a thread that the fork does not have
+    group._under_way += 1  # by a thread that the fork does not have
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert group.send(Outgoing("a", 0, 3, b"p", b""), replace=False) == Sent("a", SendStatus.NEW)
     assert store.threads == [threading.current_thread()]
+
+
+@pytest.mark.table(("seconds", "calls"), [(0.0001, 1), (0.0009, 1), (0.0011, 2), (0.0023, 4), (0.01, 8), (10.0, 8)])
+def test_the_longer_a_round_trip_takes_the_more_calls_may_be_under_way(seconds, calls):
+    assert limit_after(seconds) == calls
+
+
+def test_the_shortest_of_late_round_trips_counts():
+    assert limit_after(0.01, 0.0002, 0.01, 0.01) == 1
+    assert limit_after(0.0002, *[0.01] * 5000) == 8
+
+
+@pytest.mark.usefixtures("patient")
+def test_over_a_network_several_calls_are_under_way(group, store):
+    group._limit.calls = 3
+    senders = Senders(group)
+    for n, id in enumerate("abc"):
+        senders.start(id)
+        wait_until(lambda n=n: len(store.begun) == n + 1)
+    senders.start("d")
+    wait_until(lambda: group._gathering == 1)
+    senders.start("e", "f")
+    wait_until(lambda: group._gathering + group._waiting.qsize() == 3)
+    assert store.begun == [["a"], ["b"], ["c"]]
+    store.held = False
+    for at in range(3):
+        store.let_through(at)
+    assert senders.join() == {id: Sent(id, SendStatus.NEW) for id in "abcdef"}
+    assert sorted(id for ids in store.begun for id in ids) == list("abcdef")
 
 
 class AsyncStore:
@@ -270,7 +317,24 @@ def test_tasks_that_send_during_a_send_are_grouped(monkeypatch):
         tasks.store.gates[1].set_result(None)
         assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in ("first", "a", "b", "c")}
         assert not tasks.group._tasks
-        assert not tasks.group._in_flight
+        assert not tasks.group._under_way
+
+    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
+    asyncio.run(main())
+
+
+def test_tasks_have_several_calls_under_way_over_a_network(monkeypatch):
+    async def main():
+        tasks = Tasks()
+        tasks.group._limit.calls = 2
+        await tasks.start("a", "b", "c", "d")
+        assert tasks.store.begun == [["a"], ["b"]]
+        tasks.store.gates[1].set_result(None)
+        assert await tasks.begun(3) == ["c", "d"]
+        tasks.store.gates[0].set_result(None)
+        tasks.store.gates[2].set_result(None)
+        assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in "abcd"}
+        assert not tasks.group._under_way
 
     monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
