@@ -88,10 +88,11 @@ def test_replies_of_wrong_type_are_refused_before_the_first_write(real_executor,
 @pytest.mark.faults
 def test_send_without_a_run_ignores_a_ledger_of_wrong_type(real_executor):
     real_executor.client.set(KEYS.runs, "a text")
-    out = [Outgoing("a", 5, 3, b"A", b"")]
-    assert real_executor.call(calls.send(out, replace=False, max_length=None)) == "1"
+    a, b = (Outgoing(id, 5, 3, b"A", b"") for id in "ab")
+    for out, statuses in ([a], "1"), ([a, b], "01"):
+        assert real_executor.call(calls.send(out, replace=False, max_length=None)) == statuses
     with pytest.raises(ServerError, match="WRONGTYPE"):
-        real_executor.call(calls.send(out, replace=True, max_length=None, run="r"))
+        real_executor.call(calls.send([a], replace=True, max_length=None, run="r"))
     assert observe(real_executor, without=["runs"]) == World(
-        pending={"a": 5}, retries={"a": 3}, messages={"a": "A"}, meta={"sent": 1}, wake=1
+        pending={"a": 5, "b": 5}, retries={"a": 3, "b": 3}, messages={"a": "A", "b": "A"}, meta={"sent": 2}, wake=1
     )
