@@ -8,6 +8,8 @@ import secrets
 import sys
 from datetime import UTC, datetime
 
+from delayq.times import from_millis
+
 if sys.version_info >= (3, 14):
     from uuid import uuid7
 else:
@@ -24,6 +26,8 @@ _last = (-1, "")
 _UUID = re.compile(r"[0-9A-Za-z]{22}")
 _FIRST_MADE = 1_577_836_800_000
 """The start of 2020 in milliseconds since 1970: no id of delayq is older."""
+_MAX_SKEW = 86_400_000
+"""Milliseconds by which the clock of an id's maker may be ahead: an id with a later time is not ours."""
 
 
 def new_id() -> str:
@@ -71,11 +75,11 @@ def _id_text(number: int) -> str:
     return f"{text}{pairs[a]}{pairs[b]}{pairs[c]}{pairs[d]}{pairs[e]}{pairs[f]}"
 
 
-def time_of(id: str, *, before: int) -> int | None:
-    """Return when delayq made an id, in milliseconds since 1970 by its maker's clock; None for any other id.
+def time_of(id: str, *, now: int) -> datetime | None:
+    """Return when delayq made an id, in UTC by its maker's clock; None for any other id.
 
-    An id counts as made by delayq if it has the bits of a UUIDv7 and a time from 2020 up to `before`. Other ids hardly
-    ever do.
+    An id counts as made by delayq if it has the bits of a UUIDv7 and a time from 2020 up to a day after `now`
+    (milliseconds since 1970). Other ids hardly ever do.
     """
     if not _UUID.fullmatch(id):
         return None
@@ -83,4 +87,5 @@ def time_of(id: str, *, before: int) -> int | None:
     for character in id:
         number = number * 62 + _DIGITS.index(character)
     made, version, variant = number >> 80, number >> 76 & 15, number >> 62 & 3
-    return made if (version, variant) == (7, 2) and _FIRST_MADE <= made < before else None
+    made_here = (version, variant) == (7, 2) and _FIRST_MADE <= made < now + _MAX_SKEW
+    return from_millis(made) if made_here else None

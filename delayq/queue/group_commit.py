@@ -223,17 +223,21 @@ class AsyncGroupCommit:
             self._waiting.append((outgoing, future))
             return await future
         self._under_way += 1
-        began = monotonic() if self._under_way == 1 else None
-        try:
-            sent = await self._alone(outgoing)
-            if began is not None:
-                self._limit.measure(began, 1)
-        finally:
-            self._end()
-        return sent
+        return (await self._store([outgoing]))[0]
 
     async def _alone(self, outgoing: Outgoing, *, replace: bool = False) -> Sent:
         return (await self._perform(self._producer.send([outgoing], replace=replace)))[0]
+
+    async def _store(self, messages: list[Outgoing]) -> list[Sent]:
+        """Send messages in a call that is counted already."""
+        began = monotonic() if self._under_way == 1 else None
+        try:
+            stored = await self._perform(self._producer.send(messages))
+            if began is not None:
+                self._limit.measure(began, len(messages))
+            return stored
+        finally:
+            self._end()
 
     def _end(self) -> None:
         self._under_way -= 1
@@ -259,9 +263,8 @@ class AsyncGroupCommit:
             task.add_done_callback(self._tasks.discard)
 
     async def _store_all(self, group: dict[asyncio.Future[Sent], Outgoing]) -> None:
-        began = monotonic() if self._under_way == 1 else None
         try:
-            stored = await self._perform(self._producer.send(list(group.values())))
+            stored = await self._store(list(group.values()))
         except BaseException as error:
             for future, outgoing in group.items():
                 if not future.done():
@@ -269,13 +272,9 @@ class AsyncGroupCommit:
             if not isinstance(error, Exception):
                 raise
         else:
-            if began is not None:
-                self._limit.measure(began, len(group))
             for future, sent in zip(group, stored, strict=True):
                 if not future.done():
                     future.set_result(sent)
-        finally:
-            self._end()
 
 
 def _own_error(error: Any, outgoing: Outgoing) -> BaseException:

@@ -21,7 +21,6 @@ from delayq.options import check_int
 from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.states import State
 from delayq.times import from_millis, timestamp
-from delayq.worker.message import MAX_SKEW
 
 MAX_ROWS = 1000
 """Entries that one page reads, at most."""
@@ -220,8 +219,7 @@ class Inspector:
 
 def sent_by(id: str) -> datetime | None:
     """Return when a message with an id of delayq was sent; None for any other id."""
-    at = time_of(id, before=timestamp(datetime.now(UTC)) + MAX_SKEW)
-    return None if at is None else from_millis(at)
+    return time_of(id, now=timestamp(datetime.now(UTC)))
 
 
 def read_payload(context: EngineContext, data: bytes, size: int) -> Any:

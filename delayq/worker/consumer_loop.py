@@ -98,12 +98,13 @@ class ConsumerLoop:
                 yield from self._stop()
                 return
             yield from self._release_unstarted()
-            if self._woken or self._idle_time() <= 0:
+            if self._woken or self._idle_time(claims=self._capacity() > 0) <= 0:
                 yield from self._turn()
             busy = self.in_flight or self.settlements or self._changed
             if self._burst and self._drained and not busy:
                 return
-            result = yield Sleep(self._idle_time(), listen=self._capacity() > 0)
+            claims = self._capacity() > 0
+            result = yield Sleep(self._idle_time(claims=claims), listen=claims)
 
     def _turn(self) -> Generator[Step, StepResult, None]:
         plan = self._plan()
@@ -228,13 +229,13 @@ class ConsumerLoop:
         calls, settings = self._context.calls, self._context.settings
         return calls.ready_to_unack(wanted, lease=settings.lease, consumer_id=self._consumer_id), self._on_claimed
 
-    def _idle_time(self) -> float:
+    def _idle_time(self, *, claims: bool) -> float:
         """Return the seconds for which there is nothing to do unless something happens."""
         if self._now < self._wait_until:
             return self._wait_until - self._now
         if self._burst and self._changed and not self.in_flight:
             return 0.0
-        until = [self._outlook.next_at(claims=self._capacity() > 0)]
+        until = [self._outlook.next_at(claims=claims)]
         if self.settlements or self._returned:
             until.append(self._settle_at)
         if self.in_flight:

@@ -25,9 +25,6 @@ T = TypeVar("T")
 
 MAX_ERROR = 2048
 """Characters of an error text that are stored."""
-
-MAX_SKEW = 86_400_000
-"""Milliseconds by which the clock of a sender may be ahead of the server's: an id with a later time is not ours."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -153,8 +150,9 @@ class _BaseMessage(Generic[T]):
         The ids that delayq makes contain it. Redis does not store it; only a stream does, by the server's clock.
         """
         claimed = self._delivery.claimed
-        at = time_of(claimed.id, before=self._delivery.server_now + MAX_SKEW) if claimed.sent is None else claimed.sent
-        return None if at is None else from_millis(at)
+        if claimed.sent is not None:
+            return from_millis(claimed.sent)
+        return time_of(claimed.id, now=self._delivery.server_now)
 
     @property
     def lateness(self) -> float:

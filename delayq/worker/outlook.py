@@ -29,9 +29,8 @@ class Outlook:
     def read_promoted(self, promoted: PromoteReply, *, sent_at: float, now: float) -> None:
         """Note what a promotion has said."""
         self._clock.read(promoted.now, sent_at=sent_at, now=now)
-        due_at, deadline_at = self.local(promoted.next_due), self.local(promoted.next_deadline)
-        self.due_at = math.inf if due_at is None else due_at
-        self.deadline_at = math.inf if deadline_at is None else deadline_at
+        self.due_at = self._local_or_never(promoted.next_due)
+        self.deadline_at = self._local_or_never(promoted.next_deadline)
         self.ready = promoted.waiting
         self.look_at = now + self._tick
         if promoted.garbage:
@@ -44,6 +43,10 @@ class Outlook:
     def local(self, at: int) -> float | None:
         """Return the local time of a server's time (ms); None for -1, which means never."""
         return self._clock.local(at)
+
+    def _local_or_never(self, at: int) -> float:
+        local = self.local(at)
+        return math.inf if local is None else local
 
     def is_empty(self, now: float) -> bool:
         """Return whether nothing is left to do, nor returns within a tick, as a message nacked without a delay does.

@@ -307,7 +307,8 @@ class Tasks:
         return dict(zip(self.tasks, found, strict=True))
 
 
-def test_tasks_that_send_during_a_send_are_grouped(monkeypatch):
+@pytest.mark.usefixtures("patient")
+def test_tasks_that_send_during_a_send_are_grouped():
     async def main():
         tasks = Tasks()
         await tasks.start("first", "a", "b", "c")
@@ -319,11 +320,11 @@ def test_tasks_that_send_during_a_send_are_grouped(monkeypatch):
         assert not tasks.group._tasks
         assert not tasks.group._under_way
 
-    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 
-def test_tasks_have_several_calls_under_way_over_a_network(monkeypatch):
+@pytest.mark.usefixtures("patient")
+def test_tasks_have_several_calls_under_way_over_a_network():
     async def main():
         tasks = Tasks()
         tasks.group._limit.calls = 2
@@ -336,11 +337,11 @@ def test_tasks_have_several_calls_under_way_over_a_network(monkeypatch):
         assert await tasks.results() == {id: Sent(id, SendStatus.NEW) for id in "abcd"}
         assert not tasks.group._under_way
 
-    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 
-def test_cancelled_task_does_not_cancel_others_of_its_group(monkeypatch):
+@pytest.mark.usefixtures("patient")
+def test_cancelled_task_does_not_cancel_others_of_its_group():
     async def main():
         tasks = Tasks()
         await tasks.start("first", "gone", "a", "late")
@@ -353,11 +354,11 @@ def test_cancelled_task_does_not_cancel_others_of_its_group(monkeypatch):
         assert results.pop("a") == Sent("a", SendStatus.NEW)
         assert all(isinstance(result, asyncio.CancelledError) for result in results.values())
 
-    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 
-def test_each_task_of_a_failed_group_gets_its_own_error(monkeypatch):
+@pytest.mark.usefixtures("patient")
+def test_each_task_of_a_failed_group_gets_its_own_error():
     async def main():
         tasks = Tasks()
         await tasks.start("first", "a", "b")
@@ -368,7 +369,6 @@ def test_each_task_of_a_failed_group_gets_its_own_error(monkeypatch):
         assert isinstance(results["first"], ServerError)
         assert [results[id].ids for id in "ab"] == [("a",), ("b",)]
 
-    monkeypatch.setattr(group_commit, "MAX_WAIT", 30.0)
     asyncio.run(main())
 
 

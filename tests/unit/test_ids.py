@@ -13,6 +13,7 @@ import pytest
 
 from delayq.broker.ids import new_consumer_id, new_id, new_ids, time_of
 from delayq.broker.keys import check_id
+from delayq.times import timestamp
 from tests.support.processes import run
 
 
@@ -53,9 +54,11 @@ def test_id_contains_its_creation_time(make):
 @pytest.mark.parametrize("make", [new_id, lambda: new_ids(500)[-1]])
 def test_time_of_an_id_is_read_from_it(make):
     before = time.time_ns() // 1_000_000
-    made = time_of(make(), before=before + 10_000)
+    made = timestamp(time_of(make(), now=before))
     assert before <= made <= time.time_ns() // 1_000_000
-    assert time_of(make(), before=before) is None  # from a future that no sender has reached
+    day = 86_400_000
+    assert time_of(make(), now=before - day // 2)
+    assert time_of(make(), now=before - day) is None  # from a future that no sender has reached
 
 
 def test_other_ids_have_no_time():
@@ -64,7 +67,7 @@ def test_other_ids_have_no_time():
     letters = string.digits + string.ascii_letters
     others = ["".join(random.choices(letters, k=22)) for _ in range(10_000)]
     for id in ("bill-7", "", "0" * 22, "z" * 22, new_id() + "0", new_id()[:-1], f"user:{new_id()}", *others):
-        assert time_of(id, before=now) is None, id
+        assert time_of(id, now=now) is None, id
 
 
 def test_consumer_id_says_where_and_since_when_it_runs():

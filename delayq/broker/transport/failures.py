@@ -76,7 +76,7 @@ def is_temporary(sent: PendingRequest, error: Exception) -> bool:
         return True
     if _is_out_of_memory(error):
         # Only what adds to the queue waits for memory: to hold back a claim or a settlement would keep it full.
-        return isinstance(sent.request, ScriptCall) and sent.request.script.name in ("send", "send_one")
+        return isinstance(sent.request, ScriptCall) and sent.name == "send"
     return _is_passing(error) or (sent.with_text and _NO_EVAL.search(str(error)) is not None)
 
 
