@@ -88,6 +88,10 @@ class Calls:
         """Move due messages to ready."""
         return self._call("pending_to_ready", [self._now, limit], lambda reply: replies.PromoteReply(*integers(reply)))
 
+    def is_empty(self) -> RedisCommand[bool]:
+        """Read whether a promotion would find nothing at all, at the cost of one command."""
+        return RedisCommand(("EXISTS", *self.keys.of_work), lambda found: found == 0)
+
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[replies.ClaimReply]:
         """Claim up to `wanted` messages under a lease (ms)."""
         return self._call("ready_to_unack", [self._now, wanted, lease, consumer_id], replies.read_claim)

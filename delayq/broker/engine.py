@@ -177,6 +177,9 @@ class EngineCalls(Protocol):
     def pending_to_ready(self) -> ScriptCall[PromoteReply]:
         """Promote what is due, and read when more will be."""
 
+    def is_empty(self) -> RedisCommand[bool] | None:
+        """Read whether a promotion would find nothing at all; None if this costs as much as a promotion."""
+
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
         """Claim up to `wanted` messages under a lease (ms)."""
 

@@ -108,6 +108,11 @@ class Keys:
     meta: str
     """hash: schema version, identity, last token, counters."""
 
+    @property
+    def of_work(self) -> tuple[str, ...]:
+        """The keys of which at least one exists while there is anything to promote, claim, expire, collect or fire."""
+        return self.pending, self.ready, self.unack, self.retry, self.garbage, self.schedules
+
     @classmethod
     def of(cls, prefix: str, queue: str) -> Self:
         """Return the keys of a queue; validates prefix and queue."""

@@ -88,6 +88,9 @@ class StreamCalls:
         args: list[Argument] = [self.group, self.settings.lease, self.settings.tick, _waiter(self.consumer_id())]
         return self._call("look", args, lambda reply: replies.PromoteReply(*integers(reply)))
 
+    def is_empty(self) -> None:
+        """Do without: a stream keeps what is settled."""
+
     def unack_to_retry(self) -> RedisCommand[replies.ExpireReply]:
         """Do nothing: a claim takes over messages with expired leases."""
         return RedisCommand(("PING",), lambda _: replies.ExpireReply(0, 0, -1))

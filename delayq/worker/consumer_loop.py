@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 from delayq.broker.context import EngineContext
@@ -30,8 +31,7 @@ MAX_CLAIMED = 250
 """Messages per claim, unless the batch is larger. This is about half of the maximal prefetch, so the server works on
 one half while callbacks run on the other."""
 MAX_SETTLE_WAIT = 0.002
-"""Seconds that a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time.
-"""
+"""Seconds a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time."""
 
 _DONE = (Disposition.ACK, Disposition.DISCARD)
 
@@ -158,8 +158,7 @@ class ConsumerLoop:
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
         if self.settlements:
-            text = "stopped with %d settlements unsent; these messages will be delivered again"
-            log.error(text, len(self.settlements))
+            log.error("stopped with %d settlements unsent; they will be delivered again", len(self.settlements))
 
     def _update(self, result: StepResult) -> None:
         self._now = result.now
@@ -215,7 +214,11 @@ class ConsumerLoop:
         plan += firing
         news = self._woken or late or bool(firing)
         due = outlook.due_at <= now and outlook.ready < capacity
-        if news or due or self._returned or outlook.look_at <= now or (self._burst and not self.in_flight):
+        asks = news or due or self._returned or (self._burst and not self.in_flight)
+        check = calls.is_empty() if outlook.empty and not (asks or self.in_flight) else None
+        if check and outlook.look_at <= now:
+            plan.append((check, partial(outlook.read_checked, now=now)))
+        elif asks or outlook.look_at <= now:
             self._changed, self._returned = settles, False
             plan.append((calls.pending_to_ready(), self._on_promoted))
         # A full consumer claims nothing, which passes its wake-up on to the next one.

@@ -7,6 +7,7 @@ import math
 from delayq.broker.replies import CollectReply, PromoteReply
 from delayq.worker.clock_estimate import ClockEstimate
 
+_NOTHING = (0, -1, -1, 0, 0)
 COLLECT_EVERY = 60.0
 """Seconds between collections when no message is known to be spent: they also trim the dead letter by age."""
 
@@ -23,6 +24,8 @@ class Outlook:
         self.collect_at = 0.0
         self.look_at = 0.0
         """When to ask again what is due next."""
+        self.empty = False
+        """Whether the last look has found nothing at all, so that a cheaper one may do."""
         self._clock = ClockEstimate()
         self._tick = tick
 
@@ -33,8 +36,15 @@ class Outlook:
         self.deadline_at = self._local_or_never(promoted.next_deadline)
         self.ready = promoted.waiting
         self.look_at = now + self._tick
+        self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1
         if promoted.garbage:
             self.collect_at = now
+
+    def read_checked(self, empty: bool, *, now: float) -> None:  # noqa: FBT001 - the reply
+        """Note whether the queue is still empty; if not, look again at once."""
+        self.empty = empty
+        if empty:
+            self.look_at = now + self._tick
 
     def read_collected(self, collected: CollectReply, now: float) -> None:
         """Note what a collection has left."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from delayq.broker.engine import EngineCalls
+from delayq.broker.requests import RedisCommand
 from delayq.errors import DelayqError
 
 if TYPE_CHECKING:
@@ -19,8 +20,29 @@ if TYPE_CHECKING:
 
 LISTENER = "delayq-wakeup"
 """Name of the threads and tasks that wait for wake-ups."""
-MAX_BLOCK = 1.0
-"""Seconds one blocking wait lasts at most: so long a vanished connection goes unnoticed."""
+BLOCK = 1.0
+"""Seconds of the first blocking wait, and of a pause after an error."""
+MAX_BLOCK = 5.0
+"""Seconds a blocking wait lasts at most: so long a vanished connection goes unnoticed."""
+
+
+class _Waits:
+    """The blocking waits of an idle consumer, each twice as long as the one before it."""
+
+    def __init__(self, calls: EngineCalls, most: float) -> None:
+        """Wait for `most` seconds at most. Where a wait may take a message, none is longer than the first."""
+        self._calls = calls
+        self._most = min(BLOCK if calls.waiting_takes else MAX_BLOCK, most)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin with a short wait."""
+        self._seconds = min(BLOCK, self._most)
+
+    def next(self) -> RedisCommand[bool]:
+        """Return the call of the next wait."""
+        seconds, self._seconds = self._seconds, min(2 * self._seconds, self._most)
+        return self._calls.await_wake(seconds)
 
 
 class Listener:
@@ -50,19 +72,20 @@ class Listener:
         `wait`, which is for a process that is exiting, this method does.
         """
         if self._calls.waiting_takes and not wait:
-            atexit.register(self._thread.join, 2 * MAX_BLOCK)
+            atexit.register(self._thread.join, 2 * BLOCK)
         self._closed.set()
         self._listening.set()
         if self._calls.waiting_takes and wait:
-            self._thread.join(2 * MAX_BLOCK)
+            self._thread.join(2 * BLOCK)
 
     def _run(self) -> None:
-        block = min(MAX_BLOCK, self._executor.max_block)
+        waits = _Waits(self._calls, self._executor.max_block)
         while self._listening.wait() and not self._closed.is_set():
-            (woken,) = self._executor.run([self._calls.await_wake(block)], deadline=0)
+            (woken,) = self._executor.run([waits.next()], deadline=0)
             if isinstance(woken, DelayqError):
-                self._closed.wait(MAX_BLOCK)
+                self._closed.wait(BLOCK)
             elif woken:
+                waits.restart()
                 self._listening.clear()
                 self._on_wakeup()
                 if self._closed.is_set():  # the consumer may not have seen the wake-up
@@ -99,13 +122,14 @@ class AsyncListener:
             await self._executor.run([self._calls.wake()], deadline=0)
 
     async def _run(self) -> None:
-        block = min(MAX_BLOCK, self._executor.max_block)
+        waits = _Waits(self._calls, self._executor.max_block)
         while await self._listening.wait():
             self._blocked = True
-            (woken,) = await self._executor.run([self._calls.await_wake(block)], deadline=0)
+            (woken,) = await self._executor.run([waits.next()], deadline=0)
             self._blocked = False
             if isinstance(woken, DelayqError):
-                await asyncio.sleep(MAX_BLOCK)
+                await asyncio.sleep(BLOCK)
             elif woken:
+                waits.restart()
                 self._listening.clear()
                 self._on_wakeup()

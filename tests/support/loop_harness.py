@@ -69,6 +69,7 @@ def claimed(*ids: str, left: int = 0, token: int = TOKEN, late: int = 0) -> Clai
 
 _NOTHING: dict[str, Any] = {
     "pending_to_ready": promoted(),
+    "is_empty": True,
     "ready_to_unack": claimed(),
     "unack_to_retry": ExpireReply(0, 0, -1),
     "collect": CollectReply(0, 0, 0),

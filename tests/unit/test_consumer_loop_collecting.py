@@ -23,7 +23,7 @@ def test_collection_uses_the_dead_letter_limits():
 
 def test_spent_messages_are_collected_at_once():
     harness = idle()
-    harness.wake()
+    harness.wake(woken=True)
     harness.reply(pending_to_ready=promoted(garbage=1))
     assert harness.sleeps == 0
     harness.wake()
@@ -32,7 +32,7 @@ def test_spent_messages_are_collected_at_once():
 
 def test_collection_continues_while_more_is_spent():
     harness = idle()
-    harness.wake()
+    harness.wake(woken=True)
     harness.reply(pending_to_ready=promoted(garbage=250))
     for left in (150, 50, 0):
         assert harness.sleeps == 0

@@ -50,10 +50,36 @@ def test_empty_queue_sleeps_for_a_tick_and_listens():
     assert harness.listens
 
 
-def test_an_idle_turn_is_a_single_command():
+def test_an_idle_turn_asks_only_whether_the_queue_is_still_empty():
+    harness = LoopHarness(tick=2)
+    harness.wake()
+    harness.reply()
+    for _ in range(3):
+        harness.wake()
+        assert harness.asked == ["is_empty"]
+        harness.reply()
+        assert harness.sleeps == 2
+
+
+def test_what_has_come_into_an_empty_queue_unseen_is_found_with_the_tick():
     harness = LoopHarness()
     harness.wake()
     harness.reply()
+    harness.wake()
+    harness.reply(is_empty=False)
+    assert harness.sleeps == 0
+    harness.wake()
+    assert harness.asked == ["pending_to_ready"]
+    harness.reply(pending_to_ready=promoted(moved=1, waiting=1))
+    harness.wake()
+    assert harness.asked == ["ready_to_unack"]
+
+
+@pytest.mark.parametrize("later", ["next_due", "next_deadline", "next_schedule"])
+def test_a_queue_with_something_in_it_is_asked_what_is_due(later):
+    harness = LoopHarness()
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(**{later: harness.server(harness.now + 60)}))
     harness.wake()
     assert harness.asked == ["pending_to_ready"]
 
@@ -188,7 +214,7 @@ def test_a_wakeup_counts_once():
     harness.wake(after=0.1, woken=True)
     harness.reply()
     harness.wake()
-    assert harness.asked == ["pending_to_ready"]
+    assert harness.asked == ["is_empty"]
 
 
 def test_a_wakeup_that_comes_during_a_round_trip_is_not_lost():
@@ -203,6 +229,8 @@ def test_waiting_messages_are_claimed_without_a_pause():
     harness = LoopHarness()
     harness.wake()
     harness.reply()
+    harness.wake()
+    harness.reply(is_empty=False)
     harness.wake()
     harness.reply(pending_to_ready=promoted(moved=3, waiting=3))
     assert harness.sleeps == 0

@@ -44,7 +44,7 @@ def max_block(options: Mapping[str, Any]) -> float:
     `options` are the options of the connections.
     """
     timeout = options.get("socket_timeout", _DEFAULT_TIMEOUT)
-    return MAX_BLOCK if timeout is None else min(MAX_BLOCK, float(timeout) / 2)
+    return MAX_BLOCK if timeout is None else min(MAX_BLOCK, 0.85 * float(timeout))
 
 
 class Cluster:
