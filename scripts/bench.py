@@ -2,12 +2,12 @@
 
     make bench                              all measurements, medians of 5 rounds; writes the tables of the pages
     make bench ARGS="--quick --only send"   some of them, with a tenth of the messages
-    make bench-gate                         check whether a ratio fell below the baseline
+    make bench-gate                         check whether a rate fell below the baseline, or a cost rose above it
 
 The raw limit of a rate is measured in the same round: the same scripts with the same arguments, packed beforehand and
 sent over a bare socket read by hiredis. Machines are noisy, so compare ratios. Exits with 1 if a goal was missed, if a
-ratio fell (with --gate), or if a measurement failed; then neither pages nor baseline are written. The measurements are
-in `scripts/measure`.
+ratio got worse (with --gate), or if a measurement failed; then neither pages nor baseline are written. The
+measurements are in `scripts/measure`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from measure.options import QUICK, read_options
 from rich.console import Console
 
 MODULES = (
+    ordinary,
     sending,
     consuming,
-    ordinary,
     commands,
     cancelling,
     event_log,
@@ -99,7 +99,7 @@ def problems(options: argparse.Namespace, results: Results) -> list[str]:
     found = [f"failed: {name}: {reason}" for name, reason in results.failed.items()]
     if options.gate:
         known = {figure.name for one in measurements() for figure in one.figures}
-        return found + [f"fell: {line}" for line in gate.compare(options.baseline, results.figures, known)]
+        return found + [f"worse: {line}" for line in gate.compare(options.baseline, results.figures, known)]
     return found + [f"missed: {report.missed(figure)}" for figure in results.figures if not figure.met]
 
 

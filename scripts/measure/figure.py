@@ -40,6 +40,8 @@ class Figure:
     references: list[float] = field(default_factory=list)
     note: str = ""
     """The remark on the largest value."""
+    cost: bool = False
+    """Whether less is better."""
 
     def add(self, reading: Reading) -> None:
         """Add the reading of a round."""

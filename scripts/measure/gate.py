@@ -10,6 +10,8 @@ from measure.figure import Figure
 
 MAX_FALL = 0.15
 """How far a ratio may fall: machines are noisy."""
+MAX_RISE = 0.5
+"""How far the ratio of a cost may rise: CPU times are noisier than rates."""
 BASELINE = Path(__file__).with_name("baseline.json")
 
 
@@ -41,18 +43,21 @@ def write_baseline(path: Path, figures: list[Figure], setting: dict[str, Any]) -
 
 
 def compare(baseline: dict[str, float], figures: list[Figure], known: set[str]) -> list[str]:
-    """Return a line for each figure that fell too far, and for each that is no longer `known`.
+    """Return a line for each rate that fell or cost that rose too far, and for each that is no longer `known`.
 
     Figures that were not measured in this run are ignored.
     """
     found = []
     measured = {figure.name: figure.ratio for figure in figures}
+    costs = {figure.name for figure in figures if figure.cost}
     for name, before in baseline.items():
         now = measured.get(name)
         if name not in known:
             found.append(f"{name}: in the baseline, but nothing measures it")
         elif name in measured and now is None:
             found.append(f"{name}: in the baseline, but has no ratio any more")
-        elif now is not None and now < before * (1 - MAX_FALL):
+        elif now is not None and name in costs and now > before * (1 + MAX_RISE):
+            found.append(f"{name}: {now:.2f}, was {before:.2f}: rose by {now / before - 1:.0%}")
+        elif now is not None and name not in costs and now < before * (1 - MAX_FALL):
             found.append(f"{name}: {now:.2f}, was {before:.2f}: fell by {1 - now / before:.0%}")
     return found

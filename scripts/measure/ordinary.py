@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -16,8 +17,7 @@ import redis
 
 from delayq import DelayQueue
 from measure.bench_server import QUEUE, TEXT, BenchServer, all_commands
-from measure.commands import SETTLED, idle
-from measure.figure import NUMBER, Figure, Measurement, Reading
+from measure.figure import NUMBER, RATE, Figure, Measurement, Reading, at_most
 from measure.raw import PAYLOAD
 
 MICROSECONDS = " µs"
@@ -27,6 +27,12 @@ FLOW = 200
 """Messages of the steady flow a second."""
 FLOW_SECONDS = 10
 THREADS = 8
+SETTLED = 1.5
+"""Seconds until a consumer has finished its first polls."""
+IDLE_SETTLED = 8.0
+"""Seconds until idle consumers wait for as long as they may."""
+OBSERVED = 10.0
+"""Seconds that idle consumers are observed."""
 TIMEOUT = 60
 
 
@@ -168,32 +174,52 @@ def measured(name: str, n: int, work: Callable[[BenchServer, int], Cost], server
     yield Reading(f"{name}_trips", cost.trips / n)
 
 
-def _measurement(name: str, title: str, n: int, work: Callable[[BenchServer, int], Cost]) -> Measurement:
+def idle(name: str, workers: int, server: BenchServer) -> Iterator[Reading]:
+    """Commands a second of so many consumers of an empty queue."""
+    server.empty()
+    with ExitStack() as queues:
+        for _ in range(workers):
+            queue = DelayQueue(QUEUE, url=server.url, callback=lambda _: None)
+            queues.enter_context(queue).start_consume()
+        time.sleep(IDLE_SETTLED)
+        before, began = all_commands(server.client), time.monotonic()
+        time.sleep(OBSERVED)
+        yield Reading(name, (all_commands(server.client) - before) / (time.monotonic() - began))
+
+
+def _measurement(
+    name: str, title: str, n: int, work: Callable[[BenchServer, int], Cost], *, commands: float, trips: float
+) -> Measurement:
+    """Return a measurement with the goals of its commands and round trips a message."""
     figures = [
-        Figure(f"{name}_server", f"{title}: server CPU a message", None, MICROSECONDS, "SET"),
-        Figure(f"{name}_client", f"{title}: client CPU a message", None, MICROSECONDS, "SET"),
-        Figure(f"{name}_commands", f"{title}: commands a message", None, NUMBER),
-        Figure(f"{name}_trips", f"{title}: round trips a message", None, NUMBER),
+        Figure(f"{name}_server", f"{title}: server CPU a message", None, MICROSECONDS, "SET", cost=True),
+        Figure(f"{name}_client", f"{title}: client CPU a message", None, MICROSECONDS, "SET", cost=True),
+        Figure(f"{name}_commands", f"{title}: commands a message", at_most(commands), NUMBER),
+        Figure(f"{name}_trips", f"{title}: round trips a message", at_most(trips), NUMBER),
     ]
     return Measurement(name, partial(measured, name, n, work), figures)
 
 
-def _idle(workers: int) -> Measurement:
+def _idle(workers: int, commands: float) -> Measurement:
     title = f"{workers} idle worker{'s' * (workers > 1)}: commands"
     name = f"idle_{workers}"
-    return Measurement(name, partial(idle, name, workers, all_commands), [Figure(name, title)])
+    return Measurement(name, partial(idle, name, workers), [Figure(name, title, at_most(commands, RATE), RATE)])
 
 
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
+
+    def takes(seconds: float) -> Callable[[BenchServer, int], Cost]:
+        return partial(callbacks, takes=seconds)
+
     return [
-        _measurement("alone", "send one by one", 5_000, alone),
-        _measurement("from_threads", f"send from {THREADS} threads", 16_000, from_threads),
-        _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow),
-        _measurement("life", "sent one by one and delivered", 5_000, life),
-        _measurement("callbacks_10", "callbacks of 10 ms", 2_000, partial(callbacks, takes=0.01)),
-        _measurement("callbacks_1", "callbacks of 1 ms", 10_000, partial(callbacks, takes=0.001)),
-        _measurement("callbacks_0", "empty callbacks", 100_000, partial(callbacks, takes=0.0)),
-        _idle(1),
-        _idle(20),
+        _measurement("alone", "send one by one", 5_000, alone, commands=11, trips=1.01),
+        _measurement("from_threads", f"send from {THREADS} threads", 16_000, from_threads, commands=4.5, trips=0.3),
+        _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow, commands=75, trips=3.5),
+        _measurement("life", "sent one by one and delivered", 5_000, life, commands=40, trips=2.5),
+        _measurement("callbacks_10", "callbacks of 10 ms", 2_000, takes(0.01), commands=8, trips=0.3),
+        _measurement("callbacks_1", "callbacks of 1 ms", 10_000, takes(0.001), commands=8, trips=0.35),
+        _measurement("callbacks_0", "empty callbacks", 100_000, takes(0.0), commands=1.5, trips=0.01),
+        _idle(1, 4),
+        _idle(20, 25),
     ]

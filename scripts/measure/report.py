@@ -15,18 +15,19 @@ from rich.table import Table
 from measure.figure import Figure, Results
 
 SHORT = (
-    "send_client",
-    "send_threads",
-    "send_many",
-    "consume_10",
-    "consume_batches",
+    "alone_server",
+    "flow_commands",
+    "callbacks_10_commands",
+    "idle_20",
     "lateness_1000_p99",
     "lateness_1000_early",
+    "send_client",
+    "send_many",
+    "consume_10",
     "memory",
-    "longest_script",
     "ping",
 )
-"""The figures of the short table."""
+"""The figures of the short table: the ordinary day first, bulk second."""
 
 
 WIDTH = 118

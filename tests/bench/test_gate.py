@@ -6,8 +6,8 @@ from measure.figure import Figure, Reading
 from measure.gate import BASELINE, BaselineError, compare, read_baseline, write_baseline
 
 
-def figure(name, value, other=None):
-    made = Figure(name, name)
+def figure(name, value, other=None, **options):
+    made = Figure(name, name, **options)
     made.add(Reading(name, value, other))
     return made
 
@@ -23,6 +23,18 @@ def figure(name, value, other=None):
 )
 def test_ratio_may_rise_or_fall_a_little(now, report):
     assert compare({"send": 0.8}, [figure("send", now, 1.0)], {"send"}) == report
+
+
+@pytest.mark.parametrize(
+    ("now", "report"),
+    [
+        (0.1, []),
+        (1.19, []),
+        (1.21, ["flow: 1.21, was 0.80: rose by 51%"]),
+    ],
+)
+def test_a_cost_may_fall_or_rise_a_little(now, report):
+    assert compare({"flow": 0.8}, [figure("flow", now, 1.0, cost=True)], {"flow"}) == report
 
 
 def test_each_figure_that_fell_is_named():

@@ -55,7 +55,7 @@ def test_partial_run_does_not_change_the_pages(tmp_path, monkeypatch, capsys):
 def test_unknown_name_is_reported_with_the_known_names(capsys):
     assert bench.main(["--only", "sprint"]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith("bench: no measurement has 'sprint' in its name: send, ")
+    assert printed.startswith("bench: no measurement has 'sprint' in its name: alone, ")
     assert printed.count("\n") == 1
 
 
@@ -113,8 +113,8 @@ def test_gate_checks_ratios_not_goals(measured, capsys, before, code):
     baseline = folder / "given.json"
     baseline.write_text(json.dumps({"ratios": {"send": before}}))
     assert bench.main(["--gate", str(baseline), "--rounds", "1"]) == code
-    fell = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fell")]
-    assert fell == (["fell: send: 0.80, was 0.99: fell by 19%"] if code else [])
+    worse = [line for line in capsys.readouterr().err.splitlines() if line.startswith("worse")]
+    assert worse == (["worse: send: 0.80, was 0.99: fell by 19%"] if code else [])
 
 
 def test_quick_run_reports_figures_with_references():
