@@ -228,18 +228,18 @@ def any_withdrawn(records: list[bytes | None]) -> bool:
 
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
-    now, deadline, left, ids, tokens, payloads, retries, dues, attempts, headers, alone = reply
+    now, deadline, left, alone, retries, *cells = reply
     deliveries = map(
         ClaimedMessage,
-        map(bytes.decode, ids),
-        map(int, tokens),
-        payloads,
+        map(bytes.decode, cells[::6]),
+        map(int, cells[1::6]),
+        cells[2::6],
         [int(left or 0) for left in retries],
-        map(int, dues),
-        map(int, attempts),
-        [one or b"" for one in headers] or [b""] * len(ids),
+        map(int, cells[3::6]),
+        map(int, cells[4::6]),
+        [headers or b"" for headers in cells[5::6]],
     )
-    return ClaimReply(now, deadline, left, list(deliveries), alone == 1)
+    return ClaimReply(now, deadline, left, list(deliveries), alone is not None)
 
 
 def read_counts(reply: list[Any]) -> CountsReply:

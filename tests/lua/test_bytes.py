@@ -70,6 +70,11 @@ def test_claim_returns_what_fits_and_leaves_the_rest_in_order(executor):
     assert (ids(second), second.left) == ("cd", 0)
 
 
+def test_claim_stops_when_the_budget_is_used_up_exactly(executor):
+    plant(executor, due(FOUR, [], "x" * (1 << 19)))
+    assert [ids(executor.call(claim(10))) for _ in range(2)] == ["ab", "cd"]
+
+
 def test_first_message_of_a_claim_may_have_any_size(executor):
     plant(executor, due(["a", "b"], [], HUGE))
     assert [ids(executor.call(claim(10))) for _ in range(3)] == ["a", "b", ""]

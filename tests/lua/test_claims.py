@@ -68,16 +68,17 @@ def test_tokens_rise_despite_a_purge_and_a_clock_set_back(executor):
     assert drawn[6:8] == [T + 1000, T + 1001]
 
 
-def test_claim_stops_after_a_thousand_stale_entries_and_reports_more(executor):
-    world = waiting("a")
-    plant(executor, world.but(ready=[f"x{n}" for n in range(1500)] + ["a"], meta={"stale_ready": 1500}))
+def test_claim_stops_after_a_thousand_stale_entries_of_both_lists_and_reports_more(executor):
+    counters = {"stale_ready": 1500, "stale_retry": 2}
+    plant(executor, waiting("a").but(ready=[f"x{n}" for n in range(1500)] + ["a"], retry=["y", "z"], meta=counters))
     first = executor.call(claim(1))
-    assert (ids(first), first.left) == ("", 500)
+    assert (ids(first), first.left) == ("", 502)
     after = observe(executor)
-    assert (len(after.ready), after.meta, after.wake) == (500, {"stale_ready": 499}, 1)
+    assert (len(after.ready), after.wake) == (500, 1)
+    assert after.meta == {"stale_ready": 499, "stale_retry": 2}
     second = executor.call(claim(1))
-    assert (ids(second), second.left) == ("a", 0)
-    assert observe(executor).meta == {"token": "T+0", "delivered": 1}
+    assert (ids(second), second.left) == ("a", 2)
+    assert observe(executor).meta == {"token": "T+0", "delivered": 1, "stale_retry": 2}
 
 
 def test_repeated_claim_returns_and_renews_only_messages_still_leased(executor):

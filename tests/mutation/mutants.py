@@ -19,7 +19,6 @@ _OPPOSITE = {"and": "or", "or": "and", "+": "-", "-": "+"}
 _RELATIVES = {
     "'RPUSH'": "'LPUSH'",
     "'LPUSH'": "'RPUSH'",
-    "'LPOP'": "'RPOP'",
     "'ZRANGE'": "'ZREVRANGE'",
     "'HINCRBY'": "'HSET'",
     "'0'": "'1'",

@@ -43,7 +43,7 @@ local reply = string.format('%d %d %d %d', unpack(excess))
 if fix == '0' then return reply end
 
 begin(replies, slot)
-if excess[4] > 0 then redis.call('LPOP', wake, excess[4]) end
+if excess[4] > 0 then redis.call('LTRIM', wake, excess[4], -1) end
 for n, name in ipairs({'stale_ready', 'stale_retry', 'backoffs'}) do
   if excess[n] ~= 0 then redis.call('HSET', meta, name, expected[n]) end
 end

@@ -11,8 +11,9 @@ local function answered(replies, slot, sequence)
   return nil
 end
 
--- Deletes the previous reply of the slot. It is the first write of every script that must work when Redis is full: the
--- server refuses a script whose first write may need memory, and lets it finish after any other.
+-- Deletes the previous reply of the slot. It is the first write of a script that must work when Redis is full, unless
+-- another one removes: the server refuses a script whose first write may need memory, and lets it finish after any
+-- other.
 local function begin(replies, slot)
   redis.call('HDEL', replies, slot)
 end
