@@ -2,7 +2,7 @@
 
     make bench-peers                                all of them, medians of 3 rounds
     make bench-peers ARGS="--only huey,rq --quick"  some of them, with a tenth of the messages
-    make bench-peers ARGS=--docs                    write the table into the handbook
+    make bench-peers ARGS=--docs                    write the tables into the handbook
 
 Each peer has its own environment in .venv/peers, created when it is first needed, and an adapter in scripts/peers that
 configures it as its guide advises for many short tasks. scripts/peers/measuring.py times all adapters. Exits with 1 if
@@ -23,7 +23,8 @@ from measure import pages
 from measure.options import parser
 from measure.report import Setting
 from peers.adapters import ADAPTERS, FailedError, python_of, run_adapter
-from peers.figures import Row, as_json, markdown, multiples, remarks, sorted_rows, table, verdict
+from peers.delay_proxy import DelayProxy
+from peers.figures import Row, as_json, markdown, multiples, remarks, sorted_rows, tables, verdict
 from peers.roster import PEERS, RATES
 from rich.console import Console
 
@@ -40,6 +41,12 @@ DELAYED, DELAYED_QUICKLY = 500, 100
 """Messages whose lateness is measured."""
 SCHEDULED = 6_250
 """Delayed messages whose memory is measured; they fill the hash tables as much as 100,000 do."""
+COSTS = {"flow": 1_000, "slow": 1_000, "idle": 10}
+"""Messages whose cost to the server is measured, and the seconds that an idle worker is."""
+PRODUCED = 1_600
+"""Messages of the producers."""
+DELAYS = {"near": 0.001, "far": 0.005}
+"""Seconds each way between them and the server."""
 PAYLOAD = 64
 """Bytes of a text of 62 characters in JSON."""
 
@@ -65,19 +72,37 @@ class Bench:
         self.client.flushall()
         if work in RATES:
             n = row.peer.counts[RATES.index(work)] // (QUICK_DIVISOR if self.quick else 1)
-            row.rates[work].append(n / _number(run_adapter(python, adapter, work, n, self.url), "seconds"))
+            row.rates[work].append(n / _seconds(run_adapter(python, adapter, work, n, self.url)))
         elif work == "late":
             n = DELAYED_QUICKLY if self.quick else DELAYED
             row.late += _numbers(run_adapter(python, adapter, work, n, self.url), "late", n)
+        elif work in DELAYS:
+            n = PRODUCED // (QUICK_DIVISOR if self.quick else 1)
+            with DelayProxy(self.url, DELAYS[work]) as proxy:
+                row.day[work] = n / _seconds(run_adapter(python, adapter, "producers", n, proxy.url))
+        elif work in COSTS:
+            n = COSTS[work] // (QUICK_DIVISOR if self.quick else 1)
+            reply = run_adapter(python, adapter, work, n, self.url)
+            if work == "idle":
+                row.day["idle"] = _number(reply, "commands") / n
+            else:
+                row.day[f"{work}_cpu"] = 1e6 * _number(reply, "cpu") / n
+                row.day[f"{work}_commands"] = _number(reply, "commands") / n
         else:
             before = self.client.info("memory")["used_memory"]
             run_adapter(python, adapter, work, SCHEDULED, self.url)
             row.bytes = (self.client.info("memory")["used_memory"] - before) / SCHEDULED - PAYLOAD
 
 
+def _seconds(reply: dict[str, Any]) -> float:
+    if not (seconds := _number(reply, "seconds")):
+        raise FailedError("done in no time")
+    return seconds
+
+
 def _number(reply: dict[str, Any], name: str) -> float:
     value = reply.get(name)
-    if not isinstance(value, int | float) or value <= 0:
+    if not isinstance(value, int | float) or value < 0:
         raise FailedError(f"no {name} in its reply {str(reply)[:80]}")
     return float(value)
 
@@ -90,7 +115,7 @@ def _numbers(reply: dict[str, Any], name: str, n: int) -> list[float]:
 
 
 def measure(bench: Bench, rows: list[Row], rounds: int, log: Callable[[str], None]) -> None:
-    """Measure all peers round by round, so that a slow minute affects them all; lateness and memory only once."""
+    """Measure all peers round by round, so that a slow minute affects them all; all but the rates only once."""
     for row in rows:
         try:
             python_of(row.peer)
@@ -98,7 +123,7 @@ def measure(bench: Bench, rows: list[Row], rounds: int, log: Callable[[str], Non
             row.failures["setup"] = str(error)
     for turn in range(rounds):
         for row in (row for row in rows if "setup" not in row.failures):
-            for work in RATES if turn or not row.peer.delays else (*RATES, "late", "schedule"):
+            for work in RATES if turn else (*RATES, *row.peer.once):
                 if work not in row.failures:  # not repeated after a failure
                     log(f"round {turn + 1} of {rounds}: {row.peer.name}, {work}")
                     bench.measure(row, work)
@@ -108,7 +133,7 @@ def read_options(words: list[str] | None) -> argparse.Namespace:
     """Return the options, checked; exit with code 2 if they are wrong."""
     made = parser("bench-peers", __doc__, rounds=3)
     made.add_argument("--quick", action="store_true", help="run one round with a tenth of the messages")
-    made.add_argument("--docs", action="store_true", help="write the table into the handbook")
+    made.add_argument("--docs", action="store_true", help="write the tables into the handbook")
     options = made.parse_args(words)
     if options.quick:
         options.rounds = 1
@@ -144,7 +169,8 @@ def main(words: list[str] | None = None) -> int:
         print(json.dumps({**setting._asdict(), **as_json(rows, found)}, indent=2))
     else:
         console = Console(width=None if sys.stdout.isatty() else WIDTH, markup=False, highlight=False)
-        console.print(table(rows, f"{setting}{': a quick run, not exact' if options.quick else ''}"))
+        for table in tables(rows, f"{setting}{': a quick run, not exact' if options.quick else ''}"):
+            console.print(table)
         for line in [*map(remarks, rows), verdict(found)]:
             console.print(line)
     if options.docs:

@@ -1,15 +1,16 @@
 """arq: at most ten jobs at a time in one event loop; it looks for jobs each half second, a hundred at a time."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import Worker, func
-from measuring import delay_to, handled, main, on_loop, text_of
+from measuring import delay_to, handled_async, main, on_loop, text_of
 
 
 async def _handle(_: dict[str, Any], text: str) -> None:
-    handled(text)
+    await handled_async(text)
 
 
 class Arq:
@@ -27,7 +28,7 @@ class Arq:
     send_bulk = send
 
     @on_loop
-    async def send_later(self, dues: list[float]) -> None:
+    async def send_later(self, dues: Iterable[float]) -> None:
         pool = await create_pool(self._settings)
         for due in dues:
             await pool.enqueue_job("handle", text_of(due), _defer_by=delay_to(due))

@@ -2,16 +2,17 @@
 
 import asyncio
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from bullmq import Job, Queue, Worker
-from measuring import delay_to, handled, main, on_loop, text_of
+from measuring import delay_to, handled_async, main, on_loop, text_of
 
 CHUNK = 1000
 
 
 async def _handle(job: Job, _: str) -> None:
-    handled(job.data["text"])
+    await handled_async(job.data["text"])
 
 
 class Bullmq:
@@ -34,7 +35,7 @@ class Bullmq:
             await queue.addBulk(jobs[first : first + CHUNK])
 
     @on_loop
-    async def send_later(self, dues: list[float]) -> None:
+    async def send_later(self, dues: Iterable[float]) -> None:
         queue = Queue("peers", self._options)
         for due in dues:
             await queue.add("handle", {"text": text_of(due)}, {"delay": math.ceil(1000 * delay_to(due))})

@@ -1,5 +1,7 @@
 """celery: ten worker threads in this process, and the prefetch that its guide advises for short tasks."""
 
+from collections.abc import Iterable
+
 from celery import Celery
 from measuring import delay_to, handled, main, text_of
 
@@ -28,7 +30,7 @@ class CeleryPeer:
             for text in texts:
                 self._task.apply_async((text,), producer=producer)
 
-    def send_later(self, dues: list[float]) -> None:
+    def send_later(self, dues: Iterable[float]) -> None:
         for due in dues:
             self._task.apply_async((text_of(due),), countdown=delay_to(due))
 

@@ -1,5 +1,7 @@
 """delayq itself by the same measure: ten threads, all else as it is by default."""
 
+from collections.abc import Iterable
+
 from measuring import delay_to, handled, main, text_of
 
 from delayq import DelayQueue
@@ -18,7 +20,7 @@ class Delayq:
     def send_bulk(self, texts: list[str]) -> None:
         self._queue.send_many(texts)
 
-    def send_later(self, dues: list[float]) -> None:
+    def send_later(self, dues: Iterable[float]) -> None:
         for due in dues:
             self._queue.send_delay_msg(text_of(due), delay_to(due))
 

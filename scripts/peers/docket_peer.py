@@ -1,16 +1,17 @@
 """docket: ten tasks at a time in one event loop, set up as its guide does for production and for throughput."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from docket import Docket, Worker
-from measuring import delay_to, handled, main, on_loop, text_of
+from measuring import delay_to, handled_async, main, on_loop, text_of
 
 CHECK = timedelta(milliseconds=100)
 """A worker whose ten places are taken sleeps for so long."""
 
 
 async def _handle(text: str) -> None:
-    handled(text)
+    await handled_async(text)
 
 
 class DocketPeer:
@@ -36,7 +37,7 @@ class DocketPeer:
             await docket.add_many([docket.call(_handle)(text) for text in texts])
 
     @on_loop
-    async def send_later(self, dues: list[float]) -> None:
+    async def send_later(self, dues: Iterable[float]) -> None:
         async with self._open() as docket:
             for due in dues:
                 await docket.add(_handle, when=datetime.now(UTC) + timedelta(seconds=delay_to(due)))(text_of(due))

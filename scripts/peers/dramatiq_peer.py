@@ -1,6 +1,7 @@
 """dramatiq: ten worker threads in this process, as its command starts them in each of its processes."""
 
 import math
+from collections.abc import Iterable
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
@@ -21,7 +22,7 @@ class Dramatiq:
     def send_bulk(self, texts: list[str]) -> None:
         dramatiq.group([self._actor.message(text) for text in texts], broker=self._broker).run()
 
-    def send_later(self, dues: list[float]) -> None:
+    def send_later(self, dues: Iterable[float]) -> None:
         for due in dues:
             self._actor.send_with_options(args=(text_of(due),), delay=math.ceil(1000 * delay_to(due)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ class Row:
     rates: dict[str, list[float]] = field(default_factory=lambda: {work: [] for work in RATES})
     late: list[float] = field(default_factory=list)
     bytes: float | None = None
+    day: dict[str, float] = field(default_factory=dict)
+    """The figures of the ordinary day, of `DAY_COLUMNS`."""
     failures: dict[str, str] = field(default_factory=dict)
 
     def median(self, work: str) -> float | None:
@@ -76,14 +79,24 @@ def sorted_rows(rows: list[Row]) -> list[Row]:
 
 COLUMNS = ("", "version", "send/s", "in bulk/s", "consume/s", "late p50", "late p99", "bytes", "delivery")
 UNITS = ("", "", "", " ms", " ms", "")
+DAY_COLUMNS = {
+    "flow_cpu": "flow: CPU µs",
+    "flow_commands": "flow: commands",
+    "slow_cpu": "10 ms: CPU µs",
+    "slow_commands": "10 ms: commands",
+    "idle": "idle: commands/s",
+    "near": "1 ms away: send/s",
+    "far": "5 ms away: send/s",
+}
 
 
-def table(rows: list[Row], title: str) -> Table:
-    """Return the figures as a table for the terminal."""
-    made = Table(*COLUMNS, title=title)
+def tables(rows: list[Row], title: str) -> list[Table]:
+    """Return the figures as tables for the terminal."""
+    rates, day = Table(*COLUMNS, title=title), Table("", *DAY_COLUMNS.values(), title="the ordinary day")
     for row in rows:
-        made.add_row(*cells(row))
-    return made
+        rates.add_row(*cells(row))
+        day.add_row(*day_cells(row))
+    return [rates, day]
 
 
 def cells(row: Row) -> list[str]:
@@ -91,6 +104,11 @@ def cells(row: Row) -> list[str]:
     values = [*map(row.median, RATES), row.late_at(0.5), row.late_at(0.99), row.bytes]
     texts = ["–" if value is None else shown(value, unit) for value, unit in zip(values, UNITS, strict=True)]
     return [row.peer.name, row.peer.version, *texts, row.peer.delivery]
+
+
+def day_cells(row: Row) -> list[str]:
+    """Return the ordinary day of a row as texts, under `DAY_COLUMNS`."""
+    return [row.peer.name, *(shown(row.day[name], "") if name in row.day else "–" for name in DAY_COLUMNS)]
 
 
 def remarks(row: Row) -> str:
@@ -117,15 +135,21 @@ def markdown(rows: list[Row], found: list[Multiple], heading: str) -> str:
     lines = [
         *textwrap.wrap(heading, WIDTH),
         "",
-        f"| {' | '.join(COLUMNS)} |",
-        "|" + "---|" * len(COLUMNS),
-        *(f"| {' | '.join(cells(row))} |" for row in rows),
+        *_markdown_table(COLUMNS, map(cells, rows)),
+        "",
+        "The ordinary day:",
+        "",
+        *_markdown_table(("", *DAY_COLUMNS.values()), map(day_cells, rows)),
         "",
         *textwrap.wrap(verdict(found), WIDTH),
         "",
         *(line for row in rows for line in textwrap.wrap(f"- {remarks(row)}", WIDTH, subsequent_indent="  ")),
     ]
     return "\n".join(lines)
+
+
+def _markdown_table(columns: Sequence[str], rows: Iterable[list[str]]) -> list[str]:
+    return [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def as_json(rows: list[Row], found: list[Multiple]) -> dict[str, Any]:
@@ -138,6 +162,7 @@ def as_json(rows: list[Row], found: list[Multiple]) -> dict[str, Any]:
             "rates": {work: {"median": row.median(work), "values": row.rates[work]} for work in RATES},
             "late": {"p50": row.late_at(0.5), "p99": row.late_at(0.99)},
             "bytes": row.bytes,
+            "day": row.day,
             "failures": row.failures,
         }
         for row in rows

@@ -1,5 +1,7 @@
 """huey: ten worker threads in this process, and its scheduler, which looks each second."""
 
+from collections.abc import Iterable
+
 from huey import RedisHuey
 from measuring import delay_to, handled, main, text_of
 
@@ -17,7 +19,7 @@ class Huey:
 
     send_bulk = send
 
-    def send_later(self, dues: list[float]) -> None:
+    def send_later(self, dues: Iterable[float]) -> None:
         for due in dues:
             self._task.schedule((text_of(due),), delay=delay_to(due))
 

@@ -9,6 +9,11 @@ An adapter runs in the environment of its peer:
     consume    N messages through an empty handler         {"seconds": 0.5}, from the first one's call to the last one's
     late       N messages due 100 a second                 {"late": [0.8, …]}, milliseconds
     schedule   N messages due in an hour, left in Redis    {}
+    producers  N messages of eight threads or tasks        {"seconds": 0.5}
+    trickle    N messages, 200 a second, due soon after    {}
+    flow       the same, handled meanwhile                 {"cpu": 0.1, "commands": 9000}, seconds of the server
+    slow       N messages whose handler takes 10 ms        the same
+    idle       nothing, for N seconds                      the same
 
 The reply is the last line of standard output, in JSON; everything the peer prints goes to standard error. The process
 ends after the last message, without stopping the worker.
@@ -16,8 +21,6 @@ ends after the last message, without stopping the worker.
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import json
 import logging
 import math
@@ -25,78 +28,31 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable
+from typing import Any
 
-TEXT = "x" * 62
+from handling import (
+    TEXT,
+    Peer,
+    arrivals,
+    delay_to,
+    expect,
+    give_up,
+    handled,
+    handled_async,
+    on_loop,
+    text_of,
+    wait_until_handled,
+)
+from ordinary_day import flow, idle, producers, slow, trickle
+
+__all__ = ["Peer", "delay_to", "handled", "handled_async", "main", "on_loop", "text_of"]
+"""What adapters need."""
+
 PER_SECOND = 100
 LEAD = 5.0
 """Seconds from sending the first delayed message until it is due; by then a worker must be running."""
-TIMEOUT = 60.0
-"""Seconds in which a worker must finish."""
 HOUR = 3600.0
-
-
-class Peer(Protocol):
-    """The interface of an adapter. It uses no clock except to convert a due time into a delay."""
-
-    def __init__(self, url: str) -> None:
-        """Prepare for a Redis at an address like `redis://127.0.0.1:7000/0`."""
-
-    def send(self, texts: list[str]) -> None:
-        """Send messages that are due now, one after the other."""
-
-    def send_bulk(self, texts: list[str]) -> None:
-        """Send messages that are due now, with the peer's call for many messages."""
-
-    def send_later(self, dues: list[float]) -> None:
-        """Send a message with the text `text_of(due)` for each due time (seconds since 1970), one after the other."""
-
-    def work(self) -> None:
-        """Call `handled` with each message's text, ten at a time if the peer can; need not return."""
-
-
-_arrivals: list[tuple[float, str]] = []
-_expected = 0
-_all_handled = threading.Event()
-
-
-def handled(text: str) -> None:
-    """Record a message; this is the whole handler."""
-    _arrivals.append((time.time(), text))  # atomic for all threads
-    if len(_arrivals) >= _expected:
-        _all_handled.set()
-
-
-def text_of(due: float) -> str:
-    """Return a text, as long as the others, with the due time of its message."""
-    return f"{due:<62.6f}"
-
-
-def delay_to(due: float) -> float:
-    """Return the seconds from now until a due time, 0 if it has passed."""
-    return max(0.0, due - time.time())
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # faster, if it is installed
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-_LOOP = _new_loop()
-
-
-def on_loop(method: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a coroutine function of an adapter callable as a normal function; all share one event loop."""
-
-    @functools.wraps(method)
-    def call(*arguments: Any) -> None:
-        _LOOP.run_until_complete(method(*arguments))
-
-    return call
 
 
 def _seconds(send: Callable[[list[str]], None], n: int) -> dict[str, Any]:
@@ -116,28 +72,28 @@ SENT: dict[str, Callable[[Peer, int], dict[str, Any]]] = {
     "send": lambda peer, n: _seconds(peer.send, n),
     "bulk": lambda peer, n: _seconds(peer.send_bulk, n),
     "schedule": _schedule,
+    "producers": producers,
+    "trickle": trickle,
 }
 """Kinds of work without a worker: each returns its reply."""
 
 
-def _fill(peer: Peer, n: int) -> int:
+def _consume(peer: Peer, n: int, _: str) -> Callable[[], dict[str, Any]]:
     peer.send_bulk([TEXT] * n)
-    return n
+    expect(n)
+    return lambda: {"seconds": arrivals[-1][0] - arrivals[0][0]}
 
 
-def _busy(_: int) -> dict[str, Any]:
-    return {"seconds": _arrivals[-1][0] - _arrivals[0][0]}
-
-
-def _announce(peer: Peer, n: int) -> int:
+def _late(peer: Peer, n: int, _: str) -> Callable[[], dict[str, Any]]:
     first = time.time() + LEAD
     peer.send([TEXT])  # shows when the worker is running
     peer.send_later([first + i / PER_SECOND for i in range(n)])
-    return n + 1
+    expect(n + 1)
+    return lambda: _lateness(n)
 
 
-def _late(n: int) -> dict[str, Any]:
-    came = {text: at for at, text in reversed(_arrivals)}
+def _lateness(n: int) -> dict[str, Any]:
+    came = {text: at for at, text in reversed(arrivals)}
     ready = came.pop(TEXT, math.inf)
     dues = {float(text): at for text, at in came.items()}
     if len(dues) != n:
@@ -147,22 +103,18 @@ def _late(n: int) -> dict[str, Any]:
     return {"late": [1000 * (at - due) for due, at in dues.items()]}
 
 
-WORKED: dict[str, tuple[Callable[[Peer, int], int], Callable[[int], dict[str, Any]]]] = {
-    "consume": (_fill, _busy),
-    "late": (_announce, _late),
+WORKED: dict[str, Callable[[Peer, int, str], Callable[[], dict[str, Any]]]] = {
+    "consume": _consume,
+    "late": _late,
+    "flow": flow,
+    "slow": slow,
+    "idle": idle,
 }
-"""Kinds of work with a worker: the first sends and returns the number of messages, the second returns the reply."""
-
-
-def give_up(why: str) -> NoReturn:
-    """End the process with a reason, from any thread."""
-    os.write(2, f"{why}\n".encode())
-    os._exit(1)
+"""Kinds of work with a worker: each sends what the worker handles first; then what it returns gets the reply."""
 
 
 def main(kind: type[Peer]) -> None:
     """Do the work named on the command line, and end the process."""
-    global _expected  # noqa: PLW0603 - what is handled comes from wherever the peer calls
     logging.basicConfig(level=logging.WARNING)
     work, n, url = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     out = os.fdopen(os.dup(1), "w")
@@ -172,16 +124,13 @@ def main(kind: type[Peer]) -> None:
         print(json.dumps(found), file=out, flush=True)
         os._exit(0)  # some workers cannot be stopped from another thread
 
-    def wait(judge: Callable[[int], dict[str, Any]]) -> None:
-        if _all_handled.wait(TIMEOUT):
-            reply(judge(n))
-        give_up(f"{len(_arrivals)} of {_expected} messages handled in {TIMEOUT:g} s")
+    def wait(judge: Callable[[], dict[str, Any]]) -> None:
+        wait_until_handled()
+        reply(judge())
 
     peer = kind(url)
     if work in SENT:
         reply(SENT[work](peer, n))
-    prepare, judge = WORKED[work]
-    _expected = prepare(peer, n)
-    threading.Thread(target=wait, args=(judge,), daemon=True).start()
+    threading.Thread(target=wait, args=(WORKED[work](peer, n, url),), daemon=True).start()
     peer.work()
     threading.Event().wait()  # it works on threads of its own

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 RATES = ("send", "bulk", "consume")
 """Kinds of work with a rate, in the order of `Peer.counts`."""
+DAY = ("flow", "slow", "idle", "near", "far")
+"""Kinds of work of the ordinary day: a steady flow, slow handlers, an idle worker, producers over a network."""
 REDIS = ("redis==8.1.0", "hiredis==3.5.0")
 OLDER_REDIS = ("redis==7.4.1", "hiredis==3.5.0")
 UVLOOP = "uvloop==0.23.0"
@@ -21,6 +23,13 @@ class Peer(NamedTuple):
     delivery: str
     remark: str
     delays: bool = True
+    concurrent: bool = True
+
+    @property
+    def once(self) -> tuple[str, ...]:
+        """The kinds of work that are measured in the first round only."""
+        left_out = (() if self.delays else ("late", "schedule", "flow")) + (() if self.concurrent else ("slow",))
+        return tuple(work for work in ("late", "schedule", *DAY) if work not in left_out)
 
     @property
     def version(self) -> str:
@@ -45,6 +54,7 @@ PEERS = (
         "at most once",
         "SimpleWorker: one job at a time (its usual worker forks for each job, which is slower); a job whose worker "
         "died fails; bulk: `enqueue_many`; due times are whole seconds",
+        concurrent=False,
     ),
     Peer(
         "arq",

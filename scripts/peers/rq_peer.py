@@ -1,5 +1,6 @@
 """rq: its SimpleWorker runs one job at a time, in its own process, where its usual worker forks one for each job."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from measuring import delay_to, main, text_of
@@ -29,7 +30,7 @@ class Rq:
                 [Queue.prepare_data(HANDLER, (text,)) for text in texts[first : first + CHUNK]],
             )
 
-    def send_later(self, dues: list[float]) -> None:
+    def send_later(self, dues: Iterable[float]) -> None:
         for due in dues:
             self._queue.enqueue_in(timedelta(seconds=delay_to(due)), HANDLER, text_of(due))
 

@@ -1,13 +1,14 @@
 """SAQ: ten jobs at a time in one event loop; it looks for delayed ones each second."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from measuring import handled, main, on_loop, text_of
+from measuring import handled_async, main, on_loop, text_of
 from saq import Queue, Worker
 
 
 async def _handle(_: dict[str, Any], *, text: str) -> None:
-    handled(text)
+    await handled_async(text)
 
 
 class Saq:
@@ -24,7 +25,7 @@ class Saq:
     send_bulk = send
 
     @on_loop
-    async def send_later(self, dues: list[float]) -> None:
+    async def send_later(self, dues: Iterable[float]) -> None:
         for due in dues:
             await self._queue.enqueue("handle", text=text_of(due), scheduled=due)
 

@@ -1,6 +1,6 @@
 """taskiq on a Redis stream: ten tasks at a time in one event loop."""
 
-from measuring import handled, main, on_loop
+from measuring import handled_async, main, on_loop
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
@@ -12,7 +12,7 @@ class Taskiq:
         self._broker = RedisStreamBroker(url, queue_name="peers", consumer_id="0")
 
         async def handle(text: str) -> None:
-            handled(text)
+            await handled_async(text)
 
         self._task = self._broker.task(handle)
 

@@ -9,7 +9,7 @@ import bench_peers
 import pytest
 from peers import adapters
 from peers.adapters import FailedError, python_of, run_adapter
-from peers.figures import Multiple, Row, cells, markdown, multiples, remarks, sorted_rows, verdict
+from peers.figures import Multiple, Row, cells, day_cells, markdown, multiples, remarks, sorted_rows, verdict
 from peers.roster import PEERS, Peer
 
 from delayq import DelayQueue
@@ -86,12 +86,26 @@ def test_remarks_report_early_deliveries():
     assert remarks(one) == "one: threads; 2 of 4 delayed messages were early, by up to 308 ms."
 
 
+def test_ordinary_day_of_a_row_has_a_dash_for_missing_values():
+    one = row("one")
+    one.day = {"flow_cpu": 407.123, "flow_commands": 70.55, "idle": 0.0, "near": 1440.0}
+    assert day_cells(one) == ["one", "407", "70.5", "–", "–", "0", "1,440", "–"]
+
+
+def test_peer_is_not_asked_for_what_it_cannot_do():
+    assert OWN.once == ("late", "schedule", "flow", "slow", "idle", "near", "far")
+    assert OWN._replace(delays=False).once == ("slow", "idle", "near", "far")
+    assert OWN._replace(concurrent=False).once == ("late", "schedule", "flow", "idle", "near", "far")
+
+
 def test_page_has_rows_verdict_and_remarks():
     text = markdown([row("delayq", bulk=[80.0])], [Multiple("bulk", "rq", 9.0)], "Measured here.")
     lines = text.splitlines()
     assert lines[0] == "Measured here."
-    assert "| delayq | " in lines[4]
-    assert lines[6] == verdict([Multiple("bulk", "rq", 9.0)])
+    assert "| delayq | 0" in lines[4]
+    assert lines[6] == "The ordinary day:"
+    assert lines[10] == "| delayq | – | – | – | – | – | – | – |"
+    assert lines[12] == verdict([Multiple("bulk", "rq", 9.0)])
     assert lines[-1] == "- delayq: itself."
 
 
@@ -103,18 +117,6 @@ def test_every_peer_has_a_short_adapter_and_exact_versions():
 
 
 # Calling adapters
-
-
-@pytest.fixture
-def adapter(tmp_path):
-    """`adapter(code)` writes a program with this code and returns its path."""
-
-    def write(code):
-        path = tmp_path / "adapter.py"
-        path.write_text(code)
-        return path
-
-    return write
 
 
 def call_adapter(path, n=3):
@@ -184,7 +186,7 @@ def test_failed_installation_is_one_line(monkeypatch, tmp_path):
 # Adapters
 
 
-@pytest.mark.parametrize("work", ["send", "bulk", "consume"])
+@pytest.mark.parametrize("work", ["send", "bulk", "consume", "producers"])
 def test_delayq_adapter_sends_and_consumes(redis_url, work):
     reply = run_adapter(PYTHON, ADAPTERS / "delayq_peer.py", work, 300, redis_url)
     assert list(reply) == ["seconds"]
@@ -202,8 +204,8 @@ def fake_adapter(*, lead, should_retry, wait):
     return f"""
 import sys, time
 sys.path.insert(0, {str(ADAPTERS)!r})
-import measuring
-measuring.LEAD, measuring.TIMEOUT = {lead}, {should_retry}
+import handling, measuring
+measuring.LEAD, handling.TIMEOUT = {lead}, {should_retry}
 
 class FakePeer:
     def __init__(self, url):
@@ -266,7 +268,7 @@ def program(monkeypatch, tmp_path):
 
 def reply_after(seconds):
     late = "[1.0] * int(sys.argv[2])"
-    return f"import json, sys; print(json.dumps({{'seconds': {seconds}, 'late': {late}}}))"
+    return f"import json, sys; print(json.dumps({{'seconds': {seconds}, 'late': {late}, 'cpu': 0.1, 'commands': 20}}))"
 
 
 def test_failed_peer_does_not_end_the_run_and_is_not_called_again(program, capsys):
@@ -281,6 +283,15 @@ def test_failed_peer_does_not_end_the_run_and_is_not_called_again(program, capsy
     assert found["peers"]["broken"]["failures"]["send"] == "out of order"
     assert found["peers"]["odd"]["failures"]["consume"] == "no seconds in its reply {}"
     assert found["peers"]["fast"]["rates"]["send"]["values"] == [10.0, 10.0]
+    assert found["peers"]["fast"]["day"] == {
+        "slow_cpu": 100.0,
+        "slow_commands": 0.02,
+        "idle": 2.0,
+        "near": 1600.0,
+        "far": 1600.0,
+    }
+    assert found["peers"]["odd"]["failures"]["slow"] == "no cpu in its reply {}"
+    assert found["peers"]["odd"]["failures"]["idle"] == "no commands in its reply {}"
     assert found["peers"]["delayq"]["late"] == {"p50": 1.0, "p99": 1.0}
     assert found["multiples"]["consume"] == {"peer": "fast", "multiple": 10.0, "goal": 8.0, "met": True}
 
@@ -318,6 +329,7 @@ def test_table_is_written_between_the_marks_of_the_page(program):
     text = page.read_text()
     assert text.startswith("before\n<!-- peers -->\nMeasured by `make bench-peers` on ")
     assert "| fast | 1.2.3 | 10 | 10 | 10 | – | – | – | at most once |" in text
+    assert "| fast | – | – | 100 | 0.02 | 2 | 1,600 | 1,600 |" in text
     assert text.endswith("- fast: threads.\n<!-- /peers -->\nafter\n")
 
 
