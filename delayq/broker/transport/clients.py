@@ -34,6 +34,8 @@ SENTINEL_TIMEOUT = 1.0
 """Seconds to wait for one Sentinel at most: there are others to ask."""
 MAX_BLOCK = 60.0
 """Seconds that a blocking command waits at most; a shorter socket timeout of the client lowers it."""
+REPLY_TIME = 0.75
+"""Seconds of the socket timeout that are left for a reply after a wait; half of a shorter timeout."""
 _DEFAULT_TIMEOUT: float | None = getattr(redis.connection, "DEFAULT_SOCKET_TIMEOUT", None)
 """The socket timeout of a client made without one. redis-py 8 has a default, which its options do not show."""
 
@@ -44,7 +46,7 @@ def max_block(options: Mapping[str, Any]) -> float:
     `options` are the options of the connections.
     """
     timeout = options.get("socket_timeout", _DEFAULT_TIMEOUT)
-    return MAX_BLOCK if timeout is None else min(MAX_BLOCK, 0.85 * float(timeout))
+    return MAX_BLOCK if timeout is None else min(MAX_BLOCK, max(timeout / 2, timeout - REPLY_TIME))
 
 
 class Cluster:
