@@ -5,14 +5,13 @@ Only this module knows the order of a script's arguments, and only `replies` kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
-from delayq.broker.keys import Keys
-from delayq.broker.replies import DueSchedules, RunRecord, SendStatuses, integers, pairs, statuses
+from delayq.broker.replies import RunRecord, SendStatuses, integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
     Argument,
@@ -24,12 +23,11 @@ from delayq.broker.requests import (
     Receipt,
     RedisCommand,
     Rejection,
-    ScheduleFire,
-    SchedulePut,
     ScriptCall,
     flat,
 )
-from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL, Script, script
+from delayq.broker.schedule_calls import ScheduleCalls
+from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
 from delayq.broker.shared_calls import confirm
 from delayq.options import Settings
 
@@ -42,26 +40,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
-    """Builds the calls of one queue. `clock` overrides the server's time (ms since 1970) in tests and the test kit."""
+class Calls(ScheduleCalls):
+    """Builds the calls of one queue."""
 
-    keys: Keys
-    clock: Callable[[], int] | None = None
-    _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
     capabilities: ClassVar[EngineCapabilities] = DELAY
     waiting_takes: ClassVar[bool] = False
     """Whether a wait for a wake-up may take a message, which must then be claimed or released."""
-
-    @property
-    def _now(self) -> Argument:
-        return "" if self.clock is None else self.clock()
-
-    def _call(self, name: str, args: Sequence[Argument], parse: Callable[[Any], T]) -> ScriptCall[T]:
-        known = self._known.get(name)
-        if known is None:
-            found = script(name)
-            known = self._known[name] = (found, tuple(getattr(self.keys, part) for part in found.parts))
-        return ScriptCall(known[0], known[1], args, parse)
 
     def send(
         self, messages: Messages, *, max_length: int | None, replace: bool = False, run: str = ""
@@ -95,6 +79,10 @@ class Calls:
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[replies.ClaimReply]:
         """Claim up to `wanted` messages under a lease (ms)."""
         return self._call("ready_to_unack", [self._now, wanted, lease, consumer_id], replies.read_claim)
+
+    def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[replies.ClaimReply]:
+        """Claim up to `wanted` due messages that were not promoted, if nothing waits in `ready` and `retry`."""
+        return self._call("pending_to_unack", [self._now, wanted, lease, consumer_id], replies.read_due_claim)
 
     def unack_to_retry(self, limit: int = MAX_IDS) -> ScriptCall[replies.ExpireReply]:
         """Move messages past their lease or nack delay to retry or garbage."""
@@ -281,40 +269,3 @@ class Calls:
     def refusals(self, run: str) -> RedisCommand[bytes]:
         """Read the refusals of a run."""
         return RedisCommand(("HGET", self.keys.refusals, run), lambda reply: reply or b"")
-
-    # Schedules, and the plans of calendars
-
-    def schedule_put(self, puts: Iterable[SchedulePut]) -> ScriptCall[str]:
-        """Store schedules; a status each: 1 stored, 0 it has changed since it was read."""
-        return self._call("schedule_put", [self._now, *flat(puts)], statuses)
-
-    def schedule_remove(self, schedules: Iterable[str]) -> ScriptCall[str]:
-        """Remove schedules; a status each: 1 removed, 0 no such schedule."""
-        return self._call("schedule_remove", [self._now, *schedules], statuses)
-
-    def fire(self, fires: Iterable[ScheduleFire]) -> ScriptCall[str]:
-        """Store the messages of occurrences and advance their schedules; a status each: 1 fired, 0 already advanced."""
-        return self._call("fire", [self._now, *flat(fires)], statuses)
-
-    def schedules_due(self, *, ahead: int, offset: int, limit: int, byte_limit: int) -> ScriptCall[DueSchedules]:
-        """Read schedules due within `ahead` ms from `offset` on, up to `limit` schedules and `byte_limit` bytes."""
-        args = [self._now, ahead, offset, limit, byte_limit]
-        return self._call("schedules_due", args, lambda reply: replies.read_due(reply, limit))
-
-    def schedules_page(
-        self, schedules: Iterable[str] = (), *, cursor: str = "0", limit: int
-    ) -> ScriptCall[replies.SchedulePage]:
-        """Read a page of the schedules, or those named that exist."""
-        return self._call("schedules_page", [self._now, cursor, limit, *schedules], replies.read_schedules)
-
-    def keep_plan(self, calendar: str, revision: int, plan: bytes) -> ScriptCall[bool]:
-        """Store the plan of a calendar (b'' deletes it) if it still has `revision`; returns whether it did."""
-        return self._call("keep_plan", [self._now, calendar, revision, plan], lambda reply: integers(reply)[0] == 1)
-
-    def plan(self, calendar: str) -> RedisCommand[bytes | None]:
-        """Read the stored plan of a calendar."""
-        return RedisCommand(("HGET", self.keys.plans, calendar), lambda reply: reply)
-
-    def plans(self) -> RedisCommand[dict[bytes, bytes]]:
-        """Read the stored plans of all calendars."""
-        return RedisCommand(("HGETALL", self.keys.plans), pairs)

@@ -183,6 +183,9 @@ class EngineCalls(Protocol):
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
         """Claim up to `wanted` messages under a lease (ms)."""
 
+    def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply] | None:
+        """Claim up to `wanted` due messages that were not promoted; None if the engine has no promotion."""
+
     def unack_to_retry(self) -> ScriptCall[ExpireReply] | RedisCommand[ExpireReply]:
         """Take back messages whose lease or backoff has expired."""
 

@@ -35,6 +35,11 @@ class ClaimReply(NamedTuple):
     left: int
     messages: list[ClaimedMessage]
     alone: bool = False
+    next_due: int = -1
+    """When the next message is due (ms, -1 for never). This and what follows is what `pending_to_unack` adds."""
+    next_deadline: int = -1
+    """When the first lease or backoff ends (ms or -1)."""
+    next_schedule: int = -1
 
 
 class PromoteReply(NamedTuple):
@@ -240,6 +245,13 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         [headers or b"" for headers in cells[5::6]],
     )
     return ClaimReply(now, deadline, left, list(deliveries), alone is not None)
+
+
+def read_due_claim(reply: list[Any]) -> ClaimReply:
+    """Parse the reply of `pending_to_unack`."""
+    next_due, next_deadline, next_schedule = map(int, reply[:3])
+    found = read_claim(reply[3:])
+    return found._replace(next_due=next_due, next_deadline=next_deadline, next_schedule=next_schedule)
 
 
 def read_counts(reply: list[Any]) -> CountsReply:

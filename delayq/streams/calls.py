@@ -91,6 +91,9 @@ class StreamCalls:
     def is_empty(self) -> None:
         """Do without: a stream keeps what is settled."""
 
+    def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> None:
+        """Do without: a stream has nothing to promote."""
+
     def unack_to_retry(self) -> RedisCommand[replies.ExpireReply]:
         """Do nothing: a claim takes over messages with expired leases."""
         return RedisCommand(("PING",), lambda _: replies.ExpireReply(0, 0, -1))

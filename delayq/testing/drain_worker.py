@@ -78,7 +78,9 @@ class DrainWorker:
     def process_due(self) -> Steps[PromoteReply | None]:
         """Process all that is due now; returns the last promotion's reply, None if the worker crashed."""
         buffer = WorkBuffer(self._callback, self._make_message, self._context, self._executor)
-        loop = ConsumerLoop(self._context, "drain", batch=self._callback.batch, reports_starts=False).run()
+        loop = ConsumerLoop(
+            self._context, "drain", batch=self._callback.batch, reports_starts=False, promotes=True
+        ).run()
         step = next(loop)
         before = promoted = None
         while True:

@@ -111,7 +111,7 @@ class AsyncDriver(Driver):
                 step = loop.send(self._report(result))
             except StopIteration:
                 return
-            self.health.report(self._loop.error)
+            self.health.report(self._loop.refusals.error)
 
     def _on_cancel(self) -> None:
         """Stop at once because the task was cancelled; the second time, which comes by itself, give up."""

@@ -21,7 +21,8 @@ from delayq.worker.in_flight import InFlight
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import InFlightDelivery
 from delayq.worker.outlook import Outlook
-from delayq.worker.schedule_firing import ERROR_WAIT, ScheduleFirer
+from delayq.worker.refusals import Refusals
+from delayq.worker.schedule_firing import ScheduleFirer
 from delayq.worker.settlements import PendingSettlements
 from delayq.worker.start_reports import StartReports
 
@@ -50,10 +51,12 @@ class ConsumerLoop:
         batch: int = 1,
         burst: bool = False,
         reports_starts: bool = True,
+        promotes: bool = False,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
-        Set `reports_starts` to False if each message starts as soon as it is claimed.
+        Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
+        before each claim.
         """
         self.in_flight = InFlight(context.calls, context.settings, batch)
         self.settlements = PendingSettlements(context.calls, context.settings)
@@ -62,13 +65,14 @@ class ConsumerLoop:
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, tick)
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
-        self._consumer_id = self.start_reports.consumer_id(consumer_id)
-        self._burst = burst
+        as_consumer = self.start_reports.consumer_id(consumer_id)
+        self._claim_options: dict[str, Any] = {"lease": context.settings.lease, "consumer_id": as_consumer}
+        self._burst, self._promotes = burst, promotes
         self._now = 0.0
         self._sent_at = 0.0
         self._outlook = Outlook(tick)
         self._settle_at = math.inf
-        self._wait_until = 0.0
+        self.refusals = Refusals()
         self._stop_at: float | None = None
         self._woken = False
         self._drained = False
@@ -77,9 +81,6 @@ class ConsumerLoop:
         self._returned = False
         """Whether a message has gone back to the queue: it may be due before what is known."""
         self._settle_calls = 0
-        self._refused = False
-        self.error: DelayqError | None = None
-        """What Redis refused in the last turn; None if nothing."""
         self._claimed: list[InFlightDelivery] = []
 
     def run(self) -> Generator[Step, StepResult, None]:
@@ -113,7 +114,7 @@ class ConsumerLoop:
             result = yield RoundTrip([call for call, _ in plan])
             self._update(result)
             self._read(plan, result)
-        if self._refused:  # claimed beside the refused settlements
+        if self.refusals.of_settlements:  # claimed beside the refused settlements
             self._release(self._claimed)
             self._claimed = []
         if self._claimed or self.in_flight.overdue:
@@ -128,7 +129,7 @@ class ConsumerLoop:
             self._update(result)
             self._release(result.withdrawn)
             self.in_flight.prefetch.pause()
-        self.in_flight.recalled = self._refused  # also if what was to be returned has started meanwhile
+        self.in_flight.recalled = self.refusals.of_settlements  # also if what was to be returned has started meanwhile
 
     def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
         self._complete([Completion([*self.start_reports.release_alone(), *withdrawn], Disposition.RELEASE)])
@@ -153,7 +154,7 @@ class ConsumerLoop:
                 for delivery in running:
                     delivery.lost = True
                 result = yield Cancel()
-                cancelled, self._wait_until = True, 0.0
+                cancelled, self.refusals.wait_until = True, 0.0
                 self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
             else:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
@@ -181,10 +182,10 @@ class ConsumerLoop:
 
     def _capacity(self) -> int:
         """Return how many more may be claimed: none while settlements are refused, or while one waits to run alone."""
-        if self._refused or self.start_reports.is_exclusive(self._now):
+        if self.refusals.of_settlements or self.start_reports.is_exclusive(self._now):
             return 0
         unsent = len(self.settlements)
-        if unsent and self._now >= self._wait_until:
+        if unsent and self._now >= self.refusals.wait_until:
             unsent -= self.settlements.next  # a turn settles them before it claims
         return self.in_flight.capacity(self._now) - unsent
 
@@ -192,7 +193,7 @@ class ConsumerLoop:
 
     def _housekeeping(self) -> Plan:
         self._settle_calls = 0
-        if self._now < self._wait_until:
+        if self._now < self.refusals.wait_until:
             return []
         all_fit = self.settlements.next == len(self.settlements)
         settling, self._settle_at = list(self.settlements.settle()), math.inf if all_fit else self._now
@@ -214,11 +215,17 @@ class ConsumerLoop:
         plan += firing
         news = self._woken or late or bool(firing)
         due = outlook.due_at <= now and outlook.ready < capacity
-        asks = news or due or self._returned or (self._burst and not self.in_flight)
-        check = calls.is_empty() if outlook.empty and not (asks or self.in_flight) else None
-        if check and outlook.look_at <= now:
+        must = late or bool(firing) or self._returned or (self._burst and not self.in_flight)
+        ticks = outlook.look_at <= now
+        direct = capacity > 0 and (due or self._woken) and not (must or ticks or outlook.ready or self._promotes)
+        if direct and (call := calls.pending_to_unack(capacity, **self._claim_options)):
+            self._woken = False
+            return [*plan, (call, self._on_due_claimed)]
+        asks = must or due or self._woken
+        check = calls.is_empty() if ticks and outlook.empty and not (asks or self.in_flight) else None
+        if check:
             plan.append((check, partial(outlook.read_checked, now=now)))
-        elif asks or outlook.look_at <= now:
+        elif asks or ticks:
             self._changed, self._returned = settles, False
             plan.append((calls.pending_to_ready(), self._on_promoted))
         # A full consumer claims nothing, which passes its wake-up on to the next one.
@@ -229,13 +236,12 @@ class ConsumerLoop:
     def _claim(self, wanted: int) -> tuple[Any, Callable[[Any], None]]:
         """Return a claim of up to `wanted` messages; a claim of 0 passes all pending wake-ups on."""
         self._woken = False
-        calls, settings = self._context.calls, self._context.settings
-        return calls.ready_to_unack(wanted, lease=settings.lease, consumer_id=self._consumer_id), self._on_claimed
+        return self._context.calls.ready_to_unack(wanted, **self._claim_options), self._on_claimed
 
     def _idle_time(self, *, claims: bool) -> float:
         """Return the seconds for which there is nothing to do unless something happens."""
-        if self._now < self._wait_until:
-            return self._wait_until - self._now
+        if self._now < self.refusals.wait_until:
+            return self.refusals.wait_until - self._now
         if self._burst and self._changed and not self.in_flight:
             return 0.0
         until = [self._outlook.next_at(claims=claims)]
@@ -252,8 +258,8 @@ class ConsumerLoop:
 
     def _stopping_idle_time(self, end: float) -> float:
         """Return the seconds to wait for running callbacks during a stop; new messages are not its concern."""
-        if self._now < self._wait_until:
-            end = min(end, self._wait_until)
+        if self._now < self.refusals.wait_until:
+            end = min(end, self.refusals.wait_until)
         elif self.settlements:
             return 0.0
         else:
@@ -264,7 +270,9 @@ class ConsumerLoop:
 
     def _read(self, plan: Plan, result: StepResult) -> None:
         self._claimed = []
-        self._check_settling(result.replies[: self._settle_calls])
+        if self._settle_calls:
+            self.refusals.read_settlements(result.replies[: self._settle_calls])
+            self.in_flight.recalled = self.refusals.of_settlements
         first_error: DelayqError | None = None
         for (_, read), reply in zip(plan, result.replies, strict=True):
             if isinstance(reply, DelayqError) and read not in self.schedule_firer.readers:
@@ -272,22 +280,8 @@ class ConsumerLoop:
             else:
                 read(reply)
         if first_error:
-            self._wait_until, self._settle_at = self._now + ERROR_WAIT, self._now
-            if self._stop_at is None and str(first_error) != str(self.error):
-                meanwhile = ", claiming nothing meanwhile" if self._refused else ""
-                log.error("Redis refused a call, retrying every %g s%s: %s", ERROR_WAIT, meanwhile, first_error)
-        if self._now >= self._wait_until or first_error:  # a turn during the pause may have asked nothing that fails
-            if self.error and not first_error:
-                log.warning("Redis refuses no call any more")
-            self.error = first_error
-
-    def _check_settling(self, replies: Sequence[Any]) -> None:
-        """Claim and start nothing while settlements are refused: what starts could not be settled either."""
-        refused = any(isinstance(reply, DelayqError) for reply in replies)
-        if replies and refused != self._refused:
-            self._refused = self.in_flight.recalled = refused
-            if not refused:
-                log.info("Redis accepts settlements again")
+            self._settle_at = self._now
+        self.refusals.read_turn(first_error, self._now, stopping=self._stop_at is not None)
 
     def _on_promoted(self, promoted: PromoteReply) -> None:
         # Promotion runs after settlements, expiry and collection, so it sees their effects.
@@ -311,6 +305,12 @@ class ConsumerLoop:
             self.start_reports.check_after(self._now)
         self._outlook.ready = claimed.left
         self._drained = self._drained and not claimed.left
+
+    def _on_due_claimed(self, claimed: ClaimReply) -> None:
+        self._drained = False
+        self._outlook.read_claimed(claimed, sent_at=self._sent_at, now=self._now)
+        self.schedule_firer.occurs_at = self._outlook.local(claimed.next_schedule)
+        self._on_claimed(claimed)
 
     def _on_alone(self, delivery: InFlightDelivery) -> None:
         self._claimed.append(delivery)

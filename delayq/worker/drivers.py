@@ -210,7 +210,7 @@ class ThreadDriver(Driver):
                         self._buffer.withdraw(self._withdrawn)
                         result.withdrawn, self._withdrawn = self._withdrawn, []
                 step = loop.send(self._report(result))
-                self.health.report(self._loop.error)
+                self.health.report(self._loop.refusals.error)
         except StopIteration:
             return
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from delayq.broker.replies import CollectReply, PromoteReply
+from delayq.broker.replies import ClaimReply, CollectReply, PromoteReply
 from delayq.worker.clock_estimate import ClockEstimate
 
 _NOTHING = (0, -1, -1, 0, 0)
@@ -39,6 +39,13 @@ class Outlook:
         self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1
         if promoted.garbage:
             self.collect_at = now
+
+    def read_claimed(self, claimed: ClaimReply, *, sent_at: float, now: float) -> None:
+        """Note what a claim of due messages has said."""
+        self._clock.read(claimed.now, sent_at=sent_at, now=now)
+        self.due_at = self._local_or_never(claimed.next_due)
+        self.deadline_at = self._local_or_never(claimed.next_deadline)
+        self.empty = False
 
     def read_checked(self, empty: bool, *, now: float) -> None:  # noqa: FBT001 - the reply
         """Note whether the queue is still empty; if not, look again at once."""

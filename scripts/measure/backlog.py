@@ -96,12 +96,16 @@ def _settle_many(server: BenchServer) -> None:
 
 def _largest(server: BenchServer, calls: Calls) -> Iterator[ScriptCall[Any]]:
     """Yield calls with the maximum number of ids."""
+    options: dict[str, Any] = {"lease": 30_000, "consumer_id": "raw"}
 
     def claimed() -> list[Receipt]:
         server.raw.call(calls.pending_to_ready())
-        claim = server.raw.call(calls.ready_to_unack(MAX_IDS, lease=30_000, consumer_id="raw"))
+        claim = server.raw.call(calls.ready_to_unack(MAX_IDS, **options))
         return [Receipt(one.id, one.token) for one in claim.messages]
 
+    while server.raw.call(calls.ready_to_unack(MAX_IDS, **options)).left:
+        pass
+    yield calls.pending_to_unack(MAX_IDS, **options)
     yield sending(calls, [AHEAD] * BATCH)
     held = claimed()
     yield calls.extend(held, lease=30_000)

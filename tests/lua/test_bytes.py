@@ -9,6 +9,7 @@ import pytest
 from delayq import DelayQueue, NewMessage
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Rejection, ScheduleFire
+from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.tables import LUA
 from tests.support.scripts import NOW, Dead, T, World, calls, deliver, observe, plant
@@ -48,6 +49,14 @@ def due(ready: list[str], retry: list[str], payload: str) -> World:
     )
 
 
+def pending(payload: str) -> World:
+    return World(
+        pending={id: n - 5 for n, id in enumerate(FOUR)},
+        retries=dict.fromkeys(FOUR, 3),
+        messages=dict.fromkeys(FOUR, payload),
+    )
+
+
 def ids(claimed: ClaimReply) -> str:
     return "".join(message.id for message in claimed.messages)
 
@@ -73,6 +82,21 @@ def test_claim_returns_what_fits_and_leaves_the_rest_in_order(executor):
 def test_claim_stops_when_the_budget_is_used_up_exactly(executor):
     plant(executor, due(FOUR, [], "x" * (1 << 19)))
     assert [ids(executor.call(claim(10))) for _ in range(2)] == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("size", [600_000, 1 << 19])
+def test_claim_from_pending_returns_what_fits_and_leaves_the_rest_in_order(executor, size):
+    plant(executor, pending("x" * size))
+    first = deliver(executor, claim_due(10), sequence=1)
+    assert (ids(first), first.next_due) == ("ab", NOW - 3)
+    assert observe(executor).wake == 1
+    assert ids(deliver(executor, claim_due(10), sequence=1)) == "ab"
+    assert [ids(deliver(executor, claim_due(10), sequence=n)) for n in (2, 3)] == ["cd", ""]
+
+
+def test_first_message_of_a_claim_from_pending_may_have_any_size(executor):
+    plant(executor, pending(HUGE))
+    assert [ids(executor.call(claim_due(10))) for _ in range(5)] == ["a", "b", "c", "d", ""]
 
 
 def test_first_message_of_a_claim_may_have_any_size(executor):

@@ -46,6 +46,16 @@ def dead(died: int, reason: str, retries: int, error: str = "e") -> World:
     )
 
 
+def claimed_new() -> tuple[ClaimReply, World]:
+    deliveries = [ClaimedMessage(id, T + n, b"m", 2, NOW - 5, 1, b"h") for n, id in enumerate(IDS)]
+    after = sent(
+        unack=each(100),
+        deliveries={id: f"leased -5 1 T+{n} T+{n} me" for n, id in enumerate(IDS)},
+        meta={"token": f"T+{MAX_IDS - 1}", "delivered": MAX_IDS},
+    )
+    return ClaimReply(NOW, NOW + 100, 0, deliveries, next_deadline=NOW + 100), after
+
+
 def claimed(retrying: bool) -> tuple[ClaimReply, World]:
     deliveries = [ClaimedMessage(id, T + n, b"m", 2, NOW - 5, 2, b"h") for n, id in enumerate(IDS)]
     after = delivered(
@@ -69,6 +79,7 @@ AGAIN = delivered("pending", pending=each(50), deliveries=each("pending 50 1 T-7
 FAILED = delivered("backoff", unack=each(50), retries=each(1), errors=each("boom"))
 EXPIRED = {"errors": each("lease expired"), "meta": {"expired": MAX_IDS}}
 CLAIM = calls.ready_to_unack(MAX_IDS, lease=100, consumer_id="me")
+DUE_CLAIM = calls.pending_to_unack(MAX_IDS, lease=100, consumer_id="me")
 COLLECT = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50)
 COLLECT_NAMED = calls.collect_garbage(limit=MAX_IDS, dead_max=5000, dead_ttl=50, slot_ttl=50, ids=IDS)
 TRIM = calls.collect_garbage(limit=MAX_IDS, dead_max=0, dead_ttl=50, slot_ttl=50)
@@ -89,6 +100,7 @@ CASES = [
         PromoteReply(MAX_IDS, -1, -1, MAX_IDS, 0, NOW),
         sent(ready=IDS, deliveries=each("ready -5 0 0 0 -")),
     ),
+    Case("from pending", PENDING, DUE_CLAIM, *claimed_new()),
     Case("from ready", READY, CLAIM, *claimed(False)),
     Case("from retry", RETRY, CLAIM, *claimed(True)),
     Case("leases", LEASED, calls.unack_to_retry(), ExpireReply(MAX_IDS, 0, -1), RETRY.but(retries=each(1), **EXPIRED)),
@@ -236,6 +248,7 @@ LOGGED = {
     "fired": "sent",
     "a thousand of one": "sent",
     "fresh": "promoted",
+    "from pending": "promoted delivered",
     "from ready": "delivered",
     "from retry": "delivered",
     "leases": "expired retried",

@@ -154,6 +154,29 @@ class QueueMachine(Player):
         self._reach("promoted before the clock was set back", "claim", any(one.due > self.now for one in deliveries))
         self._reach("with headers", "claim", any(one.headers for one in deliveries))
 
+    @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases, is_lost=st.booleans(), reruns=reruns)
+    def claim_due(self, consumer, wanted, lease, is_lost, reruns):
+        """A claim without a promotion; one that brings nothing is not remembered."""
+        listed, sequence = self.scan.ready + self.scan.retry, self.sequences[consumer] + 1
+        deliveries = self.model.pending_to_unack(self.now, wanted, lease, consumer, listed=listed)
+        next_due = self.model.next_due()
+        times = {"next_due": next_due, "next_deadline": self.model.next_deadline()}
+        for _ in range(1 + reruns):
+            reply = self._claim(consumer, sequence, wanted, lease, due=True)
+            assert reply == ClaimReply(self.now, self.now + lease, len(listed), deliveries, **times)
+        if not deliveries:
+            return
+        self.sequences[consumer], self.claimed_at[consumer] = sequence, self.now
+        self.claims[consumer] = [Receipt(one.id, one.token) for one in deliveries]
+        self.expects_wake |= 0 <= next_due <= self.now
+        assert all(one.due <= self.latest for one in reply.messages)
+        if not is_lost:
+            self.held += self.claims[consumer]
+        self._reach("some", "claim due", True)
+        self._reach("some left", "claim due", 0 <= next_due <= self.now)
+        self._reach("delivered again", "claim due", any(one.attempt > 1 for one in deliveries))
+        self._reach("with headers", "claim due", any(one.headers for one in deliveries))
+
     @rule(consumer=consumers, wanted=st.sampled_from((0, 1, 2, 4)), lease=leases)
     def tick(self, consumer, wanted, lease):
         """What a consumer does all the time; when nothing waits, it sleeps until something does."""
@@ -190,11 +213,12 @@ class QueueMachine(Player):
         assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, [])
         self._reach("overtaken", "replay", 1)
 
-    def _claim(self, consumer: str, sequence: int, wanted: int, lease: int) -> ClaimReply:
-        call = self.calls.ready_to_unack(wanted, lease=lease, consumer_id=consumer)
+    def _claim(self, consumer: str, sequence: int, wanted: int, lease: int, *, due: bool = False) -> ClaimReply:
+        claims = self.calls.pending_to_unack if due else self.calls.ready_to_unack
+        call = claims(wanted, lease=lease, consumer_id=consumer)
         self.is_seen = False
         reply = deliver(self.executor, call, slot=f"claims of {consumer}", sequence=sequence)
-        note(f"    ready_to_unack{tuple(call.args)}, call {sequence} → {reply!r}")
+        note(f"    {call.script.name}{tuple(call.args)}, call {sequence} → {reply!r}")
         return reply
 
     @has_receipts

@@ -171,6 +171,21 @@ class Model:
         delivered = self.totals["delivered"]
         first_turns = (delivered + wanted) // 4 - delivered // 4  # of every four deliveries one tries retry first
         chosen = [*retry[:first_turns], *ready, *retry[first_turns:]][:wanted]
+        return self._claim(now, chosen, lease, holder)
+
+    def pending_to_unack(
+        self, now: int, wanted: int, lease: int, holder: str, *, listed: Sequence[str]
+    ) -> list[ClaimedMessage]:
+        """Claim what is due; `listed` are all entries of ready and retry, which come first."""
+        if listed:
+            return []
+        due = sorted((self.messages[id].due, id) for id in self.ids("pending") if self.messages[id].due <= now)
+        chosen = [id for _, id in due][:wanted]
+        for id in chosen:
+            self.messages[id].promoted = True
+        return self._claim(now, chosen, lease, holder)
+
+    def _claim(self, now: int, chosen: Sequence[str], lease: int, holder: str) -> list[ClaimedMessage]:
         for id in chosen:
             self._leave_list(id)
             message = self.messages[id]

@@ -27,6 +27,7 @@ UNSENT = 0
 SCRIPTS = {
     "promote": "pending_to_ready",
     "claim": "ready_to_unack",
+    "claim_due": "pending_to_unack",
     "replay": "ready_to_unack",
     "overtaken": "ready_to_unack",
     "expire": "unack_to_retry",
@@ -64,7 +65,7 @@ def moves(state: State, rules: Rules) -> list[Move]:
     receipts: dict[tuple[str, int], None] = {}
     for number, client in enumerate(state.clients):
         if client not in state.clients[:number]:  # those who know the same are the same
-            found += [("claim", number, wanted) for wanted in rules.wanted]
+            found += [(kind, number, wanted) for kind in ("claim", "claim_due") for wanted in rules.wanted]
             if client.claim is not None:
                 found += [("replay", number), ("overtaken", number)]
             if client.receipts:
@@ -106,6 +107,8 @@ def play(state: State, move: Move) -> Play | None:
     if kind == "rerun":
         assert state.lost
         return _play(_true(state, state.lost[0]), LOST, 1)
+    if kind == "claim_due":
+        return _play(move, claims_of(move[1]), _SEQUENCES["claim"])
     if kind in {"claim", "replay", "overtaken"}:
         return _play(("claim", *move[1:2], *(move[2:] or (1,))), claims_of(move[1]), _SEQUENCES[kind])
     return _play(_true(state, move), ELSEWHERE, 1)
@@ -140,6 +143,7 @@ _CALLS: dict[str, Any] = {
     "collect": lambda: CALLS.collect_garbage(**_COLLECTING, slot_ttl=10**9),
     "purge": lambda: CALLS.purge(),
     "claim": lambda _, wanted: CALLS.ready_to_unack(wanted, lease=LEASE, consumer_id="w"),
+    "claim_due": lambda _, wanted: CALLS.pending_to_unack(wanted, lease=LEASE, consumer_id="w"),
     "ack": lambda *receipt: CALLS.ack([Receipt(*receipt)]),
     "nack": lambda id, token, delay: CALLS.nack([Failure(id, token, delay, "")]),
     "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
@@ -174,17 +178,23 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
     if kind == "rerun":
         assert state.lost
         return state.lost[1]
-    if kind not in {"claim", "replay", "overtaken"}:
+    if kind not in {"claim", "claim_due", "replay", "overtaken"}:
         return _MODEL[kind](model, *_true(state, move)[1:])
-    deliveries, client = [], move[1]
+    deliveries, client, next_due, next_deadline = [], move[1], -1, -1
     if kind == "claim":
         waiting = {name: offered(model, getattr(state, name), name) for name in ("ready", "retry")}
         deliveries = model.ready_to_unack(NOW, move[2], LEASE, "w", **waiting)
         memory.claims[client] = [Receipt(one.id, one.token) for one in deliveries]
+    elif kind == "claim_due":
+        listed = [*state.ready, *state.retry]
+        deliveries = model.pending_to_unack(NOW, move[2], LEASE, "w", listed=listed)
+        next_due, next_deadline = model.next_due(), model.next_deadline()
+        if deliveries:
+            memory.claims[client] = [Receipt(one.id, one.token) for one in deliveries]
     elif kind == "replay":
         deliveries = model.replay(NOW, memory.claims[client] or [], LEASE)
     memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
-    return ClaimReply(NOW, NOW + LEASE, 0, deliveries)
+    return ClaimReply(NOW, NOW + LEASE, 0, deliveries, next_due=next_due, next_deadline=next_deadline)
 
 
 def quiet(state: State, move: Move, model: Model, rules: Rules) -> State:

@@ -31,6 +31,8 @@ MUTANTS = [
     Mutant("ack takes what is to be collected", "ack.lua", "and state ~= 'garbage' ", ""),
     Mutant("a message is promoted early", "pending_to_ready.lua", "tonumber(head[2]) <= now", "head[2] - 1 <= now"),
     Mutant("several messages are promoted early", "pending_to_ready.lua", "'-inf', now,", "'-inf', now + 1,"),
+    Mutant("a due message is claimed early", "pending_to_unack.lua", "tonumber(head[2]) > now", "head[2] - 1 > now"),
+    Mutant("a claim passes what waits in retry", "pending_to_unack.lua", "if left > 0 or not", "if not"),
     Mutant("a claim trusts every entry", "ready_to_unack.lua", "is ~= state or seen[id]", "not is or seen[id]"),
     Mutant("tokens follow the clock back", "ready_to_unack.lua", "math.max((counters[1] or 0) + 1, time)", "time"),
     Mutant("a replayed claim returns what was lost", "ready_to_unack.lua", "and last == token and", "and"),

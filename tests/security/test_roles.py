@@ -33,7 +33,7 @@ SCRIPTS = {
     Role.PRODUCER: {"send", "send_one", "cancel", "reschedule", "withdraw", "end_run", "keep_plan"}
     | {"schedule_put", "schedule_remove", "schedules_page"},
     Role.CONSUMER: {
-        *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
+        *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
         *("ack", "nack", "extend", "release", "reject", "withdraw"),
         *("counts", "get", "page"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page"),

@@ -71,6 +71,7 @@ _NOTHING: dict[str, Any] = {
     "pending_to_ready": promoted(),
     "is_empty": True,
     "ready_to_unack": claimed(),
+    "pending_to_unack": claimed(),
     "unack_to_retry": ExpireReply(0, 0, -1),
     "collect": CollectReply(0, 0, 0),
 }
@@ -80,7 +81,14 @@ class LoopHarness:
     """One loop, and what it has said last."""
 
     def __init__(
-        self, *, batch: int = 1, burst: bool = False, drift: float = 0.0, reports: bool = False, **options: Any
+        self,
+        *,
+        batch: int = 1,
+        burst: bool = False,
+        drift: float = 0.0,
+        reports: bool = False,
+        promotes: bool = True,
+        **options: Any,
     ) -> None:
         self.now = LOCAL
         self.frozen = False
@@ -91,6 +99,7 @@ class LoopHarness:
             "me",
             batch=batch,
             burst=burst,
+            promotes=promotes,
         )
         self.drift = drift
         self._known: dict[str, InFlightDelivery] = {}

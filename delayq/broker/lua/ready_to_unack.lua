@@ -5,28 +5,16 @@
 -- Returns: now, deadline (ms), entries left in ready and retry, 1 for a message that must run alone, else nil, an array
 --   of retries left, then per message: id, token, payload, due (ms), attempt, headers (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, stale, started, log
+-- Uses: bytes, clock, once, record, stale, started, lease, log
 local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
-local now, n, alone = math.floor(time / 1000), 0, false
+local now, alone = math.floor(time / 1000), false
 local deadline = string.format('%.0f', now + lease)
 local length, scanned = {ready = redis.call('LLEN', ready), retry = redis.call('LLEN', retry)}, {ready = 0, retry = 0}
-local has_headers = redis.call('HLEN', headers) > 0
+local headed = redis.call('HLEN', headers) > 0 and headers
 local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events')
-local claimed, ids, tokens, dues, attempts, records, deadlines = {}, {}, {}, {}, {}, {}, {}
-
-local function claim(id, token, payload, due, attempt, first, holder)
-  local at = 6 * n + 5
-  n = n + 1
-  claimed[at + 1], claimed[at + 2], claimed[at + 3], claimed[at + 4], claimed[at + 5] = id, token, payload, due, attempt
-  claimed[at + 6] = has_headers and read_payload(headers, id)
-  ids[n], tokens[n], dues[n], attempts[n] = id, token, due, attempt
-  records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, holder)
-  deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
-end
-
 local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
 local scan_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
 -- Claims up to `count` entries of a list. Stale entries, whose ids have moved elsewhere since, are skipped.
@@ -42,12 +30,12 @@ local function take(list, state, count)
       else
         local new_token, mark = string.format('%.0f', token), reports and mark_of(last_holder)
         local suspect = mark and (mark == '!' or state == 'retry')
-        if bytes_left <= 0 or alone or suspect and n > 0 then return end
+        if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
         local payload = read_payload(messages, id)
         if payload then
-          claim(id, new_token, payload, due, string.format('%d', attempt + 1), first == '0' and new_token or first,
-            suspect and marked(consumer, '!') or consumer)
-          token, count, claimed_pairs[n] = token + 1, count - 1, id .. ' ' .. new_token
+          claim(headed, deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
+            first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
+          token, count, claimed_pairs[#ids] = token + 1, count - 1, id .. ' ' .. new_token
           if suspect then alone, scan_limit = true, 0 end
         else
           without_payload[#without_payload + 1] = id
@@ -61,39 +49,32 @@ local function take(list, state, count)
 end
 
 if past then
-  for id, token in string.gmatch(past, '(%S+) (%S+)') do
-    local state, due, attempt, first, last, holder = read(redis.call('HGET', deliveries, id) or '')
-    local payload = state == 'leased' and last == token and read_payload(messages, id)
-    if payload then
-      claim(id, token, payload, due, attempt, first, holder)
-      alone = mark_of(holder) == '!'
-    end
-  end
+  alone = claim_again(past, messages, deliveries, headed, deadline)
 else
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
   take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
   bytes_left = math.max(bytes_left, 1)
-  take(ready, 'ready', wanted - n)
-  take(retry, 'retry', wanted - n)
+  take(ready, 'ready', wanted - #ids)
+  take(retry, 'retry', wanted - #ids)
 end
-claimed[1], claimed[2], claimed[3] = now, now + lease, length.ready + length.retry - scanned.ready - scanned.retry
-claimed[4], claimed[5] = alone, n > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
+local left = length.ready + length.retry - scanned.ready - scanned.retry
+local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 redis.call('ZCARD', unack)
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.
-local wakes = claimed[3] > 0 and redis.call('LLEN', wake) == 0
+local wakes = left > 0 and redis.call('LLEN', wake) == 0
 -- The first write needs no memory, even if it changes nothing: a full Redis refuses a script whose first write may.
 redis.call('LTRIM', ready, scanned.ready, -1)
 if scanned.retry > 0 then redis.call('LTRIM', retry, scanned.retry, -1) end
-if n > 0 then
-  redis.call('ZADD', unack, unpack(deadlines))
-  redis.call('HSET', deliveries, unpack(records))
-end
-if past then return claimed end
+lease_all(unack, deliveries)
+local reply = {now, now + lease, left, alone, retry_counts, unpack(cells, 1, 6 * #ids)}
+if past then return reply end
 for list, count in pairs(stale) do if count > 0 then skipped(meta, 'stale_' .. list, count) end end
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
-if n > 0 then redis.call('HSET', meta, 'token', tokens[n], 'delivered', string.format('%.0f', delivered + n)) end
+if #ids > 0 then
+  redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
+end
 remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' '))
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,
-  'dues', dues, 'attempts', attempts, 'retries', claimed[5])
-return claimed
+  'dues', dues, 'attempts', attempts, 'retries', retry_counts)
+return reply

@@ -73,7 +73,8 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # callback that sends also needs the rights of a producer.
         Role.CONSUMER: Grant(
             [
-                *("pending_to_ready", "ready_to_unack", "unack_to_retry", "collect_garbage", "wake"),
+                *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
+                *("collect_garbage", "wake"),
                 *("ack", "nack", "extend", "release", "reject", "withdraw"),
                 *("counts", "get", "page"),
                 *("fire", "schedules_due", *_SCHEDULES),

@@ -126,6 +126,10 @@ class RecordedCalls(RecordedSettlements, Calls):
         call = super().ready_to_unack(wanted, lease=lease, consumer_id=consumer_id)
         return self.recorded(call, claim_columns, "claim", lease=lease) if wanted else call
 
+    def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
+        call = super().pending_to_unack(wanted, lease=lease, consumer_id=consumer_id)
+        return self.recorded(call, claim_columns, "claim", lease=lease)
+
     def cancel(self, ids: Iterable[str]) -> ScriptCall[str]:
         ids = list(ids)
         return self.with_statuses(super().cancel(ids), "cancel", ids=ids)

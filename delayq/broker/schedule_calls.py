@@ -1,0 +1,51 @@
+"""The calls of a delay queue about its schedules, and about the plans of calendars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from delayq.broker import replies
+from delayq.broker.replies import DueSchedules, integers, pairs, statuses
+from delayq.broker.requests import RedisCommand, ScheduleFire, SchedulePut, ScriptCall, flat
+from delayq.broker.script_calls import ScriptCalls
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleCalls(ScriptCalls):
+    """One function per script, as `Calls`."""
+
+    def schedule_put(self, puts: Iterable[SchedulePut]) -> ScriptCall[str]:
+        """Store schedules; a status each: 1 stored, 0 it has changed since it was read."""
+        return self._call("schedule_put", [self._now, *flat(puts)], statuses)
+
+    def schedule_remove(self, schedules: Iterable[str]) -> ScriptCall[str]:
+        """Remove schedules; a status each: 1 removed, 0 no such schedule."""
+        return self._call("schedule_remove", [self._now, *schedules], statuses)
+
+    def fire(self, fires: Iterable[ScheduleFire]) -> ScriptCall[str]:
+        """Store the messages of occurrences and advance their schedules; a status each: 1 fired, 0 already advanced."""
+        return self._call("fire", [self._now, *flat(fires)], statuses)
+
+    def schedules_due(self, *, ahead: int, offset: int, limit: int, byte_limit: int) -> ScriptCall[DueSchedules]:
+        """Read schedules due within `ahead` ms from `offset` on, up to `limit` schedules and `byte_limit` bytes."""
+        args = [self._now, ahead, offset, limit, byte_limit]
+        return self._call("schedules_due", args, lambda reply: replies.read_due(reply, limit))
+
+    def schedules_page(
+        self, schedules: Iterable[str] = (), *, cursor: str = "0", limit: int
+    ) -> ScriptCall[replies.SchedulePage]:
+        """Read a page of the schedules, or those named that exist."""
+        return self._call("schedules_page", [self._now, cursor, limit, *schedules], replies.read_schedules)
+
+    def keep_plan(self, calendar: str, revision: int, plan: bytes) -> ScriptCall[bool]:
+        """Store the plan of a calendar (b'' deletes it) if it still has `revision`; returns whether it did."""
+        return self._call("keep_plan", [self._now, calendar, revision, plan], lambda reply: integers(reply)[0] == 1)
+
+    def plan(self, calendar: str) -> RedisCommand[bytes | None]:
+        """Read the stored plan of a calendar."""
+        return RedisCommand(("HGET", self.keys.plans, calendar), lambda reply: reply)
+
+    def plans(self) -> RedisCommand[dict[bytes, bytes]]:
+        """Read the stored plans of all calendars."""
+        return RedisCommand(("HGETALL", self.keys.plans), pairs)
