@@ -13,7 +13,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import batched
@@ -25,6 +25,7 @@ from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.health import Health, OnHealthChange
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
 from delayq.worker.message import InFlightDelivery, Message
+from delayq.worker.thread_signal import ThreadSignal
 from delayq.worker.wakeup import Listener
 from delayq.worker.work_buffer import Callback, WorkBuffer
 
@@ -165,8 +166,7 @@ class ThreadDriver(Driver):
         self, executor: Executor, context: EngineContext, callback: Callback, name: str, **options: Any
     ) -> None:
         super().__init__(executor, context, callback, name, **options)
-        self._loop_signal: SimpleQueue[None] = SimpleQueue()
-        self._loop_signalled = False
+        self._loop_signal = ThreadSignal()
         self._worker_signal = SimpleQueue()
         self._ended = False
         self._exiting = False
@@ -231,17 +231,10 @@ class ThreadDriver(Driver):
         worker.start()
 
     def _sleep(self, seconds: float) -> None:
-        blocks = seconds > 0 and not self._buffer.finished
-        try:
-            self._loop_signal.get(block=blocks, timeout=seconds if blocks else None)
-        except Empty:
-            return
-        self._loop_signalled = False
+        self._loop_signal.sleep(0 if self._buffer.finished else seconds)
 
     def _signal_loop(self) -> None:
-        if not self._loop_signalled:
-            self._loop_signalled = True
-            self._loop_signal.put(None)
+        self._loop_signal.send()
 
     def _on_wakeup(self) -> None:
         self._woken = True

@@ -25,7 +25,6 @@ SHORT = (
     "send_many",
     "consume_10",
     "memory",
-    "ping",
 )
 """The figures of the short table: the ordinary day first, bulk second."""
 
