@@ -29,7 +29,7 @@ FLOW_SECONDS = 10
 THREADS = 8
 SETTLED = 1.5
 """Seconds until a consumer has finished its first polls."""
-IDLE_SETTLED = 8.0
+IDLE_SETTLED = 8.5
 """Seconds until idle consumers wait for as long as they may."""
 OBSERVED = 17.0
 """Seconds that idle consumers are observed."""
@@ -213,7 +213,7 @@ def measurements() -> list[Measurement]:
         return partial(callbacks, takes=seconds)
 
     return [
-        _measurement("alone", "send one by one", 5_000, alone, commands=11, trips=1.01),
+        _measurement("alone", "send one by one", 5_000, alone, commands=11.1, trips=1.05),
         _measurement("from_threads", f"send from {THREADS} threads", 16_000, from_threads, commands=4.5, trips=0.3),
         _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow, commands=50, trips=3.2),
         _measurement("life", "sent one by one and delivered", 5_000, life, commands=32, trips=2.4),
@@ -221,5 +221,5 @@ def measurements() -> list[Measurement]:
         _measurement("callbacks_1", "callbacks of 1 ms", 10_000, takes(0.001), commands=7, trips=0.3),
         _measurement("callbacks_0", "empty callbacks", 100_000, takes(0.0), commands=1.5, trips=0.01),
         _idle(1, 4),
-        _idle(20, 25),
+        _idle(20, 28),
     ]
