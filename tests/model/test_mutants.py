@@ -35,7 +35,7 @@ MUTANTS = [
     Mutant("a claim passes what waits in retry", "pending_to_unack.lua", "if left > 0 or not", "if not"),
     Mutant("a claim trusts every entry", "ready_to_unack.lua", "is ~= state or seen[id]", "not is or seen[id]"),
     Mutant("tokens follow the clock back", "ready_to_unack.lua", "math.max((counters[1] or 0) + 1, time)", "time"),
-    Mutant("a replayed claim returns what was lost", "ready_to_unack.lua", "and last == token and", "and"),
+    Mutant("a replayed claim returns what was lost", "lib/lease.lua", "and last == token and", "and"),
     Mutant("a release is charged", "release.lua", "attempts - 1", "attempts"),
     Mutant("a backoff is charged twice", "unack_to_retry.lua", "if state == 'backoff' then", "if state == 'none' then"),
     Mutant(

@@ -504,6 +504,7 @@ def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog
         DelayQueue("reminders", url=url_of(guarded, Role.CONSUMER), callback=seen.append, tick="50ms") as consumer,
         DelayQueue("reminders", url=url_of(guarded, Role.ADMIN)) as loader,
     ):
+        loader.send_delay_msg(0, "1h")  # an empty queue is asked without a script
         consumer.start_consume()
         admin.script_flush()
         wait_until(lambda: "Redis does not have this script" in caplog.text)
