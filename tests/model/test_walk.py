@@ -70,7 +70,7 @@ WEAKENED = [
     Weakened(
         "a nack of whatever was ever leased", "nack", "state == 'leased' and token == ARGV[at + 1]", "state", ONE, 4
     ),
-    Weakened("an ack of an earlier life", "ack", "tonumber(first) <= token and ", "", ONE, 6),
+    Weakened("an ack of an earlier life", "ack", "tonumber(first) <= tonumber(token) and ", "", ONE, 6),
     Weakened(
         "a claim that trusts every entry", "ready_to_unack", "is ~= state or seen[id]", "not is or seen[id]", ONE, 4
     ),

@@ -4,7 +4,7 @@
 -- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, erase, log, done
+-- Uses: clock, once, record, leave, log, done
 local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, meta, replies =
   unpack(KEYS)
 local slot, sequence, override, counter = unpack(ARGV, 1, 4)
@@ -12,30 +12,43 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local ids = {}
+local ids, statuses, ended, tokens, held, seen, late = {}, {}, {}, {}, {}, {}, false
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
-local records = redis.call('HMGET', deliveries, unpack(ids))
-redis.call('ZCARD', pending)
-redis.call('ZCARD', unack)
-for _, hash in ipairs({messages, retries, headers, errors}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, done)
-local statuses, ended, tokens, seen = {}, {}, {}, {}
-for n, id in ipairs(ids) do
-  local token = tonumber(ARGV[4 + 2 * n])
-  local state, _, _, first, last = read(records[n] or '')
+for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
+  local id, token = ids[n], ARGV[4 + 2 * n]
+  local state, _, _, first, last = read(record or '')
   statuses[n] = '0'
   if state and state ~= 'garbage' and not seen[id]
-    and first ~= '0' and tonumber(first) <= token and token <= tonumber(last) then
-    statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, ARGV[4 + 2 * n]
-    leave(state, id)
+    and first ~= '0' and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last) then
+    statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, token
+    if state == 'leased' then
+      held[#held + 1] = id
+    else
+      leave(state, id)
+      late = true
+    end
   end
 end
-begin(replies, slot)
+local logged, window = switched(meta, done)
+local headed, failed = redis.call('HLEN', headers) > 0, redis.call('HLEN', errors) > 0
+if late then
+  redis.call('ZCARD', pending)
+  redis.call('ZCARD', unack)
+end
+-- The types of messages and retries are not looked at: without their entries the message has ended, and the delivery
+-- record, which says so, goes after them. An ack that one of them stops can be repeated once the foreign key is gone.
+if #held > 0 then redis.call('ZREM', unack, unpack(held)) end
 if #ended > 0 then
-  erase(messages, retries, deliveries, headers, errors, ended)
+  redis.call('HDEL', messages, unpack(ended))
+  redis.call('HDEL', retries, unpack(ended))
+  if headed then redis.call('HDEL', headers, unpack(ended)) end
+  if failed then redis.call('HDEL', errors, unpack(ended)) end
+  redis.call('HDEL', deliveries, unpack(ended))
   depart(pending, unack, garbage, meta)
   redis.call('HINCRBY', meta, counter, #ended)
   settle(done, window, now, ended)
+else
+  begin(replies, slot)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, counter, now, 'ids', ended, 'tokens', tokens)
