@@ -46,7 +46,7 @@ def audit(
     spark = open_spark()
     from delayq.spark.datasource.source import read_messages
     from delayq.spark.pipelines.archive import archive as make_archive
-    from delayq.spark.pipelines.archive import read_archive
+    from delayq.spark.pipelines.archive_reader import read_archive
     from delayq.spark.pipelines.audit import audit as make_audit
     from delayq.spark.pipelines.input_tables import read_table
     from delayq.spark.pipelines.load import resolve

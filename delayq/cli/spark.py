@@ -123,16 +123,37 @@ def _loaded(ledger: DelayQueue[Any], run: str) -> str:
 @click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
 @click.option("--trim", is_flag=True, help="Delete entries from the log that all archives of the queue have.")
 @click.option("--forget", is_flag=True, help="Stop keeping log entries for ARCHIVE; its files stay.")
+@click.option("--compact", is_flag=True, help="Only merge the small files of ARCHIVE; also beside a --follow.")
+@click.option("--retain", metavar="DURATION", help="Delete days of ARCHIVE that are older, such as 90d.")
 @json_option
 @click.pass_obj
 def archive(
-    session: Session, *, queue: str, archive: str, follow: bool, trim: bool, forget: bool, as_json: bool
+    session: Session,
+    *,
+    queue: str,
+    archive: str,
+    follow: bool,
+    trim: bool,
+    forget: bool,
+    compact: bool,
+    retain: str | None,
+    as_json: bool,
 ) -> None:
     """Add new events of QUEUE to ARCHIVE, a folder of Parquet files; it contains each event once.
 
-    JSON: {"archive", "first", "last", "entries", "events", "trimmed"}.
+    Once an hour its small files are merged into one a day; --compact does it now, without Spark.
+
+    JSON: {"archive", "first", "last", "entries", "events", "trimmed"}; with --compact {"merged", "files", "events",
+    "days"}.
     """
     session.existing_queue(queue)
+    if compact:
+        from delayq.spark import compact_archive
+
+        with spinner(f"compacting {archive}"):
+            done = compact_archive(archive, retain=retain)
+        _print(done.told(), done.facts(), as_json=as_json)
+        return
     if forget:
         from delayq.spark import forget_archive
 
@@ -145,7 +166,7 @@ def archive(
 
     progress = [""]
     with spinner(f"archiving {queue}:", lambda: progress[-1]):
-        options = {**where(session), "once": not follow, "trim": trim}
+        options = {**where(session), "once": not follow, "trim": trim, "retain": retain}
         options["on_progress"] = lambda so_far: progress.append(f"{so_far.events:,} events")
         result = make_archive(spark, queue, archive, **options)
     _print(result.told(), result.facts(), as_json=as_json)

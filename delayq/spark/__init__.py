@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from delayq.spark.datasource.source import register as register
     from delayq.spark.pipelines.archive import archive as archive
     from delayq.spark.pipelines.archive import forget_archive as forget_archive
-    from delayq.spark.pipelines.archive import read_archive as read_archive
+    from delayq.spark.pipelines.archive_reader import read_archive as read_archive
     from delayq.spark.pipelines.audit import Audit as Audit
     from delayq.spark.pipelines.audit import Finding as Finding
     from delayq.spark.pipelines.audit import audit as audit
+    from delayq.spark.pipelines.compaction import compact_archive as compact_archive
     from delayq.spark.pipelines.load import Loaded as Loaded
     from delayq.spark.pipelines.load import load as load
     from delayq.spark.pipelines.message_ids import message_id as message_id

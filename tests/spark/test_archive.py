@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.dataset as ds
@@ -12,7 +13,8 @@ from delayq import ConfigurationError, DelayQueue, EventsLostError, NewMessage
 from delayq.broker.keys import Keys
 from delayq.spark import archive, forget_archive, read_archive
 from delayq.spark.datasource.source_options import TargetQueue
-from delayq.spark.pipelines.archive import ArchivePosition, ArchiveResult, ArchiveRun
+from delayq.spark.pipelines.archive_files import divide
+from delayq.spark.pipelines.archive_run import ArchivePosition, ArchiveResult, ArchiveRun
 from tests.support import processes
 
 KEYS = Keys.of("delayq", "letters")
@@ -233,8 +235,9 @@ def test_position_is_stored_with_any_path(queue, run, redis_client):
 
 
 def found(path):
-    """Count each (offset, index) with a plain Parquet reader."""
-    table = ds.dataset(path, format="parquet").to_table(["offset", "index"])
+    """Count each (offset, index) with a plain Parquet reader, in the files that count."""
+    files, _ = divide(map(str, Path(path).rglob("*.parquet")))
+    table = ds.dataset([file.path for file in files], format="parquet").to_table(["offset", "index"])
     return Counter(zip(table["offset"].to_pylist(), table["index"].to_pylist(), strict=True))
 
 
@@ -304,6 +307,8 @@ def test_endless_archive_runs_until_ctrl_c(spark, queue, redis_url, folder):
     result = archive(spark, "letters", folder, url=redis_url, once=False, every="100ms", on_progress=on_progress)
     assert result.first == 1
     assert result.events == result.entries >= 4
+    assert list(Path(folder).glob("day=*/*.parquet"))  # it has merged its batches
+    assert all(len(list(batch.rglob("*.parquet"))) <= 1 for batch in Path(folder).glob("_recent/part=*"))
     archive(spark, "letters", folder, url=redis_url)
     assert found(folder) == Counter({(event.offset, 0): 1 for event in queue.events()})
 

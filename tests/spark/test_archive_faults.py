@@ -14,6 +14,7 @@ from delayq import DelayQueue, NewMessage
 from delayq.broker.keys import Keys
 from delayq.spark import archive
 from delayq.spark.pipelines.archive import _ParquetBatchWriter
+from delayq.spark.pipelines.archive_files import divide
 from tests.spark.conftest import COVERAGE, JAVA_OPTIONS
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
@@ -31,7 +32,7 @@ from delayq.spark import archive, session
 from delayq.spark.pipelines.archive import _ParquetBatchWriter
 from importlib import import_module
 
-run = import_module("delayq.spark.pipelines.archive")
+run = import_module("delayq.spark.pipelines.archive_run")
 url, folder, java, die = sys.argv[1:]
 write, note = _ParquetBatchWriter.__call__, run.ArchiveRun._save_position
 
@@ -127,8 +128,9 @@ def kill(driver):
 
 
 def archived(folder):
-    """Count each id and each (offset, index) with a plain Parquet reader."""
-    table = ds.dataset(folder, format="parquet").to_table(["id", "offset", "index"])
+    """Count each id and each (offset, index) with a plain Parquet reader, in the files that count."""
+    files, _ = divide(map(str, folder.rglob("*.parquet")))
+    table = ds.dataset([file.path for file in files], format="parquet").to_table(["id", "offset", "index"])
     places = zip(table["offset"].to_pylist(), table["index"].to_pylist(), strict=True)
     return Counter(table["id"].to_pylist()), Counter(places)
 
@@ -160,13 +162,13 @@ def test_killed_driver_archives_each_event_once(driver, redis_url, redis_client,
     folder = tmp_path / "events"
 
     def parts():
-        return set(folder.glob("part=*"))
+        return set(folder.glob("_recent/part=*"))
 
     with Producer(redis_url) as producer:
         producer.send(120)
         one = driver()
         # Files of a batch are there, and not yet in their place.
-        wait_until(lambda: one.poll() is not None or list(folder.glob("part=*/_temporary/*")), PATIENCE)
+        wait_until(lambda: one.poll() is not None or list(folder.glob("_recent/part=*/_temporary/*")), PATIENCE)
         kill(one)
         for where in ("after a write", "before a trim", "in a trim"):
             producer.send(120)

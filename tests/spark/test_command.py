@@ -81,6 +81,10 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     archived = cli("spark", "archive", "visits", "@archive", "--json")
     assert json.loads(archived.stdout)["events"] == 0
 
+    compacted = cli("spark", "archive", "visits", "@archive", "--compact", "--retain", "90d", "--json")
+    assert json.loads(compacted.stdout) == {"merged": 0, "files": 0, "events": 0, "days": 0}
+    assert "nothing to merge" in cli("spark", "archive", "visits", "@archive", "--compact").stderr
+
     reported = cli("spark", "report", "@archive", "@report", "--queue", "visits")
     assert reported.exit_code == 0
     assert "3 messages" in reported.stdout
@@ -124,6 +128,7 @@ def test_usage_error_is_reported_before_spark_starts(cli, visits, tmp_path):
     bad = [
         (("audit", "plan", "archive", "nope"), 3, "no queue named 'nope'"),
         (("archive", "nope", "archive"), 3, "no queue named 'nope'"),
+        (("archive", "visits", "nowhere", "--compact"), 2, "there is no archive at nowhere"),
         (("load", "t", "visits", "--on-conflict", "explode"), 2, "explode"),
         (("plan", "t", "p", "--rules", "missing.toml"), 2, "missing.toml"),
         (("plan", "t", "p", "--rules", "rules.toml"), 2, "did you mean 'offset'"),

@@ -21,7 +21,8 @@ from delayq.errors import DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
 from delayq.spark.datasource.source import read_messages
-from delayq.spark.pipelines.archive import archive, read_archive
+from delayq.spark.pipelines.archive import archive
+from delayq.spark.pipelines.archive_reader import read_archive
 from delayq.spark.pipelines.audit import Audit, audit
 from delayq.spark.pipelines.load import load
 from delayq.spark.pipelines.plan import plan

@@ -1,0 +1,97 @@
+"""Reads an archive: the files that count, whether merged yet or not, of a period or of all times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from delayq.errors import ConfigurationError
+from delayq.spark.datasource.schemas import EVENTS
+from delayq.spark.pipelines.archive_files import FORMAT, RECENT, SCHEMA_VERSION, ArchiveFile, divide
+from delayq.times import timestamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+
+
+def read_archive(
+    spark: SparkSession, path: str, *, start: datetime | None = None, until: datetime | None = None
+) -> DataFrame:
+    """Return the events of an archive, with the columns of EVENTS; of a period, if `start` or `until` is given.
+
+    A period is from `start` (inclusive) to `until` (exclusive). Files of other days are not opened, and Parquet's
+    statistics skip most of the rest. Each event is read once, also while the archive grows or is compacted; the result
+    can be used for an hour after that.
+
+    Raises `ConfigurationError` if there is no archive, or if a later delayq wrote it.
+    """
+    known, files = archive_facts(spark, path), event_files(spark, path)
+    if not files and not known:
+        raise ConfigurationError(f"there is no archive at {path}")
+    for name, at in (("start", start), ("until", until)):
+        if at is not None:
+            timestamp(at, name)
+    first = date.min if start is None else start.astimezone(UTC).date()
+    last = date.max if until is None else until.astimezone(UTC).date()
+    days = [file for file in files if file.day is None or first <= file.day <= last]
+    if not days:
+        return spark.createDataFrame([], EVENTS)
+    events = spark.read.schema(EVENTS).parquet(*(file.path for file in days))
+    if start is not None:
+        events = events.where(F.col("at") >= F.lit(start))
+    return events if until is None else events.where(F.col("at") < F.lit(until))
+
+
+def event_files(spark: SparkSession, path: str) -> list[ArchiveFile]:
+    """Return the files of an archive that count; none if there is no such folder."""
+
+    def found(folder: str) -> list[str]:
+        reader = spark.read.schema(EVENTS).option("recursiveFileLookup", "true")
+        return if_exists(lambda: reader.parquet(folder).inputFiles()) or []
+
+    # The batches first: one that is merged in between is found twice, which is harmless, and not missed.
+    paths = [*found(f"{path}/{RECENT}"), *found(path)]
+    counting, _ = divide(unquote(one) for one in paths)
+    return counting
+
+
+def archive_facts(spark: SparkSession, path: str) -> dict[str, Any]:
+    """Return what an archive tells of itself: its schema version and its queue; {} if an older delayq wrote it."""
+    line = if_exists(lambda: spark.read.text(f"{path}/{FORMAT}").head())
+    facts: dict[str, Any] = {} if line is None else json.loads(line[0])
+    if facts.get("schema", 1) > SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"a later delayq wrote the archive at {path}: its schema is {facts['schema']}, and this one reads up to"
+            f" {SCHEMA_VERSION}; upgrade delayq"
+        )
+    return facts
+
+
+def write_facts(spark: SparkSession, path: str, queue: str) -> None:
+    """Write what an archive tells of itself."""
+    text = json.dumps({"schema": SCHEMA_VERSION, "queue": queue})
+    spark.createDataFrame([(text,)], "value STRING").coalesce(1).write.mode("overwrite").text(f"{path}/{FORMAT}")
+
+
+def query_of(spark: SparkSession, checkpoint: str) -> str | None:
+    """Return the id of a checkpoint's query, which survives restarts; None without a checkpoint."""
+    line = if_exists(lambda: spark.read.text(f"{checkpoint}/metadata").head())
+    return None if line is None else str(json.loads(line[0])["id"])
+
+
+def if_exists(read: Callable[[], T]) -> T | None:
+    """Return what `read` returns, None if its path does not exist."""
+    try:
+        return read()
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None

@@ -1,0 +1,376 @@
+"""An archive's small files become a file a day; killed at any step, every reader finds each event once."""
+
+import fcntl
+import os
+import re
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyarrow import fs, parquet
+
+from delayq import ConfigurationError, DelayQueue
+from delayq.spark import archive, compact_archive, read_archive
+from delayq.spark.pipelines.archive_files import divide
+from delayq.spark.pipelines.compaction import SCHEMA, Compacted, Folder, _compact, compact_if_due
+
+QUERY = "8c1f0c5e-0000-4000-8000-123456789012"
+OTHER = "9d2f0c5e-0000-4000-8000-123456789012"
+MIDNIGHT = datetime(2024, 5, 2, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+# Which files count
+
+
+def names(files):
+    return [file.path for file in files]
+
+
+def recent(batch, day="2024-05-02", query=QUERY):
+    return f"/a/_recent/part={query}-{batch}/day={day}/part-0.parquet"
+
+
+def merged(first, last, day="2024-05-02", query=QUERY):
+    return f"/a/day={day}/{query}-{first}-{last}.parquet"
+
+
+@pytest.mark.parametrize(
+    ("counting", "replaced"),
+    [
+        ([], []),
+        ([recent(0), recent(1), recent(10)], []),
+        ([merged(0, 2), recent(3)], [recent(0), recent(1), recent(2)]),
+        ([merged(0, 2), merged(3, 5)], [recent(2), recent(3), recent(5)]),
+        ([merged(0, 9)], [merged(0, 5), merged(2, 3), recent(7)]),
+        ([merged(0, 2), recent(2, "2024-05-03"), merged(3, 4, "2024-05-03")], [recent(2)]),
+        ([merged(0, 2), recent(1, query=OTHER)], []),
+        (["/a/part=" + QUERY + "-5/part-0.parquet", merged(0, 9)], []),
+    ],
+    ids=lambda paths: f"{len(paths)}",
+)
+def test_merged_file_replaces_the_batches_in_its_name(counting, replaced):
+    found, gone = divide([*reversed(counting), *replaced])
+    assert names(found) == counting
+    assert Counter(one.file.path for one in gone) == Counter(replaced)
+
+
+# Compaction, on local files
+
+
+def write_batch(folder, number, offsets, *, query=QUERY, hidden=True):
+    """Write a batch as the archive does: a message every ten minutes, 75 of them before `MIDNIGHT`."""
+    at = {offset: MIDNIGHT + (offset - 75) * HOUR / 6 for offset in offsets}
+    for day in sorted({one.date() for one in at.values()}):
+        rows = [{"offset": n, "index": 0, "at": at[n], "kind": "sent"} for n in offsets if at[n].date() == day]
+        place = (
+            folder / "_recent" / f"part={query}-{number}" / f"day={day}"
+            if hidden
+            else folder / f"part={query}-{number}"
+        )
+        place.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), place / "part-00000.parquet")
+
+
+def write_batches(folder, count, *, first=0, each=8):
+    for number in range(first, first + count):
+        write_batch(folder, number, range(number * each, (number + 1) * each))
+
+
+def counted(paths):
+    return Counter(ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(["offset"])["offset"].to_pylist())
+
+
+def read(folder):
+    """Count each offset in the files that count."""
+    counting, _ = divide(map(str, folder.rglob("[!.]*.parquet")))
+    return counted(names(counting))
+
+
+def read_plainly(folder):
+    """Count each offset as any program does that reads the whole folder."""
+    return counted(str(folder))
+
+
+def once(count):
+    return Counter(range(count))
+
+
+def age(folder, by=2 * HOUR):
+    """Make everything in a folder look as if it was written before."""
+    before = (datetime.now(UTC) - by).timestamp()
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (before, before))
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.parquet"))
+
+
+def days(folder):
+    return sorted(path.name for path in folder.glob("day=*"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An archive of twelve batches, 96 events on two days; one batch has events of both."""
+    folder = tmp_path / "an archive"
+    write_batches(folder, 12, each=8)
+    return folder
+
+
+def test_small_files_are_merged_into_one_a_day(folder):
+    assert compact_archive(str(folder)) == Compacted(merged=13, files=2, events=96)
+    assert [name for name in files(folder) if name.startswith("day=")] == [
+        f"day=2024-05-01/{QUERY}-0-9.parquet",
+        f"day=2024-05-02/{QUERY}-9-11.parquet",
+    ]
+    assert read(folder) == read_plainly(folder) == once(96)
+    offsets = parquet.read_table(folder / f"day=2024-05-01/{QUERY}-0-9.parquet")["offset"].to_pylist()
+    assert offsets == sorted(offsets)
+    assert compact_archive(str(folder)).told() == "nothing to merge"
+
+
+def test_archive_grows_between_two_compactions(folder):
+    compact_archive(str(folder))
+    write_batches(folder, 5, first=12)
+    assert read(folder) == once(136)
+    assert read_plainly(folder) == once(96)
+    assert compact_archive(str(folder)).told() == "merged 5 files into 1, 40 events"
+    assert read(folder) == read_plainly(folder) == once(136)
+
+
+def test_small_files_stay_for_an_hour_after_they_were_merged(folder):
+    age(folder)
+    compact_archive(str(folder))
+    assert len(files(folder)) == 13 + 2
+    write_batches(folder, 2, first=12)
+    age(folder)
+    compact_archive(str(folder))  # merges two, and deletes those it merged before
+    assert len(files(folder)) == 2 + 2 + 1
+    assert read(folder) == once(112)
+    age(folder)
+    compact_archive(str(folder))
+    assert not list((folder / "_recent").glob("part=*"))
+    assert read(folder) == read_plainly(folder) == once(112)
+
+
+def test_batch_written_again_after_a_kill_counts_once(folder):
+    compact_archive(str(folder))
+    write_batch(folder, 11, range(88, 96))
+    assert read(folder) == once(96)
+    assert compact_archive(str(folder)).merged == 0
+
+
+def test_compaction_of_two_processes_at_a_time_counts_once(folder, monkeypatch):
+    """As in an object store, where no lock keeps them apart."""
+    merge, begun = Folder.merge, []
+
+    def slow(self, group, to):
+        if not begun:
+            begun.append(to)
+            write_batches(folder, 3, first=12)
+            _compact(self, None)
+        return merge(self, group, to)
+
+    monkeypatch.setattr(Folder, "merge", slow)
+    _compact(Folder.open(str(folder)), None)
+    assert read(folder) == once(120)
+    compact_archive(str(folder))
+    assert read(folder) == read_plainly(folder) == once(120)
+
+
+class KilledError(OSError):
+    """The process is killed here."""
+
+
+class KilledAt(fs.FileSystemHandler):
+    """The local file system until a step that changes it: nothing is done from that step on."""
+
+    def __init__(self, step):
+        self.local, self.left = fs.LocalFileSystem(), step
+
+    def __getattribute__(self, name):
+        if name in {"delete_dir", "delete_file", "move", "create_dir", "open_output_stream"}:
+            self.left -= 1
+            if self.left < 0:
+                raise KilledError(name)
+        return super().__getattribute__(name)
+
+    def get_type_name(self):
+        return "killed"
+
+    def normalize_path(self, path):
+        return path
+
+    def get_file_info(self, paths):
+        return self.local.get_file_info(paths)
+
+    def get_file_info_selector(self, selector):
+        return self.local.get_file_info(selector)
+
+    def create_dir(self, path, recursive):
+        self.local.create_dir(path, recursive=recursive)
+
+    def delete_dir(self, path):
+        self.local.delete_dir(path)
+
+    def delete_file(self, path):
+        self.local.delete_file(path)
+
+    def move(self, src, dest):
+        self.local.move(src, dest)
+
+    def open_input_file(self, path):
+        return self.local.open_input_file(path)
+
+    def open_output_stream(self, path, metadata):
+        return self.local.open_output_stream(path)
+
+    copy_file = delete_dir_contents = delete_root_dir_contents = open_append_stream = open_input_stream = None
+
+
+def killed_at(folder, step, *, retain=None):
+    """Compact until a step; returns whether there is such a step."""
+    try:
+        _compact(Folder(fs.PyFileSystem(KilledAt(step)), str(folder)), retain)
+    except KilledError:
+        return True
+    return False
+
+
+def test_killed_at_any_step_each_event_counts_once(folder, tmp_path):
+    compact_archive(str(folder))
+    write_batches(folder, 24, first=12)
+    (folder / "day=2024-05-01" / ".left.parquet").touch()
+    age(folder)
+    step, plain = 0, 0
+    while True:
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)  # keeps the times
+        is_killed = killed_at(copy, step)
+        assert read(copy) == once(288), step
+        seen = read_plainly(copy)
+        assert max(seen.values()) == 1, step
+        assert len(seen) >= plain  # nothing disappears for other programs
+        plain = len(seen)
+        compact_archive(str(copy))
+        assert read(copy) == read_plainly(copy) == once(288), step
+        shutil.rmtree(copy)
+        if not is_killed:
+            break
+        step += 1
+    assert step == 12 + 1 + 2 * 3  # what is deleted, and two days merged
+
+
+def test_killed_while_it_writes_leaves_nothing_that_counts(folder):
+    compact_archive(str(folder))
+    write_batches(folder, 2, first=12)
+    part = folder / "day=2024-05-02" / f".{QUERY}-12-13.parquet"
+    part.write_bytes(b"PAR1 and then killed")
+    assert read(folder) == once(112)
+    age(folder)
+    compact_archive(str(folder))
+    assert read(folder) == read_plainly(folder) == once(112)
+    assert not part.exists()
+
+
+def test_retain_deletes_whole_days(folder):
+    write_batches(folder, 24, first=12)
+    retain = datetime.now(UTC) - MIDNIGHT - 12 * HOUR
+    done = compact_archive(str(folder), retain=retain)
+    assert (done.days, days(folder)) == (1, ["day=2024-05-02", "day=2024-05-03"])
+    assert min(read(folder)) == 75
+    assert compact_archive(str(folder), retain=retain).days == 0
+    for wrong in ("1h", -1):
+        with pytest.raises(ConfigurationError, match="retain must"):
+            compact_archive(str(folder), retain=wrong)
+
+
+def test_retain_killed_at_any_step_brings_no_day_back_in_part(folder, tmp_path):
+    compact_archive(str(folder))
+    retain = datetime.now(UTC) - MIDNIGHT - 12 * HOUR
+    step, is_killed = 0, True
+    while is_killed:
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        is_killed = killed_at(copy, step, retain=retain)
+        gone = set(range(96)) - set(read(copy))
+        assert gone in (set(), set(range(75))), step
+        compact_archive(str(copy), retain=retain)
+        assert set(read(copy)) == set(range(75, 96)), step
+        shutil.rmtree(copy)
+        step += 1
+
+
+def test_archive_compacts_itself_once_an_hour(folder):
+    path = str(folder)
+    assert compact_if_due(path, None).files == 2
+    write_batches(folder, 1, first=12)
+    assert compact_if_due(path, None) == Compacted()
+    age(folder)
+    with (folder / "_recent" / ".lock").open("w") as lock:  # another process does it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert compact_if_due(path, None) == Compacted()
+    assert compact_if_due(path, None).merged == 1
+    assert compact_if_due(str(folder / "missing"), None) is None
+    with pytest.raises(ConfigurationError, match=r"there is no archive at .*missing"):
+        compact_archive(str(folder / "missing"))
+    with pytest.raises(ConfigurationError, match="there is no archive at nowhere://a"):
+        compact_archive("nowhere://a")
+
+
+# In Spark
+
+
+def offsets(frame):
+    return Counter(row.offset for row in frame.select("offset").collect())
+
+
+@pytest.mark.spark
+def test_archive_is_read_by_day_whatever_wrote_its_files(spark, folder):
+    write_batch(folder, 500, range(1000, 1010), query=OTHER, hidden=False)  # by an older delayq
+    compact_archive(str(folder))
+    write_batches(folder, 12, first=12)
+    events = read_archive(spark, str(folder))
+    assert offsets(events) == once(192) + Counter(range(1000, 1010))
+
+    noon = MIDNIGHT + 12 * HOUR
+    of_a_day = read_archive(spark, str(folder), start=MIDNIGHT, until=noon)
+    opened = {re.search("part=[^/]+|day=[^/]+", path)[0] for path in of_a_day.inputFiles()}
+    new = {f"part={QUERY}-{number}" for number in range(12, 24)}
+    assert opened == {"day=2024-05-02", f"part={OTHER}-500"} | new
+    assert offsets(of_a_day) == Counter(range(75, 147))
+    assert offsets(read_archive(spark, str(folder), start=noon + 1000 * HOUR)) == Counter()
+    with pytest.raises(ConfigurationError, match="start must carry a time zone"):
+        read_archive(spark, str(folder), start=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.spark
+def test_reader_that_has_begun_is_not_disturbed_by_a_compaction(spark, folder):
+    age(folder)
+    events = read_archive(spark, str(folder))
+    compact_archive(str(folder))
+    compact_archive(str(folder))
+    assert offsets(events) == once(96)
+
+
+@pytest.mark.spark
+def test_archive_of_a_later_schema_is_refused(spark, redis_url, tmp_path):
+    path = str(tmp_path / "events")
+    with DelayQueue("letters", url=redis_url, events=True) as queue:
+        queue.send_delay_msg(1, "1h")
+    archive(spark, "letters", path, url=redis_url)
+    (facts,) = Path(path, "_delayq").glob("part-*")
+    assert facts.read_text() == '{"schema": 2, "queue": "letters"}\n'
+    assert read_plainly(Path(path)) == Counter([1])  # compacted at the end of the run
+    (Path(path) / "_delayq" / f".{facts.name}.crc").unlink()
+    facts.write_text('{"schema": 3}')
+    with pytest.raises(ConfigurationError, match=r"a later delayq wrote the archive at .*: its schema is 3"):
+        read_archive(spark, path)
+    with pytest.raises(ConfigurationError, match="a later delayq"):
+        archive(spark, "letters", path, url=redis_url)
