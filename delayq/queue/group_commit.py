@@ -8,7 +8,6 @@ on. Over a network, several calls are under way at a time, so that a send does n
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import threading
 from collections import deque
@@ -18,6 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from delayq.broker.requests import Outgoing
+from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.queue.producer import BATCH, BATCH_BYTES, Producer, Sent
@@ -38,23 +38,16 @@ MAX_CALLS = 8
 class _CallLimit:
     """How many calls may be under way: one where the server is near, more where a round trip takes long."""
 
-    __slots__ = ("_took", "calls")
+    __slots__ = ("_latency", "calls")
 
     def __init__(self) -> None:
         self.calls = 1
-        self._took: float | None = None
-        """The shortest time without that of the messages; None before the first call, which connects."""
+        self._latency = Latency(MESSAGE_TIME)
 
     def measure(self, began: float, messages: int) -> None:
-        """Note that a call of so many messages, which began at a local time while no other was under way, has ended.
-
-        The shortest of late counts: a busy server takes long, too, and is spared by fewer and larger groups.
-        """
-        if self._took is None:
-            self._took = math.inf
-            return
-        self._took = min(monotonic() - began - messages * MESSAGE_TIME, self._took * 1.002)
-        self.calls = min(MAX_CALLS, max(1, int(self._took / CALL_EVERY)))
+        """Note that a call of so many messages, which began at a local time while no other was under way, has ended."""
+        self._latency.measure(monotonic() - began, messages)
+        self.calls = min(MAX_CALLS, max(1, int(self._latency.seconds / CALL_EVERY)))
 
 
 class _WaitingSend:

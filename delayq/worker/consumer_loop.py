@@ -29,8 +29,8 @@ from delayq.worker.start_reports import StartReports
 log = logging.getLogger("delayq.consumer")
 
 MAX_CLAIMED = 250
-"""Messages per claim, unless the batch is larger. This is about half of the maximal prefetch, so the server works on
-one half while callbacks run on the other."""
+"""Messages per claim from a near server, unless the batch is larger. This is about half of the maximal prefetch, so the
+server works on one half while callbacks run on the other."""
 MAX_SETTLE_WAIT = 0.002
 """Seconds a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time."""
 
@@ -60,7 +60,7 @@ class ConsumerLoop:
         """
         self.in_flight = InFlight(context.calls, context.settings, batch)
         self.settlements = PendingSettlements(context.calls, context.settings)
-        self._max_claimed = max(batch, MAX_CLAIMED)
+        self._batch = batch
         self._context = context
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, tick)
@@ -205,7 +205,8 @@ class ConsumerLoop:
         """Return the calls of a turn in the order they must run."""
         calls, outlook, now = self._context.calls, self._outlook, self._now
         plan = self._housekeeping()
-        capacity = min(self._capacity(), self._max_claimed)  # with what is overdue from now on
+        most = max(self._batch, MAX_CLAIMED * self.in_flight.prefetch.times)
+        capacity = min(self._capacity(), most)  # with what is overdue from now on
         settles, late = bool(plan), outlook.deadline_at <= now
         if late:
             plan.append((calls.unack_to_retry(), self._on_expired))

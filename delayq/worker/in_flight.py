@@ -63,6 +63,7 @@ class InFlight:
         """Add the messages of a claim sent and answered at local times; returns their deliveries."""
         if not self.deliveries:
             self.heartbeat_at = now + self._lease / 3
+        self.prefetch.latency.measure(now - sent_at, len(claimed.messages))
         server_now, deadline = claimed.now, sent_at + self._lease
         added = [InFlightDelivery(message, now, server_now, deadline) for message in claimed.messages]
         self.deliveries |= dict.fromkeys(added)

@@ -99,6 +99,31 @@ def test_claim_takes_at_most_250(options, most):
     assert wanted(harness) == most
 
 
+@pytest.mark.table(
+    ("latency", "most"), [(0.0, 250), (0.0035, 250), (0.0045, 500), (0.0065, 750), (0.0085, 1000), (0.5, 1000)]
+)
+def test_claim_over_a_network_takes_up_to_1000(latency, most):
+    harness = LoopHarness(concurrency=5000)
+    for _ in range(2):  # the first connects
+        harness.wake(after=0.1, woken=True)
+        harness.reply(after=latency)
+        harness.settle_down()
+    harness.wake(after=0.1, woken=True)
+    assert wanted(harness) == most
+
+
+@pytest.mark.table(
+    ("latency", "took", "prefetch"),
+    [(0.0, 0.0, 500), (0.0045, 0.0, 1000), (0.5, 0.0, 2000), (0.5, 0.0001, 1000), (0.5, 0.01, 10)],
+)
+def test_100_ms_of_work_is_prefetched_over_a_network_up_to_2000_messages(latency, took, prefetch):
+    harness = LoopHarness(concurrency=1)
+    harness.hold("a")
+    harness.wake(after=0.1, done=[harness.done("a", took=took)], woken=True)
+    harness.reply(after=latency)
+    assert room(harness) == 1 + prefetch
+
+
 def test_claim_takes_a_whole_batch():
     harness = LoopHarness(batch=1000)
     harness.wake()

@@ -1,0 +1,26 @@
+"""The latency of the network to Redis, as calls of any size show it."""
+
+from __future__ import annotations
+
+DRIFT = 0.002
+"""The share by which a slower call moves the estimate: a way that has become longer is noticed."""
+
+
+class Latency:
+    """The latency of late: that of the fastest call, since a busy server takes long, too."""
+
+    __slots__ = ("_calls", "_message_time", "seconds")
+
+    def __init__(self, message_time: float) -> None:
+        """Subtract `message_time` seconds for each message of a call: what it takes without any latency."""
+        self.seconds = 0.0
+        """A round trip; 0 where the server is near, and before the second call."""
+        self._message_time = message_time
+        self._calls = 0
+
+    def measure(self, took: float, messages: int) -> None:
+        """Note that a call that carried so many messages took so many seconds. The first one, which connects, is not."""
+        self._calls += 1
+        more = max(0.0, took - messages * self._message_time) - self.seconds
+        if self._calls > 1:
+            self.seconds += DRIFT * more if more > 0 and self._calls > 2 else more
