@@ -47,7 +47,8 @@ class QueueOptions(TypedDict, total=False):
     concurrency: int
         Callbacks that run at the same time in one process; 1.
     prefetch: int | None
-        Messages to claim beyond the running ones; by default those that start within 100 ms, at most 500 (2,000 over a network).
+        Messages to claim beyond the running ones; by default those that start within 100 ms, at most 500, over a
+        network 2,000.
     fetch_limit: int | None
         Messages a process has in flight at most, running and prefetched together; no limit.
     default_retries: int
@@ -105,7 +106,8 @@ class QueueOptions(TypedDict, total=False):
     concurrency: int
     """Callbacks that run at the same time in one process; 1."""
     prefetch: int | None
-    """Messages to claim beyond the running ones; by default those that start within 100 ms, at most 500 (2,000 over a network)."""
+    """Messages to claim beyond the running ones; by default those that start within 100 ms, at most 500, over a network
+    2,000."""
     fetch_limit: int | None
     """Messages a process has in flight at most, running and prefetched together; no limit."""
     default_retries: int

@@ -17,7 +17,6 @@ from tests.lua.tables import every_case
 from tests.lua.test_cases import finds_nothing
 from tests.support.scripts import KEYS, LOG, NOW, Case, World, calls, observe, observe_replies, plant
 
-
 NOT_LOOKED_AT = {"ack": {"messages", "retries"}}
 """Keys whose type a script does not check ahead: the call can be repeated once the key is gone, or repaired."""
 
