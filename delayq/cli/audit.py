@@ -29,11 +29,21 @@ _SHOWN_FINDINGS = 20
 @queue_with(Feature.EVENTS)
 @click.option("--from", "start", metavar="WHEN", help="Audit reminders due from then on: a time with a zone, or -1d.")
 @click.option("--until", metavar="WHEN", help="Audit reminders due before then, such as the --until of the loads: +1d.")
+@click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
 @click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
 @json_option
 @click.pass_obj
 def audit(
-    session: Session, /, plan: str, archive: str, queue: str, *, out: str | None, as_json: bool, **period: str | None
+    session: Session,
+    /,
+    plan: str,
+    archive: str,
+    queue: str,
+    *,
+    allow_loss: bool,
+    out: str | None,
+    as_json: bool,
+    **period: str | None,
 ) -> Exit:
     """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled or missing; never early, never twice.
 
@@ -58,7 +68,7 @@ def audit(
     with spinner(f"auditing {queue}"):
         places = read_messages(spark, queue, **where(session)).persist()
         places.count()
-        make_archive(spark, queue, archive, **where(session))
+        make_archive(spark, queue, archive, **where(session), fail_on_data_loss=not allow_loss)
         planned, events = read_table(spark, plan), read_archive(spark, archive)
         result = make_audit(planned, events, places, found.runs(), at=session.now, start=start, until=until)
         if out is not None:

@@ -123,6 +123,7 @@ def _loaded(ledger: DelayQueue[Any], run: str) -> str:
 @click.option("--follow", is_flag=True, help="Continue with new events until Ctrl-C.")
 @click.option("--trim", is_flag=True, help="Delete entries from the log that all archives of the queue have.")
 @click.option("--forget", is_flag=True, help="Stop keeping log entries for ARCHIVE; its files stay.")
+@click.option("--allow-loss", is_flag=True, help="Continue without entries that were deleted before being read.")
 @click.option("--compact", is_flag=True, help="Only merge the small files of ARCHIVE; also beside a --follow.")
 @click.option("--retain", metavar="DURATION", help="Delete days of ARCHIVE that are older, such as 90d.")
 @json_option
@@ -135,6 +136,7 @@ def archive(
     follow: bool,
     trim: bool,
     forget: bool,
+    allow_loss: bool,
     compact: bool,
     retain: str | None,
     as_json: bool,
@@ -143,8 +145,8 @@ def archive(
 
     Once an hour its small files are merged into one a day; --compact does it now, without Spark.
 
-    JSON: {"archive", "first", "last", "entries", "events", "trimmed"}; with --compact {"merged", "files", "events",
-    "days"}.
+    JSON: {"archive", "first", "last", "entries", "events", "trimmed", "lost": [[FIRST, LAST], …]}; with --compact
+    {"merged", "files", "events", "days"}.
     """
     session.existing_queue(queue)
     if compact:
@@ -167,6 +169,7 @@ def archive(
     progress = [""]
     with spinner(f"archiving {queue}:", lambda: progress[-1]):
         options = {**where(session), "once": not follow, "trim": trim, "retain": retain}
+        options["fail_on_data_loss"] = not allow_loss
         options["on_progress"] = lambda so_far: progress.append(f"{so_far.events:,} events")
         result = make_archive(spark, queue, archive, **options)
     _print(result.told(), result.facts(), as_json=as_json)

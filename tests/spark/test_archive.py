@@ -92,6 +92,7 @@ def test_run_adds_up_its_batches(queue, run):
         "entries": 23,
         "events": 193,
         "trimmed": 0,
+        "lost": [],
     }
     assert result.told() == "archived 193 events in /a, offsets 1 to 23"
 
@@ -334,9 +335,11 @@ def test_errors_are_one_sentence(spark, queue, redis_url, redis_client, tmp_path
         archive(spark, "letters", folder, url=redis_url, checkpoint=str(tmp_path / "other"))
     send(queue, 3)
     redis_client.xtrim(KEYS.events, minid="0-6", approximate=False)
-    with pytest.raises(EventsLostError, match=r"^1 entry of the event log of queue 'letters' was deleted"):
+    with pytest.raises(EventsLostError, match="queue 'letters' has lost 1 entry, offset 5: deleted"):
         archive(spark, "letters", folder, url=redis_url)
-    assert archive(spark, "letters", folder, url=redis_url, fail_on_data_loss=False).events == 2
+    result = archive(spark, "letters", folder, url=redis_url, fail_on_data_loss=False)
+    assert (result.events, result.lost) == (2, ((5, 5),))
+    assert result.told().endswith("; the log had lost 1 entry, offset 5")
 
 
 @pytest.mark.spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 import redis
@@ -102,6 +103,31 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     assert audited.exit_code == 1
     assert "missing" in audited.stdout
     assert ids["visit-2"].id in audited.stdout
+
+
+@pytest.mark.spark
+def test_lost_entries_do_not_block_archive_and_audit(spark, cli, visits, tmp_path, redis_url):
+    (tmp_path / "plan.csv").write_text("id,due\n" + "".join(f"m{n},2030-01-01T00:00:00Z\n" for n in range(6)))
+    spark.read.csv(f"{tmp_path}/plan.csv", header=True, schema="id STRING, due TIMESTAMP").write.parquet(
+        f"{tmp_path}/plan"
+    )
+    for number in range(6):
+        visits.send_schedule_msg(number, datetime(2030, 1, 1, tzinfo=UTC), id=f"m{number}")
+        if number == 1:
+            assert cli("spark", "archive", "visits", "@archive").exit_code == 0
+    with redis.Redis.from_url(redis_url) as client:
+        client.xtrim(Keys.of("delayq", "visits").events, minid="0-5", approximate=False)
+    refused = cli("spark", "archive", "visits", "@archive")
+    assert refused.exit_code == 1
+    assert "has lost 2 entries, offsets 3 to 4: deleted before being read; continue without them with --allow-loss" in (
+        refused.stderr
+    )
+    assert "--allow-loss" in cli("spark", "audit", "@plan", "@archive", "visits").stderr
+    archived = json.loads(cli("spark", "archive", "visits", "@archive", "--allow-loss", "--json").stdout)
+    assert (archived["events"], archived["lost"]) == (2, [[3, 4]])
+    audited = cli("spark", "audit", "@plan", "@archive", "visits", "--allow-loss", "--json")
+    assert audited.exit_code == 1
+    assert json.loads(audited.stdout)["findings"]["event lost"] >= 1
 
 
 @pytest.mark.spark

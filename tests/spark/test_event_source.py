@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -14,6 +15,7 @@ from delayq.broker.log_entries import EventEntry
 from delayq.spark.datasource import event_reader
 from delayq.spark.datasource import event_reader as events
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
+from delayq.spark.datasource.log_gaps import Gap, gaps_between, told
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import event_options
 
@@ -308,12 +310,13 @@ def test_entries_trimmed_before_planning_are_an_error(queue, stream, reader, red
     ((_, at_two), *_) = follow(log)
     redis_client.xtrim(KEYS.events, minid="0-7", approximate=False)
     error = (
-        "4 entries of the event log of queue 'letters' were deleted before being read, 3 to 6;"
-        " set failOnDataLoss=false to continue without them, and a larger events_max_len to keep more"
+        "the event log of queue 'letters' has lost 4 entries, offsets 3 to 6: deleted before being read;"
+        " continue without them with --allow-loss (in code: failOnDataLoss=false),"
+        " and keep more with a larger events_max_len"
     )
-    with pytest.raises(EventsLostError, match=f"^{error}$"):
+    with pytest.raises(EventsLostError, match=f"^{re.escape(error)}$"):
         follow(log, start=at_two)
-    with pytest.raises(EventsLostError, match=r"^1 entry of .* was deleted before .* 6 to 6;"):
+    with pytest.raises(EventsLostError, match="has lost 1 entry, offset 6: deleted"):
         table(reader(startingOffset=6))
 
 
@@ -325,19 +328,49 @@ def test_entries_trimmed_before_planning_can_be_skipped(queue, stream, reader, r
     batches = follow(log, start=at_two)
     assert [end["offset"] for _, end in batches] == [8, 10]
     assert [offset for batch in batches for offset in offsets(rows(log, log.partitions(*batch)))] == [7, 8, 9, 10]
-    assert "4 entries of the event log of queue 'letters' were deleted before being read, 3 to 6" in caplog.text
+    assert "the event log of queue 'letters' has lost 4 entries, offsets 3 to 6" in caplog.text
     assert offsets(table(reader(startingOffset=2, failOnDataLoss="false"))) == [7, 8, 9, 10]
 
 
-@pytest.mark.parametrize("gone", [["0-3"], ["0-1", "0-2"], ["0-9", "0-10"], [f"0-{n}" for n in range(1, 11)]])
-def test_entries_deleted_before_reading_are_an_error_with_their_number(queue, reader, redis_client, gone):
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ([3], "1 entry, offset 3"),
+        ([1, 2, 9, 10], "4 entries, offsets 1 to 2, 9 to 10"),
+        ([4, 6], "2 entries, offsets 4, 6"),
+        (range(1, 11), "10 entries, offsets 1 to 10"),
+    ],
+)
+def test_entries_deleted_before_reading_are_an_error_of_all_tasks(queue, reader, redis_client, gone, told):
     send(queue, 9)
-    log = reader(partitions=1)
+    log = reader(partitions=3)
     planned = log.partitions()
-    redis_client.xdel(KEYS.events, *gone)
-    some = "1 entry of the event log of queue 'letters' was" if len(gone) == 1 else f"{len(gone)} entries of .* were"
-    with pytest.raises(EventsLostError, match=f"^{some} deleted before being read, 1 to 10;"):
+    redis_client.xdel(KEYS.events, *(f"0-{offset}" for offset in gone))
+    failed = 0
+    for one in planned:
+        if any(one.low <= offset <= one.high for offset in gone):
+            with pytest.raises(EventsLostError, match=f"has lost {told}: deleted before"):
+                rows(log, [one])
+            failed += 1
+    assert failed
+
+
+def test_entries_trimmed_while_a_batch_is_read_are_told_with_those_after_it(queue, stream, redis_client):
+    send(queue, 19)
+    log = stream(maxEntriesPerBatch=4, partitions=2)
+    ((start, end), *_) = follow(log)
+    planned = log.partitions(start, end)
+    redis_client.xtrim(KEYS.events, minid="0-16", approximate=False)
+    with pytest.raises(EventsLostError, match="has lost 15 entries, offsets 1 to 15: deleted before"):
         rows(log, planned)
+
+
+def test_list_of_lost_ranges_is_short():
+    gaps = gaps_between(range(2, 40, 2), 1, 40)
+    assert gaps[:2] == [Gap(1, 1), Gap(3, 3)]
+    assert told(gaps) == "21 entries, offsets 1, 3, 5, 7, 9 and 15 more ranges"
+    assert gaps_between([], 4, 9) == [Gap(4, 9)]
+    assert gaps_between(range(4, 10), 4, 9) == []
 
 
 def test_entries_deleted_before_reading_can_be_skipped(queue, reader, redis_client, caplog):
@@ -346,7 +379,7 @@ def test_entries_deleted_before_reading_can_be_skipped(queue, reader, redis_clie
     planned = log.partitions()
     redis_client.xdel(KEYS.events, "0-1", "0-7")
     assert offsets(rows(log, planned)) == [2, 3, 4, 5, 6, 8, 9, 10]
-    assert caplog.text.count("1 entry of the event log of queue 'letters' was deleted") == 2
+    assert caplog.text.count("the event log of queue 'letters' has lost 1 entry, offset") == 2
 
 
 def test_log_trimmed_to_nothing_is_an_error(queue, stream, redis_client, caplog):
@@ -354,7 +387,7 @@ def test_log_trimmed_to_nothing_is_an_error(queue, stream, redis_client, caplog)
     log = stream(maxEntriesPerBatch=2)
     ((_, at_two), *_) = follow(log)
     redis_client.xtrim(KEYS.events, maxlen=0, approximate=False)
-    with pytest.raises(EventsLostError, match=r"^8 entries .* read, 3 to 10;"):
+    with pytest.raises(EventsLostError, match=r"has lost 8 entries, offsets 3 to 10: deleted"):
         follow(log, start=at_two)
     assert follow(stream(failOnDataLoss="false"), start=at_two) == []
 
@@ -365,9 +398,7 @@ def test_recreated_log_is_an_error(queue, stream, redis_client, caplog):
     redis_client.delete(KEYS.events)
     send(queue, 3)
     error = "the event log of queue 'letters' was deleted: it ends at offset 3, but the query has read up to 10"
-    with pytest.raises(
-        EventsLostError, match=f"^{error}; set failOnDataLoss=false to read the new log from its beginning$"
-    ):
+    with pytest.raises(EventsLostError, match=f"^{error}; read the new log from its beginning with --allow-loss"):
         follow(stream(), start=batch[1])
     log = stream(failOnDataLoss="false", maxEntriesPerBatch=2)
     batches = follow(log, start=batch[1])
@@ -527,6 +558,6 @@ def test_stream_with_data_loss_fails_unless_allowed_to_continue(spark, queue, st
     streamed()
     send(queue, 10)
     redis_client.xtrim(KEYS.events, minid="0-16", approximate=False)
-    with pytest.raises(PySparkException, match="5 entries of the event log of queue 'letters' were deleted"):
+    with pytest.raises(PySparkException, match="queue 'letters' has lost 5 entries, offsets 11 to 15: deleted"):
         streamed()
     assert streamed(failOnDataLoss="false") == [(5, 20)]

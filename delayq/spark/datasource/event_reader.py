@@ -22,6 +22,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.event_log import EventColumns
 from delayq.spark.datasource.connection import calls_of, check_queue, connect
+from delayq.spark.datasource.log_gaps import gaps_between, told
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
 from delayq.spark.datasource.source_options import EventOptions, TargetQueue
 
@@ -38,10 +39,11 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True)
 class EventRange(InputPartition):
-    """Offsets that one task reads; both ends are inclusive."""
+    """Offsets that one task reads, and those of the whole batch; both ends are inclusive."""
 
     low: int
     high: int
+    batch: tuple[int, int]
 
 
 class LogBounds(NamedTuple):
@@ -115,7 +117,7 @@ class _EventRangeReader:
         if not isinstance(partition, EventRange):  # Spark's stand-in for an empty list
             return
         entries, messages, count = list[EventEntry](), 0, 0
-        for page in self._pages(partition):
+        for page in self._pages(partition.low, partition.high):
             count += len(page)
             for entry in page:
                 entries.append(entry)
@@ -125,15 +127,16 @@ class _EventRangeReader:
                     entries, messages = [], 0
         if entries:
             yield batch_of(entries)
-        missing = partition.high - partition.low + 1 - count
-        if missing and partition.high < MIN_TIME_OFFSET:
-            self._report_loss(missing, partition.low, partition.high)
+        if count <= partition.high - partition.low and partition.high < MIN_TIME_OFFSET:
+            # The error of the first task ends the query, so it tells what is lost for all of them.
+            self._report_loss(
+                *(partition.batch if self._options.fail_on_data_loss else (partition.low, partition.high))
+            )
 
-    def _pages(self, offsets: EventRange) -> Iterator[list[EventEntry]]:
+    def _pages(self, low: int, high: int) -> Iterator[list[EventEntry]]:
         executor, calls = connect(self._options.target), calls_of(self._options.target)
-        low = offsets.low
-        while low <= offsets.high:
-            entries = executor.call(calls.events(low, offsets.high, limit=PAGE))
+        while low <= high:
+            entries = executor.call(calls.events(low, high, limit=PAGE))
             if not entries:
                 return
             yield entries
@@ -148,21 +151,24 @@ class _EventRangeReader:
     def _split(self, low: int, high: int) -> list[EventRange]:
         parts = max(min(self._options.partitions, high - low + 1), 0)
         ends = [low - 1 + (high - low + 1) * part // parts for part in range(parts + 1)] if parts else []
-        return [EventRange(before + 1, end) for before, end in pairwise(ends)]
+        return [EventRange(before + 1, end, (low, high)) for before, end in pairwise(ends)]
 
-    def _report_loss(self, missing: int | None, low: int, high: int) -> None:
-        """Raise or log that entries of a range are gone; `missing=None` if neither their number nor loss is certain."""
-        queue = self._options.target.queue
-        if missing is None:
-            entries, were = "entries", "may have been"
+    def _report_loss(self, low: int, high: int) -> None:
+        """Raise or log which entries of a range are gone; all of what was trimmed since, even beyond the range."""
+        log_name = f"the event log of queue {self._options.target.queue!r}"
+        if high >= MIN_TIME_OFFSET:
+            text = f"entries of {log_name} may have been deleted before being read, between offsets {low} and {high}"
         else:
-            entries, were = ("1 entry", "was") if missing == 1 else (f"{missing} entries", "were")
-        text = f"{entries} of the event log of queue {queue!r} {were} deleted before being read, {low} to {high}"
+            if self._options.fail_on_data_loss:
+                high = max(high, read_bounds(self._options.target).first - 1)
+            gaps = gaps_between((entry.offset for page in self._pages(low, high) for entry in page), low, high)
+            text = f"{log_name} has lost {told(gaps)}: deleted before being read"
         if self._options.fail_on_data_loss:
             raise EventsLostError(
-                f"{text}; set failOnDataLoss=false to continue without them, and a larger events_max_len to keep more"
+                f"{text}; continue without them with --allow-loss (in code: failOnDataLoss=false), and keep more with a"
+                " larger events_max_len"
             )
-        log.warning("%s; continuing without them", text, extra={"missing": missing})
+        log.warning("%s; continuing without them", text)
 
 
 class EventsReader(_EventRangeReader, DataSourceReader):
@@ -176,8 +182,7 @@ class EventsReader(_EventRangeReader, DataSourceReader):
             raise ConfigurationError(f"endingOffset {end} is beyond the event log, whose last offset is {bounds.last}")
         start = self._start(bounds)
         if start < min(bounds.first, end + 1):
-            last_missing = min(bounds.first - 1, end)
-            self._report_loss(last_missing - start + 1 if end < MIN_TIME_OFFSET else None, start, last_missing)
+            self._report_loss(start, min(bounds.first - 1, end))
             start = bounds.first
         return self._split(start, end)
 
@@ -249,7 +254,7 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
             return self._restart(after, bounds)
         first = bounds.first
         if first > after + 1 and (after or bounds.last < MIN_TIME_OFFSET):
-            self._report_loss(first - after - 1 if first < MIN_TIME_OFFSET else None, after + 1, first - 1)
+            self._report_loss(after + 1, first - 1)
             return first - 1
         return after
 
@@ -259,13 +264,15 @@ class EventStreamReader(_EventRangeReader, DataSourceStreamReader, SupportsTrigg
             f" but the query has read up to {after}"
         )
         if self._options.fail_on_data_loss:
-            raise EventsLostError(f"{text}; set failOnDataLoss=false to read the new log from its beginning")
+            raise EventsLostError(
+                f"{text}; read the new log from its beginning with --allow-loss (in code: failOnDataLoss=false)"
+            )
         log.warning("%s; reading the new log from its beginning", text)
         return 0
 
     def _walk(self, after: int, last: int, count: int) -> int:
         """Return the offset that is `count` entries after another; for time ids, as before Redis 7."""
-        for entries in self._pages(EventRange(after + 1, last)):
+        for entries in self._pages(after + 1, last):
             if len(entries) >= count:
                 return entries[count - 1].offset
             count -= len(entries)

@@ -7,7 +7,7 @@ crash replaces what the first attempt left. See `archive_files` for the layout.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -18,10 +18,11 @@ from delayq.errors import ConfigurationError
 from delayq.options import check_int
 from delayq.spark.datasource.connection import calls_of, connect
 from delayq.spark.datasource.event_reader import check_log
+from delayq.spark.datasource.log_gaps import missing
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import as_options, event_options
 from delayq.spark.pipelines.archive_files import RECENT
-from delayq.spark.pipelines.archive_reader import archive_facts, event_files, query_of, write_facts
+from delayq.spark.pipelines.archive_reader import archive_facts, event_files, query_of, read_archive, write_facts
 from delayq.spark.pipelines.archive_run import ArchiveResult, ArchiveRun, archives
 from delayq.spark.pipelines.compaction import check_retain
 from delayq.spark.spark_errors import error_of
@@ -69,7 +70,7 @@ def archive(
 
     This process must reach Redis, like the executors. Raises `ConfigurationError` if the queue does not exist or has no
     event log, or if the path contains an archive without its checkpoint; `EventsLostError` if entries were deleted
-    before being read, unless `fail_on_data_loss` is false.
+    before being read, unless `fail_on_data_loss` is false: then the result tells which.
     """
     options = as_options(
         queue=queue,
@@ -99,7 +100,10 @@ def archive(
         run.wait(writer.start(), on_progress or (lambda _: None), endless=not once)
     except PySparkException as error:
         raise error_of(error) or error from error
-    return run.result
+    result = run.result
+    if fail_on_data_loss or result.first is None or result.last is None:
+        return result
+    return replace(result, lost=tuple(missing(read_archive(spark, folder), result.first, result.last)))
 
 
 def forget_archive(queue: str, path: str, *, url: str | None = None, prefix: str = "delayq") -> bool:

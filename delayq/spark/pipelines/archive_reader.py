@@ -10,10 +10,12 @@ from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import EVENTS
 from delayq.spark.pipelines.archive_files import FORMAT, RECENT, SCHEMA_VERSION, ArchiveFile, divide
+from delayq.spark.pipelines.compaction import Folder
 from delayq.times import timestamp
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def read_archive(
 
     Raises `ConfigurationError` if there is no archive, or if a later delayq wrote it.
     """
+    path = path.rstrip("/") or path
     known, files = archive_facts(spark, path), event_files(spark, path)
     if not files and not known:
         raise ConfigurationError(f"there is no archive at {path}")
@@ -52,15 +55,25 @@ def read_archive(
 
 def event_files(spark: SparkSession, path: str) -> list[ArchiveFile]:
     """Return the files of an archive that count; none if there is no such folder."""
+    counting, _ = divide(_listed(path) or _listed_by_spark(spark, path))
+    return counting
 
+
+def _listed(path: str) -> list[str]:
+    """List the files from this process, which is many times as fast; nothing if the archive may be elsewhere."""
+    folder = None if is_remote() else Folder.open(path)
+    if folder is None or not folder.has(FORMAT):
+        return []
+    return [f"{path}{info.path.removeprefix(folder.root)}" for info in folder.files()]
+
+
+def _listed_by_spark(spark: SparkSession, path: str) -> list[str]:
     def found(folder: str) -> list[str]:
         reader = spark.read.schema(EVENTS).option("recursiveFileLookup", "true")
         return if_exists(lambda: reader.parquet(folder).inputFiles()) or []
 
     # The batches first: one that is merged in between is found twice, which is harmless, and not missed.
-    paths = [*found(f"{path}/{RECENT}"), *found(path)]
-    counting, _ = divide(unquote(one) for one in paths)
-    return counting
+    return [unquote(one) for one in [*found(f"{path}/{RECENT}"), *found(path)]]
 
 
 def archive_facts(spark: SparkSession, path: str) -> dict[str, Any]:

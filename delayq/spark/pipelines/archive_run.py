@@ -17,6 +17,7 @@ from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
 from delayq.spark.datasource.connection import calls_of, connect
 from delayq.spark.datasource.event_reader import read_bounds
+from delayq.spark.datasource.log_gaps import Gap, told
 from delayq.spark.datasource.source_options import TargetQueue
 from delayq.spark.pipelines.compaction import DUE_AFTER, compact_if_due
 from delayq.times import monotonic
@@ -50,10 +51,13 @@ class ArchiveResult:
     """Log entries deleted."""
     kept_for: str | None = None
     """The archive, if another one, that is furthest behind and so prevents further trimming."""
+    lost: tuple[Gap, ...] = ()
+    """What was deleted from the log before this run could read it, as first and last offsets."""
 
     def facts(self) -> dict[str, Any]:
         """Return the result for programs, ready for JSON."""
-        return {name: getattr(self, name) for name in ("archive", "first", "last", "entries", "events", "trimmed")}
+        names = ("archive", "first", "last", "entries", "events", "trimmed")
+        return {name: getattr(self, name) for name in names} | {"lost": [list(gap) for gap in self.lost]}
 
     def told(self) -> str:
         """Return the result as a sentence."""
@@ -61,6 +65,8 @@ class ArchiveResult:
             text = f"nothing new for {self.archive}"
         else:
             text = f"archived {self.events:,} events in {self.archive}, offsets {self.first} to {self.last}"
+        if self.lost:
+            text += f"; the log had lost {told(self.lost)}"
         if self.trimmed:
             text += f"; trimmed {self.trimmed:,} entries of the log"
         return f"{text}; the log is kept for the archive {self.kept_for}" if self.kept_for else text

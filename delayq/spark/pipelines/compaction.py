@@ -80,7 +80,7 @@ def compact_if_due(path: str, retain: timedelta | None) -> Compacted | None:
     if folder is None:
         return None
     with folder.locked(wait=False) as is_free:
-        merged = [_changed(info) for info in folder.files() if f"/{RECENT}/" not in info.path]
+        merged = [_changed(info) for info in folder.files() if f"{folder.root}/day=" in info.path]
         if not is_free or (merged and datetime.now(UTC) - max(merged) < DUE_AFTER):
             return Compacted()
         return _compact(folder, retain)
@@ -125,11 +125,15 @@ class Folder:
                 return
             yield True
 
+    def has(self, name: str) -> bool:
+        """Return whether the folder has an entry of this name."""
+        return self.system.get_file_info(f"{self.root}/{name}").type is not fs.FileType.NotFound
+
     def entries(self) -> list[fs.FileInfo]:
-        """Return all that is in `day=` and `_recent`."""
+        """Return all that belongs to the events; the batches first, so that none is missed while it is merged."""
         top = self.system.get_file_info(fs.FileSelector(self.root))
-        folders = [one.path for one in top if one.base_name.startswith("day=") or one.base_name == RECENT]
-        return [one for path in folders for one in self.system.get_file_info(fs.FileSelector(path, recursive=True))]
+        names = sorted(one.path for one in top if one.base_name.startswith((RECENT, "day=", "part=")))
+        return [one for path in names for one in self.system.get_file_info(fs.FileSelector(path, recursive=True))]
 
     def files(self) -> list[fs.FileInfo]:
         """Return the files with events."""

@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.errors import ConfigurationError
 from delayq.queue.event_log import EventKind
+from delayq.spark.datasource.log_gaps import BUCKET, gaps_of
 from delayq.spark.datasource.schemas import EVENTS, check_schema, columns_of
 from delayq.spark.report.delivery_history import (
     MAX_ROWS,
@@ -35,7 +36,6 @@ MAX_LINE = 200
 """Characters kept of the first line of an error or a reason."""
 
 _HOUR, _MINUTE = 3_600_000_000, 60_000_000  # microseconds
-_BUCKET = "offset div 65536"  # offsets counted together: gaps are looked for where some are missing
 _NEEDED = ("offset", "index", "at", "kind", "id", "due", "attempt", "token", "retries_left", "reason", "error")
 
 
@@ -140,7 +140,7 @@ def _first_line(text: Column) -> Column:
 
 def _grid(events: DataFrame) -> DataFrame:
     """Count events by minute, kind and part of the log; `log`, `totals`, `rates` and `gaps` are derived from this."""
-    bucket = f.expr(f"CASE WHEN offset < {MIN_TIME_OFFSET} THEN {_BUCKET} END AS bucket")
+    bucket = f.expr(f"CASE WHEN offset < {MIN_TIME_OFFSET} THEN {BUCKET} END AS bucket")
     return events.groupBy(_floor(f.col("at"), _MINUTE).alias("minute"), "kind", bucket).agg(
         *exprs("count(*) AS events", "count_if(index = 0) AS entries", "min(at) AS first", "max(at) AS last"),
         *exprs("min(offset) AS low", "max(offset) AS high"),
@@ -205,19 +205,6 @@ def _most_frequent(events: DataFrame, text: str, name: str, number: str, *more: 
 
 
 def _gaps(events: DataFrame, grid: DataFrame) -> DataFrame:
-    """Find gaps between buckets of offsets by their ends, and within incomplete buckets by their offsets."""
     known = grid.where("bucket IS NOT NULL").groupBy("bucket")
     buckets = known.agg(*exprs("sum(entries) AS entries", "min(low) AS low", "max(high) AS high"))
-    between = buckets.selectExpr("lag(high) OVER (ORDER BY bucket) + 1 AS first", "low - 1 AS last")
-    lacking = buckets.where("entries < high - low + 1").select("bucket")
-    offsets = events.where(f"index = 0 AND offset < {MIN_TIME_OFFSET}").selectExpr(f"{_BUCKET} AS bucket", "offset")
-    within = offsets.join(f.broadcast(lacking), "bucket").selectExpr(
-        "lag(offset) OVER (PARTITION BY bucket ORDER BY offset) + 1 AS first", "offset - 1 AS last"
-    )
-    return (
-        between.union(within)
-        .where("first <= last")
-        .selectExpr("first", "last", "last - first + 1 AS missing")
-        .orderBy("first")
-        .limit(MAX_ROWS)
-    )
+    return gaps_of(events, buckets).selectExpr("first", "last", "last - first + 1 AS missing").limit(MAX_ROWS)
