@@ -58,6 +58,7 @@ def audit(
     from delayq.spark.pipelines.archive import archive as make_archive
     from delayq.spark.pipelines.archive_reader import read_archive
     from delayq.spark.pipelines.audit import audit as make_audit
+    from delayq.spark.pipelines.audit import with_digests
     from delayq.spark.pipelines.input_tables import read_table
     from delayq.spark.pipelines.load import resolve
 
@@ -66,7 +67,7 @@ def audit(
         for name, when in (("--from", period["start"]), ("--until", period["until"]))
     )
     with spinner(f"auditing {queue}"):
-        places = read_messages(spark, queue, **where(session)).persist()
+        places = with_digests(read_messages(spark, queue, include_payload=True, **where(session))).persist()
         places.count()
         make_archive(spark, queue, archive, **where(session), fail_on_data_loss=not allow_loss)
         planned, events = read_table(spark, plan), read_archive(spark, archive)

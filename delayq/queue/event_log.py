@@ -65,6 +65,8 @@ class EventKind(StrEnum):
     """All messages of the queue were deleted; the event names no message."""
     DEAD_PURGED = "dead_purged"
     """Its entry in the dead letter, the one with this token, was deleted."""
+    DEAD_TRIMMED = "dead_trimmed"
+    """Its entry in the dead letter, the one with this token, was beyond the limits of the dead letter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ LOGGED = {
     "extended": "",
     "collected": "dead",
     "named": "dead",
-    "trimmed at once": "dead",
+    "trimmed at once": "dead dead_trimmed",
     "rejected": "dead",
     "purged dead": "dead_purged",
     "mended": "rescheduled",

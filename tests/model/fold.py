@@ -151,4 +151,5 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "rescheduled": Fold._reschedule,
     "purged": Fold._purge,
     "dead_purged": Fold._purge_dead,
+    "dead_trimmed": Fold._purge_dead,
 }

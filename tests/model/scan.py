@@ -140,7 +140,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
 
 
 def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
-    """Compare what the event log tells with the model; it does not tell which of the dead were trimmed."""
+    """Compare what the event log tells with the model; it does not tell which of the dead were redriven."""
     assert {entry.at for entry in scan.events} <= {now}
     for entry in scan.events:
         fold.take(expand(entry))

@@ -27,7 +27,7 @@ T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
 ERRORS = [None, "", "ValueError: no", "  KeyError: 'a'\r\nTraceback", "日本: <script>", "x" * 300, "\nlater"]
 REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "rejected"]
 STARTS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
-UNMOVED = ("promoted", "retried", "rescheduled", "dead_purged")
+UNMOVED = ("promoted", "retried", "rescheduled", "dead_purged", "dead_trimmed")
 
 
 def write_files(reports, folder, formats=FORMATS):

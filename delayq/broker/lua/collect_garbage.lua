@@ -55,9 +55,14 @@ end
 local trimmed = redis.call('ZRANGEBYSCORE', dead, '-inf', now - dead_ttl, 'LIMIT', 0, limit)
 local excess = math.min(redis.call('ZCARD', dead) - dead_max, tonumber(limit))
 if excess > #trimmed then trimmed = redis.call('ZRANGE', dead, 0, excess - 1) end
+local ids, tokens = {}, {}
 if #trimmed > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, trimmed)
   redis.call('HINCRBY', meta, 'trimmed', #trimmed)
+  for _, entry in ipairs(trimmed) do
+    -- What another program has added without a token has no event.
+    ids[#ids + 1], tokens[#ids + 1] = string.match(entry, '^(.*):(%d+)$')
+  end
 end
 
 if window then forget(done, window, now, tonumber(limit)) end
@@ -74,4 +79,5 @@ end
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage)))
 log_deaths(events, meta, logged, now, buried, found)
+log(events, meta, logged, 'dead_trimmed', now, 'ids', ids, 'tokens', tokens)
 return reply

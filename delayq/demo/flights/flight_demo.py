@@ -141,7 +141,7 @@ class FlightDemo:
     def audit(self) -> Audit:
         """Compare the plan with the load's records, the archive and the queue."""
         at = self.queue.stats().at
-        messages = read_messages(self.spark, self.queue.name, **self.where)
+        messages = read_messages(self.spark, self.queue.name, include_payload=True, **self.where)
         return audit(self.planned, self.events, messages, self.queue.runs(), at=at)
 
 

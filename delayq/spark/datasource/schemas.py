@@ -33,7 +33,7 @@ not have are null; `id` is null for `purged` only. The lateness of a delivery is
 """
 LIFE_STARTS = ("sent", "replaced", "redriven")
 """The kinds of events that begin a new life of an id."""
-OF_ENTRIES = ("dead_purged",)
+OF_ENTRIES = ("dead_purged", "dead_trimmed")
 """The kinds of events of the dead letter alone: a living message with the id stays as it is."""
 
 SNAPSHOT = (

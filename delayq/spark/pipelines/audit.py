@@ -13,37 +13,52 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.queue.bulk_runs import RunInfo
-from delayq.spark.datasource.schemas import LIFE_STARTS, OF_ENTRIES
+from delayq.spark.pipelines.log_order import check_order
+from delayq.spark.pipelines.message_lives import histories
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 STATUSES = ("scheduled", "delivered", "dead", "cancelled", "missing")
 """The statuses of a planned reminder."""
 
 _CHECKS = (
-    ("missing", "planned AND log_status IS NULL AND NOT (alive OR is_dead OR withdrawn)", "'was never sent'"),
-    ("missing", "status = 'missing'", "concat('is not in the queue; last seen ', last)"),
+    ("missing", "planned AND log_status IS NULL AND NOT (alive OR held > 0 OR withdrawn)", "'was never sent'"),
     ("early", "early > 0", "'was delivered before it was due'"),
-    (
-        "duplicate",
-        # A failure explains another delivery within one life of a message.
-        "lives > 0 AND (acks > lives OR deliveries > lives + failures)",
-        "format_string('%d deliveries and %d acks in %d lives with %d failures', deliveries, acks, lives, failures)",
-    ),
-    ("event lost", "acks > 0 AND deliveries = 0", "'was acked without a delivery'"),
-    ("event lost", "log_status IS NOT NULL AND lives = 0", "'its send is not in the log'"),
-    ("event lost", "log_status IS NULL AND (alive OR is_dead)", "'is in the queue, but not in the log'"),
+    ("unplanned", "NOT planned AND wrong.what = 'sent again'", "concat('is not in the plan; status: ', status)"),
+    ("wrong.what", "wrong IS NOT NULL", "wrong.text"),
+    ("missing", "status = 'missing'", "concat('is not in the queue; last seen ', last)"),
+    ("event lost", "log_status IS NULL AND (alive OR held > 0)", "'is in the queue, but not in the log'"),
     ("resurrected", "log_status != 'scheduled' AND alive AND NOT changed_later", "'is in the queue after its end'"),
+    (
+        "dead letter",
+        "NOT dead_later AND deaths - taken != held",
+        """format_string('is in the dead letter %d times; by the log it died %d times, and %d were redriven or deleted',
+            held, deaths, taken)""",
+    ),
     ("not cancelled", "action = 'cancel' AND status = 'scheduled'", "'should be cancelled, but is scheduled'"),
     ("unplanned", "NOT planned", "concat('is not in the plan; status: ', status)"),
     (
         "wrong time",
         # A due time is stored in milliseconds, rounded up.
         "rescheduled = 0 AND abs(unix_micros(sent_due) - unix_micros(planned_due)) >= 1000",
-        "concat('was sent with due time ', CAST(sent_due AS string))",
+        "concat('was sent with due time ', sent_due)",
+    ),
+    (
+        "wrong time",
+        "alive AND NOT changed_later AND place_due != life_due",
+        "concat('has the due time ', place_due, ' in the queue, and ', life_due, ' by the log')",
+    ),
+    (
+        "wrong payload",
+        "payload != first_payload OR payload != last_payload",
+        "'has another payload in the queue than in the plan'",
+    ),
+    (
+        "wrong retries",
+        "alive AND NOT changed_later AND place_left != left",
+        "format_string('has %d retries left in the queue, and %d by the log', place_left, left)",
     ),
 )
 """Each finding, when it applies and its detail, in SQL; the first that applies to a message is its finding."""
@@ -100,11 +115,14 @@ def audit(
     if until is not None:
         in_period &= F.col("due") < F.lit(until)
     action = F.col("action") if "action" in plan.columns else F.lit("new")
-    planned = plan.where(in_period).select("id", F.col("due").alias("planned_due"), action.alias("action"))
+    payload = _digest("payload") if "payload" in plan.columns else F.lit(None).cast("string")
+    columns = ("id", F.col("due").alias("planned_due"), action.alias("action"), payload.alias("payload"))
+    planned = plan.where(in_period).select(*columns)
     outside = plan.where(~in_period).select("id", F.expr("true").alias("outside"))
+    purges = [row.offset for row in events.where("kind = 'purged'").select("offset").distinct().collect()]
 
     joined = (
-        planned.join(_histories(events), "id", "full_outer")
+        planned.join(histories(events, purges), "id", "full_outer")
         .join(_locations(snapshot), "id", "full_outer")
         .join(outside, "id", "left_anti")
     )
@@ -124,40 +142,34 @@ def audit(
         ]
     finally:
         reminders.unpersist()
-    for finding in [*_gaps(events), *_ledger(events, runs)]:
+    for finding in [*_log(events, at, examples), *_ledger(events, runs)]:
         found[finding.what] = found.get(finding.what, 0) + 1
         listed.append(finding)
     return Audit(reminders, statuses, found, listed[:examples])
 
 
-def _histories(events: DataFrame) -> DataFrame:
-    """Return the history of each message according to the log, in one pass."""
-    columns = (
-        "max_by(kind, struct(offset, index)) AS last",
-        "max_by(at, struct(offset, index)) AS last_at",
-        "max(offset) AS last_offset",
-        f"max_by(due, offset) FILTER (WHERE kind IN {(*LIFE_STARTS, 'rescheduled')}) AS sent_due",
-        "min(at) FILTER (WHERE kind = 'delivered') AS delivered_at",
-        "count_if(kind = 'delivered') AS deliveries",
-        f"count_if(kind IN {LIFE_STARTS}) AS lives",
-        "count_if(kind IN ('nacked', 'expired', 'released')) AS failures",
-        "count_if(kind IN ('acked', 'discarded')) AS acks",
-        "count_if(kind = 'rescheduled') AS rescheduled",
-        "count_if(kind = 'delivered' AND at < due) AS early",
-    )
-    of_lives = F.col("id").isNotNull() & ~F.col("kind").isin(*OF_ENTRIES)
-    histories = events.where(of_lives).groupBy("id").agg(*map(F.expr, columns))
-    purge = events.where("kind = 'purged'").selectExpr("max(offset) AS purge")
-    log_status = """CASE WHEN last IN ('acked', 'discarded') THEN 'delivered'
-        WHEN last IN ('dead', 'cancelled') THEN last
-        WHEN purge > last_offset THEN 'cancelled' ELSE 'scheduled' END"""
-    return histories.crossJoin(F.broadcast(purge)).withColumn("log_status", F.expr(log_status))
+def with_digests(snapshot: DataFrame) -> DataFrame:
+    """Return a snapshot that was read with its payloads, with a digest of each payload instead: for a smaller copy."""
+    return snapshot.withColumn("digest", _digest("payload")).drop("payload")
+
+
+def _digest(column: str) -> Column:
+    return F.sha2(F.col(column).cast("binary"), 256)
 
 
 def _locations(snapshot: DataFrame) -> DataFrame:
-    """Return for each id whether it is alive in the queue, and whether it is in the dead letter."""
-    locations = ("max(state != 'dead') AS alive", "max(state = 'dead') AS is_dead")
-    return snapshot.groupBy("id").agg(*map(F.expr, locations))
+    """Return where each id is in the queue, and how often in the dead letter."""
+    if "digest" not in snapshot.columns:
+        snapshot = with_digests(snapshot)
+    columns = (
+        "max(state != 'dead') AS alive",
+        "count_if(state = 'dead') AS held",
+        "max(due) FILTER (WHERE state != 'dead') AS place_due",
+        "max(retries_left) FILTER (WHERE state != 'dead') AS place_left",
+        "min(digest) AS first_payload",
+        "max(digest) AS last_payload",
+    )
+    return snapshot.groupBy("id").agg(*map(F.expr, columns))
 
 
 def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
@@ -166,18 +178,21 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
         {
             "planned": F.expr("planned_due IS NOT NULL"),
             "alive": F.expr("coalesce(alive, false)"),
-            "is_dead": F.expr("coalesce(is_dead, false)"),
+            "held": F.expr("coalesce(held, 0)"),
+            "deaths": F.expr("coalesce(deaths, 0)"),
+            "taken": F.expr("coalesce(taken, 0)"),
             # Changed after the snapshot was taken, so only the log is current.
             "changed_later": F.coalesce(F.col("last_at") >= F.lit(at), F.expr("false")),
+            "dead_later": F.coalesce(F.col("dead_at") >= F.lit(at), F.expr("false")),
         }
     )
     withdrawn = "coalesce(action = 'cancel', false) AND log_status IS NULL AND NOT alive"
     status = """CASE WHEN withdrawn THEN 'cancelled'
         WHEN log_status != 'scheduled' THEN log_status
         WHEN alive OR changed_later THEN 'scheduled'
-        WHEN is_dead THEN 'dead' ELSE 'missing' END"""
+        WHEN held > 0 THEN 'dead' ELSE 'missing' END"""
     judged = located.withColumn("withdrawn", F.expr(withdrawn)).withColumn("status", F.expr(status))
-    finding = "".join(f" WHEN {wrong} THEN '{what}'" for what, wrong, _ in _CHECKS)
+    finding = "".join(f" WHEN {wrong} THEN {_text(what)}" for what, wrong, _ in _CHECKS)
     detail = "".join(f" WHEN {wrong} THEN {text}" for _, wrong, text in _CHECKS)
     return judged.selectExpr(
         *("id", "status", "planned_due", "sent_due", "delivered_at", "coalesce(deliveries, 0) AS deliveries"),
@@ -185,15 +200,18 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
     )
 
 
-def _gaps(events: DataFrame) -> list[Finding]:
-    """Return a finding if entries are missing from a log that is numbered without gaps."""
-    row = events.selectExpr("min(offset) AS first", "max(offset) AS last", "count(DISTINCT offset) AS entries").first()
-    if row is None or row.first is None or row.last >= MIN_TIME_OFFSET:
-        return []
-    missing = row.last - row.entries
-    if not missing:
-        return []
-    return [Finding("event lost", "", f"{missing} of the {row.last} entries up to offset {row.last} are missing")]
+def _text(what: str) -> str:
+    return what if "." in what else f"'{what}'"
+
+
+def _log(events: DataFrame, at: datetime, limit: int) -> list[Finding]:
+    """Return what is wrong with the log as a whole."""
+    order = check_order(events, at, limit)
+    found = [Finding("wrong order", one.id or "", one.detail) for one in order.out_of_order]
+    if order.missing:
+        detail = f"{order.missing} of the {order.last} entries up to offset {order.last} are missing"
+        found.append(Finding("event lost", "", detail))
+    return found
 
 
 def _ledger(events: DataFrame, runs: Iterable[RunInfo]) -> list[Finding]:

@@ -215,9 +215,11 @@ CASES += logged(
         ],
         "spent, but not a message": [],
         "spent, but without a record": [],
-        "none at all may stay": [],
+        "the oldest go when there are too many": ["dead_trimmed 0; ids a b; tokens T-40 T-30"],
+        "none at all may stay": ["dead_trimmed 0; ids a b c d; tokens T-40 T-30 T-20 T-10"],
         "what dies now counts with the others": [
             "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
+            "dead_trimmed 0; ids b; tokens T-30",
         ],
     },
 )
