@@ -16,7 +16,7 @@ from delayq.cli.options import json_option, queue_with
 from delayq.cli.output import print_json, print_note, print_rich
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
-from delayq.cli.spark_session import SparkGroup, open_spark, where
+from delayq.cli.spark_session import SparkGroup, open_spark, read_input, where
 from delayq.queue.delay_queue import DelayQueue
 
 
@@ -58,7 +58,7 @@ def plan(*, things: str, out: str, rules: str, previous: str | None, schema: str
 
     with spinner("planning"):
         before = None if previous is None else read_table(spark, previous)
-        planned = make_plan(read_table(spark, things, schema), known, previous=before, since=datetime.now(UTC))
+        planned = make_plan(read_input(spark, things, schema), known, previous=before, since=datetime.now(UTC))
         planned.write.mode("overwrite").parquet(out)
         counted = spark.read.parquet(out).groupBy("action").count().collect()
     counts = {"new": 0, "keep": 0, "cancel": 0} | {row["action"]: row["count"] for row in counted}
@@ -103,12 +103,11 @@ def load(
     """
     spark = open_spark()
     from delayq.spark import load as load_table
-    from delayq.spark.pipelines.input_tables import read_table
 
     name = run or new_id()
     ledger: DelayQueue[Any] = session.queue(queue)
     with spinner(f"loading {table}", lambda: _loaded(ledger, name)):
-        info = load_table(read_table(spark, table, schema), queue, run=name, **where(session), **options)
+        info = load_table(read_input(spark, table, schema), queue, run=name, **where(session), **options)
     _print(info.told(), info.facts(), as_json=as_json)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from delayq.cli.exit_codes import CommandError
+from delayq.cli.output import print_note
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import DelayqError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SparkGroup(SuggestingGroup):
@@ -26,20 +29,45 @@ class SparkGroup(SuggestingGroup):
         except (click.ClickException, click.exceptions.Exit, click.Abort, DelayqError):
             raise
         except Exception as error:
-            if ctx.find_root().params.get("traceback") or not type(error).__module__.startswith(("pyspark", "py4j")):
+            if ctx.find_root().params.get("traceback"):
                 raise
-            from delayq.spark.spark_errors import reason_of
+            from delayq.spark.spark_errors import is_jvm_gone, reason_of
 
-            raise CommandError(reason_of(error)) from error
+            if type(error).__module__.startswith(("pyspark", "py4j")) or is_jvm_gone(error):
+                raise CommandError(reason_of(error)) from error
+            raise
 
 
 def open_spark() -> SparkSession:
     """Return the Spark session of the current command."""
     from delayq.spark import session
+    from delayq.spark.spark_errors import silence_py4j
 
-    group = click.get_current_context().parent
+    context = click.get_current_context()
+    group = context.parent
     with spinner("starting Spark"):
-        return session("delayq", master=group.params["master"] if group else None)
+        spark = session("delayq", master=group.params["master"] if group else None)
+    if not context.find_root().params.get("traceback"):
+        silence_py4j()
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's handler calls Java in the middle of another call to it, which breaks both.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return spark
+
+
+def read_input(spark: SparkSession, source: str, schema: str | None) -> DataFrame:
+    """Return the table that a command works on; print a note if it has times of which the zone is not known."""
+    from delayq.spark.pipelines.input_tables import find_naive_time, read_table
+
+    table = read_table(spark, source, schema)
+    if found := find_naive_time(spark, source, schema):
+        column, text = found
+        zone = spark.conf.get("spark.sql.session.timeZone")
+        print_note(
+            f"{source}: {column} has times without a zone, such as {text!r:.40}, which are read as {zone};"
+            " for another zone, write the offset after each time: +01:00"
+        )
+    return table
 
 
 def where(session: Session) -> dict[str, Any]:

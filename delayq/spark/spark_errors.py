@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 
 from delayq import errors
@@ -10,7 +12,13 @@ from delayq.errors import DelayqError
 _KINDS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, DelayqError)}
 _SENTENCE = re.compile(rf"^delayq\.errors\.({'|'.join(_KINDS)}): (.+)$", re.MULTILINE)
 _CAUSES = ("The above exception was the direct cause", "During handling of the above exception")
-_CLASS = re.compile(r"^\[[A-Z_.0-9]+\] ")
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[a-z]\w*\.)*(\S.*?)\s*$", re.MULTILINE)
+"""In the trace of a Java error the error itself, and each cause: the last one is the innermost."""
+JVM_GONE = (
+    "Spark's Java process has ended: it was killed, or ran out of memory"
+    " (give it more with --conf spark.driver.memory=4g); run the command again"
+)
+_CLASS = re.compile(r"^(?:\w+: )?\[[A-Z_.0-9]+\] ")
 _STATE = re.compile(r" SQLSTATE: \w{5};?$")
 
 
@@ -27,16 +35,48 @@ def error_of(error: BaseException) -> DelayqError | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return in one line why a Spark job failed: delayq's own message, else the first line of Spark's."""
+    """Return in one line why a Spark job failed: delayq's own message, else the innermost cause; then its notes."""
     ours = error_of(error)
-    if ours is not None:
-        return str(ours)
+    reason = str(ours) if ours is not None else JVM_GONE if is_jvm_gone(error) else _spark_reason(error)
+    return "; ".join((reason, *getattr(error, "__notes__", ())))
+
+
+def is_jvm_gone(error: BaseException) -> bool:
+    """Return whether a call failed because the connection to Spark's Java process is gone."""
+    if not isinstance(error, OSError | EOFError) and type(error).__name__ != "Py4JNetworkError":
+        return False
+    trace = error.__traceback__
+    while trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("py4j."):
+        trace = trace.tb_next
+    return trace is not None
+
+
+def _spark_reason(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # If Spark only reports that a worker failed, the last line of its traceback has the reason.
     reason = lines[0]
     if "Traceback (most recent call last):" in str(error):
+        # Spark only reports that a worker failed: the last line of its traceback has the reason.
         trace = str(error).partition("Traceback (most recent call last):")[2].splitlines()[1:]
         reason = next((line for line in trace if line and not line[0].isspace()), reason)
+    elif causes := _JAVA_CAUSE.findall(str(error)):
+        reason = causes[-1]
     return _STATE.sub("", _CLASS.sub("", reason))
+
+
+def silence_py4j() -> None:
+    """Keep py4j and PySpark from printing a traceback for each call that was broken, until the process ends."""
+    import pyspark.accumulators
+
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger("py4j").propagate = False
+    for name in ("AccumulatorTCPServer", "AccumulatorUnixServer"):
+        server = getattr(pyspark.accumulators, name, None)
+        if server is not None:
+            server.handle_error = lambda *_: None
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return whether a record is not one of py4j, which logs some to the root logger."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -10,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
+from delayq import DelayQueue
+from delayq.cli import main
 from delayq.spark import session
 from delayq.spark.java_home import use_java, use_this_python
 from tests.support.processes import Process
@@ -173,3 +177,25 @@ def browser() -> Iterator[Browser]:
                 yield browser
             return
         pytest.skip(f"no Chromium found (scripts/ensure-browser installs one): {refused}")
+
+
+@pytest.fixture
+def cli(redis_url, tmp_path, monkeypatch):
+    """Runs a command in this process; `@name` is a file in the test's folder: the JVM has another working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        arguments = [re.sub("^@", f"{tmp_path}/", one) for one in words]
+        environment = {"DELAYQ_URL": redis_url, "COLUMNS": None}
+        ended = CliRunner().invoke(main, arguments, env=environment, prog_name="delayq")
+        assert isinstance(ended.exception, SystemExit | None), ended.exc_info
+        return ended
+
+    return run
+
+
+@pytest.fixture
+def visits(redis_url):
+    with DelayQueue("visits", url=redis_url, events=True) as queue:
+        queue.open()
+        yield queue

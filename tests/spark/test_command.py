@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
 
 import pytest
 import redis
-from click.testing import CliRunner
 
-from delayq import DelayQueue
 from delayq.broker.keys import Keys
-from delayq.cli import main
 
 THINGS = """\
 id,time,zone,patient
@@ -25,28 +21,6 @@ offset = "-1d"
 at = "18:00"
 retries = 1
 """
-
-
-@pytest.fixture
-def cli(redis_url, tmp_path, monkeypatch):
-    """Runs a command in this process; `@name` is a file in the test's folder: the JVM has another working directory."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        arguments = [re.sub("^@", f"{tmp_path}/", one) for one in words]
-        environment = {"DELAYQ_URL": redis_url, "COLUMNS": None}
-        ended = CliRunner().invoke(main, arguments, env=environment, prog_name="delayq")
-        assert isinstance(ended.exception, SystemExit | None), ended.exc_info
-        return ended
-
-    return run
-
-
-@pytest.fixture
-def visits(redis_url):
-    with DelayQueue("visits", url=redis_url, events=True) as queue:
-        queue.open()
-        yield queue
 
 
 @pytest.mark.spark

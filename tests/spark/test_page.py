@@ -279,8 +279,9 @@ def test_early_deliveries_are_plotted():
 
 @pytest.mark.table(
     ("ms", "shown"),
-    [(0, "0 ms"), (1.5, "1.5 ms"), (999.6, "1,000 ms"), (1000, "1 s"), (59_940, "59.9 s"), (90_000, "1.5 min"),
-     (7_200_000, "2 h"), (86_400_000 * 1234, "1,234 d"), (-5, "-5 ms"), (None, "")],
+    [(0, "0 ms"), (1.5, "1.5 ms"), (999.6, "1,000 ms"), (1000, "1 s"), (59_940, "59.9 s"), (98_400, "1 min 38 s"),
+     (-90_000, "-1 min 30 s"), (7_200_000, "2 h"), (7_500_000, "2 h 5 min"), (97_200_000, "1 d 3 h"),
+     (86_400_000 * 1234, "1,234 d"), (-5, "-5 ms"), (None, "")],
 )  # fmt: skip
 def test_durations_are_shown_in_readable_units(ms, shown):
     assert duration(ms) == shown

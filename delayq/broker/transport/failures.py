@@ -130,7 +130,7 @@ def _refusal(sent: PendingRequest, error: Exception) -> DelayqError:
     if "QUEUEFULL" in text:
         return QueueFullError(text.partition("QUEUEFULL ")[2].partition(" script: ")[0])
     if _is_out_of_memory(error):
-        return QueueFullError("Redis is out of memory (maxmemory); nothing was stored")
+        return QueueFullError("Redis is out of memory (maxmemory): this call stored nothing")
     line = _NO_PERMISSION.search(text)
     if isinstance(error, MovedError) or text.startswith("MOVED "):
         text = "Redis is a node of a cluster, and the queue is on another: begin the url with redis+cluster://"

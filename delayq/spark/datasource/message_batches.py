@@ -25,7 +25,7 @@ pc: Any = pyarrow.compute
 
 _TYPES = {
     "id": ("STRING", ("string",), ": cast it to STRING"),
-    "due": ("TIMESTAMP", ("timestamp",), ""),
+    "due": ("TIMESTAMP", ("timestamp",), ": a text needs its zone, as to_timestamp_ltz(due || ' Europe/Berlin')"),
     "payload": ("STRING or BINARY", ("string", "binary"), ": convert it with to_json(payload)"),
     "retries": ("INT", ("byte", "short", "integer", "long"), ""),
     "headers": ("MAP<STRING,STRING>", ("map<string,string>",), ""),
@@ -61,7 +61,7 @@ def check_columns(schema: StructType) -> None:
         if kind == "timestamp_ntz":
             raise ConfigurationError(
                 f"column {name} is TIMESTAMP_NTZ, a local time without a zone; "
-                f"convert it to an instant: to_utc_timestamp({name}, 'Europe/Berlin')"
+                f"convert it to an instant: to_timestamp_ltz({name} || ' Europe/Berlin')"
             )
         if kind not in allowed:
             actual = field.dataType.simpleString().upper()

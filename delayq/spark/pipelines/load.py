@@ -15,13 +15,14 @@ from pyspark.sql import functions as F
 from delayq.broker.batches import batched
 from delayq.broker.ids import new_id
 from delayq.broker.transport.operation import together
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
 from delayq.queue.bulk_runs import RunInfo, list_runs
 from delayq.spark.datasource.connection import calls_of, connect, context_of, open_queue
 from delayq.spark.datasource.message_batches import COLUMNS, check_columns
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import TargetQueue, as_options, write_options
 from delayq.spark.spark_errors import error_of
+from delayq.text import pluralize
 from delayq.times import Duration, timestamp, to_millis
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def load(
 
     Works over Spark Connect too; this process must reach Redis, like the executors. Raises `ConfigurationError` for
     invalid options and columns, if possible before a row is sent; an error of a task is raised as its `DelayqError`.
+    The text of an error ends with what the run has stored, as a note where it is an error of Spark.
     """
     texts = as_options(
         queue=queue,
@@ -129,9 +131,11 @@ def load(
         cancelled = {} if to_cancel is None else _cancel(to_cancel, options.target)
     except Exception as error:
         ours = error_of(error)
-        if ours is None or ours is error:
+        stored = _stored(ours, options.target, texts["runId"])
+        if ours is None:
+            error.add_note(stored)
             raise
-        raise ours from error
+        raise type(ours)(f"{ours}; {stored}") from error
     return _result(options.target, texts["runId"], outside, cancelled)
 
 
@@ -195,6 +199,21 @@ def _cancel_ids(target: TargetQueue, batches: Iterator[pa.RecordBatch]) -> Itera
         cancels = [calls_of(target).cancel(part) for part in batched(ids, CANCEL_BATCH)]
         statuses = "".join(connect(target).perform(together(cancels)))
         yield pa.record_batch({"status": pa.array(list(statuses), pa.string())})
+
+
+def _stored(error: DelayqError | None, target: TargetQueue, run: str) -> str:
+    """Return what a failed run has stored, and what to do, as the end of an error text."""
+    unknown = f"what run {run} has stored stays: load again to add the rest"
+    if isinstance(error, NoReplyError):  # the next call would wait for Redis as long
+        return unknown
+    try:
+        runs = connect(target).perform(list_runs(context_of(target)))
+    except DelayqError:
+        return unknown
+    stored = sum(info.new + info.replaced for info in runs if info.run == run)
+    if not stored:
+        return f"run {run} has stored nothing"
+    return f"run {run} has stored {pluralize(stored, 'message')}, which stay: load again to add the rest"
 
 
 def _result(target: TargetQueue, run: str, outside: dict[str, int], cancelled: dict[str, int]) -> Loaded:

@@ -33,7 +33,7 @@ _MESSAGES = {
     "time": "time is invalid in {n}, for example {time} of {id}; a text must look like '2027-01-31 09:00' (a wall-clock"
     " time in the zone), and an instant must be a TIMESTAMP",
     "zone is null": "zone is null in {n}, for example of {id}",
-    "zone": "zone is unknown in {n}, for example {zone} of {id}{hint}; use an IANA name such as 'Europe/Berlin'",
+    "zone": "zone is unknown in {n}, for example {zone} of {id}{hint}",
 }
 
 
@@ -110,4 +110,7 @@ def _checks(rows: DataFrame) -> dict[str, Column]:
 def _hint(zone: str | None) -> str:
     from zoneinfo import available_timezones
 
-    return did_you_mean(zone or "", tuple(available_timezones()))
+    known = available_timezones()
+    if zone in known:
+        return ": the time zone data of Spark's Java does not have it; update Java, or use a zone of equal rules"
+    return f"{did_you_mean(zone or '', tuple(known))}; use an IANA name such as 'Europe/Berlin'"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from delayq.text import pluralize
+from delayq.text import format_duration, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,8 @@ FAILURES = ("nacked", "expired", "rejected")
 OUTCOMES = ("acked", "discarded", "released", *FAILURES)
 """How a delivery ends."""
 
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+_MINUTE = 60_000
+"""Milliseconds; from here on a duration has two units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,16 @@ def period(log: Row) -> str:
 
 
 def duration(ms: float | None) -> str:
-    """Return milliseconds in a readable unit, '' for None."""
+    """Return milliseconds in readable units, such as 250 ms, 59.9 s and 1 min 38 s; '' for None."""
     if ms is None:
         return ""
-    size, unit = next(((size, unit) for size, unit in _UNITS if abs(ms) >= size), (1, "ms"))
-    number = ms / size
-    return f"{number:,.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"  # noqa: PLR2004 - three digits
+    size = abs(ms)
+    if size < _MINUTE:
+        number, unit = (ms / 1000, "s") if size >= 1000 else (ms, "ms")  # noqa: PLR2004 - a second
+        return f"{number:,.0f} {unit}" if abs(number) >= 100 else f"{number:.3g} {unit}"  # noqa: PLR2004 - three digits
+    parts = format_duration(size / 1000).replace("m", "min").split()
+    text = " ".join(f"{int(part.rstrip('dhmins')):,} {part.lstrip('0123456789')}" for part in parts)
+    return f"-{text}" if ms < 0 else text
 
 
 def _clock(at: datetime) -> str:

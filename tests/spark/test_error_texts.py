@@ -1,0 +1,163 @@
+"""What a user of the commands reads when something goes wrong: one line, true, and with what to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import functions as F
+
+from delayq.spark.spark_errors import reason_of
+from tests.support.processes import Process
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.spark
+
+BERLIN = "Europe/Berlin"
+RULE = '[rules.r]\noffset = "-1d"\n'
+
+
+def line_of(ended, code=1):
+    """Return the one line of a command that failed."""
+    assert ended.exit_code == code, ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("delayq: ")
+    return line.removeprefix("delayq: ")
+
+
+@pytest.fixture
+def in_zone(spark) -> Iterator[object]:
+    """Change the time zone of the session."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+LOCAL_TIMES = ["2030-01-31 09:00:00.25", "2030-03-31 02:30:00", "2030-10-27 02:30:00", "2030-03-10 02:30:00"]
+"""An ordinary time, and times that are skipped or repeated in Berlin, or skipped in New York."""
+
+
+def test_advice_for_a_local_time_is_right_in_any_session(spark, cli, visits, in_zone, tmp_path):
+    rows = ", ".join(f"('{text}', TIMESTAMP_NTZ '{text}', 'x')" for text in LOCAL_TIMES)
+    local = spark.sql(f"SELECT replace(text, ' ', 'T') AS id, due, payload FROM VALUES {rows} AS t(text, due, payload)")
+    local.write.parquet(f"{tmp_path}/local")
+    line = line_of(cli("spark", "load", "@local", "visits"), 2)
+    assert line.startswith("column due is TIMESTAMP_NTZ, a local time without a zone; convert it to an instant: ")
+    advice = line.rpartition("instant: ")[2]
+    instants = {
+        text.replace(" ", "T"): datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(BERLIN)).astimezone(UTC)
+        for text in LOCAL_TIMES
+    }
+    for zone in ("UTC", BERLIN, "America/New_York", "Asia/Kathmandu"):
+        in_zone(zone)
+        table = spark.read.parquet(f"{tmp_path}/local").withColumn("due", F.expr(advice))
+        micros = {row.id: row.due for row in table.select("id", F.unix_micros("due").alias("due")).collect()}
+        assert micros == {id: round(due.timestamp() * 1_000_000) for id, due in instants.items()}, zone
+    table.write.parquet(f"{tmp_path}/instants")
+    assert cli("spark", "load", "@instants", "visits").exit_code == 0
+    assert {row.id: row.due for row in visits.list("pending").messages} == instants
+
+
+def test_text_without_a_zone_is_told_when_it_is_read_as_an_instant(cli, visits, in_zone, tmp_path):
+    (tmp_path / "naive.csv").write_text(
+        "id,due,payload\na,2030-01-31T09:00:00+01:00,1\nb,2030-01-31 09:00,1\nc,2030-01-31,1\n"
+    )
+    (tmp_path / "aware.csv").write_text("id,due,payload\nd,2030-01-31T09:00:00+01:00,1\ne,2030-01-31T09:00:00Z,1\n")
+    in_zone("Asia/Kathmandu")
+    schema = ("--schema", "id STRING, due TIMESTAMP, payload STRING")
+    noted = cli("spark", "load", "@naive.csv", "visits", *schema).stderr.splitlines()
+    assert noted[0] == (
+        f"{tmp_path}/naive.csv: due has times without a zone, such as '2030-01-31 09:00', which are read as"
+        " Asia/Kathmandu; for another zone, write the offset after each time: +01:00"
+    )
+    assert len(noted) == 2
+    assert visits.get("b").due == datetime(2030, 1, 31, 3, 15, tzinfo=UTC)
+    assert visits.get("a").due == datetime(2030, 1, 31, 8, tzinfo=UTC)
+    (only,) = cli("spark", "load", "@aware.csv", "visits", *schema).stderr.splitlines()
+    assert only.startswith("run ")
+    refused = line_of(cli("spark", "load", "@naive.csv", "visits"), 2)
+    assert refused.startswith("column due must be TIMESTAMP, not STRING: a text needs its zone")
+
+
+def test_failed_load_tells_what_is_stored_and_what_to_do(spark, cli, visits, tmp_path):
+    rows = 11_000  # more than Spark hands over at a time
+    table = spark.range(0, rows, 1, 1).selectExpr(
+        "cast(id AS STRING) AS id", "now() + INTERVAL 1 HOUR AS due", f"if(id = {rows - 1}, NULL, '1') AS payload"
+    )
+    table.write.parquet(f"{tmp_path}/table")
+    load = ("spark", "load", "@table", "visits", "--run")
+    line = line_of(cli(*load, "night"), 2)
+    stored = visits.counts().pending
+    assert 0 < stored < rows
+    assert "payload is null" in line
+    assert line.endswith(f"; run night has stored {stored:,} messages, which stay: load again to add the rest")
+    again = cli(*load, "next", "--on-error", "collect")
+    assert f"run next: {rows - 1 - stored:,} new, {stored:,} already there, 1 refused" in again.stderr
+    assert line_of(cli(*load, "small", "--max-rows-per-second", "5", "--on-conflict", "fail")).endswith(
+        "; run small has stored nothing"
+    )
+
+
+def test_innermost_cause_of_a_java_error_is_the_reason(spark, cli, visits):
+    line = line_of(cli("spark", "load", "s3a://bucket/t.parquet", "visits"))
+    assert line == "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+
+
+def test_zone_that_only_python_knows_is_told(spark, cli, tmp_path):
+    (tmp_path / "rules.toml").write_text(RULE)
+    (tmp_path / "things.csv").write_text("id,time,zone\na,2030-01-31 09:00,Factory\n")
+    line = line_of(cli("spark", "plan", "@things.csv", "@plan", "--rules", "@rules.toml"), 2)
+    assert line == (
+        "zone is unknown in 1 of 1 rows, for example 'Factory' of 'a': the time zone data of Spark's Java does not"
+        " have it; update Java, or use a zone of equal rules"
+    )
+
+
+def java_of(pid):
+    """Return the Java process among the descendants of a process."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+            return int(child)
+        if found := java_of(child):
+            return found
+    return None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
+    """On Ctrl-C with what it has archived; when Java is killed, with what has happened."""
+    visits.send_delay_msg("x", delay=timedelta(hours=1))
+    with ExitStack() as stack:
+        stopped, orphaned = (
+            stack.enter_context(
+                Process(
+                    [sys.executable, "-m", "delayq", "spark", "archive", "visits", name, "--follow"],
+                    env={**os.environ, "DELAYQ_URL": redis_url},
+                    cwd=tmp_path,
+                    stderr=stack.enter_context((tmp_path / f"{name}.err").open("wb")),
+                )
+            )
+            for name in ("stopped", "orphaned")
+        )
+        for name in ("stopped", "orphaned"):
+            wait_until(lambda name=name: any((tmp_path / name).glob("part=*/_SUCCESS")), 120, f"{name} to archive")
+        stopped.send_signal(signal.SIGINT)
+        assert stopped.wait(60) == 0
+        os.kill(java_of(orphaned.pid), signal.SIGKILL)
+        assert orphaned.wait(60) == 1
+    errors = [(tmp_path / f"{name}.err").read_text() for name in ("stopped", "orphaned")]
+    assert [error.count("\n") for error in errors] == [1, 1], errors
+    assert errors[0].startswith(("archived 1 events in stopped", "nothing new for stopped"))
+    assert errors[1].startswith("delayq: Spark's Java process has ended: it was killed, or ran out of memory")
+
+
+def test_other_connection_error_is_not_taken_for_the_end_of_java():
+    assert reason_of(ConnectionRefusedError("no mail today")) == "no mail today"
