@@ -148,7 +148,7 @@ def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
             for name in ("stopped", "orphaned")
         )
         for name in ("stopped", "orphaned"):
-            wait_until(lambda name=name: any((tmp_path / name).glob("part=*/_SUCCESS")), 120, f"{name} to archive")
+            wait_until(lambda name=name: any((tmp_path / name).rglob("*.parquet")), 120, f"{name} to archive")
         stopped.send_signal(signal.SIGINT)
         assert stopped.wait(60) == 0
         os.kill(java_of(orphaned.pid), signal.SIGKILL)
