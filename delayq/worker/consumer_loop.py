@@ -28,9 +28,6 @@ from delayq.worker.start_reports import StartReports
 
 log = logging.getLogger("delayq.consumer")
 
-MAX_CLAIMED = 250
-"""Messages per claim from a near server, unless the batch is larger. This is about half of the maximal prefetch, so the
-server works on one half while callbacks run on the other."""
 MAX_SETTLE_WAIT = 0.002
 """Seconds a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time."""
 
@@ -60,7 +57,6 @@ class ConsumerLoop:
         """
         self.in_flight = InFlight(context.calls, context.settings, batch)
         self.settlements = PendingSettlements(context.calls, context.settings)
-        self._batch = batch
         self._context = context
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, tick)
@@ -105,7 +101,7 @@ class ConsumerLoop:
             if self._burst and self._drained and not busy:
                 return
             claims = self._capacity() > 0
-            result = yield Sleep(self._idle_time(claims=claims), listen=claims)
+            result = yield Sleep(wait := self._idle_time(claims=claims), listen=claims and wait > 0)
 
     def _turn(self) -> Generator[Step, StepResult, None]:
         plan = self._plan()
@@ -165,6 +161,7 @@ class ConsumerLoop:
         self._now = result.now
         self._woken |= result.woken
         self._stop_at = result.stop_at
+        self.in_flight.refresh()
         if result.completions:
             # A callback may have returned messages by hand after this turn polled.
             self._changed = True
@@ -205,8 +202,7 @@ class ConsumerLoop:
         """Return the calls of a turn in the order they must run."""
         calls, outlook, now = self._context.calls, self._outlook, self._now
         plan = self._housekeeping()
-        most = max(self._batch, MAX_CLAIMED * self.in_flight.prefetch.times)
-        capacity = min(self._capacity(), most)  # with what is overdue from now on
+        capacity = min(self._capacity(), self.in_flight.prefetch.max_claimed)  # with what is overdue from now on
         settles, late = bool(plan), outlook.deadline_at <= now
         if late:
             plan.append((calls.unack_to_retry(), self._on_expired))

@@ -241,14 +241,15 @@ class ThreadDriver(Driver):
         self._signal_loop()
 
     def _work(self) -> None:
-        buffer = self._buffer
+        buffer, loop_signal = self._buffer, self._loop_signal
         while not self._ended:
             taken = buffer.get()
             if taken is None:
                 self._worker_signal.get()
                 self._worker_signalled = False
                 continue
-            self._signal_worker()
+            if not self._worker_signalled:
+                self._signal_worker()
             batch, deliveries, argument = taken
             if argument is not None:
                 result: object = None
@@ -258,7 +259,7 @@ class ThreadDriver(Driver):
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
                 buffer.complete(batch, deliveries, result, error)
-            self._signal_loop()
+            loop_signal.send()
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(threading.current_thread())
                 return

@@ -51,6 +51,7 @@ class InFlight:
         """Whether so many callbacks are overdue that no more are started."""
         self.heartbeat_at = 0.0
         self.prefetch = Prefetch(settings, batch)
+        self._last_load: _Load | None = None
         self._calls = calls
         self._settings = settings
         self._batch = batch
@@ -67,11 +68,13 @@ class InFlight:
         server_now, deadline = claimed.now, sent_at + self._lease
         added = [InFlightDelivery(message, now, server_now, deadline) for message in claimed.messages]
         self.deliveries |= dict.fromkeys(added)
+        self.refresh()
         return added
 
     def complete(self, completions: Sequence[Completion]) -> None:
         """Remove the deliveries of completions, and measure how long their callbacks took."""
         self.prefetch.measure(completions)
+        self.refresh()
         pop = self.deliveries.pop
         for deliveries, _, _, _, _ in completions:
             for delivery in deliveries:
@@ -126,19 +129,26 @@ class InFlight:
         return free and len(self.deliveries) - load.started == 1
 
     def _load(self) -> _Load:
+        if self._last_load is not None:
+            return self._last_load
         # Workers take deliveries in order, so those that have started come first.
-        batches: dict[Batch, None] = {}
-        last_start, started, waits_since = 0.0, 0, None
+        batches: set[Batch] = set()
+        last_start, started, waits_since, overdue = 0.0, 0, None, self.overdue
         for delivery in self.deliveries:
             batch = delivery.batch
             if batch is None:
                 waits_since = delivery.claimed_at
                 break
             started += 1
-            if delivery not in self.overdue:
-                batches[batch] = None
+            if not overdue or delivery not in overdue:
+                batches.add(batch)
                 last_start = max(last_start, batch.started)
-        return _Load(len(batches), last_start, started, waits_since)
+        self._last_load = _Load(len(batches), last_start, started, waits_since)
+        return self._last_load
+
+    def refresh(self) -> None:
+        """Note that callbacks may have started: what the workers do is looked at again when it matters."""
+        self._last_load = None
 
     def heartbeat(self, now: float) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Every third of a lease, yield the calls that renew the leases, each with the function for its reply."""
@@ -151,6 +161,7 @@ class InFlight:
                 late = [delivery for delivery in self.deliveries if delivery.batch is batch]
                 self.overdue.update(late)
                 self.abandoned += 1
+                self.refresh()
                 name, fields = log_label(late)
                 log.warning("%s has been processed for more than %g s", name, max_seconds, extra=fields)
                 self._check_hung()

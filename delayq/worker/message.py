@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -26,6 +27,8 @@ T = TypeVar("T")
 MAX_ERROR = 2048
 """Characters of an error text that are stored."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+_receipt: Callable[[tuple[str, int]], Receipt] = partial(tuple.__new__, Receipt)
+"""Makes a receipt in the fastest way: each delivery needs one."""
 
 
 def truncate(text: str, name: str = "error") -> str:
@@ -78,7 +81,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     @property
     def receipt(self) -> Receipt:
         """The right to settle this delivery."""
-        return Receipt(self.claimed.id, self.claimed.token)
+        claimed = self.claimed
+        return _receipt((claimed.id, claimed.token))
 
 
 def log_label(deliveries: Sequence[InFlightDelivery]) -> tuple[str, dict[str, Any]]:

@@ -10,6 +10,9 @@ from delayq.worker.disposition import Completion
 
 PREFETCH_SECONDS = 0.1
 """Seconds of work to prefetch by default: enough to keep the workers busy, too little to hoard messages."""
+MAX_CLAIMED = 250
+"""Messages per claim from a near server, unless the batch is larger. This is about half of the maximal prefetch, so the
+server works on one half while callbacks run on the other."""
 FAR = 0.002
 """Seconds of a round trip for each time that as much is claimed at once: on one machine, a round trip takes less."""
 MESSAGE_TIME = 0.000015
@@ -37,6 +40,11 @@ class Prefetch:
     def times(self) -> int:
         """How many times as much as from a near server to claim at once, and to prefetch: 1 to 4."""
         return min(MAX_TIMES, max(1, int(self.latency.seconds / FAR)))
+
+    @property
+    def max_claimed(self) -> int:
+        """How many messages to claim at a time at most."""
+        return max(self._batch, MAX_CLAIMED * self.times)
 
     def measure(self, completions: Iterable[Completion]) -> None:
         """Update the average time that a callback takes."""

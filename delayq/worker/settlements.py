@@ -30,6 +30,7 @@ class PendingSettlements:
             disposition: [] for disposition in Disposition if disposition is not Disposition.NOTHING
         }
         self._acked = self._queues[_ACK]
+        self._count = 0
         self._details: dict[InFlightDelivery, Failure | Rejection] = {}
         """What a nack or reject sends besides the receipt."""
         self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
@@ -41,14 +42,16 @@ class PendingSettlements:
         }
 
     def __bool__(self) -> bool:
-        return any(self._queues.values())
+        return self._count > 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return self._count
 
     @property
     def next(self) -> int:
         """How many settlements the next calls make at least: of large messages, one call may move a single one."""
+        if len(self._acked) == self._count:
+            return min(self._count, MAX_IDS)
         return sum(min(len(queue), _min_per_call(disposition)) for disposition, queue in self._queues.items())
 
     def add(self, completions: Iterable[Completion]) -> None:
@@ -60,6 +63,7 @@ class PendingSettlements:
                     continue
                 delivery.settled = True
                 queue.append(delivery)
+                self._count += 1
                 if disposition is not _ACK:
                     self._add_details(delivery, disposition, text, delay)
 
@@ -83,6 +87,7 @@ class PendingSettlements:
         queue = self._queues[disposition]
         settled = queue[: len(reply)]
         del queue[: len(reply)]
+        self._count -= len(settled)
         if self._details:
             for delivery in settled:
                 self._details.pop(delivery, None)

@@ -131,3 +131,4 @@ class StartReports:
         else:
             self.alone = None
             self._in_flight.deliveries.pop(held, None)
+            self._in_flight.refresh()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -97,35 +98,48 @@ class WorkBuffer:
         message is left. Deliveries that lost their lease are left out, and released if only its time is over;
         undecodable ones have failed.
         """
-        backlog = self._backlog
+        if self._single:
+            return self._get_one()
         deliveries: list[InFlightDelivery] = []
-        try:
+        with suppress(IndexError):
             while len(deliveries) < self._batch:
-                deliveries.append(backlog.popleft())
-        except IndexError:
-            if not deliveries:
-                return None
+                deliveries.append(self._backlog.popleft())
+        if not deliveries:
+            return None
         started = monotonic()
         batch = Batch(started, [True], self._context.queue)
-        messages, backoff = [], self._context.settings.backoff
         for delivery in deliveries:
             delivery.batch = batch
-            if delivery.lost or started > delivery.deadline:
-                disposition = Disposition.NOTHING if delivery.lost else Disposition.RELEASE
-                self._completions.append(Completion([delivery], disposition))
-                continue
-            try:
-                messages.append(self._kind(delivery, self._context, self._executor, started))
-            except UndecodableError as error:
-                self._completions.append(undecodable(delivery, error, backoff))
-            except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
-                delay = log_failure([delivery], error, backoff, " to be decoded")
-                self._completions.append(Completion([delivery], Disposition.NACK, describe(error), delay))
+        messages = [one for one in (self._message(delivery, started) for delivery in deliveries) if one is not None]
         if len(messages) < len(deliveries):
             deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
-        if self._single and messages:
-            return batch, deliveries, messages[0]
         return batch, deliveries, messages or None
+
+    def _get_one(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
+        try:
+            delivery = self._backlog.popleft()
+        except IndexError:
+            return None
+        started = monotonic()
+        delivery.batch = batch = Batch(started, [True], self._context.queue)
+        message = self._message(delivery, started)
+        return batch, [] if message is None else [delivery], message
+
+    def _message(self, delivery: InFlightDelivery, started: float) -> Any:
+        """Return the message of a delivery; None if its callback cannot start, and add its completion."""
+        if delivery.lost or started > delivery.deadline:
+            self._completions.append(
+                Completion([delivery], Disposition.NOTHING if delivery.lost else Disposition.RELEASE)
+            )
+            return None
+        try:
+            return self._kind(delivery, self._context, self._executor, started)
+        except UndecodableError as error:
+            self._completions.append(undecodable(delivery, error, self._context.settings.backoff))
+        except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
+            delay = log_failure([delivery], error, self._context.settings.backoff, " to be decoded")
+            self._completions.append(Completion([delivery], Disposition.NACK, describe(error), delay))
+        return None
 
     def complete(
         self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None

@@ -13,6 +13,14 @@ def test_loop_starts_at_once_without_listening():
     assert not harness.listens
 
 
+def test_a_consumer_that_goes_on_at_once_does_not_listen():
+    harness = LoopHarness(concurrency=2)
+    harness.wake()
+    harness.reply(ready_to_unack=claimed("a", left=1))
+    assert harness.sleeps == 0
+    assert not harness.listens
+
+
 def test_first_turn_collects_promotes_and_claims():
     harness = LoopHarness()
     harness.wake()

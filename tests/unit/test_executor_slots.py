@@ -114,6 +114,17 @@ def test_interrupted_calls_leave_no_slot_taken(calls, routed):
     assert (name, sequence) == (f"{protocol.call_slots.client_name}.1", 10_000)
 
 
+@pytest.mark.parametrize(("requests", "pieces"), [(list, 1), (iter, 3)])
+def test_a_list_of_calls_is_sent_in_one_piece(calls, requests, pieces):
+    three = [calls.ack([]), calls.pending_to_ready(), calls.ready_to_unack(1, lease=1000, consumer_id="me")]
+    steps = RedisProtocol(deadline=1).run(requests(three), None)
+    exchange = next(steps)
+    data = list(exchange.data)
+    assert len(data) == pieces
+    assert b"".join(data).count(b"EVALSHA") == len(exchange.sent) == 3
+    steps.close()
+
+
 def test_calls_of_cancelled_tasks_leave_no_slot_taken(redis_url, redis_client):
     async def main():
         async with AsyncDelayQueue("reminders", url=redis_url) as queue:

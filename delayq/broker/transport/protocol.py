@@ -80,14 +80,18 @@ class RedisProtocol:
     def run(self, requests: Requests, should_retry: ShouldRetry, deadline: float | None = None) -> ProtocolSteps:
         """Send requests in one round trip until each has a reply; returns replies or errors, in order.
 
-        `requests` may be a generator that does not fail. Each request is packed and sent while the server works on
-        those before it. If the generator is closed, because its call was cancelled, it gives the slots back.
-        What no later try can mend ends a call at once, unless `should_retry` decides.
+        `requests` may be a generator that does not fail. Each request is then packed and sent while the server works on
+        those before it; those of a list are sent in one piece. If the generator is closed, because its call was
+        cancelled, it gives the slots back. What no later try can mend ends a call at once, unless `should_retry`
+        decides.
         """
         sent: list[PendingRequest] = []
         slots = self.call_slots
         try:
-            yield from self._send_until_answered(self._pack_all(requests, sent, slots), sent, should_retry, deadline)
+            packing = self._pack_all(requests, sent, slots)
+            if isinstance(requests, list):  # few and ready: one system call, and threads wait for the GIL after each
+                packing = iter([b"".join(packing)])
+            yield from self._send_until_answered(packing, sent, should_retry, deadline)
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
         return [read_reply(one) for one in sent]
