@@ -157,9 +157,12 @@ def _usage_text(error: click.UsageError) -> str:
     text += "" if text.endswith((".", "?")) else "."
     if error.ctx is None:
         return text
-    if name and any(name in param.opts for param in error.ctx.find_root().command.params):
-        command = error.ctx.command_path.removeprefix("delayq ")
-        return f"{text} {name} goes before the command: delayq {name} … {command}"
+    group = error.ctx.parent
+    while name and group is not None:
+        if any(name in param.opts for param in group.command.params):
+            command = error.ctx.command_path.removeprefix(f"{group.command_path} ")
+            return f"{text} {name} goes before the command: {group.command_path} {name} … {command}"
+        group = group.parent
     return f"{text} See '{error.ctx.command_path} --help'."
 
 

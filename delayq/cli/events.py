@@ -29,10 +29,22 @@ from delayq.queue.event_log import EventKind, MessageEvent
     help=f"Print only events of this kind; repeatable: {', '.join(EventKind)}.",
 )
 @click.option("--on/--off", "switch", default=None, help="Turn the log on or off for all processes, and exit.")
+@click.option(
+    "--max-len", type=click.IntRange(1000), metavar="ENTRIES", help="With --on: keep about so many.  [default: 100000]"
+)
 @json_option
 @click.pass_obj
 def events(
-    session: Session, /, queue: str, *, follow: bool, after: str | None, switch: bool | None, as_json: bool, **only: Any
+    session: Session,
+    /,
+    queue: str,
+    *,
+    follow: bool,
+    after: str | None,
+    switch: bool | None,
+    max_len: int | None,
+    as_json: bool,
+    **only: Any,
 ) -> None:
     """Print the event log of QUEUE, oldest first: what happened to each message, and when.
 
@@ -41,8 +53,10 @@ def events(
     JSON, one line per event: {"offset", "index", "kind", "at", "id", "due", "attempt", "token", "retries_left",
     "holder", "run", "reason", "error"}.
     """
+    if max_len is not None and not switch:
+        raise click.UsageError("--max-len goes with --on")
     if switch is not None:
-        session.queue(queue, events=switch).open()
+        session.queue(queue, events=switch, **({} if max_len is None else {"events_max_len": max_len})).open()
         print_note(f"the event log of {queue} is {'on' if switch else 'off'}")
         return
     opened = session.existing_queue(queue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,32 @@ from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id
 from delayq.cli.audit import audit, demo
 from delayq.cli.exit_codes import CommandError, Exit
-from delayq.cli.options import json_option, queue_with
+from delayq.cli.options import DURATION, json_option, queue_with
 from delayq.cli.output import print_json, print_note, print_rich
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
+from delayq.cli.spark_lapse import lapse
 from delayq.cli.spark_session import SparkGroup, open_spark, read_input, where
 from delayq.queue.delay_queue import DelayQueue
+
+_CONF_HELP = "Set a setting of Spark, such as spark.driver.memory=4g; repeatable."
+
+
+def _settings(ctx: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Return settings by name; raise a usage error for one without a name or a value."""
+    for text in texts:
+        if not re.fullmatch(r"spark\.[^\s=]+=.*", text, re.DOTALL):
+            raise click.UsageError(f"--conf must look like spark.driver.memory=4g, not {text!r:.60}", ctx)
+    return dict(text.split("=", 1) for text in texts)
 
 
 @click.group(cls=SparkGroup, no_args_is_help=False)
 @click.option("--master", metavar="URL", help="local[4], spark://…, sc://… (Connect).  [default: local[*]]")
-def spark(master: str | None) -> None:
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", callback=_settings, help=_CONF_HELP)
+@click.option(
+    "--packages", metavar="GROUP:NAME:VERSION,…", help="Add Java packages from Maven, with their dependencies."
+)
+def spark(**_: Any) -> None:
     """Plan, load, archive, report and audit whole tables on Spark (pip install 'delayq[spark]').
 
     TABLE is a file, a folder or a URL, or table:NAME for a table of the catalog. The format is Parquet unless the name
@@ -88,6 +104,12 @@ def _print(text: str, facts: dict[str, Any], *, as_json: bool) -> None:
 )
 @click.option("--on-error", type=click.Choice(["fail", "collect"]), default="fail", help="Handle invalid rows.")
 @click.option("--max-rows-per-second", type=click.FloatRange(min=0, min_open=True), help="Limit the rows of each task.")
+@click.option("--batch-size", type=click.IntRange(1, 1000), default=200, help="Set the messages per call.")
+@click.option("--default-retries", type=click.IntRange(0), default=3, help="Set the retries of rows that name none.")
+@click.option("--max-payload", type=click.IntRange(1), default=1 << 20, metavar="BYTES", help="Refuse longer payloads.")
+@click.option(
+    "--dedupe-window", type=DURATION, help="Refuse ids so long after they are settled.  [default: 1d at first]"
+)
 @_schema_option
 @json_option
 @click.pass_obj
@@ -195,4 +217,5 @@ def report(*, archive: str, out: Path, html: bool, queue: str | None) -> None:
 
 
 spark.add_command(audit)
+spark.add_command(lapse)
 spark.add_command(demo)

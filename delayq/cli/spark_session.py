@@ -44,9 +44,12 @@ def open_spark() -> SparkSession:
     from delayq.spark.spark_errors import silence_py4j
 
     context = click.get_current_context()
-    group = context.parent
+    options = context.parent.params if context.parent else {}
+    conf = {**options.get("conf", {})}
+    if options.get("packages"):
+        conf["spark.jars.packages"] = options["packages"]
     with spinner("starting Spark"):
-        spark = session("delayq", master=group.params["master"] if group else None)
+        spark = session("delayq", master=options.get("master"), **conf)
     if not context.find_root().params.get("traceback"):
         silence_py4j()
     if threading.current_thread() is threading.main_thread():

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from delayq.spark.pipelines.plan import plan as plan
     from delayq.spark.pipelines.reminder_rules import Rule as Rule
     from delayq.spark.pipelines.reminder_rules import read_rules as read_rules
+    from delayq.spark.pipelines.time_lapse import lapse as lapse
     from delayq.spark.report.report import report as report
     from delayq.spark.session import session as session
 

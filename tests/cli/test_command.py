@@ -119,6 +119,7 @@ def completion(env):
         (["stats"], "Missing argument 'QUEUE'. See 'delayq stats --help'."),
         (["stats", "a", "b"], "Got unexpected extra argument (b)."),
         (["stats", "q", "--url", "x"], "--url goes before the command: delayq --url … stats"),
+        (["spark", "load", "t", "q", "--conf", "a=b"], "--conf goes before the command: delayq spark --conf … load"),
         (["dead", "list", "q", "--tz", "UTC"], "--tz goes before the command: delayq --tz … dead list"),
         (["--timeout", "soon", "queues"], "--timeout must look like"),
         (["--timeout", "0", "queues"], "--timeout must be between 0.1 s"),

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from delayq import DelayQueue, NewMessage, UnavailableError
+from delayq.broker.requests import RedisCommand
 from delayq.cli.session import Session
 from tests.cli.conftest import PATIENCE
 from tests.support.waiting import wait_until
@@ -29,6 +30,17 @@ def test_turns_the_log_on_and_off_for_all_processes(cli, queue):
     assert cli("events", "reminders", "--off").code == 0
     queue.send_delay_msg(1, id="after")
     assert [event["id"] for event in lines(cli("events", "reminders", "--json"))] == ["logged"]
+
+
+def test_log_is_turned_on_with_a_length(cli, queue):
+    assert cli("events", "reminders", "--on", "--max-len", "5000").code == 0
+    queue.send_many([NewMessage(n) for n in range(10)])
+    keys = queue._context.calls.keys
+    stored = queue._executor.call(RedisCommand(("HGET", keys.meta, "events"), bytes.decode))
+    assert "5000" in stored
+    for wrong in (["--max-len", "5000"], ["--off", "--max-len", "5000"]):
+        ended = cli("events", "reminders", *wrong)
+        assert (ended.code, ended.line) == (2, "--max-len goes with --on. See 'delayq events --help'.")
 
 
 def test_prints_one_line_per_event(cli, queue):

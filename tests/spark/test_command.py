@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import redis
+from pyspark.sql import functions as F
 
+import delayq.spark
 from delayq.broker.keys import Keys
+from delayq.errors import ConfigurationError
 
 THINGS = """\
 id,time,zone,patient
@@ -142,6 +146,76 @@ def test_usage_error_is_reported_before_spark_starts(cli, visits, tmp_path):
 
 def test_help_names_every_pipeline(cli):
     shown = cli("spark", "--help").stdout
-    for command in ("plan", "load", "archive", "report", "audit", "demo"):
+    for command in ("plan", "load", "archive", "report", "audit", "lapse", "demo"):
         assert f"  {command} " in shown
         assert "Usage" in cli("spark", command, "--help").stdout
+
+
+def test_settings_and_packages_of_spark_reach_the_session(cli, visits, monkeypatch):
+    asked = []
+
+    def session(app, **options):
+        asked.append(options)
+        raise ConfigurationError("no session today")
+
+    monkeypatch.setattr(delayq.spark, "session", session)
+    before = ("--conf", "spark.sql.shuffle.partitions=3", "--conf", "spark.x=a=b", "--packages", "io.delta:d:4")
+    for options in ((), (*before, "--master", "local[1]")):
+        assert cli("spark", *options, "load", "t", "visits").stderr == "delayq: no session today\n"
+    settings = {"spark.sql.shuffle.partitions": "3", "spark.x": "a=b", "spark.jars.packages": "io.delta:d:4"}
+    assert asked == [{"master": None}, {"master": "local[1]", **settings}]
+    for wrong in ("spark.x", "=1", "x=1", "spark.=1"):
+        ended = cli("spark", "--conf", wrong, "load", "t", "visits")
+        assert ended.exit_code == 2
+        assert f"--conf must look like spark.driver.memory=4g, not {wrong!r}" in ended.stderr
+
+
+@pytest.mark.spark
+def test_load_takes_the_options_of_the_writer(spark, cli, visits, tmp_path, redis_url):
+    table = spark.sql(
+        "SELECT cast(id AS STRING) AS id, timestamp(null) AS due, repeat('x', int(id)) AS payload FROM range(30)"
+    )
+    table.write.parquet(f"{tmp_path}/table")
+    options = ("--batch-size", "7", "--default-retries", "9", "--max-payload", "20", "--dedupe-window", "90s")
+    loaded = cli("spark", "load", "@table", "visits", "--on-error", "collect", "--json", *options)
+    assert [json.loads(loaded.stdout)[name] for name in ("new", "refused")] == [21, 9]
+    assert visits.get("20").retries_left == 9
+    with redis.Redis.from_url(redis_url) as client:
+        assert b"90000" in client.hget(Keys.of("delayq", "visits").meta, "dedupe")
+    assert cli("spark", "load", "@table", "visits", *options).stderr.count("(option maxPayload)") == 1
+
+
+@pytest.mark.spark
+def test_plan_in_time_lapse_has_the_same_reminders_within_a_minute(spark, cli, visits, tmp_path):
+    (tmp_path / "things.csv").write_text(THINGS + "visit-3,2030-03-01 08:00,UTC,Carl\n")
+    (tmp_path / "rules.toml").write_text(RULES)
+    cli("spark", "plan", "@things.csv", "@plan", "--rules", "@rules.toml")
+    cancelled = (
+        spark.read.parquet(f"{tmp_path}/plan")
+        .limit(1)
+        .withColumns({"id": F.lit("gone"), "action": F.lit("cancel"), "due": F.lit(datetime(2031, 1, 1, tzinfo=UTC))})
+    )
+    cancelled.write.mode("append").parquet(f"{tmp_path}/plan")
+    at = ("--from", "2040-01-01T00:00Z", "--duration", "2m")
+    made = json.loads(cli("spark", "lapse", "@plan", "@lapse", *at, "--json").stdout)
+    assert made == {
+        "plan": f"{tmp_path}/lapse",
+        "reminders": 3,
+        "first": "2040-01-01T00:00:00+00:00",
+        "last": "2040-01-01T00:02:00+00:00",
+        "factor": (timedelta(days=56, hours=5) / timedelta(minutes=2)),
+    }
+    assert "3 new" in cli("spark", "load", "@lapse", "visits").stderr
+    waiting = sorted(visits.list("pending").messages, key=lambda message: message.due)
+    assert [message.payload["source"] for message in waiting] == ["visit-1", "visit-3", "visit-2"]
+    assert [waiting[0].due, waiting[2].due] == [datetime(2040, 1, 1, 0, minute, tzinfo=UTC) for minute in (0, 2)]
+    assert waiting[0].due < waiting[1].due < waiting[2].due
+    assert waiting[0].payload["due"] == "2030-01-30T17:00:00.000000Z"
+    assert {message.id for message in waiting} < {row.id for row in spark.read.parquet(f"{tmp_path}/plan").collect()}
+
+    soon = cli("spark", "lapse", "@plan", "@soon").stderr
+    assert re.fullmatch(r".*/soon: 3 reminders of 56d 5h within 1m, 80,940 times as fast, from .*; load it .*\n", soon)
+    assert cli("spark", "lapse", "@plan", "@plan").exit_code == 2
+    (tmp_path / "none").mkdir()
+    spark.read.parquet(f"{tmp_path}/plan").where("false").write.mode("overwrite").parquet(f"{tmp_path}/none")
+    assert cli("spark", "lapse", "@none", "@lapse").stderr == "delayq: the plan has no reminders to send\n"

@@ -21,6 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.spark
 
 BERLIN = "Europe/Berlin"
+SPARK = ("spark", "--conf", "spark.driver.memory=700m")
 RULE = '[rules.r]\noffset = "-1d"\n'
 
 
@@ -139,7 +140,7 @@ def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
         stopped, orphaned = (
             stack.enter_context(
                 Process(
-                    [sys.executable, "-m", "delayq", "spark", "archive", "visits", name, "--follow"],
+                    [sys.executable, "-m", "delayq", *SPARK, "archive", "visits", name, "--follow"],
                     env={**os.environ, "DELAYQ_URL": redis_url},
                     cwd=tmp_path,
                     stderr=stack.enter_context((tmp_path / f"{name}.err").open("wb")),
@@ -151,7 +152,9 @@ def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
             wait_until(lambda name=name: any((tmp_path / name).rglob("*.parquet")), 120, f"{name} to archive")
         stopped.send_signal(signal.SIGINT)
         assert stopped.wait(60) == 0
-        os.kill(java_of(orphaned.pid), signal.SIGKILL)
+        java = java_of(orphaned.pid)
+        assert b"-Xmx700m" in Path(f"/proc/{java}/cmdline").read_bytes().split(b"\0")
+        os.kill(java, signal.SIGKILL)
         assert orphaned.wait(60) == 1
     errors = [(tmp_path / f"{name}.err").read_text() for name in ("stopped", "orphaned")]
     assert [error.count("\n") for error in errors] == [1, 1], errors

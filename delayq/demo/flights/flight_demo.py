@@ -27,6 +27,7 @@ from delayq.spark.pipelines.audit import Audit, audit
 from delayq.spark.pipelines.load import load
 from delayq.spark.pipelines.plan import plan
 from delayq.spark.pipelines.reminder_rules import Rule
+from delayq.spark.pipelines.time_lapse import extent_of, lapse
 from delayq.spark.report.report import PAGE, report
 from delayq.spark.report.summary import summary
 from delayq.testing.child_process import ChildProcess
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 RULE = Rule("boarding", offset="-2h", payload=["carrier", "flight", "origin", "dest"], retries=2)
 WORKERS = 2
-LOADED_PER_SECOND = 10_000
-"""Messages loaded a second on a slow machine: the first of them are due only when all are loaded."""
 KILLED_AT = 0.6
 """A worker is killed when this share of the messages is left."""
 SETTLE_TIMEOUT = timedelta(minutes=5)
@@ -82,19 +81,15 @@ class FlightDemo:
         scheduled = flights(self.spark, self.folder, month=month).drop("departure")
         plan(scheduled, RULE).write.mode("overwrite").parquet(str(self.folder / "plan"))
         full = self.spark.read.parquet(str(self.folder / "plan"))
-        micros = F.unix_micros("due")
-        row = full.agg(F.min(micros).alias("first"), F.max(micros).alias("last"), F.count("*").alias("number")).first()
-        if row is None or not row.number:
-            raise SparkDemoError("no flights to plan reminders for")
-        first, last = from_millis(row.first // 1000), from_millis(row.last // 1000)
-        self.print(f"planned {row.number:,} reminders, {first:%d %B %Y} to {last:%d %B %Y}, two hours before departure")
-        begin = self.queue.stats().at + timedelta(seconds=5 + row.number / LOADED_PER_SECOND)
-        factor = max((last - first).total_seconds(), 1) / seconds
-        offset = ((micros - row.first) / factor).cast("bigint")
-        due = F.timestamp_micros(F.unix_micros(F.lit(begin)) + offset)
-        full.withColumn("due", due).write.mode("overwrite").parquet(str(self.folder / "lapse"))
+        extent = extent_of(full)
+        days = f"{extent.first:%d %B %Y} to {extent.last:%d %B %Y}"
+        self.print(f"planned {extent.reminders:,} reminders, {days}, two hours before departure")
+        begin = extent.start(self.queue.stats().at, margin=5)
+        lapsed = lapse(full, seconds, start=begin, extent=extent)
+        lapsed.write.mode("overwrite").parquet(str(self.folder / "lapse"))
+        factor = extent.factor(seconds)
         self.print(f"time lapse: {factor:,.0f} times as fast, from {begin:%H:%M:%S} UTC for {seconds:g} s")
-        return int(row.number)
+        return extent.reminders
 
     def load(self) -> None:
         """Load the plan into the queue."""
