@@ -54,6 +54,13 @@ class Query:
         self.to_come = list(reports)
         self.recentProgress = []
         self.stopped = False
+        self.busy = 0
+        """How often it still says that a batch is in progress."""
+
+    @property
+    def status(self):
+        self.busy -= 1
+        return {"isTriggerActive": self.busy >= 0}
 
     def awaitTermination(self, timeout):  # noqa: N802 - Spark's name
         if self.to_come:
@@ -62,6 +69,7 @@ class Query:
         return not self.to_come
 
     def stop(self):
+        assert self.busy <= 0, "stopped within a batch"
         self.stopped = True
 
 
@@ -209,6 +217,7 @@ def test_ctrl_c_ends_an_endless_run(queue, run):
     def on_progress(result):
         reported.append(result.events)
         if reported == [1, 2, 3]:
+            query.busy = 3
             raise KeyboardInterrupt
 
     assert run(query, endless=True, on_progress=on_progress).last == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,6 +32,8 @@ SLICE = 1000
 """Entries trimmed per call; each may describe a thousand messages."""
 POLL_INTERVAL = 1
 """Seconds between two polls of a query's progress; Spark keeps that of the last hundred batches."""
+STOP_TIMEOUT = 60.0
+"""Seconds that Ctrl-C waits for the batch in progress; a second Ctrl-C does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,10 @@ class ArchiveRun:
                 if endless and (self._compacted is None or monotonic() - self._compacted > DUE_AFTER.total_seconds()):
                     self._compact()
         except KeyboardInterrupt:
-            query.stop()
             if not endless:
+                query.stop()
                 raise
+            _stop_between_batches(query)
         except BaseException:
             query.stop()
             raise
@@ -180,6 +184,16 @@ class ArchiveRun:
         if self.keep is not None:
             self.kept_for = None if slowest == name else known[slowest].path
             self.trimmed += _trim(self.target, known[slowest].offset - self.keep)
+
+
+def _stop_between_batches(query: StreamingQuery) -> None:
+    """Stop a query once its batch is done: stopped within a batch, Java prints a trace of a thousand lines."""
+    try:
+        deadline = monotonic() + STOP_TIMEOUT
+        while query.status["isTriggerActive"] and monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        query.stop()
 
 
 def _trim(target: TargetQueue, last: int) -> int:
