@@ -18,15 +18,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from measure.bench_server import rate_of, throwaway_server
+from measure.bench_server import rate_of, seconds_of, throwaway_server
 from measure.figure import MILLISECONDS, Figure, Goal, Reading, at_least, at_most
+from measure.following import RANGE, follow_half_a_day
 from measure.options import parser
 from measure.raw import Raw
 from measure.report import figure_rows, figure_table
+from measure.spark_tables import PAYLOAD, flat_log, messages
 from pyspark.sql import functions as F
 from rich.console import Console
 
@@ -34,16 +37,14 @@ from delayq import DelayQueue
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Outgoing
-from delayq.spark import archive, read_messages, register, report, session
-from delayq.spark.datasource.schemas import EVENTS
+from delayq.spark import archive, read_archive, read_messages, register, report, session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 QUEUE = "bench"
 BATCH = 200
 """Messages in one call, as the data source sends them by default."""
-PAYLOAD = '"' + "x" * 62 + '"'
 TARGET_RATE = 80_000
 """Rows per second that a bulk write should reach, unless raw Redis is slower."""
 WRITE_GOAL = Goal(
@@ -66,7 +67,7 @@ class SparkBench:
         self.options = {"url": self.url, "queue": QUEUE}
         register(spark)
         self.messages = str(folder / "messages")
-        _messages(spark, self.scaled(1_000_000)).write.parquet(self.messages)
+        messages(spark, self.scaled(1_000_000)).write.parquet(self.messages)
         self.events = str(folder / "events")
 
     def scaled(self, n: int) -> int:
@@ -164,52 +165,32 @@ class SparkBench:
         return result.events / took
 
     def report(self) -> float:
-        """Seconds that a report over ten million events takes, including its page."""
+        """Seconds that a report over six million events takes, including its page."""
         if not Path(self.events).exists():
-            _events(self.spark, self.scaled(10_000_000)).write.parquet(self.events)
-        began = time.perf_counter()
-        report(self.spark.read.parquet(self.events), self.folder / "report")
-        return time.perf_counter() - began
+            flat_log(self.spark, self.scaled(6_000_000)).write.parquet(self.events)
+        return seconds_of(lambda: report(self.spark.read.parquet(self.events), self.folder / "report"))
+
+    def follow(self) -> tuple[float, float]:
+        """Seconds of a report on an archive after half a day of following, and on the same events in one file."""
+        return self._compared(lambda path: report(read_archive(self.spark, path), self.folder / "report"))
+
+    def ten_minutes(self) -> tuple[float, float]:
+        """Seconds for ten minutes of an archive after half a day of following, and of the same events in one file."""
+        start, until = RANGE
+        return self._compared(lambda path: read_archive(self.spark, path, start=start, until=until).count())
+
+    def _compared(self, read: Callable[[str], object]) -> tuple[float, float]:
+        followed, single = self.folder / "followed", self.folder / "single"
+        if not followed.exists():
+            follow_half_a_day(flat_log(self.spark, self.scaled(1_000_000)).toArrow(), followed, single)
+        read(str(single))  # the first time takes longer
+        took = {path: seconds_of(partial(read, str(path))) for path in (single, followed)}
+        return took[followed], took[single]
 
     def check(self, n: int) -> None:
         """Raise unless `n` messages are pending."""
         if self.client.zcard(self.calls.keys.pending) != n:
             raise AssertionError(f"{self.client.zcard(self.calls.keys.pending)} of {n} messages were written")
-
-
-def _messages(spark: SparkSession, n: int) -> DataFrame:
-    return spark.range(0, n, 1, 4).select(
-        F.format_string("%022d", "id").alias("id"),
-        F.timestamp_millis(F.unix_millis(F.current_timestamp()) + 86_400_000 + F.col("id")).alias("due"),
-        F.lit(PAYLOAD).alias("payload"),
-    )
-
-
-def _events(spark: SparkSession, n: int) -> DataFrame:
-    """Generate a log: each message is sent, promoted, delivered and acked; one in a hundred is nacked instead."""
-    begin = F.lit(1_700_000_000_000_000)
-    entry = F.col("id")
-    message = (entry / 4).cast("bigint")
-    kinds = F.array(*map(F.lit, ("sent", "promoted", "delivered", "acked")))
-    kind = kinds[(entry % 4).cast("int")]
-    due = F.timestamp_micros(begin + message * 40_000)
-    late = F.pmod(F.hash(message), F.lit(20_000))
-    frame = spark.range(0, n, 1, 8).select(
-        (entry + 1).alias("offset"),
-        F.lit(0).alias("index"),
-        F.timestamp_micros(begin + message * 40_000 + late + entry % 4).alias("at"),
-        F.when((kind == "acked") & (message % 100 == 0), "nacked").otherwise(kind).alias("kind"),
-        F.format_string("%022d", message).alias("id"),
-        F.when(kind != "acked", due).alias("due"),
-        F.when(kind == "delivered", F.lit(1)).alias("attempt"),
-        F.when(kind.isin("delivered", "acked"), message + 1).alias("token"),
-        F.lit(3).alias("retries_left"),
-        F.lit("worker").alias("holder"),
-        F.lit(None).cast("string").alias("run"),
-        F.lit(None).cast("string").alias("reason"),
-        F.when((kind == "acked") & (message % 100 == 0), "no such gate").alias("error"),
-    )
-    return frame.to(spark.createDataFrame([], EVENTS).schema)
 
 
 @contextlib.contextmanager
@@ -268,10 +249,12 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
         "sink": Figure("sink", "streaming sink, rows in its micro-batches", at_least(0.7)),
         "snapshot": Figure("snapshot", "snapshot, messages", _rate_goal(150_000)),
         "archive": Figure("archive", "event log to Parquet, events", _rate_goal(100_000)),
-        "report": Figure("report", "report over 10 M events", at_most(60, " s"), " s"),
+        "report": Figure("report", "report over 6 M events", at_most(15, " s"), " s"),
+        "follow": _times_goal(Figure("follow", "report after half a day of following", unit=" s"), 1.5),
+        "ten_minutes": _times_goal(Figure("ten_minutes", "ten minutes of it", unit=" s"), 2),
     }
     for turn in range(rounds):
-        for name in ("write", "small", "sink", "snapshot", "archive", "report"):
+        for name in ("write", "small", "sink", "snapshot", "archive", "report", "follow", "ten_minutes"):
             if only not in name:
                 continue
             report_progress(f"round {turn + 1} of {rounds}: {name}")
@@ -287,6 +270,13 @@ def measure(bench: SparkBench, rounds: int, only: str, report_progress: Callable
 
 def _rate_goal(number: float) -> Goal:
     return Goal(f"≥ {number:,.0f}/s", lambda figure: figure.median >= number)
+
+
+def _times_goal(figure: Figure, times: float) -> Figure:
+    """Set the goal of a maximal ratio to reading one file."""
+    figure.goal = Goal(f"≤ {times:g} of one file", lambda one: one.ratio is not None and one.ratio <= times)
+    figure.reference_name, figure.cost = "one file", True
+    return figure
 
 
 def main() -> int:

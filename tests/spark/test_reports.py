@@ -188,14 +188,15 @@ def test_gaps_lie_between_existing_entries(rows):
 
 
 def test_funnel_counts_the_outcomes_of_each_attempt(rows):
-    attempts = {}
-    for row in LOG:
+    given, attempts, counts = {}, {}, defaultdict(Counter)
+    for row in sorted(LOG, key=lambda row: (row["offset"], row["index"])):
+        id, token = row["id"], row["token"]
+        if row["kind"] == "delivered" and token is not None:
+            given[id] = token
         if row["attempt"] is not None:
-            place = row["id"], row["token"]
-            attempts[place] = max(attempts.get(place, 0), row["attempt"])
-    counts = defaultdict(Counter)
-    for row in LOG:
-        attempt = attempts.get((row["id"], row["token"])) if row["token"] else None
+            attempts[id] = row["attempt"]
+        is_of_latest = token is not None and token == given.get(id)
+        attempt = row["attempt"] or (attempts.get(id) if is_of_latest else None)
         if row["kind"] in ("delivered", "dead", *OUTCOMES):
             counts[attempt][row["kind"]] += 1
         if row["kind"] == "dead" and row["reason"] not in (None, "retries spent"):
@@ -361,9 +362,12 @@ def test_gap_can_span_several_partitions_of_offsets(spark):
 
 
 def test_unknown_kind_of_event_is_counted(spark):
-    with reports(spark.createDataFrame([event(1, "sent"), event(2, "beamed")], EVENTS)) as made:
+    rows = [event(1, "sent"), event(2, "beamed"), event(3, "delivered", token=1, attempt=1)]
+    with reports(spark.createDataFrame(rows, EVENTS)) as made:
         totals = made["totals"].where("events > 0").collect()
-    assert [(row.kind, row.events) for row in totals] == [("sent", 1), ("beamed", 1)]
+        again = made["redeliveries"].collect()
+    assert [(row.kind, row.events) for row in totals] == [("sent", 1), ("delivered", 1), ("beamed", 1)]
+    assert [(row.kind, row.after, row.explained) for row in again] == [("delivered", "other", True)]
 
 
 def test_number_of_listed_rows_is_limited(spark):
