@@ -19,7 +19,7 @@ JVM_GONE = (
     " (give it more with --conf spark.driver.memory=4g); run the command again"
 )
 _CLASS = re.compile(r"^(?:\w+: )?\[[A-Z_.0-9]+\] ")
-_STATE = re.compile(r" SQLSTATE: \w{5};?$")
+_STATE = re.compile(r" SQLSTATE: \w{5}|; line \d+ pos \d+;?$|;$")
 
 
 def error_of(error: BaseException) -> DelayqError | None:
@@ -66,9 +66,12 @@ def _spark_reason(error: BaseException) -> str:
 
 
 def silence_py4j() -> None:
-    """Keep py4j and PySpark from printing a traceback for each call that was broken, until the process ends."""
+    """Keep py4j and PySpark from printing the traceback of each error that is raised, until the process ends."""
     import pyspark.accumulators
+    from pyspark.logger import PySparkLogger
 
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # of every error of SQL, with its trace
+        PySparkLogger.getLogger(name).disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
     logging.getLogger("py4j").propagate = False
     for name in ("AccumulatorTCPServer", "AccumulatorUnixServer"):

@@ -11,7 +11,13 @@ from pyspark.sql import functions as F
 
 from delayq.spark.datasource.schemas import PLAN, check_schema, columns_of
 from delayq.spark.pipelines.message_ids import UTC_JSON, message_id
-from delayq.spark.pipelines.plan_checks import IN_EVERY_PAYLOAD, check_columns, check_rows, payload_columns
+from delayq.spark.pipelines.plan_checks import (
+    IN_EVERY_PAYLOAD,
+    check_columns,
+    check_conditions,
+    check_rows,
+    payload_columns,
+)
 from delayq.spark.pipelines.reminder_rules import DAY, Rule, check_rules
 from delayq.times import timestamp
 
@@ -42,16 +48,17 @@ def plan(
     Deterministic: the same rows and rules give the same plan, whatever their order, the partitions and the session's
     time zone; planned again, everything is keep. The current time does not matter: `load` skips what is past.
 
-    One job checks the rows at once. Raises `ConfigurationError` if columns are missing or have the wrong type, if an id
-    is not unique, or if an id, time or zone is null or invalid. The plan itself is computed when it is read, so do not
-    store it where `previous` is read from.
+    One job checks the rows at once, and evaluates the conditions of the rules. Raises `ConfigurationError` if columns
+    are missing or have the wrong type, if a condition is not valid, if an id is not unique, or if an id, time or zone
+    is null or invalid. The plan itself is computed when it is read, so do not store it where `previous` is read from.
     """
     checked = check_rules(rules)
     check_columns(things, checked)
     if previous is not None:
         check_schema(previous, _COLUMNS, "previous is not a plan")
     since_ms = None if since is None else timestamp(since, "since")
-    check_rows(things)
+    check_conditions(things, checked)
+    check_rows(things, checked)
     wanted = _reminders(things, checked)
     if previous is None:
         planned = wanted.select("*", F.lit(0).alias("revision"), F.lit("new").alias("action"))
@@ -72,9 +79,10 @@ def _reminders(rows: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
         "zone",
         _instant(rows).alias("time"),
         F.struct(*(rows[f"`{name}`"].alias(name) for name in sorted(columns))).alias("row"),
+        _rules_of_row(rules).alias("rules"),
     )
     base = _moved(F.col("time"), F.col("shift_days"), F.col("shift_micros"))
-    by_rule = each.select("*", F.inline(F.array(*map(_parameters, rules)))).withColumn("base", base)
+    by_rule = each.select("*", F.inline("rules")).drop("rules").withColumn("base", base)
     steps = F.sequence(F.lit(0), F.col("repeats") - 1)
     at = F.transform(steps, lambda k: _moved(F.col("base"), F.col("step_days") * k, F.col("step_micros") * k))
     placed = F.zip_with("at", F.transform("at", _to_wall), _placed)
@@ -86,6 +94,16 @@ def _reminders(rows: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
     )
     id = F.lit(None).cast("string").alias("id")
     return timed.select(id, *IN_EVERY_PAYLOAD, _payload(rows, rules).alias("payload"), "retries")
+
+
+def _rules_of_row(rules: tuple[Rule, ...]) -> Column:
+    """Return the parameters of the rules whose condition is true."""
+    if all(rule.where is None for rule in rules):
+        return F.array(*map(_parameters, rules))
+    chosen = (
+        _parameters(rule) if rule.where is None else F.when(F.expr(rule.where), _parameters(rule)) for rule in rules
+    )
+    return F.array_compact(F.array(*chosen))
 
 
 def _parameters(rule: Rule) -> Column:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.spark.pipelines.reminder_rules import Rule
+from delayq.spark.spark_errors import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -71,13 +73,35 @@ def check_columns(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
                 )
 
 
-def check_rows(rows: DataFrame) -> None:
-    """Raise `ConfigurationError` for invalid rows, with their count and an example; one job, over ids and counts."""
+def check_conditions(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
+    """Raise `ConfigurationError` for a rule whose condition Spark does not accept; runs no job."""
+    for rule in rules:
+        if rule.where is not None:
+            try:
+                _ = rows.where(F.expr(rule.where)).schema
+            except PySparkException as error:
+                raise ConfigurationError(f"rule {rule.name!r}: where: {reason_of(error)}") from error
+
+
+def check_rows(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
+    """Raise `ConfigurationError` for invalid rows, with their count and an example; one job, over ids and counts.
+
+    It evaluates the conditions of the rules too: one that fails for a row fails here, before anything is written.
+    """
     checks = _checks(rows)
-    flags = (F.count_if(wrong).alias(name) for name, wrong in checks.items())
-    by_id = rows.groupBy("id").agg(F.count("*").alias("rows"), *flags)
-    sums = (F.sum(name).alias(name) for name in checks)
-    counts = by_id.agg(F.sum("rows").alias("rows"), F.count_if(F.col("rows") > 1).alias("repeated"), *sums).collect()[0]
+    conditions = {f"rule {rule.name}": F.expr(rule.where) for rule in rules if rule.where is not None}
+    flags = [F.count_if(wrong).alias(name) for name, wrong in (checks | conditions).items()]
+    sums = [F.sum(f"`{name}`").alias(name) for name in checks]
+    sums += [F.max(f"`{name}`") for name in conditions]
+    try:
+        by_id = rows.groupBy("id").agg(F.count("*").alias("rows"), *flags)
+        totals = (F.sum("rows").alias("rows"), F.count_if(F.col("rows") > 1).alias("repeated"))
+        counts = by_id.agg(*totals, *sums).collect()[0]
+    except PySparkException as error:
+        if not conditions:
+            raise
+        names = ", ".join(repr(rule.name) for rule in rules if rule.where is not None)
+        raise ConfigurationError(f"where of a rule ({names}): {reason_of(error)}") from error
     for name, wrong in checks.items():
         if counts[name]:
             texts = [F.col(column).cast("string").alias(column) for column in NEEDED]

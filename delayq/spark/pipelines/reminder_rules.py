@@ -67,6 +67,10 @@ class Rule:
     A reminder counts as changed if its payload has changed."""
     retries: int = 3
     """Retries of its messages."""
+    where: str | None = None
+    """The rows that the rule is for, as a Spark SQL condition such as `"event = 'open'"`; by default all.
+
+    It may use every column of the table, and must depend on nothing else. A condition that is null is not true."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "rule name")
@@ -77,6 +81,8 @@ class Rule:
             if columns is None:
                 raise ConfigurationError(f"{self._field('payload')} must list columns, not {short_repr(self.payload)}")
             object.__setattr__(self, "payload", columns)
+        if self.where is not None and not (isinstance(self.where, str) and self.where.strip()):
+            raise ConfigurationError(f"{self._field('where')} must be a condition, not {short_repr(self.where)}")
         if (self.every is None) != (self.repeats == 1):
             raise ConfigurationError(f"{self._field('repeats')} above 1 needs every, and every needs repeats above 1")
         _ = self.shift, self.step, self.clock, self.back  # each validates its fields
