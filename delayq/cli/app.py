@@ -50,6 +50,7 @@ COMMANDS = {
         "doctor": ("delayq.cli.doctor:doctor", "Check queues and Redis, and repair problems."),
     },
     "Bulk data": {
+        "plan": ("delayq.cli.plan:plan", "Plan reminders for the rows of a file."),
         "migrate": ("delayq.cli.migrate:migrate", "Move a queue of the Go library to delayq."),
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },

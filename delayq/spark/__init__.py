@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
+    from delayq.bulk.reminder_rules import Rule as Rule
+    from delayq.bulk.reminder_rules import read_rules as read_rules
     from delayq.spark.datasource.source import read_messages as read_messages
     from delayq.spark.datasource.source import register as register
     from delayq.spark.pipelines.archive import archive as archive
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from delayq.spark.pipelines.load import load as load
     from delayq.spark.pipelines.message_ids import message_id as message_id
     from delayq.spark.pipelines.plan import plan as plan
-    from delayq.spark.pipelines.reminder_rules import Rule as Rule
-    from delayq.spark.pipelines.reminder_rules import read_rules as read_rules
     from delayq.spark.pipelines.time_lapse import lapse as lapse
     from delayq.spark.report.report import report as report
     from delayq.spark.session import session as session

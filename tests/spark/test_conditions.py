@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from delayq.bulk.reminder_rules import Rule, read_rules
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import PLAN
 from delayq.spark.pipelines.plan import plan
-from delayq.spark.pipelines.reminder_rules import Rule, read_rules
 
 AT = datetime(2030, 1, 31, 9, tzinfo=UTC)
 ROWS = [

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq.broker.keys import check_id
+from delayq.bulk.message_ids import id_of
 from delayq.errors import ConfigurationError
-from delayq.spark.pipelines.message_ids import id_of, message_id
+from delayq.spark.pipelines.message_ids import message_id
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = ["UTC", "America/New_York", "Pacific/Apia"]

@@ -3,28 +3,33 @@
 import json
 import random
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import available_timezones
 
 import pytest
 from pyspark.sql import functions as F
 
 from delayq.broker.keys import check_id
+from delayq.bulk import plan_columns
+from delayq.bulk.message_ids import id_of
+from delayq.bulk.reminder_rules import Rule
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.schemas import PLAN
-from delayq.spark.pipelines import plan_checks
-from delayq.spark.pipelines.message_ids import id_of
 from delayq.spark.pipelines.plan import plan
-from delayq.spark.pipelines.reminder_rules import Rule
+from tests.support.plans import (
+    INVALID_ROWS,
+    NEW_YORK,
+    NOT_LOCAL_TIMES,
+    RULES,
+    ZONES,
+    at,
+    expected,
+    instant_of,
+    moments,
+    wall_clock,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TWO_HOURS = Rule("two-hours", offset="-2h")
-NEW_YORK = "America/New_York"
-
-
-def at(text):
-    """Parse an instant."""
-    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def micros(moment):
@@ -96,90 +101,6 @@ def test_rule_selects_the_columns_of_the_payload(things):
 
 
 # Due times compared with zoneinfo, in zones with unusual clock changes
-
-
-ZONES = [
-    *("UTC", "Asia/Kathmandu", NEW_YORK, "Europe/Berlin", "Europe/Dublin", "Australia/Lord_Howe", "Pacific/Apia"),
-    *("America/Sao_Paulo", "America/St_Johns", "Asia/Tehran", "Antarctica/Troll", "Africa/Cairo", "Pacific/Kwajalein"),
-]
-RULES = [
-    TWO_HOURS,
-    Rule("after", offset="26h"),
-    Rule("day-before", offset="-1d"),
-    Rule("day-and-more", offset="-1d90m"),
-    Rule("morning", offset="-1d", at="09:00"),
-    Rule("night", offset="-2h", at="02:30"),
-    Rule("midnight", at="00:00", weekdays="mon-fri"),
-    Rule("weekday", offset="-2h", weekdays="mon-fri"),
-    Rule("sundays", offset="1d", at="01:30", weekdays="sun"),
-    Rule("daily", offset="-2d", repeats=4, every="1d"),
-    Rule("daily-at", offset="-3d", at="02:30", repeats=5, every="1d"),
-    Rule("working", offset="-5d", at="23:59:59", weekdays="mon-fri", repeats=6, every="1d"),
-    Rule("hourly", offset="-3h", repeats=7, every="1h"),
-    Rule("hourly-back", offset="-30h", weekdays="sat", repeats=9, every="5h"),
-    Rule("weekly", offset="-1w", repeats=2, every="1w30m"),
-]
-
-
-@cache
-def changes(zone):
-    """Return the instants, to the minute, of the clock changes of a zone in some years."""
-    info = ZoneInfo(zone)
-    reply = []
-    for first, years in ((1993, 1), (2011, 1), (2016, 1)):
-        low = datetime(first, 1, 1, tzinfo=UTC)
-        for day in range(366 * years):
-            before, after = low + timedelta(days=day), low + timedelta(days=day + 1)
-            if before.astimezone(info).utcoffset() == after.astimezone(info).utcoffset():
-                continue
-            while after - before > timedelta(minutes=1):
-                middle = before + (after - before) / 2
-                same = middle.astimezone(info).utcoffset() == before.astimezone(info).utcoffset()
-                before, after = (middle, after) if same else (before, middle)
-            reply.append(after.replace(second=0, microsecond=0))
-    return reply
-
-
-def moments(zone):
-    """Return instants days and hours around the clock changes of a zone, and some others."""
-    yield from (at("2012-02-29T12:34:56.789012+00:00"), at("2013-12-31T23:59:59.999999+00:00"))
-    for change in changes(zone):
-        for days in (-1, 0, 2):
-            for minutes in (-90, -31, 0, 29, 60, 120, 600):
-                yield change + timedelta(days=days, minutes=minutes)
-
-
-def wall_clock(instant, zone):
-    return instant.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
-
-
-def instant_of(wall, zone):
-    return wall.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC)
-
-
-def moved(instant, zone, span):
-    if span.days:
-        instant = instant_of(wall_clock(instant, zone) + timedelta(days=span.days), zone)
-    return instant + timedelta(milliseconds=span.milliseconds)
-
-
-def expected(rule, instant, zone):
-    """Compute the due times of a rule with zoneinfo."""
-    reply = set()
-    for number in range(rule.repeats):
-        due = moved(moved(instant, zone, rule.shift), zone, type(rule.step)(*(part * number for part in rule.step)))
-        wall = before = wall_clock(due, zone)
-        if rule.at is not None:
-            hour, minute, second = map(int, f"{rule.at}:00".split(":")[:3])
-            wall = wall.replace(hour=hour, minute=minute, second=second, microsecond=0)
-        while wall.strftime("%a").lower() not in DAYS[rule.weekdays]:
-            wall -= timedelta(days=1)
-        reply.add(instant_of(wall, zone) if wall != before or rule.at is not None else due)
-    return sorted(reply)
-
-
-WEEK = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
-DAYS = {None: WEEK, "mon-fri": WEEK[:5], "sat": ["sat"], "sun": ["sun"]}
 
 
 def test_due_times_agree_with_zoneinfo(things, in_zone):
@@ -361,9 +282,6 @@ def test_plan_has_the_retries_of_each_rule(things):
 # Refused input
 
 
-MIDDAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
@@ -396,35 +314,14 @@ def test_invalid_columns_are_refused(things, schema, message):
     assert str(error.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([(None, MIDDAY, "UTC"), (None, MIDDAY, "UTC"), ("a", None, "X")], "id is null in 2 of 3 rows"),
-        ([("a", MIDDAY, "UTC"), ("b", None, "UTC")], "time is null in 1 of 2 rows, for example of 'b'"),
-        ([("a", MIDDAY, None), ("b", MIDDAY, "UTC")], "zone is null in 1 of 2 rows, for example of 'a'"),
-        (
-            [("a", MIDDAY, "America/NewYork"), ("b", MIDDAY, "UTC")],
-            "zone is unknown in 1 of 2 rows, for example 'America/NewYork' of 'a', did you mean 'America/New_York'?",
-        ),
-        ([("a", MIDDAY, "BST")], "zone is unknown in 1 of 1 rows, for example 'BST' of 'a'"),
-        ([("a", MIDDAY, "")], "zone is unknown in 1 of 1 rows, for example '' of 'a'"),
-        ([("a", MIDDAY, " UTC")], "zone is unknown in 1 of 1 rows, for example ' UTC' of 'a'"),
-        (
-            [(id, MIDDAY, "UTC") for id in "abcabda"],
-            "2 ids occur in more than one row, for example 'a': ids must be unique",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rows", "message"), INVALID_ROWS)
 def test_invalid_rows_are_refused_with_their_number_and_an_example(things, rows, message):
     with pytest.raises(ConfigurationError) as error:
         plan(things(rows), TWO_HOURS)
     assert str(error.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["tomorrow", "2013-02-30 09:00", "2013-01-31T09:00:00Z", "2013-01-31 09:00+01:00", "2013-01-31 25:00", "9:00", ""],
-)
+@pytest.mark.parametrize("text", NOT_LOCAL_TIMES)
 def test_text_that_is_not_a_local_time_is_refused(things, text):
     table = things([("a", "2013-01-31", "UTC"), ("b", text, "UTC")], "id STRING, time STRING, zone STRING")
     with pytest.raises(ConfigurationError) as error:
@@ -460,4 +357,4 @@ def test_naive_time_is_refused(things):
 
 
 def test_refused_abbreviations_are_not_iana_names():
-    assert not set(plan_checks._NOT_IANA) & available_timezones()
+    assert not set(plan_columns.NOT_IANA) & available_timezones()

@@ -4,8 +4,8 @@ from datetime import time, timedelta
 
 import pytest
 
+from delayq.bulk.reminder_rules import Rule, Span, check_rules, read_rules
 from delayq.errors import ConfigurationError
-from delayq.spark.pipelines.reminder_rules import Rule, Span, check_rules, read_rules
 
 HOUR = 3_600_000
 

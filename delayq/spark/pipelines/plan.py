@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from delayq.bulk.plan_columns import IN_EVERY_PAYLOAD, payload_columns
+from delayq.bulk.reminder_rules import DAY, Rule, check_rules
 from delayq.spark.datasource.schemas import PLAN, check_schema, columns_of
 from delayq.spark.pipelines.message_ids import UTC_JSON, message_id
-from delayq.spark.pipelines.plan_checks import (
-    IN_EVERY_PAYLOAD,
-    check_columns,
-    check_conditions,
-    check_rows,
-    payload_columns,
-)
-from delayq.spark.pipelines.reminder_rules import DAY, Rule, check_rules
+from delayq.spark.pipelines.plan_checks import check_conditions, check_rows, check_table
 from delayq.times import timestamp
 
 if TYPE_CHECKING:
@@ -53,7 +48,7 @@ def plan(
     is null or invalid. The plan itself is computed when it is read, so do not store it where `previous` is read from.
     """
     checked = check_rules(rules)
-    check_columns(things, checked)
+    check_table(things, checked)
     if previous is not None:
         check_schema(previous, _COLUMNS, "previous is not a plan")
     since_ms = None if since is None else timestamp(since, "since")
@@ -73,7 +68,7 @@ def plan(
 
 def _reminders(rows: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
     """Return reminders as id (null), source, rule, occurrence, due, payload and retries."""
-    columns = {"zone"}.union(*(payload_columns(rows, rule) for rule in rules))
+    columns = {"zone"}.union(*(payload_columns(rows.columns, rule) for rule in rules))
     each = rows.select(
         F.col("id").cast("string").alias("source"),
         "zone",
@@ -160,7 +155,7 @@ def _placed(instant: Column, wall: Column) -> Column:
 def _payload(rows: DataFrame, rules: tuple[Rule, ...]) -> Column:
     names: dict[tuple[str, ...], list[str]] = {}
     for rule in rules:
-        names.setdefault(tuple(payload_columns(rows, rule)), []).append(rule.name)
+        names.setdefault(tuple(payload_columns(rows.columns, rule)), []).append(rule.name)
     payload = F.lit(None).cast("string")
     for columns, users in names.items():
         values = (F.col("row").getField(name).alias(name) for name in columns)

@@ -7,70 +7,19 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from delayq.errors import ConfigurationError, did_you_mean, short_repr
-from delayq.spark.pipelines.reminder_rules import Rule
+from delayq.bulk.plan_columns import NEEDED, NOT_IANA, WALL_CLOCK, check_columns, invalid_rows, repeated_ids, zone_hint
+from delayq.bulk.reminder_rules import Rule
+from delayq.errors import ConfigurationError
 from delayq.spark.spark_errors import reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-NEEDED = {
-    "id": ("a STRING or a whole number", ("string", "byte", "short", "integer", "long")),
-    "time": ("a TIMESTAMP, a TIMESTAMP_NTZ, a DATE or a STRING", ("timestamp", "timestamp_ntz", "date", "string")),
-    "zone": ("a STRING, the IANA name of a time zone", ("string",)),
-}
-"""The required columns: the types they must have, and the same as Spark's type names."""
-IN_EVERY_PAYLOAD = ("source", "rule", "occurrence", "due")
 
-_WALL_CLOCK = r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?$"
-"""Texts with an offset are refused: they are instants, and reading them as wall-clock times would drop the offset."""
-_NOT_IANA = (
-    *("ACT", "AET", "AGT", "ART", "AST", "BET", "BST", "CAT", "CNT", "CST", "CTT", "EAT", "ECT"),
-    *("IET", "IST", "JST", "MIT", "NET", "NST", "PLT", "PNT", "PRT", "PST", "SST", "VST"),
-)
-"""Abbreviations that Java accepts as a zone, but rarely the intended one: BST is Bangladesh to it."""
-_MESSAGES = {
-    "id is null": "id is null in {n}",
-    "time is null": "time is null in {n}, for example of {id}",
-    "time": "time is invalid in {n}, for example {time} of {id}; a text must look like '2027-01-31 09:00' (a wall-clock"
-    " time in the zone), and an instant must be a TIMESTAMP",
-    "zone is null": "zone is null in {n}, for example of {id}",
-    "zone": "zone is unknown in {n}, for example {zone} of {id}{hint}",
-}
-
-
-def payload_columns(rows: DataFrame, rule: Rule) -> list[str]:
-    """Return the columns that go into the payloads of a rule, sorted by name."""
-    if rule.payload is not None:
-        return sorted(set(rule.payload))
-    return sorted(name for name in rows.columns if name not in NEEDED)
-
-
-def check_columns(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
+def check_table(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
     """Raise `ConfigurationError` for missing columns, wrong types, and columns that cannot go into a payload."""
-    names = rows.columns
-    lowered = [name.lower() for name in names]
-    for name in names:
-        if lowered.count(name.lower()) > 1:
-            raise ConfigurationError(f"column {name!r} exists more than once: drop or rename the others")
-    for name, (wanted, allowed) in NEEDED.items():
-        if name not in names:
-            raise ConfigurationError(
-                f"column {name!r} is missing: id, time and zone are required; the table has {', '.join(names)}"
-            )
-        kind = rows.schema[name].dataType
-        if kind.typeName() not in allowed:
-            raise ConfigurationError(f"column {name!r} must be {wanted}, not {kind.simpleString()}")
-    for rule in rules:
-        for name in payload_columns(rows, rule):
-            if name not in names:
-                hint = did_you_mean(name, tuple(names)) or f"; the table has {', '.join(names)}"
-                raise ConfigurationError(f"rule {rule.name!r}: payload: there is no column {name!r}{hint}")
-            if name.lower() in IN_EVERY_PAYLOAD:
-                raise ConfigurationError(
-                    f"column {name!r} has the name of a standard payload field: rename it, or leave it out"
-                    f" of the payload of rule {rule.name!r}"
-                )
+    fields = rows.schema.fields
+    check_columns([(one.name, one.dataType.typeName(), one.dataType.simpleString()) for one in fields], rules)
 
 
 def check_conditions(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
@@ -106,35 +55,26 @@ def check_rows(rows: DataFrame, rules: tuple[Rule, ...]) -> None:
         if counts[name]:
             texts = [F.col(column).cast("string").alias(column) for column in NEEDED]
             row = rows.where(wrong).select(*texts).orderBy(*NEEDED).limit(1).collect()[0]
-            message = _MESSAGES[name].format(
-                n=f"{counts[name]} of {counts['rows']} rows",
-                **{column: short_repr(row[column]) for column in NEEDED},
-                hint=_hint(row["zone"]),
-            )
-            raise ConfigurationError(message)
+            raise invalid_rows(name, counts[name], counts["rows"], row.asDict(), _hint(row["zone"]))
     if counts["repeated"]:
         example = by_id.where("rows > 1").orderBy("id").limit(1).collect()[0]
-        raise ConfigurationError(
-            f"{counts['repeated']} ids occur in more than one row, for example {short_repr(str(example['id']))}:"
-            " ids must be unique"
-        )
+        raise repeated_ids(counts["repeated"], str(example["id"]))
 
 
 def _checks(rows: DataFrame) -> dict[str, Column]:
     time, zone = F.col("time"), F.col("zone")
     checks = {"id is null": F.col("id").isNull(), "time is null": time.isNull(), "zone is null": zone.isNull()}
     if rows.schema["time"].dataType.typeName() == "string":
-        checks["time"] = ~(time.rlike(_WALL_CLOCK) & time.try_cast("timestamp_ntz").isNotNull())
+        checks["time"] = ~(time.rlike(WALL_CLOCK) & time.try_cast("timestamp_ntz").isNotNull())
     # Spark itself is asked, because it will look up the zone; Python's list may differ.
     is_known = F.concat(F.lit("2000-01-01 00:00:00 "), zone).try_cast("timestamp_ltz").isNotNull()
-    checks["zone"] = ~(is_known & zone.rlike(r"^\S+$") & ~zone.isin(*_NOT_IANA))
+    checks["zone"] = ~(is_known & zone.rlike(r"^\S+$") & ~zone.isin(*NOT_IANA))
     return checks
 
 
 def _hint(zone: str | None) -> str:
     from zoneinfo import available_timezones
 
-    known = available_timezones()
-    if zone in known:
+    if zone in available_timezones():
         return ": the time zone data of Spark's Java does not have it; update Java, or use a zone of equal rules"
-    return f"{did_you_mean(zone or '', tuple(known))}; use an IANA name such as 'Europe/Berlin'"
+    return zone_hint(zone)
