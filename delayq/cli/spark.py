@@ -19,7 +19,10 @@ from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.spark_lapse import lapse
 from delayq.cli.spark_session import SparkGroup, open_spark, read_input, where
+from delayq.errors import DelayqError
+from delayq.queue.counts import Stats
 from delayq.queue.delay_queue import DelayQueue
+from delayq.times import from_millis, timestamp
 
 _CONF_HELP = "Set a setting of Spark, such as spark.driver.memory=4g; repeatable."
 
@@ -200,20 +203,54 @@ def archive(
 @click.argument("archive", metavar="ARCHIVE")
 @click.argument("out", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option("--html/--no-html", default=True, help="Write a page with plots, FOLDER/report.html.")
-@click.option("--queue", metavar="NAME", help="Set the queue's name for the title of the page.")
-def report(*, archive: str, out: Path, html: bool, queue: str | None) -> None:
-    """Report on ARCHIVE: lateness, rates, retries, errors, deaths and duplicates, as Parquet and CSV in FOLDER."""
+@click.option("--queue", metavar="NAME", help="Title the page with this queue, and tell what waits in it now.")
+@click.option("--from", "start", metavar="WHEN", help="Report on events from then on: a time with a zone, or -1d.")
+@click.option("--until", metavar="WHEN", help="Report on events before then.")
+@json_option
+@click.pass_obj
+def report(
+    session: Session, /, archive: str, out: Path, *, html: bool, queue: str | None, as_json: bool, **period: str | None
+) -> None:
+    """Report on ARCHIVE: lateness, rates, retries, errors, deaths and duplicates, as Parquet and CSV in FOLDER.
+
+    JSON: {"messages", "events", "entries", "missing", "first", "last", "first_offset", "last_offset", "kinds": {…},
+    "lateness": {…}, "failures", "redeliveries": {…}, "unexplained", "acked_twice", "checks": [{"title", "passed",
+    "text"}, …]}.
+    """
+    now = None if queue is None else _stats(session, queue)
     spark = open_spark()
     from delayq.spark import read_archive
     from delayq.spark import report as make_report
+    from delayq.spark.pipelines.load import resolve
+    from delayq.spark.report.overview import facts_of, now_of, overview_of
     from delayq.spark.report.report import PAGE
     from delayq.spark.report.summary import summary
 
+    clock = timestamp(datetime.now(UTC))
+    start, until = (
+        None if period[name] is None else from_millis(resolve(str(period[name]), option, clock))
+        for name, option in (("start", "--from"), ("until", "--until"))
+    )
     done: list[str] = []
     with spinner(f"reporting on {archive}:", lambda: ", ".join(done[-1:])):
-        made = make_report(read_archive(spark, archive), out, queue=queue or "", html=html, told=done.append)
-    print_rich(summary(made.tables()))
+        events = read_archive(spark, archive, start=start, until=until)
+        made = make_report(events, out, queue=queue or "", now=now, html=html, told=done.append)
+    if as_json:
+        print_json(facts_of(overview_of(made.tables())))
+    else:
+        print_rich(summary(made.tables()))
+        if now is not None:
+            print_rich(f"\n{now_of(now)}")
     print_note(f"written to {out}" + (f"; open {out / PAGE}" if html else ""))
+
+
+def _stats(session: Session, queue: str) -> Stats | None:
+    """Return what is in a queue now; None if it is elsewhere, because a report needs only the archive."""
+    try:
+        return session.existing_queue(queue).stats()
+    except (CommandError, DelayqError) as error:
+        print_note(f"the report does not tell what waits now: {error}")
+        return None
 
 
 spark.add_command(audit)

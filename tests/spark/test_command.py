@@ -67,7 +67,17 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     reported = cli("spark", "report", "@archive", "@report", "--queue", "visits")
     assert reported.exit_code == 0
     assert "3 messages" in reported.stdout
-    assert (tmp_path / "report" / "report.html").exists()
+    assert "2 pending, 0 ready, 0 in flight" in reported.stdout
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "2 pending, 0 ready, 0 in flight" in page
+    assert all((tmp_path / "report" / name).exists() for name in re.findall('<a href="([^"]+)"', page))
+    period = ("--from", "-1h", "--until", "+1h", "--json", "--queue", "elsewhere", "--no-html")
+    reported = cli("spark", "report", "@archive", "@report", *period)
+    facts = json.loads(reported.stdout)
+    assert (facts["messages"], facts["kinds"]["sent"], facts["kinds"]["cancelled"]) == (3, 3, 1)
+    assert "does not tell what waits now: " in reported.stderr
+    reported = cli("spark", "report", "@archive", "@report", "--until", "-1h", "--json")
+    assert json.loads(reported.stdout)["events"] == 0
 
     assert cli("spark", "archive", "visits", "@archive", "--forget").exit_code == 0
     ended = cli("spark", "archive", "visits", "@archive", "--forget")

@@ -368,3 +368,24 @@ def test_page_in_a_browser(browser, tmp_path, width, scheme):
         assert tab.get_by_text("<script>alert(1)</script>").first.is_visible()
     assert requests == [file.as_uri()]
     assert messages == []
+
+
+def test_printed_page_cuts_no_column(browser, tmp_path):
+    """A4 is 210 mm wide, 186 mm within the margins: 703 pixels."""
+    file = tmp_path / "report.html"
+    long = {"error": EVIL + "x" * 180, "failures": 1, "messages": 1, "example": "y" * 128}
+    duplicate = {"id": "z" * 128, "kind": "delivered", "after": "acked", "at": T0, "offset": 10**14}
+    attempts = [{"attempt": n, **dict.fromkeys(("delivered", *OUTCOMES, "dead"), 10**7)} for n in range(1, 4)]
+    tables = healthy_tables(errors=[long], duplicates=[duplicate], funnel=attempts)
+    file.write_text(page(tables, queue="q" * 128, at=T0, formats=("csv", "parquet")), encoding="utf-8")
+    with browser.new_page(viewport={"width": 703, "height": 1000}) as tab:
+        tab.goto(file.as_uri())
+        tab.emulate_media(media="print")
+        tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        wide = tab.evaluate(
+            "[...document.querySelectorAll('table, svg, td, th, section')]"
+            ".filter(one => one.getBoundingClientRect().right > 703).map(one => one.tagName + one.textContent)"
+        )
+        assert wide == []
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 703
+        assert tab.pdf(format="A4").startswith(b"%PDF")

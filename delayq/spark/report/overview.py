@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from delayq.text import format_duration, pluralize
+from delayq.queue.counts import Stats
+from delayq.text import format_duration, iso, pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +22,9 @@ OUTCOMES = ("acked", "discarded", "released", *FAILURES)
 
 _MINUTE = 60_000
 """Milliseconds; from here on a duration has two units."""
+
+
+_STATES = {"pending": "pending", "ready": "ready", "active": "in flight", "backoff": "in backoff", "dead": "dead"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,28 @@ def overview_of(tables: Mapping[str, pa.Table]) -> Overview:
         unexplained=sum(row["events"] for row in unexplained if row["kind"] == "delivered"),
         acked_twice=sum(row["events"] for row in unexplained if row["kind"] != "delivered"),
     )
+
+
+def facts_of(overview: Overview) -> Row:
+    """Return the main figures for programs, ready for JSON."""
+    return {
+        **{name: iso(value) if isinstance(value, datetime) else value for name, value in overview.log.items()},
+        "kinds": overview.kinds,
+        "lateness": overview.late,
+        "failures": overview.failures,
+        "redeliveries": overview.redeliveries,
+        "unexplained": overview.unexplained,
+        "acked_twice": overview.acked_twice,
+        "checks": [{"title": one.title, "passed": one.passed, "text": one.text} for one in overview.checks],
+    }
+
+
+def now_of(stats: Stats) -> str:
+    """Return in one sentence what is in the queue now."""
+    counts = stats.counts
+    parts = [f"{getattr(counts, name):,} {title}" for name, title in _STATES.items()]
+    due = f"; the next is due at {_clock(stats.next_due)} UTC" if stats.next_due else ""
+    return f"In the queue at {_clock(stats.at)} UTC: {', '.join(parts)}{due}."
 
 
 def period(log: Row) -> str:

@@ -5,7 +5,7 @@ It makes no requests and runs no scripts. All data is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,13 @@ import delayq
 from delayq.errors import ConfigurationError
 from delayq.spark.report import plots
 from delayq.spark.report.html import TableColumn, columns, details, figure, listed, section, table, text
-from delayq.spark.report.overview import OUTCOMES, Overview, Row, duration, overview_of, period
+from delayq.spark.report.overview import OUTCOMES, Overview, Row, duration, now_of, overview_of, period
 from delayq.text import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from delayq.queue.counts import Stats
 
 MAX_HOURS = 72
 """Rows of the lateness table; if there are more hours, it shows the latest deliveries."""
@@ -28,10 +30,18 @@ WORST = 24
 _CLASSES = {True: "good", False: "bad", None: "open"}
 
 
-def page(tables: Mapping[str, pa.Table], *, queue: str = "", at: datetime | None = None) -> str:
+def page(
+    tables: Mapping[str, pa.Table],
+    *,
+    queue: str = "",
+    at: datetime | None = None,
+    now: Stats | None = None,
+    formats: Sequence[str] = (),
+) -> str:
     """Return the page for a report's tables; it shows the `queue` and the time `at` which it was made, if given.
 
-    The same tables give the same page, byte by byte. A naive time raises `ConfigurationError`.
+    With `now`, it says what is in the queue; with `formats`, it links to the files of the tables beside it. The same
+    tables give the same page, byte by byte. A naive time raises `ConfigurationError`.
     """
     if at is not None and at.utcoffset() is None:
         raise ConfigurationError(f"at must carry a time zone; {at.isoformat()} is naive")
@@ -47,8 +57,11 @@ def page(tables: Mapping[str, pa.Table], *, queue: str = "", at: datetime | None
         f"<title>{text(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<header>",
         f'<p class="kind">delayq report</p>\n<h1>{text(queue or "Event log")}</h1>',
         f"<p>{text((when + made).removeprefix(' · '))}</p>",
-        f'<p class="sentence">{text(overview.sentence)}</p>\n</header>\n<main>',
+        f'<p class="sentence">{text(overview.sentence)}</p>',
+        "" if now is None else f"<p>{text(now_of(now))}</p>",
+        "</header>\n<main>",
         "" if overview.is_empty else "\n".join([_figures(overview), _checks(overview), *_sections(tables, overview)]),
+        _files(tables, formats) if formats else "",
         f"</main>\n<footer>delayq {delayq.__version__} · all times are UTC</footer>\n</body>\n</html>\n",
     ]
     return "\n".join(part for part in parts if part)
@@ -66,6 +79,14 @@ def _sections(tables: Mapping[str, pa.Table], overview: Overview) -> Iterable[st
     if rows["redeliveries"]:
         yield _again(rows["redeliveries"], rows["duplicates"])
     yield _log(rows["totals"], rows["gaps"], overview)
+
+
+def _files(tables: Mapping[str, pa.Table], formats: Sequence[str]) -> str:
+    def link(name: str, ending: str) -> str:
+        return f'<a href="{name}.{ending}">{ending}</a>'
+
+    items = (f"<li>{name}: {', '.join(link(name, one) for one in formats)}</li>" for name in tables)
+    return section("Tables", "The tables of this report, beside this page.", f'<ul class="files">{"".join(items)}</ul>')
 
 
 def _figures(overview: Overview) -> str:

@@ -20,6 +20,8 @@ from delayq.spark.report.report_tables import Reports, reports
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from delayq.queue.counts import Stats
+
 FORMATS = ("parquet", "csv")
 PAGE = "report.html"
 
@@ -31,6 +33,7 @@ def report(
     out: str | Path,
     *,
     queue: str = "",
+    now: Stats | None = None,
     html: bool = True,
     formats: Sequence[str] = FORMATS,
     told: Callable[[str], object] | None = None,
@@ -38,8 +41,8 @@ def report(
     """Compute the reports on an event log, write them to a local folder, and return them.
 
     Each table becomes `lateness.parquet`, `lateness.csv` and so on; times are UTC, in CSV as ISO 8601. With `html`
-    there is also a page, `report.html`, titled with `queue`. New files are written aside first and then replace the old
-    ones one by one; other files in the folder stay.
+    there is also a page, `report.html`, titled with `queue`; with `now=queue.stats()` it says what waits now. New files
+    are written aside first and then replace the old ones one by one; other files in the folder stay.
 
     `told` is called with the name of each finished report. Results are kept, so `summary` needs no new computation.
 
@@ -50,7 +53,7 @@ def report(
         made = reports(events)
         write_tables(made.tables(told), aside, chosen)
         if html:
-            text = page(made.tables(), queue=queue, at=datetime.now(UTC))
+            text = page(made.tables(), queue=queue, at=datetime.now(UTC), now=now, formats=chosen)
             (aside / PAGE).write_text(text, encoding="utf-8")
     return made
 
