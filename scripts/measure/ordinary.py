@@ -17,7 +17,7 @@ import redis
 
 from delayq import DelayQueue
 from measure.bench_server import QUEUE, TEXT, BenchServer, all_commands
-from measure.figure import NUMBER, RATE, Figure, Measurement, Reading, at_most
+from measure.figure import MILLISECONDS, NUMBER, RATE, Figure, Measurement, Reading, at_most
 from measure.raw import PAYLOAD
 
 MICROSECONDS = " µs"
@@ -33,6 +33,8 @@ IDLE_SETTLED = 8.5
 """Seconds until idle consumers wait for as long as they may."""
 OBSERVED = 17.0
 """Seconds that idle consumers are observed."""
+BURST = 1_000
+"""Messages that meet idle consumers, all due at once."""
 TIMEOUT = 60
 
 
@@ -175,16 +177,23 @@ def measured(name: str, n: int, work: Callable[[BenchServer, int], Cost], server
 
 
 def idle(name: str, workers: int, server: BenchServer) -> Iterator[Reading]:
-    """Commands a second of so many consumers of an empty queue."""
+    """Commands a second of so many consumers of an empty queue, and how late the first message of a burst is."""
     server.empty()
+    late: list[float] = []
     with ExitStack() as queues:
         for _ in range(workers):
-            queue = DelayQueue(QUEUE, url=server.url, callback=lambda _: None)
+            queue = DelayQueue(QUEUE, url=server.url)
+            queue.callback(lambda message: late.append(1000 * (time.time() - message.due.timestamp())))
             queues.enter_context(queue).start_consume()
         time.sleep(IDLE_SETTLED)
         before, began = all_commands(server.client), time.monotonic()
         time.sleep(OBSERVED)
         yield Reading(name, (all_commands(server.client) - before) / (time.monotonic() - began))
+        queue.send_many([TEXT] * BURST)
+        end = time.monotonic() + TIMEOUT
+        while len(late) < BURST and time.monotonic() < end:
+            time.sleep(0.01)
+    yield Reading(f"{name}_first", late[0])
 
 
 def _measurement(
@@ -201,9 +210,12 @@ def _measurement(
 
 
 def _idle(workers: int, commands: float) -> Measurement:
-    title = f"{workers} idle worker{'s' * (workers > 1)}: commands"
-    name = f"idle_{workers}"
-    return Measurement(name, partial(idle, name, workers), [Figure(name, title, at_most(commands, RATE), RATE)])
+    title, name = f"{workers} idle worker{'s' * (workers > 1)}", f"idle_{workers}"
+    figures = [
+        Figure(name, f"{title}: commands", at_most(commands, RATE), RATE),
+        Figure(f"{name}_first", f"{title}: lateness of the first of {BURST:,}", at_most(5, MILLISECONDS), MILLISECONDS),
+    ]
+    return Measurement(name, partial(idle, name, workers), figures)
 
 
 def measurements() -> list[Measurement]:
@@ -215,8 +227,8 @@ def measurements() -> list[Measurement]:
     return [
         _measurement("alone", "send one by one", 5_000, alone, commands=11.1, trips=1.05),
         _measurement("from_threads", f"send from {THREADS} threads", 16_000, from_threads, commands=4.5, trips=0.3),
-        _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow, commands=50, trips=3.2),
-        _measurement("life", "sent one by one and delivered", 5_000, life, commands=32, trips=2.4),
+        _measurement("flow", f"steady flow, {FLOW}/s", FLOW * FLOW_SECONDS, flow, commands=44, trips=3.2),
+        _measurement("life", "sent one by one and delivered", 5_000, life, commands=32, trips=2.5),
         _measurement("callbacks_10", "callbacks of 10 ms", 2_000, takes(0.01), commands=8, trips=0.3),
         _measurement("callbacks_1", "callbacks of 1 ms", 10_000, takes(0.001), commands=7, trips=0.3),
         _measurement("callbacks_0", "empty callbacks", 100_000, takes(0.0), commands=1.5, trips=0.01),
