@@ -19,6 +19,8 @@ MESSAGE_TIME = 0.000015
 """Seconds that each message of a claim adds to a round trip that also settles as many, without any latency."""
 MAX_TIMES = 4
 """How many times as much at most."""
+MANY = 50
+"""So many workers use up a claim while the next one is on its way, so they get twice as much, near the server too."""
 MAX_UNSTARTED = 1.0
 """Seconds for which a prefetched message may wait for a busy worker before it is released: ten times what it should."""
 
@@ -34,12 +36,13 @@ class Prefetch:
         self._batch = batch
         self._took: float | None = None
         self._paused = False
+        self._near = 2 if settings.concurrency >= MANY else 1
         self.latency = Latency(MESSAGE_TIME)
 
     @property
     def times(self) -> int:
-        """How many times as much as from a near server to claim at once, and to prefetch: 1 to 4."""
-        return min(MAX_TIMES, max(1, int(self.latency.seconds / FAR)))
+        """How many times as much as few workers do from a near server to claim at once, and to prefetch: 1 to 4."""
+        return min(MAX_TIMES, max(self._near, int(self.latency.seconds / FAR)))
 
     @property
     def max_claimed(self) -> int:

@@ -49,9 +49,14 @@ def test_nothing_is_prefetched_before_measuring(concurrency):
         (1.0, 10, 1),
         (1.0, 20, 2),
         (0.001, 10, 500),
+        (0.001, 49, 500),
+        (0.01, 49, 490),
+        (0.001, 50, 1000),
+        (0.01, 50, 500),
+        (0.001, 5000, 1000),
     ],
 )
-def test_100_ms_of_work_is_prefetched_up_to_500_messages(took, concurrency, prefetch):
+def test_100_ms_of_work_is_prefetched_up_to_500_messages_and_1000_for_many_workers(took, concurrency, prefetch):
     assert room(measured(took, concurrency=concurrency)) == concurrency + prefetch
 
 
@@ -91,9 +96,10 @@ def test_fetch_limit_of_unsettled_messages_stops_claims():
 
 
 @pytest.mark.parametrize(
-    ("options", "most"), [({"concurrency": 250}, 250), ({"concurrency": 5000}, 250), ({"prefetch": 500}, 250)]
+    ("options", "most"),
+    [({"prefetch": 500}, 250), ({"prefetch": 500, "concurrency": 49}, 250), ({"concurrency": 5000}, 500)],
 )
-def test_claim_takes_at_most_250(options, most):
+def test_claim_takes_at_most_250_and_500_for_many_workers(options, most):
     harness = LoopHarness(**options)
     harness.wake()
     assert wanted(harness) == most
@@ -103,7 +109,7 @@ def test_claim_takes_at_most_250(options, most):
     ("latency", "most"), [(0.0, 250), (0.0035, 250), (0.0045, 500), (0.0065, 750), (0.0085, 1000), (0.5, 1000)]
 )
 def test_claim_over_a_network_takes_up_to_1000(latency, most):
-    harness = LoopHarness(concurrency=5000)
+    harness = LoopHarness(concurrency=49, batch=100)
     for _ in range(2):  # the first connects
         harness.wake(after=0.1, woken=True)
         harness.reply(after=latency)
