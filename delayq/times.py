@@ -27,6 +27,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int = HORIZON) -> int:
     """Return a duration as whole milliseconds, rounded up; `ConfigurationError` if it is out of bounds."""
     if type(value) is int:
+        if min <= value * 1000 <= max:
+            return value * 1000
         exact: float = value * 1000
     elif isinstance(value, timedelta):
         exact = value / timedelta(milliseconds=1)
@@ -73,7 +75,7 @@ def timestamp(at: datetime, name: str = "at") -> int:
 
 def from_millis(milliseconds_since_1970: int) -> datetime:
     """Return milliseconds since 1970 as an aware time in UTC."""
-    return _EPOCH + timedelta(milliseconds=milliseconds_since_1970)
+    return _EPOCH + timedelta(0, 0, 1000 * milliseconds_since_1970)  # by position: half the time
 
 
 monotonic: Callable[[], float] = partial(clock_gettime, CLOCK_MONOTONIC)

@@ -62,11 +62,15 @@ def _id_text(number: int) -> str:
     global _last  # noqa: PLW0603 - one tuple, so that threads see a half and its text together
     # Eleven base-3844 digits, in two halves that are each done in machine-size integers.
     high, low = divmod(number, _HALF)
+    pairs, base = _PAIRS, _BASE
     known, text = _last
     if high != known:
-        text = "".join(_PAIRS[high // _BASE**power % _BASE] for power in (4, 3, 2, 1, 0))
+        rest, e = divmod(high, base)
+        rest, d = divmod(rest, base)
+        rest, c = divmod(rest, base)
+        a, b = divmod(rest, base)
+        text = f"{pairs[a]}{pairs[b]}{pairs[c]}{pairs[d]}{pairs[e]}"
         _last = (high, text)
-    pairs, base = _PAIRS, _BASE
     low, f = divmod(low, base)
     low, e = divmod(low, base)
     low, d = divmod(low, base)

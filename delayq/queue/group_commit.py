@@ -77,8 +77,10 @@ class GroupCommit:
         self._pid = os.getpid()
         self._waiting: SimpleQueue[_WaitingSend] = SimpleQueue()
         self._limit = _CallLimit()
-        self._changing = threading.Condition()  # reentrant: a signal handler may send
-        """Guards the counts below; notified when a call has ended."""
+        self._lock = threading.RLock()  # reentrant: a signal handler may send
+        """Guards the counts below."""
+        self._changing = threading.Condition(self._lock)
+        """Notified when a call has ended."""
         self._under_way = 0
         self._workers = 0
         """Threads that store waiting sends."""
@@ -95,7 +97,7 @@ class GroupCommit:
             return self._store([outgoing])[0]
         waiting = _WaitingSend(outgoing)
         self._waiting.put(waiting)
-        with self._changing:
+        with self._lock:
             starts = self._workers < self._limit.calls
             if starts:
                 self._workers += 1
@@ -114,7 +116,7 @@ class GroupCommit:
 
     def _enters(self) -> bool:
         """Count a call, if one more may be under way and no thread waits to send a group."""
-        with self._changing:
+        with self._lock:
             if self._gathering or self._under_way >= self._limit.calls:
                 return False
             self._under_way += 1
@@ -132,7 +134,7 @@ class GroupCommit:
             self._end()
 
     def _end(self) -> None:
-        with self._changing:
+        with self._lock:
             self._under_way -= 1
             if self._gathering:
                 self._changing.notify()
@@ -142,13 +144,13 @@ class GroupCommit:
             try:
                 first = self._waiting.get(timeout=IDLE_TIMEOUT)
             except Empty:
-                with self._changing:
+                with self._lock:
                     # A send that arrives after this starts another thread; one that came just before it does not.
                     if self._waiting.empty():
                         self._workers -= 1
                         return
                 continue
-            with self._changing:
+            with self._lock:
                 self._gathering += 1  # so that the thread that has just sent does not go first again
                 while self._under_way >= self._limit.calls:
                     self._changing.wait()

@@ -111,12 +111,13 @@ def final_error(one: PendingRequest, error: Exception, at: str) -> Exception:
 def read_reply(sent: PendingRequest) -> Any:
     """Return the parsed reply of a request, or the `DelayqError` it failed with."""
     reply = sent.reply
-    if isinstance(reply, DelayqError):
-        return reply
-    expects = sent.request.expects if isinstance(sent.request, RedisCommand) else ""
-    if isinstance(reply, Exception) and not (expects and str(reply).startswith(expects)):
-        return _refusal(sent, reply)
-    if reply == b"" and isinstance(sent.request, ScriptCall):
+    if isinstance(reply, Exception):
+        if isinstance(reply, DelayqError):
+            return reply
+        expects = sent.request.expects if isinstance(sent.request, RedisCommand) else ""
+        if not (expects and str(reply).startswith(expects)):
+            return _refusal(sent, reply)
+    elif reply == b"" and isinstance(sent.request, ScriptCall):
         return OutcomeUnknown(f"{sent.name}: a later call of the same slot has overtaken this one")
     try:
         return sent.request.parse(reply)

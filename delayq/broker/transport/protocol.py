@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 from redis.exceptions import NoPermissionError, NoScriptError
@@ -68,11 +69,18 @@ class RedisProtocol:
             if len(self._prefixes) < MAX_PREFIXES and len(prefix) < MAX_PREFIX_BYTES:
                 self._prefixes[request.script, request.keys] = words, prefix
         # A script and its keys are packed once: they are most of the bytes of a call with one message.
-        tail = pack((*(slot or ()), *request.args))
-        end = tail.index(b"\n") + 1
-        return PendingRequest(request, b"*%d\r\n%b%b" % (words + int(tail[1:end]), prefix, tail[end:]), slot)
+        rest = (*slot, *request.args) if slot else tuple(request.args)
+        tail = pack(rest)
+        packed = b"*%d\r\n%b%b" % (words + len(rest), prefix, tail[tail.index(b"\n") + 1 :])
+        return PendingRequest(request, packed, slot)
 
-    def _pack_all(self, requests: Requests, sent: list[PendingRequest], slots: CallSlots) -> Iterator[bytes]:
+    def _pack_all(self, requests: Requests, sent: list[PendingRequest], slots: CallSlots) -> Iterable[bytes]:
+        if isinstance(requests, list):  # few and ready: one system call, and threads wait for the GIL after each
+            sent.extend(map(self._pack, requests, repeat(slots)))
+            return (b"".join([one.packed for one in sent]),)
+        return self._pack_each(requests, sent, slots)
+
+    def _pack_each(self, requests: Requests, sent: list[PendingRequest], slots: CallSlots) -> Iterator[bytes]:
         for request in requests:
             sent.append(self._pack(request, slots))
             yield sent[-1].packed
@@ -88,52 +96,42 @@ class RedisProtocol:
         sent: list[PendingRequest] = []
         slots = self.call_slots
         try:
-            packing = self._pack_all(requests, sent, slots)
-            if isinstance(requests, list):  # few and ready: one system call, and threads wait for the GIL after each
-                packing = iter([b"".join(packing)])
-            yield from self._send_until_answered(packing, sent, should_retry, deadline)
+            data = packing = self._pack_all(requests, sent, slots)
+            waiting = sent
+            end = monotonic() + (self.deadline if deadline is None else deadline)
+            pause = _FIRST_PAUSE
+            while True:
+                replies = yield Exchange(data, waiting)
+                deque(packing, maxlen=0)  # pack what an interrupted exchange has not
+                error = _record_replies(waiting, replies)
+                if error is None:
+                    break
+                waiting = [one for one in waiting if one.unanswered]
+                if isinstance(error, NoScriptError):
+                    error = yield from _load_scripts(waiting)
+                    if error is None:
+                        data = iter([one.packed for one in waiting])
+                        continue
+                    waiting = [one for one in waiting if one.unanswered]
+                if not waiting:
+                    break
+                passing = monotonic() < end and not isinstance(error, CannotConnectError)
+                if not (should_retry(error) if should_retry else passing):
+                    for one in waiting:
+                        one.reply = final_error(one, error, self._outage_log.at)
+                    return [read_reply(one) for one in sent]
+                first = pause == _FIRST_PAUSE
+                self._outage_log.retrying(error, None if should_retry else end, first=first, lost=is_lost(error))
+                yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
+                pause = min(2 * pause, _MAX_PAUSE)
+                for one in waiting:
+                    one.pack_without_text()
+                data = iter([one.packed for one in waiting])
+            if should_retry and pause > _FIRST_PAUSE:
+                self._outage_log.answers()
+            return [read_reply(one) for one in sent]
         finally:
             slots.give_back([one.slot for one in sent if one.slot])
-        return [read_reply(one) for one in sent]
-
-    def _send_until_answered(
-        self,
-        packing: Iterator[bytes],
-        sent: list[PendingRequest],
-        should_retry: ShouldRetry,
-        deadline: float | None,
-    ) -> Generator[Exchange | Wait, Replies, None]:
-        """Send requests, which `packing` adds to `sent`, until each has a reply."""
-        waiting, data = sent, packing
-        end = monotonic() + (self.deadline if deadline is None else deadline)
-        pause = _FIRST_PAUSE
-        while True:
-            replies = yield Exchange(data, waiting)
-            deque(packing, maxlen=0)  # pack what an interrupted exchange has not
-            error = _record_replies(waiting, replies)
-            if isinstance(error, NoScriptError):
-                waiting = [one for one in waiting if one.unanswered]
-                error = yield from _load_scripts(waiting)
-                if error is None:
-                    data = iter([one.packed for one in waiting])
-                    continue
-            waiting = [one for one in waiting if one.unanswered]
-            if error is None or not waiting:
-                break
-            passing = monotonic() < end and not isinstance(error, CannotConnectError)
-            if not (should_retry(error) if should_retry else passing):
-                for one in waiting:
-                    one.reply = final_error(one, error, self._outage_log.at)
-                break
-            first = pause == _FIRST_PAUSE
-            self._outage_log.retrying(error, None if should_retry else end, first=first, lost=is_lost(error))
-            yield Wait(pause * (0.5 + random.random() / 2))  # noqa: S311 - spreading, not secrecy
-            pause = min(2 * pause, _MAX_PAUSE)
-            for one in waiting:
-                one.pack_without_text()
-            data = iter([one.packed for one in waiting])
-        if should_retry and pause > _FIRST_PAUSE and not waiting:
-            self._outage_log.answers()
 
 
 def _record_replies(waiting: list[PendingRequest], replies: Replies) -> Exception | None:
