@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
-from delayq.broker.replies import RunRecord, SendStatuses, integers, statuses
+from delayq.broker.replies import SendStatuses, integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
     Argument,
@@ -26,6 +26,7 @@ from delayq.broker.requests import (
     ScriptCall,
     flat,
 )
+from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.broker.schedule_calls import ScheduleCalls
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
 from delayq.broker.shared_calls import confirm
@@ -257,14 +258,25 @@ class Calls(ScheduleCalls):
         """Delete the entries of the event log before an offset; returns how many."""
         return RedisCommand(("XTRIM", self.keys.events, "MINID", log_entries.id_of(first)), int)
 
+    def begin_run(self, run: str, *, start: int | None, until: int | None, source: str) -> ScriptCall[RunRecord]:
+        """Begin or resume a run of bulk sends, with its horizon (ms) and what it sends."""
+        args = [self._now, run, *("-" if limit is None else limit for limit in (start, until)), source]
+        return self._call("begin_run", args, read_run)
+
+    def forget_run(self, run: str) -> tuple[RedisCommand[bool], RedisCommand[bool]]:
+        """Delete a run from the ledger, and then its refusals; the first tells whether it was there."""
+        keys = (self.keys.runs, self.keys.refusals)
+        first, second = (RedisCommand(("HDEL", key, run), bool) for key in keys)
+        return first, second
+
     def end_run(self, run: str, *, state: str, epoch: int, refused: int, refusals: bytes) -> ScriptCall[RunRecord]:
         """End a run of bulk sends, or an epoch of one; an epoch that ended before is not counted again."""
         args = [self._now, run, state, epoch, refused, refusals, MAX_RUNS]
-        return self._call("end_run", args, replies.read_run)
+        return self._call("end_run", args, read_run)
 
     def runs(self) -> RedisCommand[dict[str, RunRecord]]:
         """Read the run ledger."""
-        return RedisCommand(("HGETALL", self.keys.runs), replies.read_runs)
+        return RedisCommand(("HGETALL", self.keys.runs), read_runs)
 
     def refusals(self, run: str) -> RedisCommand[bytes]:
         """Read the refusals of a run."""

@@ -132,21 +132,6 @@ class CountsReply(NamedTuple):
     meta: dict[str, str]
 
 
-class RunRecord(NamedTuple):
-    """A record of the run ledger; times in ms, `ended` 0 and `epoch` -1 for none."""
-
-    state: str
-    started: int
-    ended: int
-    epoch: int
-    new: int
-    exists: int
-    replaced: int
-    running: int
-    settled: int
-    refused: int
-
-
 class GetReply(NamedTuple):
     """Everything stored about one id; missing parts are empty."""
 
@@ -285,17 +270,6 @@ def _read_row(row: list[Any]) -> MessageRow:
 def pairs(reply: Any) -> dict[bytes, Any]:
     """Return a reply of pairs as a mapping, which it already is in Redis' newer protocol (RESP3)."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def read_run(reply: bytes) -> RunRecord:
-    """Parse a record of the run ledger."""
-    state, *numbers = statuses(reply).split()
-    return RunRecord(state, *map(int, numbers))
-
-
-def read_runs(reply: list[bytes] | dict[bytes, bytes]) -> dict[str, RunRecord]:
-    """Parse the run ledger."""
-    return {run.decode(): read_run(record) for run, record in pairs(reply).items()}
 
 
 def read_due(reply: list[Any], limit: int) -> DueSchedules:

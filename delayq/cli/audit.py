@@ -11,7 +11,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import json_option, queue_with
-from delayq.cli.output import console, json_fields, print_json, print_note, print_rich, table
+from delayq.cli.output import console, print_json, print_note, print_rich, table
 from delayq.cli.progress import spinner
 from delayq.cli.session import Session
 from delayq.cli.spark_session import open_spark, where
@@ -27,8 +27,11 @@ _SHOWN_FINDINGS = 20
 @click.argument("plan", metavar="PLAN")
 @click.argument("archive", metavar="ARCHIVE")
 @queue_with(Feature.EVENTS)
+@click.option(
+    "--plan", "more", metavar="TABLE", multiple=True, help="Audit also this newer plan; it decides on its ids."
+)
 @click.option("--from", "start", metavar="WHEN", help="Audit reminders due from then on: a time with a zone, or -1d.")
-@click.option("--until", metavar="WHEN", help="Audit reminders due before then, such as the --until of the loads: +1d.")
+@click.option("--until", metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]")
 @click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
 @click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
 @json_option
@@ -40,6 +43,7 @@ def audit(
     archive: str,
     queue: str,
     *,
+    more: tuple[str, ...],
     allow_loss: bool,
     out: str | None,
     as_json: bool,
@@ -48,9 +52,10 @@ def audit(
     """Account for each reminder of PLAN: scheduled, delivered, dead, cancelled or missing; never early, never twice.
 
     First the queue is read, then the archive is updated, then all are compared. The exit code is 1 if there are
-    findings.
+    findings. What the loads were to send is in the run ledger.
 
-    JSON: {"adds_up", "statuses": {…}, "findings": {…}, "examples": [{"what", "id", "detail"}, …]}.
+    JSON: {"adds_up", "statuses": {…}, "not_loaded", "findings": {…}, "examples": [{"what", "id", "detail"}, …],
+    "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
     """
     found = session.existing_queue(queue)
     spark = open_spark()
@@ -70,19 +75,25 @@ def audit(
         places = with_digests(read_messages(spark, queue, include_payload=True, **where(session))).persist()
         places.count()
         make_archive(spark, queue, archive, **where(session), fail_on_data_loss=not allow_loss)
-        planned, events = read_table(spark, plan), read_archive(spark, archive)
-        result = make_audit(planned, events, places, found.runs(), at=session.now, start=start, until=until)
+        plans, events = [read_table(spark, name) for name in (plan, *more)], read_archive(spark, archive)
+        result = make_audit(plans, events, places, found.runs(), at=session.now, start=start, until=until)
         if out is not None:
             result.reminders.write.mode("overwrite").parquet(out)
     if as_json:
-        facts = {name: getattr(result, name) for name in ("adds_up", "statuses", "findings")}
-        print_json(facts | {"examples": [json_fields(one) for one in result.examples]})
+        print_json(result.facts())
         return Exit.OK if result.adds_up else Exit.FAILURE
     return _print_audit(result)
 
 
 def _print_audit(result: Audit) -> Exit:
-    print_rich(table(["reminders", ""], list(result.statuses.items())))
+    from delayq.spark.pipelines.audit import STATUSES
+
+    print_rich(table(["reminders", ""], list(result.counts().items())))
+    if len(result.runs) > 1:
+        click.echo()
+        titles = ["run", "state", "stored", *STATUSES, "findings"]
+        rows = [[one.run, one.state, one.stored, *map(one.statuses.get, STATUSES), one.findings] for one in result.runs]
+        print_rich(table(titles, [[0 if cell is None else cell for cell in row] for row in rows]))
     if result.adds_up:
         click.echo("no findings: nothing is missing, early, or delivered twice without a failure")
         return Exit.OK

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.broker.ids import new_id
 from delayq.cli.audit import audit, demo
 from delayq.cli.exit_codes import CommandError, Exit
 from delayq.cli.options import DURATION, json_option, queue_with
@@ -129,15 +128,14 @@ def load(
     spark = open_spark()
     from delayq.spark import load as load_table
 
-    name = run or new_id()
     ledger: DelayQueue[Any] = session.queue(queue)
-    with spinner(f"loading {table}", lambda: _loaded(ledger, name)):
-        info = load_table(read_input(spark, table, schema), queue, run=name, **where(session), **options)
+    with spinner(f"loading {table}", lambda: _loaded(ledger, run)):
+        info = load_table(read_input(spark, table, schema), queue, run=run, **where(session), **options)
     _print(info.told(), info.facts(), as_json=as_json)
 
 
-def _loaded(ledger: DelayQueue[Any], run: str) -> str:
-    info = next((info for info in ledger.runs() if info.run == run), None)
+def _loaded(ledger: DelayQueue[Any], run: str | None) -> str:
+    info = next((info for info in ledger.runs() if info.state == "writing" and run in (None, info.run)), None)
     return f"{info.sent:,} rows" if info else ""
 
 

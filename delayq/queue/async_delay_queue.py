@@ -83,6 +83,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
 
     runs = awaited(DelayQueue.runs)
     end_run = awaited(DelayQueue.end_run)
+    forget_run = awaited(DelayQueue.forget_run)
     refusals = awaited(DelayQueue.refusals)
 
     # Administration

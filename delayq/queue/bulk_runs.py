@@ -14,7 +14,7 @@ import msgspec
 
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
-from delayq.broker.replies import RunRecord
+from delayq.broker.run_records import RunRecord
 from delayq.broker.transport.operation import Operation
 from delayq.options import check_int
 from delayq.times import from_millis
@@ -42,6 +42,12 @@ class RunInfo:
     settled: int
     refused: int
     """Messages that were not sent because they were invalid."""
+    start: datetime | None = None
+    """Of a load: what was due before this time was not sent."""
+    until: datetime | None = None
+    """Of a load: what is due at this time or after it was not sent."""
+    source: str | None = None
+    """Of a load: a digest of the files that were loaded."""
 
     @property
     def sent(self) -> int:
@@ -57,13 +63,30 @@ def check_run(run: str) -> str:
 def read(run: str, record: RunRecord) -> RunInfo:
     """Return the stored record of a run as a `RunInfo`."""
     ended = from_millis(record.ended) if record.ended else None
-    return RunInfo(run, record.state, from_millis(record.started), ended, *record[4:])
+    start, until = (None if limit is None else from_millis(limit) for limit in (record.start, record.until))
+    return RunInfo(
+        run, record.state, from_millis(record.started), ended, *record[4:10], start, until, record.source or None
+    )
 
 
 def list_runs(context: QueueContext) -> Operation[list[RunInfo]]:
     """Read all runs, the latest first."""
     (runs,) = yield [context.calls.runs()]
     return sorted((read(run, record) for run, record in runs.items()), key=lambda info: info.started, reverse=True)
+
+
+def begin_run(
+    context: QueueContext, run: str, *, start: int | None, until: int | None, source: str
+) -> Operation[RunInfo]:
+    """Begin a run, or resume it."""
+    (record,) = yield [context.calls.begin_run(check_run(run), start=start, until=until, source=source)]
+    return read(run, record)
+
+
+def forget_run(context: QueueContext, run: str) -> Operation[bool]:
+    """Delete a run from the ledger."""
+    was_there, _ = yield [*context.calls.forget_run(check_run(run))]
+    return bool(was_there)
 
 
 def end_run(

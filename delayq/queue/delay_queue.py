@@ -14,7 +14,7 @@ from delayq.broker.keys import Keys
 from delayq.broker.transport.operation import Operation, single
 from delayq.options import QueueOptions
 from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, R, SyncBase, T
-from delayq.queue.bulk_runs import RunInfo, end_run, list_runs, refusals_of
+from delayq.queue.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
 from delayq.queue.counts import Counts, Stats
 from delayq.queue.dead_letter import DeadLetter
@@ -246,6 +246,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(
             end_run(self._context, run, aborted=aborted, refusals=refusals, refused=refused, epoch=epoch)
         )
+
+    def forget_run(self, run: str) -> bool:
+        """Delete a run and its refusals from the ledger; returns whether it was there. Messages are not changed."""
+        return self._perform(forget_run(self._context, run))
 
     def refusals(self, run: str) -> builtins.list[tuple[str, str]]:
         """Return the messages that a run refused, as (id, reason); at most a thousand."""

@@ -117,6 +117,17 @@ def test_messages_of_an_aborted_run_stay_in_the_queue(queue):
     assert queue.counts().pending == 2
 
 
+def test_forgotten_run_is_not_in_the_ledger(queue):
+    queue.send_many(messages("ab"), run="nightly")
+    queue.end_run("nightly", refusals=[("c", "due is missing")])
+
+    assert queue.forget_run("nightly")
+    assert not queue.forget_run("nightly")
+    assert queue.runs() == []
+    assert queue.refusals("nightly") == []
+    assert queue.counts().pending == 2
+
+
 def test_refusals_are_counted_and_listed(queue):
     queue.send_many(messages("a"), run="nightly")
 

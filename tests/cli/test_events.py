@@ -127,6 +127,18 @@ def test_lists_runs_and_their_refusals(cli, queue):
     assert (ended.code, ended.line) == (3, "no run named 'nightli', did you mean 'nightly'?")
 
 
+def test_ends_and_forgets_a_run(cli, queue):
+    queue.send_many([NewMessage(1, id="a")], delay="1h", run="nightly")
+    assert cli("runs", "end", "reminders", "nightly", "--aborted").err == "run nightly is aborted\n"
+    assert cli("runs", "end", "reminders", "nightly").err == "run nightly is committed\n"
+    assert cli("runs", "list", "reminders", "--json").json["runs"][0]["state"] == "committed"
+    assert cli("runs", "forget", "reminders", "nightly").err == "forgot run nightly\n"
+    assert cli("runs", "reminders", "--json").json == {"runs": []}
+    for command in ("end", "forget"):
+        assert cli("runs", command, "reminders", "nightly").code == 3
+    assert queue.counts().pending == 1
+
+
 def test_notes_that_there_are_no_runs(cli, queue):
     queue.send_delay_msg(1)
     assert cli("runs", "reminders").err.startswith("no runs in reminders")

@@ -19,7 +19,19 @@ from tests.mutation.mutants import Mutant, source
 from tests.support.lua_files import in_place
 
 NOT_IN_STATE_MACHINE = {
-    *("configure", "end_run", "get", "keep_plan", "page", "recount", "repair", "repair_dead", "snapshot", "wake"),
+    *(
+        "begin_run",
+        "configure",
+        "end_run",
+        "get",
+        "keep_plan",
+        "page",
+        "recount",
+        "repair",
+        "repair_dead",
+        "snapshot",
+        "wake",
+    ),
     "withdraw",
 }
 """Scripts that the state machine does not call, or only at the start."""

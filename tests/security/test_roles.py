@@ -30,7 +30,7 @@ from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "send_one", "cancel", "reschedule", "withdraw", "end_run", "keep_plan"}
+    Role.PRODUCER: {"send", "send_one", "cancel", "reschedule", "withdraw", "begin_run", "end_run", "keep_plan"}
     | {"schedule_put", "schedule_remove", "schedules_page"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
@@ -256,6 +256,7 @@ OPERATIONS = {
     "cancel": Operation(lambda q: q.cancel("ready") == "cancelled"),
     "reschedule": Operation(lambda q: q.reschedule("ready", "1h") == "rescheduled"),
     "end_run": Operation(lambda q: q.end_run("nightly", refusals=[("x", "no such user")]).refused == 1),
+    "forget_run": Operation(lambda q: q.forget_run("nightly")),
     "runs": Operation(lambda q: [info.run for info in q.runs()] == ["nightly"]),
     "refusals": Operation(lambda q: q.refusals("nightly") == []),
     "lease": Operation(settled),

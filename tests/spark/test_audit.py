@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -71,8 +72,8 @@ def places(**states: str):
     ]
 
 
-def run(new: int, state: str = "committed") -> RunInfo:
-    return RunInfo("r1", state, T0, AT, new, 0, 0, 0, 0, 0)
+def run(new: int, state: str = "committed", name: str = "r1", **horizon) -> RunInfo:
+    return RunInfo(name, state, T0, AT, new, 0, 0, 0, 0, 0, **horizon)
 
 
 @pytest.fixture(scope="module")
@@ -192,12 +193,63 @@ def test_audit_finds_a_gap_in_the_offsets_of_the_log(run_audit):
     ]
 
 
-def test_audit_finds_unfinished_runs_and_runs_that_differ_from_the_log(run_audit):
-    result = run_audit(reminders("a"), log_of(("a", "sent")), places(a="pending"), [run(2, "writing")])
+def test_audit_finds_runs_that_differ_from_the_log(run_audit):
+    result = run_audit(reminders("a"), log_of(("a", "sent")), places(a="pending"), [run(2)])
     assert [(one.what, one.id, one.detail) for one in result.examples] == [
-        ("run", "r1", "is writing, not committed"),
         ("run", "r1", "stored 2 messages by the ledger, 1 by the log"),
     ]
+
+
+def test_unfinished_run_is_in_order_if_all_of_its_plan_was_sent(run_audit):
+    plan, events, snapshot = reminders("a", "b"), log_of(("a", "sent"), ("b", "sent")), places(a="pending", b="pending")
+    runs = [run(2, "writing"), run(0, "aborted", "r2")]
+    assert run_audit(plan, events, snapshot, runs).adds_up
+    result = run_audit(plan + reminders("never"), events, snapshot, runs)
+    assert [(one.what, one.id) for one in result.examples] == [("missing", "never"), ("run", "r1"), ("run", "r2")]
+    assert result.examples[1].detail == (
+        "is writing, not committed, and planned reminders were never sent: load the plan again"
+    )
+
+
+def test_reminders_outside_the_horizon_of_the_loads_are_not_missing(run_audit):
+    hours = {name: DUE + timedelta(hours=n) for n, name in enumerate(("past", "first", "between", "second", "later"))}
+    plan = [row for name, due in hours.items() for row in reminders(name, due=due)]
+    plan += reminders("sent-late", due=DUE + timedelta(days=1)) + reminders("cancel", due=T0, action="cancel")
+    loads = [
+        run(1, name="r1", source="-", start=hours["first"], until=hours["between"]),
+        run(0, name="r2", source="-", start=hours["second"], until=hours["later"]),
+    ]
+    result = run_audit(plan, log_of(("sent-late", "sent")), places(**{"sent-late": "pending"}), loads)
+    assert [(one.what, one.id) for one in result.examples] == [
+        ("missing", "first"),
+        ("missing", "second"),
+        ("wrong time", "sent-late"),
+    ]
+    assert result.statuses == {"scheduled": 1, "delivered": 0, "dead": 0, "cancelled": 1, "missing": 2}
+    assert (result.not_loaded, result.counts()["not loaded"]) == (3, 3)
+
+
+def test_several_plans_add_up_for_each_run(spark, run_audit):
+    events = log_of(("a", "sent promoted delivered acked"), ("b", "sent"), ("c", "sent cancelled"), ("d", "sent"))
+    for event in events:
+        event["run"] = event["run"] and {"d": "r2"}.get(event["id"], "r1")
+    newer = spark.createDataFrame(reminders("b") + reminders("c", action="cancel") + reminders("d", "e"), PLAN)
+    older = spark.createDataFrame(reminders("a", "b", "c"), PLAN)
+    result = audit(
+        [older, newer],
+        spark.createDataFrame([tuple(event[name] for name in EVENT_COLUMNS) for event in events], EVENTS),
+        spark.createDataFrame(places(b="pending", d="pending"), SNAPSHOT),
+        [run(1, "writing", name="r2"), run(3, name="r1")],
+        at=AT,
+    )
+    assert result.statuses == {"scheduled": 2, "delivered": 1, "dead": 0, "cancelled": 1, "missing": 1}
+    second, first = result.runs
+    assert (first.run, first.adds_up, first.statuses) == ("r1", True, {"delivered": 1, "scheduled": 1, "cancelled": 1})
+    assert (second.run, second.adds_up, second.statuses, second.findings) == ("r2", False, {"scheduled": 1}, 1)
+    assert (second.stored, second.logged, second.state) == (1, 1, "writing")
+    facts = json.loads(json.dumps(result.facts()))
+    assert facts["runs"][1]["adds_up"] is True
+    assert facts["examples"][0]["id"] == "e"
 
 
 def test_log_wins_over_the_snapshot_for_later_events(run_audit):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import functions as F
 
-from delayq import DelayQueue
+from delayq import DelayQueue, NewMessage
 from delayq.errors import ConfigurationError, DelayqError, OutcomeUnknown, PayloadError, UnavailableError
 from delayq.spark.datasource.source_options import TargetQueue
 from delayq.spark.pipelines.load import _horizon, load
@@ -181,6 +181,35 @@ def test_next_load_of_a_table_adds_the_missing_messages(table, redis_url, queue)
     assert counts(again) == {"new": 7, "exists": 8, "past": 24, "later": 15}, "what is sent under one name is added up"
     assert (again.run, again.state) == ("a", "committed")
     assert queue.counts().pending == 9
+
+
+@pytest.mark.spark
+def test_horizon_of_a_load_is_in_the_run_ledger(table, redis_url, queue):
+    load(table, "q", url=redis_url, start=NOON, until="+6h", run="a")
+    load(table, "q", url=redis_url, start="2100-01-31T13:00:00Z", until="+9h", run="a")
+    load(table, "q", url=redis_url, run="all")
+    all_of_it, first = queue.runs()
+    assert (first.start, first.until, first.source) == (NOON, NOON + 10 * HOUR, "-"), "it spans both loads"
+    assert (all_of_it.start, all_of_it.until) == (None, None)
+    queue.send_many([NewMessage("x")], run="by-hand")
+    assert queue.runs()[0].source is None
+
+
+@pytest.mark.spark
+def test_load_resumes_the_unfinished_run_of_the_same_files(spark, table, redis_url, queue, tmp_path):
+    for name in ("plan", "other"):
+        table.repartition(2).write.parquet(str(tmp_path / name))
+    plan, other = (spark.read.parquet(str(tmp_path / name)) for name in ("plan", "other"))
+    broken = plan.withColumn("payload", F.expr("if(id = '7', null, payload)"))
+    with pytest.raises(PayloadError):
+        load(broken, "q", url=redis_url, until=NOON)
+    (failed,) = queue.runs()
+    assert failed.state == "aborted"
+    assert load(other, "q", url=redis_url, until=NOON - 20 * HOUR).run != failed.run
+    resumed = load(plan, "q", url=redis_url, until=NOON + HOUR)
+    assert (resumed.run, resumed.state, resumed.until) == (failed.run, "committed", NOON + HOUR)
+    assert sum(info.new for info in queue.runs()) == queue.counts().pending == 25
+    assert load(plan, "q", url=redis_url).run != failed.run, "it has ended"
 
 
 @pytest.mark.spark

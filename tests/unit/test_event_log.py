@@ -4,7 +4,7 @@ import pytest
 
 from delayq import EventKind
 from delayq.broker.log_entries import EventEntry, read_entries, read_tail
-from delayq.broker.replies import RunRecord, read_run, read_runs
+from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.queue.bulk_runs import RunInfo, read
 from delayq.queue.event_log import MessageEvent, expand
 from delayq.times import from_millis

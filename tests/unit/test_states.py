@@ -25,7 +25,18 @@ def test_no_transition_is_listed_twice():
 
 
 def test_every_script_that_moves_messages_is_in_the_table():
-    elsewhere = {"extend", "purge", "wake", "configure", "end_run", "keep_plan", "repair", "repair_dead", "recount"}
+    elsewhere = {
+        "extend",
+        "purge",
+        "wake",
+        "configure",
+        "begin_run",
+        "end_run",
+        "keep_plan",
+        "repair",
+        "repair_dead",
+        "recount",
+    }
     elsewhere |= {"schedule_put", "schedule_remove", "withdraw"}
     elsewhere |= {"send_one", "pending_to_unack"}  # they do what `send` does, and a promotion and a claim in turn
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere

@@ -6,25 +6,26 @@ delivered twice without a failure or not planned, and any disagreement between t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delayq.queue.bulk_runs import RunInfo
 from delayq.spark.pipelines.log_order import check_order
 from delayq.spark.pipelines.message_lives import histories
+from delayq.spark.pipelines.planned_reminders import digest, planned
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
+NOT_LOADED = "not loaded"
 STATUSES = ("scheduled", "delivered", "dead", "cancelled", "missing")
 """The statuses of a planned reminder."""
 
 _CHECKS = (
-    ("missing", "planned AND log_status IS NULL AND NOT (alive OR held > 0 OR withdrawn)", "'was never sent'"),
+    ("missing", "planned AND status = 'missing' AND log_status IS NULL", "'was never sent'"),
     ("early", "early > 0", "'was delivered before it was due'"),
     ("unplanned", "NOT planned AND wrong.what = 'sent again'", "concat('is not in the plan; status: ', status)"),
     ("wrong.what", "wrong IS NOT NULL", "wrong.text"),
@@ -74,26 +75,66 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class RunAudit:
+    """What became of the messages that one run stored."""
+
+    run: str
+    state: str
+    stored: int
+    """Messages it stored, by the ledger."""
+    logged: int
+    """The same by the log."""
+    statuses: dict[str, int]
+    """Planned reminders that it stored, by status."""
+    findings: int
+    """Findings on its messages, and on itself."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether there are no findings on it."""
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """The result of an audit."""
 
     reminders: DataFrame
-    """One row per planned or seen message: id, status, planned and sent due, deliveries, first delivery, finding."""
+    """One row per planned or seen message: id, status, run, planned and sent due, deliveries, finding, detail."""
     statuses: dict[str, int]
     """Planned reminders by status, one of `STATUSES`."""
     findings: dict[str, int]
     """Findings by kind."""
     examples: list[Finding]
     """The first findings, up to the requested number."""
+    runs: list[RunAudit]
+    """The runs, the latest first."""
+    not_loaded: int
+    """Planned reminders that no load was to send, because they were past or are still to come: not a finding."""
 
     @property
     def adds_up(self) -> bool:
         """Whether every reminder is accounted for and there are no findings."""
         return not self.findings and not self.statuses["missing"]
 
+    def counts(self) -> dict[str, int]:
+        """Return the planned reminders by status, and those not loaded if there are any."""
+        return self.statuses | ({NOT_LOADED: self.not_loaded} if self.not_loaded else {})
+
+    def facts(self) -> dict[str, Any]:
+        """Return all but the reminders, ready for JSON."""
+        return {
+            "adds_up": self.adds_up,
+            "statuses": self.statuses,
+            "not_loaded": self.not_loaded,
+            "findings": self.findings,
+            "examples": [asdict(one) for one in self.examples],
+            "runs": [asdict(one) | {"adds_up": one.adds_up} for one in self.runs],
+        }
+
 
 def audit(
-    plan: DataFrame,
+    plan: DataFrame | Sequence[DataFrame],
     events: DataFrame,
     snapshot: DataFrame,
     runs: Iterable[RunInfo] = (),
@@ -103,58 +144,65 @@ def audit(
     until: datetime | None = None,
     examples: int = 1000,
 ) -> Audit:
-    """Compare a plan with the ledger, the archive and a snapshot of the queue that was taken `at` a time.
+    """Compare plans with the ledger, the archive and a snapshot of the queue that was taken `at` a time.
 
-    `plan` has the columns id and due, and optionally action (`cancel`: must no longer be delivered). Only reminders due
-    from `start` (inclusive) to `until` (exclusive) are audited. Take the snapshot before updating the archive, so that
-    messages that move meanwhile are in the archive. The audit only reads.
+    A plan has the columns id and due, and optionally payload and action (`cancel`: must no longer be delivered). Of
+    several plans give the latest last: it decides on an id that is in more than one. What the loads of a plan were to
+    send is in the ledger. `start` (inclusive) and `until` (exclusive) audit only a part of it. Take the snapshot, with
+    payloads, before updating the archive, so that messages that move meanwhile are in the archive. The audit only
+    reads.
     """
-    in_period = F.expr("true")
-    if start is not None:
-        in_period &= F.col("due") >= F.lit(start)
-    if until is not None:
-        in_period &= F.col("due") < F.lit(until)
-    action = F.col("action") if "action" in plan.columns else F.lit("new")
-    payload = _digest("payload") if "payload" in plan.columns else F.lit(None).cast("string")
-    columns = ("id", F.col("due").alias("planned_due"), action.alias("action"), payload.alias("payload"))
-    planned = plan.where(in_period).select(*columns)
-    outside = plan.where(~in_period).select("id", F.expr("true").alias("outside"))
+    runs = list(runs)
     purges = [row.offset for row in events.where("kind = 'purged'").select("offset").distinct().collect()]
-
+    plans = (plan,) if isinstance(plan, DataFrame) else tuple(plan)
     joined = (
-        planned.join(histories(events, purges), "id", "full_outer")
+        planned(plans, runs, start, until)
+        .join(histories(events, purges), "id", "full_outer")
         .join(_locations(snapshot), "id", "full_outer")
-        .join(outside, "id", "left_anti")
+        .where("coalesce(in_period, true)")
     )
     reminders = _with_findings(joined, at).persist()
+    statuses, found, not_loaded, unsent = dict.fromkeys(STATUSES, 0), Counter[str](), 0, 0
+    of_run, wrong_of_run = defaultdict[str, Counter[str]](Counter), Counter[str]()
     try:
-        statuses = dict.fromkeys(STATUSES, 0)
-        found: dict[str, int] = {}
-        counts = reminders.groupBy(F.col("planned_due").isNotNull().alias("planned"), "status", "finding").count()
-        for row in counts.collect():
+        is_unsent = F.expr("detail <=> 'was never sent'").alias("unsent")
+        for row in reminders.groupBy("planned", "status", "run", "finding", is_unsent).count().collect():
+            number = row["count"]
+            if row.status == NOT_LOADED:
+                not_loaded += number
+                continue
             if row.planned:
-                statuses[row.status] = statuses.get(row.status, 0) + row["count"]
+                statuses[row.status] += number
+                of_run[row.run][row.status] += number
             if row.finding:
-                found[row.finding] = found.get(row.finding, 0) + row["count"]
+                found[row.finding] += number
+                wrong_of_run[row.run] += number
+            unsent += number if row.unsent else 0
         listed = [
             Finding(row.finding, row.id, row.detail)
             for row in reminders.where("finding is not null").orderBy("finding", "id").limit(examples).collect()
         ]
     finally:
         reminders.unpersist()
-    for finding in [*_log(events, at, examples), *_ledger(events, runs)]:
-        found[finding.what] = found.get(finding.what, 0) + 1
+    logged = _logged(events) if runs else {}
+    of_runs = [finding for info in runs for finding in _judged(info, logged.get(info.run, 0), unsent)]
+    for finding in [*_log(events, at, examples), *of_runs]:
+        found[finding.what] += 1
         listed.append(finding)
-    return Audit(reminders, statuses, found, listed[:examples])
+    wrong_of_run.update(finding.id for finding in of_runs)
+    audited = [
+        RunAudit(
+            *(info.run, info.state, info.new + info.replaced, logged.get(info.run, 0)),
+            *(dict(of_run[info.run]), wrong_of_run[info.run]),
+        )
+        for info in runs
+    ]
+    return Audit(reminders, statuses, dict(found), listed[:examples], audited, not_loaded)
 
 
 def with_digests(snapshot: DataFrame) -> DataFrame:
     """Return a snapshot that was read with its payloads, with a digest of each payload instead: for a smaller copy."""
-    return snapshot.withColumn("digest", _digest("payload")).drop("payload")
-
-
-def _digest(column: str) -> Column:
-    return F.sha2(F.col(column).cast("binary"), 256)
+    return snapshot.withColumn("digest", digest("payload")).drop("payload")
 
 
 def _locations(snapshot: DataFrame) -> DataFrame:
@@ -176,7 +224,7 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
     """Add to each message its status and its first finding."""
     located = joined.withColumns(
         {
-            "planned": F.expr("planned_due IS NOT NULL"),
+            "planned": F.expr("coalesce(planned, false)"),
             "alive": F.expr("coalesce(alive, false)"),
             "held": F.expr("coalesce(held, 0)"),
             "deaths": F.expr("coalesce(deaths, 0)"),
@@ -187,7 +235,8 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
         }
     )
     withdrawn = "coalesce(action = 'cancel', false) AND log_status IS NULL AND NOT alive"
-    status = """CASE WHEN withdrawn THEN 'cancelled'
+    status = f"""CASE WHEN NOT expected AND log_status IS NULL AND NOT alive AND held = 0 THEN '{NOT_LOADED}'
+        WHEN withdrawn THEN 'cancelled'
         WHEN log_status != 'scheduled' THEN log_status
         WHEN alive OR changed_later THEN 'scheduled'
         WHEN held > 0 THEN 'dead' ELSE 'missing' END"""
@@ -195,7 +244,16 @@ def _with_findings(joined: DataFrame, at: datetime) -> DataFrame:
     finding = "".join(f" WHEN {wrong} THEN {_text(what)}" for what, wrong, _ in _CHECKS)
     detail = "".join(f" WHEN {wrong} THEN {text}" for _, wrong, text in _CHECKS)
     return judged.selectExpr(
-        *("id", "status", "planned_due", "sent_due", "delivered_at", "coalesce(deliveries, 0) AS deliveries"),
+        *(
+            "id",
+            "planned",
+            "status",
+            "run",
+            "planned_due",
+            "sent_due",
+            "delivered_at",
+            "coalesce(deliveries, 0) AS deliveries",
+        ),
         *(f"CASE {finding} END AS finding", f"CASE {detail} END AS detail"),
     )
 
@@ -214,18 +272,18 @@ def _log(events: DataFrame, at: datetime, limit: int) -> list[Finding]:
     return found
 
 
-def _ledger(events: DataFrame, runs: Iterable[RunInfo]) -> list[Finding]:
-    """Return the runs that are not committed, and those where log and ledger disagree."""
-    runs = list(runs)
-    if not runs:
-        return []
+def _logged(events: DataFrame) -> dict[str, int]:
+    """Return how many messages each run stored, by the log."""
     sends = events.where(F.col("kind").isin("sent", "replaced") & F.col("run").isNotNull())
-    seen = {row.run: row["count"] for row in sends.groupBy("run").count().collect()}
+    return {row.run: row["count"] for row in sends.groupBy("run").count().collect()}
+
+
+def _judged(info: RunInfo, logged: int, unsent: int) -> list[Finding]:
+    """Return what is wrong with a run. One that did not end is in order if nothing is left to send."""
     findings = []
-    for info in runs:
-        if info.state != "committed":
-            findings.append(Finding("run", info.run, f"is {info.state}, not committed"))
-        if seen.get(info.run, 0) != info.new + info.replaced:
-            detail = f"stored {info.new + info.replaced} messages by the ledger, {seen.get(info.run, 0)} by the log"
-            findings.append(Finding("run", info.run, detail))
+    if info.state != "committed" and unsent:
+        detail = f"is {info.state}, not committed, and planned reminders were never sent: load the plan again"
+        findings.append(Finding("run", info.run, detail))
+    if logged != (stored := info.new + info.replaced):
+        findings.append(Finding("run", info.run, f"stored {stored} messages by the ledger, {logged} by the log"))
     return findings

@@ -16,11 +16,12 @@ from delayq.broker.batches import batched
 from delayq.broker.ids import new_id
 from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, DelayqError, NoReplyError, short_repr
-from delayq.queue.bulk_runs import RunInfo, list_runs
+from delayq.queue.bulk_runs import RunInfo, begin_run, list_runs
 from delayq.spark.datasource.connection import calls_of, connect, context_of, open_queue
 from delayq.spark.datasource.message_batches import COLUMNS, check_columns
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import TargetQueue, as_options, write_options
+from delayq.spark.pipelines.planned_reminders import UNKNOWN, source_of
 from delayq.spark.spark_errors import error_of
 from delayq.text import pluralize
 from delayq.times import Duration, timestamp, to_millis
@@ -39,13 +40,13 @@ When = datetime | str
 class Loaded(RunInfo):
     """The result of a load: its record in the run ledger, and the counts of rows not sent."""
 
-    past: int
+    past: int = 0
     """Rows due before `start`."""
-    later: int
+    later: int = 0
     """Rows due at `until` or after it."""
-    cancelled: int
+    cancelled: int = 0
     """Messages that the plan no longer contains and that this load cancelled."""
-    too_late: int
+    too_late: int = 0
     """Messages that the plan no longer contains but that are in flight or dead, so could not be cancelled."""
 
     def facts(self) -> dict[str, Any]:
@@ -98,8 +99,9 @@ def load(
 
     Repeatable: a message is stored once while it lives and within the queue's dedupe window after it was settled. After
     a failure, load again: what was sent stays, and only the rest is added. `run` is the name in the run ledger, whose
-    counts are exact even if tasks are repeated; loads with the same name are added up. The other parameters are options
-    of the data source.
+    counts are exact even if tasks are repeated; loads with the same name are added up. Without a name, a load of the
+    same files resumes their unfinished run. The ledger also has `start` and `until`, for the audit. The other
+    parameters are options of the data source.
 
     Works over Spark Connect too; this process must reach Redis, like the executors. Raises `ConfigurationError` for
     invalid options and columns, if possible before a row is sent; an error of a task is raised as its `DelayqError`.
@@ -109,7 +111,7 @@ def load(
         queue=queue,
         url=url,
         prefix=prefix,
-        runId=run or new_id(),
+        runId=run,
         onConflict=on_conflict,
         onError=on_error,
         batchSize=batch_size,
@@ -126,6 +128,7 @@ def load(
     first, last = _horizon(options.target, start, until)
     if not (first is last is None or "due" in to_send.columns):
         raise ConfigurationError("start and until need a column due, which the table does not have")
+    texts["runId"] = _begin(options.target, run, messages, first, last)
     try:
         outside = _send(to_send, texts, first, last)
         cancelled = {} if to_cancel is None else _cancel(to_cancel, options.target)
@@ -172,6 +175,16 @@ def resolve(when: When, name: str, base: int) -> int:
         allowed = "'now', '+1d', '-2h' or a time such as 2026-01-31T09:00:00+00:00"
         raise ConfigurationError(f"{name} must be {allowed}, not {short_repr(when)}") from None
     return timestamp(at, name)
+
+
+def _begin(target: TargetQueue, run: str | None, messages: DataFrame, first: int | None, last: int | None) -> str:
+    """Begin a run, and return its name; without a name the unfinished run of the same files is resumed."""
+    executor, context, source = connect(target), context_of(target), source_of(messages)
+    if run is None:
+        unfinished = (info for info in executor.perform(list_runs(context)) if info.state != "committed")
+        run = next((info.run for info in unfinished if info.source == source != UNKNOWN), new_id())
+    executor.perform(begin_run(context, run, start=first, until=last, source=source))
+    return run
 
 
 def _send(messages: DataFrame, options: dict[str, str], first: int | None, last: int | None) -> dict[str, int]:

@@ -94,7 +94,19 @@ def histories(events: DataFrame, purges: Sequence[int]) -> DataFrame:
     """
     # The hash comes before the id because it is faster to sort by.
     steps = events.where("id IS NOT NULL").selectExpr(
-        *("xxhash64(id) AS hash", "id", "offset", "index", "at", "kind", "due", "attempt", "token", "retries_left"),
+        *(
+            "xxhash64(id) AS hash",
+            "id",
+            "offset",
+            "index",
+            "at",
+            "kind",
+            "due",
+            "attempt",
+            "token",
+            "retries_left",
+            "run",
+        ),
         f"{STEP} AS step",
     )
     before = Window.partitionBy("hash", "id").orderBy("offset", "index")
@@ -131,6 +143,7 @@ def histories(events: DataFrame, purges: Sequence[int]) -> DataFrame:
         f"max(offset) FILTER (WHERE {entry}) AS last_offset",
         f"max_by(due, {order}) FILTER (WHERE kind IN ('sent', 'replaced')) AS sent_due",
         f"max_by(due, {order}) FILTER (WHERE {starts} OR kind = 'rescheduled') AS life_due",
+        f"max_by(run, {order}) FILTER (WHERE kind IN ('sent', 'replaced')) AS run",
         f"max_by(retries_left, {order}) FILTER (WHERE retries_left IS NOT NULL) AS left",
         "min(at) FILTER (WHERE kind = 'delivered') AS delivered_at",
         "count_if(kind = 'delivered') AS deliveries",

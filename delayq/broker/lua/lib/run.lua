@@ -1,5 +1,5 @@
 -- The run ledger: counts of the messages of a bulk send by status, added up by the calls that store them. A record is
--- "state started ended epoch new exists replaced running settled refused".
+-- "state started ended epoch new exists replaced running settled refused", and of a load also "start until source".
 local function run_of(runs, run, now)
   local record, fields = redis.call('HGET', runs, run), {}
   if not record then record = string.format('writing %.0f 0 -1 0 0 0 0 0 0', now) end
