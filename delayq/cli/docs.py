@@ -23,8 +23,9 @@ MAX_WIDTH = 100
 
 
 def _pages() -> dict[str, Traversable]:
-    pages = {page.name: page for page in files("delayq").joinpath("docs").iterdir()}
-    return {name.removesuffix(".md"): pages[name] for name in sorted(pages) if name.endswith(".md")}
+    pages = files("delayq").joinpath("docs").iterdir()
+    found = {page.name.removesuffix(".md"): page for page in pages if page.name.endswith(".md")}
+    return dict(sorted(found.items()))
 
 
 def _title(text: str) -> str:
