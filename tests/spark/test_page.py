@@ -24,8 +24,8 @@ COLUMNS = {
     "log": {"first": TIME, "last": TIME},
     "totals": {"kind": pa.string(), "first": TIME, "last": TIME},
     "lateness_overall": dict.fromkeys(["p50_ms", "p90_ms", "p99_ms"], MARK),
-    "lateness": {"hour": TIME} | dict.fromkeys(["p50_ms", "p90_ms", "p99_ms"], MARK),
-    "rates": {"minute": TIME},
+    "lateness": {"begin": TIME} | dict.fromkeys(["p50_ms", "p90_ms", "p99_ms"], MARK),
+    "rates": {"begin": TIME},
     "funnel": {"share": MARK},
     "errors": {"error": pa.string(), "example": pa.string()},
     "dead": {"reason": pa.string(), "first": TIME, "last": TIME},
@@ -34,12 +34,13 @@ COLUMNS = {
     "gaps": {},
 }
 """Columns that do not count something."""
+SECONDS = {"lateness": {"seconds": 3600}, "rates": {"seconds": 60}}
 NUMBERS = {
     "log": ["events", "messages", "entries", "missing", "first_offset", "last_offset"],
     "totals": ["events"],
     "lateness_overall": ["deliveries", "early", "max_ms"],
-    "lateness": ["deliveries", "early", "max_ms"],
-    "rates": [kind.value for kind in EventKind],
+    "lateness": ["seconds", "deliveries", "early", "max_ms"],
+    "rates": ["seconds", *(kind.value for kind in EventKind)],
     "funnel": ["attempt", "delivered", *OUTCOMES, "dead"],
     "errors": ["failures", "messages"],
     "dead": ["deaths", "messages"],
@@ -54,7 +55,7 @@ def tables_of(**rows: list[dict]) -> dict[str, pa.Table]:
     tables = {}
     for name, known in COLUMNS.items():
         counts = dict.fromkeys(NUMBERS[name], pa.int64())
-        full = [dict.fromkeys(NUMBERS[name], 0) | row for row in rows.get(name, [])]
+        full = [dict.fromkeys(NUMBERS[name], 0) | SECONDS.get(name, {}) | row for row in rows.get(name, [])]
         tables[name] = pa.Table.from_pylist(full, pa.schema(known | counts))
     return tables
 
@@ -76,7 +77,7 @@ def totals(**events: int) -> list[dict]:
 def healthy_tables(hours: int = 48, **more: list[dict]) -> dict[str, pa.Table]:
     """Make the tables of a queue without problems, at work for some hours."""
     rates = [
-        {"minute": T0 + timedelta(minutes=30 * n), "sent": 9, "delivered": n % 9, "acked": n % 8, "nacked": n % 2}
+        {"begin": T0 + timedelta(minutes=30 * n), "sent": 9, "delivered": n % 9, "acked": n % 8, "nacked": n % 2}
         for n in range(hours * 2)
     ]
     rows = {
@@ -88,7 +89,7 @@ def healthy_tables(hours: int = 48, **more: list[dict]) -> dict[str, pa.Table]:
         ],
         "totals": totals(sent=4000, delivered=4100, acked=3970, nacked=90, expired=10, dead=30),
         "lateness_overall": [marks()],
-        "lateness": [{"hour": T0 + timedelta(hours=n)} | marks(n) for n in range(hours)],
+        "lateness": [{"begin": T0 + timedelta(hours=n)} | marks(n) for n in range(hours)],
         "rates": rates,
         "funnel": [
             {"attempt": 1, "delivered": 4000, "acked": 3900, "nacked": 90, "expired": 10, "share": 0.975},
@@ -196,7 +197,7 @@ def test_page_of_an_empty_log():
 
 def test_page_without_deliveries_has_no_lateness():
     rows = {name: [] for name in ("lateness_overall", "lateness", "funnel", "errors", "dead", "redeliveries")}
-    made = healthy_tables(**rows, rates=[{"minute": T0, "sent": 1}], totals=totals(sent=1))
+    made = healthy_tables(**rows, rates=[{"begin": T0, "sent": 1}], totals=totals(sent=1))
     text = Texts(page(made)).text
     assert "There were no first attempts." in text
     assert "4,000 messages in 2 d: none has ended." in text
@@ -247,24 +248,24 @@ def test_naive_time_is_refused():
 @pytest.mark.parametrize("hours", [1, 299, 10_000])
 def test_number_of_plotted_points_is_limited(hours):
     made = healthy_tables(hours=hours)
-    for draw, table, units in ((lateness_plot, "lateness", hours), (rates_plot, "rates", hours * 60)):
+    for draw, table in ((lateness_plot, "lateness"), (rates_plot, "rates")):
         svg, width = draw(made[table])
-        assert units / width <= MAX_POINTS + 1
+        assert hours * 3600 / width <= MAX_POINTS + 1
         assert len(svg) < 150_000
     assert len(page(healthy_tables(hours=hours))) < 400_000
 
 
 def test_only_the_latest_hours_are_listed():
     text = Texts(page(healthy_tables(hours=10_000))).text
-    assert "The 24 latest of 10,000 hours, by p99" in text
-    assert "Each point is the worst of 48 hours" in text
+    assert "The 24 latest of 10,000 times of 1 h, by p99" in text
+    assert "Each point is the worst of 4 d" in text
 
 
 def test_single_time_in_the_far_future_does_not_break_the_plots():
     made = healthy_tables(hours=3)
     far = tables_of(
-        lateness=[*made["lateness"].to_pylist(), {"hour": T0 + timedelta(days=36_500)} | marks()],
-        rates=[*made["rates"].to_pylist(), {"minute": T0 + timedelta(days=36_500), "sent": 1}],
+        lateness=[*made["lateness"].to_pylist(), {"begin": T0 + timedelta(days=36_500)} | marks()],
+        rates=[*made["rates"].to_pylist(), {"begin": T0 + timedelta(days=36_500), "sent": 1}],
     )
     assert lateness_plot(far["lateness"])[0].startswith("<svg")
     assert rates_plot(far["rates"])[0].startswith("<svg")
@@ -272,7 +273,7 @@ def test_single_time_in_the_far_future_does_not_break_the_plots():
 
 def test_early_deliveries_are_plotted():
     made = tables_of(
-        lateness=[{"hour": T0, "p50_ms": -5.0, "p90_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "deliveries": 2}]
+        lateness=[{"begin": T0, "p50_ms": -5.0, "p90_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "deliveries": 2}]
     )
     assert "NaN" not in lateness_plot(made["lateness"])[0]
 

@@ -17,8 +17,10 @@ from delayq.spark.datasource.schemas import EVENTS
 from delayq.spark.report import report as report_module
 from delayq.spark.report.delivery_history import MAX_ROWS
 from delayq.spark.report.overview import OUTCOMES
+from delayq.spark.report.page import page
+from delayq.spark.report.plots import lateness_plot
 from delayq.spark.report.report import FORMATS, check_formats, replacing, report, write_tables
-from delayq.spark.report.report_tables import reports
+from delayq.spark.report.report_tables import reports, width_of
 
 pytestmark = pytest.mark.spark
 
@@ -137,7 +139,7 @@ def test_lateness_counts_first_attempts_by_utc_hour(rows):
         if row["kind"] == "delivered" and row["attempt"] == 1:
             hours[row["at"].replace(minute=0, second=0, microsecond=0)].append(row)
     assert len(hours) > 4
-    assert rows["lateness"] == [{"hour": hour, **late(some)} for hour, some in sorted(hours.items())]
+    assert rows["lateness"] == [{"begin": hour, "seconds": 3600, **late(some)} for hour, some in sorted(hours.items())]
 
 
 def test_overall_lateness_has_the_percentiles_of_all_first_attempts(rows):
@@ -152,8 +154,32 @@ def test_rates_count_each_kind_by_minute(rows):
         minutes[row["at"].replace(second=0, microsecond=0)][row["kind"]] += 1
     kinds = [kind.value for kind in EventKind]
     assert rows["rates"] == [
-        {"minute": minute, **{kind: counts[kind] for kind in kinds}} for minute, counts in sorted(minutes.items())
+        {"begin": minute, "seconds": 60, **{kind: counts[kind] for kind in kinds}}
+        for minute, counts in sorted(minutes.items())
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "width"), [(0, 1), (99, 1), (120, 2), (3600, 60), (86_399, 900), (216_000, 3600), (10**8, 3600)]
+)
+def test_width_of_the_rows_follows_the_length_of_the_log(spark, seconds, width):
+    rows = [event(1, "sent"), event(2, "acked", at=T0 + timedelta(seconds=seconds))]
+    assert width_of(spark.createDataFrame(rows, EVENTS)) == width
+
+
+def test_short_log_has_rows_of_a_second(spark):
+    rows = [
+        event(n, "delivered", f"m{n}", attempt=1, token=n, due=T0, at=T0 + timedelta(seconds=n)) for n in range(1, 100)
+    ]
+    with reports(spark.createDataFrame(rows, EVENTS), width=1) as made:
+        tables = made.tables()
+    for name in ("lateness", "rates"):
+        assert tables[name]["seconds"].to_pylist() == [1] * 99
+        assert tables[name]["begin"].to_pylist() == [T0 + timedelta(seconds=n) for n in range(1, 100)]
+    text = page(tables)
+    assert "Each point is 1 s" in text
+    assert "Events a second" in text
+    assert lateness_plot(tables["lateness"])[1] == 1
 
 
 def test_totals_have_every_kind(rows):
@@ -331,7 +357,7 @@ def test_session_time_zone_does_not_change_the_reports(spark, events, made):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     for name, table in made.tables().items():
         assert tables[name].equals(table), name
-    assert str(tables["lateness"].schema.field("hour").type) == "timestamp[us, tz=UTC]"
+    assert str(tables["lateness"].schema.field("begin").type) == "timestamp[us, tz=UTC]"
 
 
 def test_reports_release_cached_tables(made):
@@ -402,7 +428,7 @@ def test_each_table_is_written_to_one_file(made, rows, tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == names | {"notes.txt"}
     with (tmp_path / "lateness.csv").open(newline="") as file:
         read = list(csv.DictReader(file))
-    assert [row["hour"] for row in read] == [f"{row['hour']:%Y-%m-%dT%H:%M:%SZ}" for row in rows["lateness"]]
+    assert [row["begin"] for row in read] == [f"{row['begin']:%Y-%m-%dT%H:%M:%SZ}" for row in rows["lateness"]]
     assert [float(row["p99_ms"]) for row in read] == pytest.approx([row["p99_ms"] for row in rows["lateness"]])
     with (tmp_path / "errors.csv").open(newline="", encoding="utf-8") as file:
         assert [row["error"] for row in csv.DictReader(file)] == [row["error"] for row in rows["errors"]]
@@ -417,7 +443,7 @@ def test_spark_reads_the_written_tables(spark, made, rows, tmp_path):
     assert not list(tmp_path.glob("*.csv"))
     back = spark.read.parquet(str(tmp_path / "lateness.parquet"))
     assert back.dtypes == made["lateness"].dtypes
-    assert back.selectExpr("unix_seconds(hour) as hour").first().hour == rows["lateness"][0]["hour"].timestamp()
+    assert back.selectExpr("unix_seconds(begin) as begin").first().begin == rows["lateness"][0]["begin"].timestamp()
 
 
 def test_report_is_written_completely_or_not_at_all(events, tmp_path, monkeypatch):
@@ -439,7 +465,7 @@ def test_report_is_written_completely_or_not_at_all(events, tmp_path, monkeypatc
 
 
 def test_report_without_html_writes_no_page(events, made, tmp_path, monkeypatch):
-    monkeypatch.setattr(report_module, "reports", lambda events: made)
+    monkeypatch.setattr(report_module, "reports", lambda events, width: made)
     report(events, tmp_path, html=False, formats="csv")
     assert {file.suffix for file in tmp_path.iterdir()} == {".csv"}
 

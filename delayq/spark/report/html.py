@@ -94,7 +94,7 @@ _FORMATS = {
     "ms": _CellFormat("number", duration),
     "share": _CellFormat("number", lambda share: f"{100 * share:.1f} %"),
     "bar": _CellFormat("bar", lambda share: f'<i style="width:{100 * share:.1f}%"></i>'),
-    "minute": _CellFormat("time", lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"),
+    "begin": _CellFormat("time", lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00")),
     "time": _CellFormat("time", _time),
     "text": _CellFormat("text", lambda value: text(value) or "(no text)"),
     "word": _CellFormat("word", text),

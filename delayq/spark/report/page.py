@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from delayq.queue.counts import Stats
 
-MAX_HOURS = 72
-"""Rows of the lateness table; if there are more hours, it shows the latest deliveries."""
+MAX_ROWS = 72
+"""Rows of the lateness table; if there are more, it shows those with the latest deliveries."""
 WORST = 24
-"""Rows of the tables of the worst hours and the busiest minutes."""
+"""Rows of the tables of the worst and the busiest times."""
 
 _CLASSES = {True: "good", False: "bad", None: "open"}
 
@@ -113,30 +113,36 @@ def _checks(overview: Overview) -> str:
     return f'<ul class="checks">{"".join(cells)}</ul>'
 
 
-def _lateness(hours: pa.Table) -> str:
+def _lateness(rows: pa.Table) -> str:
     description = "Time from due to delivery, for first attempts only: later ones wait for a nack delay or a lease."
-    if not hours.num_rows:
+    if not rows.num_rows:
         return section("Lateness", "There were no first attempts.")
-    svg, width = plots.lateness_plot(hours)
-    note = "Each point is an hour" if width == 1 else f"Each point is the worst of {width:,} hours"
-    title, shown = "By hour", hours
-    if hours.num_rows > MAX_HOURS:
-        title = f"The {WORST} latest of {hours.num_rows:,} hours, by p99"
-        shown = hours.sort_by([("p99_ms", "descending"), ("hour", "ascending")]).slice(0, WORST)
+    svg, width = plots.lateness_plot(rows)
+    seconds = rows.column("seconds")[0].as_py()
+    note = f"Each point is {duration(1000 * seconds)}"
+    if width != seconds:
+        note = f"Each point is the worst of {duration(1000 * width)}"
+    title, shown = f"By {duration(1000 * seconds)}", rows
+    if rows.num_rows > MAX_ROWS:
+        title = f"The {WORST} latest of {rows.num_rows:,} times of {duration(1000 * seconds)}, by p99"
+        shown = rows.sort_by([("p99_ms", "descending"), ("begin", "ascending")]).slice(0, WORST)
     ranks = [TableColumn(name, "ms", title=name[:3]) for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")]
-    cells = [*columns(hour="minute", deliveries="number"), *ranks, *columns(early="number")]
+    cells = [*columns(begin="begin", deliveries="number"), *ranks, *columns(early="number")]
     plot = figure(svg, f"{note}; the scale is logarithmic.")
     return section("Lateness", description, plot, details(title, table(shown.to_pylist(), cells)))
 
 
-def _rates(minutes: pa.Table) -> str:
-    svg, width = plots.rates_plot(minutes)
-    note = "" if width == 1 else f"Means over {duration(width * 60_000)}."
-    busiest = minutes.sort_by([("delivered", "descending"), ("minute", "ascending")]).slice(0, WORST)
+def _rates(rows: pa.Table) -> str:
+    svg, width = plots.rates_plot(rows)
+    seconds, unit = rows.column("seconds")[0].as_py(), plots.rate_unit(rows)
+    note = "" if width == unit else f"Means over {duration(width * 1000)}."
+    busiest = rows.sort_by([("delivered", "descending"), ("begin", "ascending")]).slice(0, WORST)
     names = ("sent", "delivered", "acked", "nacked", "expired", "dead", "cancelled")
-    shown = columns(minute="minute", **dict.fromkeys(names, "number"))
-    title = f"The {busiest.num_rows} busiest of {pluralize(minutes.num_rows, 'minute')} with events, by deliveries"
-    return section("Events a minute", note, figure(svg), details(title, table(busiest.to_pylist(), shown)))
+    shown = columns(begin="begin", **dict.fromkeys(names, "number"))
+    times = f"{rows.num_rows:,} times of {duration(seconds * 1000)}"
+    title = f"The {busiest.num_rows} busiest of {times} with events, by deliveries"
+    heading = "Events a second" if unit == 1 else "Events a minute"
+    return section(heading, note, figure(svg), details(title, table(busiest.to_pylist(), shown)))
 
 
 def _attempts(rows: list[Row]) -> str:

@@ -21,14 +21,14 @@ from delayq.text import clean, truncate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_POINTS = 300
-"""Points on a plot's time axis; more hours or minutes are combined."""
+MAX_POINTS = 200
+"""Points on a plot's time axis; more rows are combined."""
 MAX_BARS = 12
 MAX_LABEL = 40
 
 _MINUTE, _HOUR = 60, 3600
-_HOURS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192, 384, 768, 1536, 3072)
-_MINUTES = (1, 2, 3, 5, 10, 15, 30, *(60 * hours for hours in _HOURS))
+_SECONDS = (1, 2, 5, 10, 15, 30, *(60 * minutes for minutes in (1, 2, 3, 5, 10, 15, 30)))
+_WIDTHS = (*_SECONDS, *(_HOUR * hours for hours in (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192, 384, 768, 1536, 3072)))
 _TICKS = [n * unit for unit, ns in ((1, (1, 10, 100, 1000, 10_000)), (60_000, (1, 10)), (3_600_000, (1, 10)),
                                     (86_400_000, (1, 10, 100, 1000, 10_000))) for n in ns]  # fmt: skip
 _COLOURS = ("ink", "dim", "line", "blue", "teal", "green", "amber", "red", "violet", "grey")
@@ -53,14 +53,14 @@ _INKS = dict(zip((*OUTCOMES, "open"), ("green", "teal", "grey", "amber", "violet
 
 
 def lateness_plot(table: pa.Table) -> tuple[str, int]:
-    """Draw lateness percentiles over time; returns the SVG and the hours per point."""
-    hours = _seconds(table, "hour") // _HOUR
-    width, slots, first = _slots(hours, _HOURS)
+    """Draw lateness percentiles over time; returns the SVG and the seconds per point."""
+    seconds = _seconds(table, "begin")
+    width, slots, first = _slots(seconds, table)
     with _drawing():
         figure = Figure(figsize=(10, 3.2), layout="constrained")
         axes = figure.subplots()
-        times = _times((first + np.arange(slots) * width) * _HOUR)
-        place = (hours - first) // width
+        times = _times(first + np.arange(slots) * width)
+        place = (seconds - first) // width
         lines = {}
         for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms"):
             worst = np.full(slots, -np.inf)
@@ -78,17 +78,18 @@ def lateness_plot(table: pa.Table) -> tuple[str, int]:
         axes.set_ylim(0.8, max(float(np.nanmax(lines["max_ms"])) * 1.5, 12))
         _scale_time(axes, times)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
-        return _svg(figure, "lateness", "Lateness percentiles by hour"), width
+        return _svg(figure, "lateness", "Lateness percentiles over time"), width
 
 
 def rates_plot(table: pa.Table) -> tuple[str, int]:
-    """Draw the events per minute; returns the SVG and the minutes per point."""
-    minutes = _seconds(table, "minute") // _MINUTE
-    width, slots, first = _slots(minutes, _MINUTES)
-    place = (minutes - first) // width
+    """Draw the events per minute, or per second in a short log; returns the SVG and the seconds per point."""
+    seconds = _seconds(table, "begin")
+    width, slots, first = _slots(seconds, table)
+    place = (seconds - first) // width
+    unit = rate_unit(table)
 
     def rate(kind: str) -> Any:
-        return np.bincount(place, table.column(kind).to_numpy(), slots) / width
+        return np.bincount(place, table.column(kind).to_numpy(), slots) * unit / width
 
     panels = [
         ("in", [("sent", "blue"), ("replaced", "violet"), ("redriven", "amber")]),
@@ -102,7 +103,7 @@ def rates_plot(table: pa.Table) -> tuple[str, int]:
         return "", width
     with _drawing():
         figure = Figure(figsize=(10, 0.5 + 1.7 * len(drawn)), layout="constrained")
-        edges = _times((first + np.arange(slots + 1) * width) * _MINUTE)
+        edges = _times(first + np.arange(slots + 1) * width)
         for axes, (title, kinds) in zip(
             figure.subplots(len(drawn), sharex=True, squeeze=False)[:, 0], drawn, strict=True
         ):
@@ -116,7 +117,7 @@ def rates_plot(table: pa.Table) -> tuple[str, int]:
             axes.yaxis.set_major_formatter(FuncFormatter(_number))
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0)
             _scale_time(axes, edges)
-        return _svg(figure, "rates", "Events a minute"), width
+        return _svg(figure, "rates", "Events a minute" if unit == _MINUTE else "Events a second"), width
 
 
 def funnel_plot(rows: Sequence[Row]) -> str:
@@ -180,11 +181,16 @@ def _drawing() -> Iterator[None]:
         yield
 
 
-def _slots(units: Any, widths: Sequence[int]) -> tuple[int, int, int]:
-    """Return the units per point that keep the points few enough, the number of points, and the first unit."""
-    first, last = int(units.min()), int(units.max())
-    width = next((width for width in widths if (last // width) - (first // width) < MAX_POINTS), 0)
-    width = width or (last - first) // MAX_POINTS + 1
+def rate_unit(table: pa.Table) -> int:
+    """Return the seconds that rates are told for: a minute, or a second if the rows are shorter than a minute."""
+    return _MINUTE if not table.num_rows or table.column("seconds")[0].as_py() >= _MINUTE else 1
+
+
+def _slots(seconds: Any, table: pa.Table) -> tuple[int, int, int]:
+    """Return the seconds per point that keep the points few enough, the number of points, and the first second."""
+    first, last, least = int(seconds.min()), int(seconds.max()), table.column("seconds")[0].as_py()
+    fitting = (width for width in _WIDTHS if width >= least and (last // width) - (first // width) < MAX_POINTS)
+    width = next(fitting, 0) or ((last - first) // MAX_POINTS // _HOUR + 1) * _HOUR
     start = first // width * width
     return width, (last - start) // width + 1, start
 

@@ -15,7 +15,7 @@ from pyarrow import compute, csv, parquet
 
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.spark.report.page import page
-from delayq.spark.report.report_tables import Reports, reports
+from delayq.spark.report.report_tables import Reports, reports, width_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FORMATS = ("parquet", "csv")
 PAGE = "report.html"
 
-_WHOLE_SECONDS = ("hour", "minute")
+_WHOLE_SECONDS = ("begin",)
 
 
 def report(
@@ -50,7 +50,7 @@ def report(
     """
     chosen = check_formats(formats)
     with replacing(out) as aside:
-        made = reports(events)
+        made = reports(events, width=width_of(events))
         write_tables(made.tables(told), aside, chosen)
         if html:
             text = page(made.tables(), queue=queue, at=datetime.now(UTC), now=now, formats=chosen)

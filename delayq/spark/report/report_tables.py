@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 MAX_LINE = 200
 """Characters kept of the first line of an error or a reason."""
 
-_HOUR, _MINUTE = 3_600_000_000, 60_000_000  # microseconds
+HOUR, MINUTE = 3600, 60
+"""The widths of `lateness` and `rates`, in seconds, unless the log is short."""
+_WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, HOUR)
+_MIN_POINTS = 60
 _NEEDED = ("offset", "index", "at", "kind", "id", "due", "attempt", "token", "retries_left", "reason", "error")
 
 
@@ -70,16 +73,31 @@ class Reports(UserDict[str, "DataFrame"]):
             frame.unpersist()
 
 
-def reports(events: DataFrame) -> Reports:
+def _check_events(events: DataFrame) -> None:
+    """Raise `ConfigurationError` for a stream, or a table that is not from an event log."""
+    if events.isStreaming:
+        raise ConfigurationError("a report needs an archive or a batch read of the log, not a stream")
+    check_schema(events, {name: columns_of(EVENTS)[name] for name in _NEEDED}, "the events are not from an event log")
+
+
+def width_of(events: DataFrame) -> int:
+    """Return the seconds of a row of `lateness` that give a log of this length 60 rows or more: at most an hour."""
+    _check_events(events)
+    row = events.selectExpr("max(unix_seconds(at)) - min(unix_seconds(at)) AS lasted").first()
+    lasted = (row and row.lasted) or 0
+    return max((width for width in _WIDTHS if lasted >= width * _MIN_POINTS), default=_WIDTHS[0])
+
+
+def reports(events: DataFrame, *, width: int = HOUR) -> Reports:
     """Return the reports on an event log or its archive; nothing is computed yet.
 
     * `log`, one row: events, messages (those with more events than waiting ones), entries, missing entries (null where
       entries are numbered by time), first and last event.
     * `totals`: one row per kind of event.
-    * `lateness_overall` (at most one row) and `lateness` by hour of delivery: exact percentiles of the lateness of
-      first attempts, in milliseconds. Later attempts wait for a nack delay or an expired lease, and so measure the
-      callback, not the queue. `early` counts deliveries before the due time, which must never happen.
-    * `rates`: events of each kind by minute, without empty minutes.
+    * `lateness_overall` (at most one row) and `lateness` by time of delivery, `width` seconds a row: exact percentiles
+      of the lateness of first attempts, in milliseconds. Later attempts wait for a nack delay or an expired lease, and
+      so measure the callback, not the queue. `early` counts deliveries before the due time, which must never happen.
+    * `rates`: events of each kind by minute, or by `width` if that is less, without empty rows.
     * `funnel`: outcomes of the deliveries of each attempt; `share` is the share of acked ones. A null attempt collects
       deliveries from before the log. A late ack after an expired lease counts, so a delivery may have both outcomes.
     * `errors`: failed deliveries by the first line of the error. Each failure counts once: a nack by its error, an
@@ -92,19 +110,17 @@ def reports(events: DataFrame) -> Reports:
 
     Lists end after 1,000 rows. Raises `ConfigurationError` for a missing column or a wrong type.
     """
-    if events.isStreaming:
-        raise ConfigurationError("a report needs an archive or a batch read of the log, not a stream")
-    check_schema(events, {name: columns_of(EVENTS)[name] for name in _NEEDED}, "the events are not from an event log")
+    _check_events(events)
     # In one partition, so that results derived from them are not shuffled again.
-    grid, late, history = (
-        shared.repartition(1).persist() for shared in (_grid(events), _late(events), delivery_history(events))
-    )
+    each = min(MINUTE, width)
+    made = _grid(events, each), _late(events, width), delivery_history(events)
+    grid, late, history = (shared.repartition(1).persist() for shared in made)
     frames = {
         "log": _log(grid, history),
         "totals": _totals(grid),
-        "lateness_overall": late.where("overall").drop("overall", "hour"),
-        "lateness": late.where("not overall").drop("overall").orderBy("hour"),
-        "rates": _rates(grid),
+        "lateness_overall": late.where("overall").drop("overall", "begin"),
+        "lateness": _spaced(late.where("not overall").drop("overall"), width),
+        "rates": _spaced(_rates(grid), each),
         "funnel": funnel(history),
         "errors": _most_frequent(failures(events), "error_text", "error", "failures", "min(id) AS example"),
         "dead": _most_frequent(
@@ -126,10 +142,16 @@ def _in_utc(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(zoned))
 
 
-def _floor(time: Column, span: int) -> Column:
-    """Round down to the hour or minute in UTC; `date_trunc` would use the session's time zone."""
-    micros = f.unix_micros(time)
-    return f.timestamp_micros(micros - f.pmod(micros, f.lit(span)))
+def _floor(time: Column, width: int) -> Column:
+    """Round down to a multiple of some seconds in UTC; `date_trunc` would use the session's time zone."""
+    seconds = f.unix_seconds(time)
+    return f.timestamp_seconds(seconds - f.pmod(seconds, f.lit(width)))
+
+
+def _spaced(rows: DataFrame, width: int) -> DataFrame:
+    """Put rows in order of time, and say how many seconds each covers."""
+    others = [name for name in rows.columns if name != "begin"]
+    return rows.orderBy("begin").select("begin", f.lit(width).cast("bigint").alias("seconds"), *others)
 
 
 def _first_line(text: Column) -> Column:
@@ -138,32 +160,32 @@ def _first_line(text: Column) -> Column:
     return f.rtrim(f.substring(line, 1, MAX_LINE))
 
 
-def _grid(events: DataFrame) -> DataFrame:
-    """Count events by minute, kind and part of the log; `log`, `totals`, `rates` and `gaps` are derived from this."""
+def _grid(events: DataFrame, width: int) -> DataFrame:
+    """Count events by time, kind and part of the log; `log`, `totals`, `rates` and `gaps` are derived from this."""
     bucket = f.expr(f"CASE WHEN offset < {MIN_TIME_OFFSET} THEN {BUCKET} END AS bucket")
-    return events.groupBy(_floor(f.col("at"), _MINUTE).alias("minute"), "kind", bucket).agg(
+    return events.groupBy(_floor(f.col("at"), width).alias("begin"), "kind", bucket).agg(
         *exprs("count(*) AS events", "count_if(index = 0) AS entries", "min(at) AS first", "max(at) AS last"),
         *exprs("min(offset) AS low", "max(offset) AS high"),
     )
 
 
-def _late(events: DataFrame) -> DataFrame:
+def _late(events: DataFrame, width: int) -> DataFrame:
     first = events.where("kind = 'delivered' AND attempt = 1 AND due IS NOT NULL")
-    hour = _floor(f.col("at"), _HOUR).alias("hour")
+    begin = _floor(f.col("at"), width).alias("begin")
     # Counting equal values first keeps the groups small that percentiles are computed of.
     counts = (
-        first.select(hour, *exprs("unix_millis(at) - unix_millis(due) AS ms", "at < due AS early"))
-        .groupBy("hour", "ms")
+        first.select(begin, *exprs("unix_millis(at) - unix_millis(due) AS ms", "at < due AS early"))
+        .groupBy("begin", "ms")
         .agg(*exprs("count(*) AS n", "count_if(early) AS early"))
     )
     ranks = "percentile(ms, array(0.5, 0.9, 0.99), n) AS ranks"
-    rolled = counts.rollup("hour").agg(
+    rolled = counts.rollup("begin").agg(
         *exprs(
-            "grouping(hour) = 1 AS overall", "sum(n) AS deliveries", "sum(early) AS early", ranks, "max(ms) AS max_ms"
+            "grouping(begin) = 1 AS overall", "sum(n) AS deliveries", "sum(early) AS early", ranks, "max(ms) AS max_ms"
         )
     )
     marks = ("ranks[0] AS p50_ms", "ranks[1] AS p90_ms", "ranks[2] AS p99_ms")
-    return rolled.selectExpr("overall", "hour", "deliveries", "early", *marks, "max_ms")
+    return rolled.selectExpr("overall", "begin", "deliveries", "early", *marks, "max_ms")
 
 
 def _log(grid: DataFrame, history: DataFrame) -> DataFrame:
@@ -192,7 +214,7 @@ def _totals(grid: DataFrame) -> DataFrame:
 
 def _rates(grid: DataFrame) -> DataFrame:
     counts = totals({kind.value: f"kind = '{kind}'" for kind in EventKind})
-    return grid.groupBy("minute").agg(*counts).orderBy("minute")
+    return grid.groupBy("begin").agg(*counts)
 
 
 def _most_frequent(events: DataFrame, text: str, name: str, number: str, *more: str) -> DataFrame:
