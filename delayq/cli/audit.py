@@ -34,6 +34,7 @@ _SHOWN_FINDINGS = 20
 @click.option("--until", metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]")
 @click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
 @click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
+@click.option("--report", metavar="FOLDER", help="Write the findings there, beside a report: findings.csv, .parquet.")
 @json_option
 @click.pass_obj
 def audit(
@@ -46,6 +47,7 @@ def audit(
     more: tuple[str, ...],
     allow_loss: bool,
     out: str | None,
+    report: str | None,
     as_json: bool,
     **period: str | None,
 ) -> Exit:
@@ -66,6 +68,7 @@ def audit(
     from delayq.spark.pipelines.audit import with_digests
     from delayq.spark.pipelines.input_tables import read_table
     from delayq.spark.pipelines.load import resolve
+    from delayq.spark.report.report import FORMATS, replacing, write_tables
 
     start, until = (
         None if when is None else from_millis(resolve(when, name, timestamp(session.now)))
@@ -79,6 +82,9 @@ def audit(
         result = make_audit(plans, events, places, found.runs(), at=session.now, start=start, until=until)
         if out is not None:
             result.reminders.write.mode("overwrite").parquet(out)
+        if report is not None:
+            with replacing(report) as aside:
+                write_tables({"findings": result.table()}, aside, FORMATS)
     if as_json:
         print_json(result.facts())
         return Exit.OK if result.adds_up else Exit.FAILURE

@@ -87,8 +87,14 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
     with redis.Redis.from_url(redis_url) as client:
         client.zrem(keys.pending, ids["visit-2"].id)
         client.hdel(keys.messages, ids["visit-2"].id)
-    audited = cli("spark", "audit", "@plan-2", "@archive", "visits")
+    audited = cli("spark", "audit", "@plan-2", "@archive", "visits", "--report", "@report")
     assert audited.exit_code == 1
+    assert (
+        (tmp_path / "report" / "findings.csv")
+        .read_text()
+        .startswith(f'"what","id","detail"\n"missing","{ids["visit-2"].id}"')
+    )
+    assert (tmp_path / "report" / "findings.parquet").exists()
     assert "missing" in audited.stdout
     assert ids["visit-2"].id in audited.stdout
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -120,6 +121,11 @@ class Audit:
     def counts(self) -> dict[str, int]:
         """Return the planned reminders by status, and those not loaded if there are any."""
         return self.statuses | ({NOT_LOADED: self.not_loaded} if self.not_loaded else {})
+
+    def table(self) -> pa.Table:
+        """Return the examples as an Arrow table with the columns what, id and detail."""
+        names = ("what", "id", "detail")
+        return pa.table({name: pa.array([getattr(one, name) for one in self.examples], pa.string()) for name in names})
 
     def facts(self) -> dict[str, Any]:
         """Return all but the reminders, ready for JSON."""
