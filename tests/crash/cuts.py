@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -56,6 +56,18 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _commands(packed: bytes) -> Iterator[bytes]:
+    """Yield the commands that are sent in one piece."""
+    start = at = 0
+    while start < len(packed):
+        at = packed.index(b"\r\n", start) + 2
+        for _ in range(int(packed[start + 1 : at])):
+            end = packed.index(b"\r\n", at)
+            at = end + 2 + int(packed[at + 1 : end]) + 2
+        yield packed[start:at]
+        start = at
+
+
 class _Cutting(redis.UnixDomainSocketConnection):
     def __init__(self, *, cutter: Cutter, **options: Any) -> None:
         super().__init__(**options)
@@ -63,7 +75,7 @@ class _Cutting(redis.UnixDomainSocketConnection):
         self._answers: list[Any] = []
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        cutter, items = self._cutter, [command] if isinstance(command, bytes) else list(command)
+        cutter, items = self._cutter, list(_commands(command if isinstance(command, bytes) else b"".join(command)))
         if cutter.is_gone:
             raise GoneError
         if not cutter.armed or items[0].split(b"\r\n", 3)[2] in GREETING:
