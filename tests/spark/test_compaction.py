@@ -59,6 +59,12 @@ def test_merged_file_replaces_the_batches_in_its_name(counting, replaced):
     assert Counter(one.file.path for one in gone) == Counter(replaced)
 
 
+def test_file_of_an_unfinished_task_does_not_count():
+    task = recent(4).replace("/day=", "/_temporary/0/_temporary/attempt_4_m_000000_4/day=")
+    found, gone = divide([recent(3), task])
+    assert (names(found), gone) == ([recent(3)], [])
+
+
 # Compaction, on local files
 
 
@@ -133,6 +139,15 @@ def test_small_files_are_merged_into_one_a_day(folder):
     offsets = parquet.read_table(folder / f"day=2024-05-01/{QUERY}-0-9.parquet")["offset"].to_pylist()
     assert offsets == sorted(offsets)
     assert compact_archive(str(folder)).told() == "nothing to merge"
+
+
+def test_what_a_killed_task_leaves_is_not_merged(folder):
+    task = folder / "_recent" / f"part={QUERY}-12" / "_temporary" / "0" / "_temporary" / "attempt" / "day=2024-05-02"
+    task.mkdir(parents=True)
+    (task / "part-00000.parquet").touch()
+    assert read(folder) == once(96)
+    assert compact_archive(str(folder)) == Compacted(merged=13, files=2, events=96)
+    assert read(folder) == read_plainly(folder) == once(96)
 
 
 def test_archive_grows_between_two_compactions(folder):

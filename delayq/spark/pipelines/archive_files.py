@@ -21,6 +21,8 @@ from typing import NamedTuple, Self
 
 RECENT = "_recent"
 FORMAT = "_delayq"
+UNFINISHED = "_temporary"
+"""Where Spark's tasks write: a killed one leaves files there, whole or in part."""
 SCHEMA_VERSION = 2
 """1: only `part=` folders, by an older delayq. A reader refuses a later version than its own."""
 
@@ -70,9 +72,12 @@ class Replaced(NamedTuple):
 
 
 def divide(paths: Iterable[str]) -> tuple[list[ArchiveFile], list[Replaced]]:
-    """Divide files into those that count, by day and batch, and those that are replaced."""
+    """Divide files into those that count, by day and batch, and those that are replaced.
+
+    What a task of Spark has not finished is neither.
+    """
     groups = defaultdict[tuple[date | None, str], list[ArchiveFile]](list)
-    for file in map(ArchiveFile.at, paths):
+    for file in map(ArchiveFile.at, (path for path in paths if f"/{UNFINISHED}/" not in path)):
         groups[file.day, file.query].append(file)
     counting, replaced = list[ArchiveFile](), list[Replaced]()
     for (day, _), files in groups.items():
