@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
+    from delayq.bulk.load import load as load
+    from delayq.bulk.loaded import Loaded as Loaded
     from delayq.bulk.message_ids import id_of as id_of
     from delayq.bulk.plan import plan as plan
     from delayq.bulk.reminder_rules import Rule as Rule

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from delayq.bulk.arrow_types import spark_name
 from delayq.bulk.plan_columns import NEEDED, NOT_IANA, WALL_CLOCK, check_columns, invalid_rows, repeated_ids, zone_hint
 from delayq.bulk.reminder_rules import Rule
 from delayq.bulk.reminder_times import from_wall, zone_of
@@ -17,7 +18,6 @@ from delayq.bulk.reminder_times import from_wall, zone_of
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _MICROSECOND = timedelta(microseconds=1)
 _WALL_CLOCK = re.compile(WALL_CLOCK, re.ASCII)
-_SPARK_NAMES = {pa.int8(): "byte", pa.int16(): "short", pa.int32(): "integer", pa.int64(): "long", pa.date32(): "date"}
 
 
 def check_table(things: pa.Table, rules: tuple[Rule, ...]) -> None:
@@ -89,12 +89,3 @@ def _wall(text: str) -> int | None:
     except ValueError:
         return None
     return (at - _EPOCH) // _MICROSECOND
-
-
-def spark_name(kind: pa.DataType) -> str:
-    """Return what Spark calls a type, as far as a plan's own columns may have it."""
-    if isinstance(kind, pa.TimestampType):
-        return "timestamp_ntz" if kind.tz is None else "timestamp"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "string"
-    return _SPARK_NAMES.get(kind, str(kind))

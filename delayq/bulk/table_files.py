@@ -27,16 +27,34 @@ def read_table(path: str | Path) -> pa.Table:
 
     A `.csv` file starts with its column names; its columns are texts, and an empty cell is null. A
     `.json` or `.jsonl` file has an object a line; a field that an object lacks is null. Anything else is Parquet.
-    Raises `ConfigurationError` for a missing or unreadable file.
+    Raises `ConfigurationError` for a missing or unreadable file, and for a Delta table.
     """
     file = Path(path)
     if not file.exists():
         raise ConfigurationError(f"there is no file or folder {str(path)!r}")
+    if is_delta(file):
+        raise ConfigurationError(
+            f"{path} is a Delta table, whose files have deleted rows too: see the recipe in `delayq docs spark-recipes`"
+        )
     read = _READERS.get(file.suffix.lower(), _read_parquet)
     try:
         return read(file)
     except (OSError, ValueError, pa.ArrowException, msgspec.DecodeError, csv.Error) as error:
         raise ConfigurationError(f"cannot read {path}: {error}") from error
+
+
+def is_delta(path: str | Path) -> bool:
+    """Return whether a folder is a Delta table: its log tells which of its Parquet files have the rows of today."""
+    return (Path(path) / "_delta_log").is_dir()
+
+
+def files_of(path: str | Path) -> list[str]:
+    """Return the URIs of the files of a table, as Spark lists them."""
+    file = Path(os.path.abspath(path))  # noqa: PTH100 - without "..", as Spark has it
+    if not file.is_dir():
+        return [file.as_uri()]
+    inside = ((one, one.relative_to(file).parts) for one in file.rglob("*"))
+    return sorted(one.as_uri() for one, parts in inside if one.is_file() and all(part[0] not in "._" for part in parts))
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:

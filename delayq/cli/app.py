@@ -51,6 +51,7 @@ COMMANDS = {
     },
     "Bulk data": {
         "plan": ("delayq.cli.plan:plan", "Plan reminders for the rows of a file."),
+        "load": ("delayq.cli.load:load", "Load a file of messages, or a plan, into a queue."),
         "migrate": ("delayq.cli.migrate:migrate", "Move a queue of the Go library to delayq."),
         "spark": ("delayq.cli.spark:spark", "Plan, load, archive, report and audit on Spark."),
     },

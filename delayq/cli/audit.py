@@ -18,7 +18,7 @@ from delayq.cli.spark_session import open_spark, where
 from delayq.times import from_millis, timestamp
 
 if TYPE_CHECKING:
-    from delayq.spark.pipelines.audit import Audit
+    from delayq.spark.pipelines.audit_result import Audit
 
 _SHOWN_FINDINGS = 20
 
@@ -34,7 +34,7 @@ _SHOWN_FINDINGS = 20
 @click.option("--until", metavar="WHEN", help="Audit reminders due before then.  [default: what was loaded]")
 @click.option("--allow-loss", is_flag=True, help="Audit also without log entries that were deleted: a finding.")
 @click.option("--out", metavar="TABLE", help="Write the result for each reminder there, as Parquet.")
-@click.option("--report", metavar="FOLDER", help="Write the findings there, beside a report: findings.csv, .parquet.")
+@click.option("--report", metavar="FOLDER", help="Write verdict and findings there, for the report's page.")
 @json_option
 @click.pass_obj
 def audit(
@@ -56,19 +56,19 @@ def audit(
     First the queue is read, then the archive is updated, then all are compared. The exit code is 1 if there are
     findings. What the loads were to send is in the run ledger.
 
-    JSON: {"adds_up", "statuses": {…}, "not_loaded", "findings": {…}, "examples": [{"what", "id", "detail"}, …],
-    "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
+    JSON: {"adds_up", "statuses": {…}, "not_loaded", "archive_start", "findings": {…}, "examples": [{"what", "id",
+    "detail"}, …], "runs": [{"run", "state", "stored", "logged", "statuses": {…}, "findings", "adds_up"}, …]}.
     """
     found = session.existing_queue(queue)
     spark = open_spark()
+    from delayq.bulk.load_run import resolve
     from delayq.spark.datasource.source import read_messages
     from delayq.spark.pipelines.archive import archive as make_archive
-    from delayq.spark.pipelines.archive_reader import read_archive
+    from delayq.spark.pipelines.archive_reader import archive_start, read_archive
     from delayq.spark.pipelines.audit import audit as make_audit
     from delayq.spark.pipelines.audit import with_digests
     from delayq.spark.pipelines.input_tables import read_table
-    from delayq.spark.pipelines.load import resolve
-    from delayq.spark.report.report import FORMATS, replacing, write_tables
+    from delayq.spark.report.report import write_audit
 
     start, until = (
         None if when is None else from_millis(resolve(when, name, timestamp(session.now)))
@@ -79,12 +79,20 @@ def audit(
         places.count()
         make_archive(spark, queue, archive, **where(session), fail_on_data_loss=not allow_loss)
         plans, events = [read_table(spark, name) for name in (plan, *more)], read_archive(spark, archive)
-        result = make_audit(plans, events, places, found.runs(), at=session.now, start=start, until=until)
+        result = make_audit(
+            plans,
+            events,
+            places,
+            found.runs(),
+            at=session.now,
+            start=start,
+            until=until,
+            archive_start=archive_start(spark, archive),
+        )
         if out is not None:
             result.reminders.write.mode("overwrite").parquet(out)
         if report is not None:
-            with replacing(report) as aside:
-                write_tables({"findings": result.table()}, aside, FORMATS)
+            write_audit(report, result.facts(), result.table(), at=session.now)
     if as_json:
         print_json(result.facts())
         return Exit.OK if result.adds_up else Exit.FAILURE
@@ -92,9 +100,11 @@ def audit(
 
 
 def _print_audit(result: Audit) -> Exit:
-    from delayq.spark.pipelines.audit import STATUSES
+    from delayq.spark.pipelines.audit_result import STATUSES
 
     print_rich(table(["reminders", ""], list(result.counts().items())))
+    if result.archive_start:
+        print_note(f"reminders due before {result.archive_start:%Y-%m-%d} are not audited: the archive begins there")
     if len(result.runs) > 1:
         click.echo()
         titles = ["run", "state", "stored", *STATUSES, "findings"]

@@ -40,7 +40,7 @@ def plan(*, things: Path, out: Path, rules: str, previous: Path | None, as_json:
     known = read_rules(rules)
     if previous is not None and previous.absolute() == out.absolute():
         raise click.UsageError(f"{out} is also the previous plan: write the new one to another path")
-    bulk = _bulk()
+    bulk = open_bulk()
     with spinner("planning"):
         before = None if previous is None else bulk.read_table(previous)
         planned = bulk.plan(bulk.read_table(things), known, previous=before, since=datetime.now(UTC))
@@ -54,9 +54,10 @@ def plan(*, things: Path, out: Path, rules: str, previous: Path | None, as_json:
         print_note("a plan of this size is made faster by `delayq spark plan`, on all processors")
 
 
-def _bulk() -> Any:
-    """Return the package that plans, with its functions loaded."""
+def open_bulk() -> Any:
+    """Return the package that plans and loads without Spark; fails if what it needs is not installed."""
     try:
+        import delayq.bulk.load
         import delayq.bulk.plan
         import delayq.bulk.table_files
     except ModuleNotFoundError as error:

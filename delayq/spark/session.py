@@ -22,6 +22,7 @@ Setting = bool | float | str | None
 """A value of a Spark setting."""
 SparkConf = dict[str, Setting]
 
+_PACKAGES = "spark.jars.packages"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _OURS: SparkConf = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
@@ -70,7 +71,7 @@ def session(app: str = "delayq", *, master: str | None = None, **conf: Setting) 
         raise
     except Exception as error:  # Spark's own errors, py4j's and gRPC's
         where = f" on {_without_token(master)}" if master else ""
-        raise ConfigurationError(f"Spark does not start{where}: {_reason(error)}") from error
+        raise ConfigurationError(f"Spark does not start{where}: {_reason(error)}{_hint(error, conf)}") from error
 
 
 def _start(app: str, master: str | None, conf: SparkConf) -> SparkSession:
@@ -118,3 +119,10 @@ def _reason(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() if java is not None else error)
     return text.strip().partition("\n")[0] or type(error).__name__
+
+
+def _hint(error: Exception, conf: SparkConf) -> str:
+    """Return what may be wrong if Java ends with packages to fetch: it prints the reason itself."""
+    if _PACKAGES not in conf or "JAVA_GATEWAY_EXITED" not in str(error):
+        return ""
+    return f" Java tells above why; perhaps it cannot fetch {conf[_PACKAGES]}"

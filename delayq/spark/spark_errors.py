@@ -14,6 +14,8 @@ _SENTENCE = re.compile(rf"^delayq\.errors\.({'|'.join(_KINDS)}): (.+)$", re.MULT
 _CAUSES = ("The above exception was the direct cause", "During handling of the above exception")
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[a-z]\w*\.)*(\S.*?)\s*$", re.MULTILINE)
 """In the trace of a Java error the error itself, and each cause: the last one is the innermost."""
+_NO_SOURCE = "[DATA_SOURCE_NOT_FOUND]"
+"""The class of an error that tells more than its cause, a Java class that was not found."""
 JVM_GONE = (
     "Spark's Java process has ended: it was killed, or ran out of memory"
     " (give it more with --conf spark.driver.memory=4g); run the command again"
@@ -61,7 +63,7 @@ def _spark_reason(error: BaseException) -> str:
         trace = str(error).partition("Traceback (most recent call last):")[2].splitlines()[1:]
         reason = next((line for line in trace if line and not line[0].isspace()), reason)
     elif causes := _JAVA_CAUSE.findall(str(error)):
-        reason = causes[-1]
+        reason = next((one for one in causes if _NO_SOURCE in one), causes[-1])
     return _STATE.sub("", _CLASS.sub("", reason))
 
 

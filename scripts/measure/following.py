@@ -26,7 +26,7 @@ DAY = f"day={BEGIN:%Y-%m-%d}"
 
 def follow_half_a_day(events: pa.Table, followed: Path, single: Path) -> None:
     """Write events as a follower does, batch by batch, compacted every hour, and also as one file."""
-    table = _spread(events.cast(arrow_schema(EVENTS)).sort_by("offset"))
+    table = _spread(events.cast(arrow_schema(EVENTS)).sort_by("log_offset"))
     place = single / DAY
     place.mkdir(parents=True)
     parquet.write_table(table, place / f"{QUERY}-0-{BATCHES - 1}.parquet", row_group_size=200_000)
@@ -48,13 +48,13 @@ def follow_half_a_day(events: pa.Table, followed: Path, single: Path) -> None:
 def _spread(table: pa.Table) -> pa.Table:
     """Return events with their times spread evenly over half a day."""
     step = 12 * 3600 * 1_000_000 // table.num_rows
-    micros: Any = compute.add(compute.multiply(table["offset"], step), int(BEGIN.timestamp()) * 1_000_000)
+    micros: Any = compute.add(compute.multiply(table["log_offset"], step), int(BEGIN.timestamp()) * 1_000_000)
     kind = pa.timestamp("us")
     at = micros.cast(kind).cast(pa.timestamp("us", tz="UTC"))
     due = compute.subtract(micros, 5_000_000).cast(kind).cast(pa.timestamp("us", tz="UTC"))
     has_due = compute.is_valid(table["due"])
     due = compute.if_else(has_due, due, pa.scalar(None, due.type))
-    for name, column in (("at", at), ("due", due)):
+    for name, column in (("event_at", at), ("due", due)):
         table = table.set_column(table.schema.get_field_index(name), name, column)
     return table
 

@@ -11,12 +11,14 @@ from delayq.spark.datasource.schemas import EVENTS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PARTITIONS = 4
+"""Parts of the table of messages."""
 PAYLOAD = '"' + "x" * 62 + '"'
 
 
 def messages(spark: SparkSession, n: int) -> DataFrame:
     """Generate messages that are due in a day."""
-    return spark.range(0, n, 1, 4).select(
+    return spark.range(0, n, 1, PARTITIONS).select(
         F.format_string("%022d", "id").alias("id"),
         F.timestamp_millis(F.unix_millis(F.current_timestamp()) + 86_400_000 + F.col("id")).alias("due"),
         F.lit(PAYLOAD).alias("payload"),
@@ -33,9 +35,9 @@ def flat_log(spark: SparkSession, n: int) -> DataFrame:
     due = F.timestamp_micros(begin + message * 40_000)
     late = F.pmod(F.hash(message), F.lit(20_000))
     frame = spark.range(0, n, 1, 8).select(
-        (entry + 1).alias("offset"),
-        F.lit(0).alias("index"),
-        F.timestamp_micros(begin + message * 40_000 + late + entry % 4).alias("at"),
+        (entry + 1).alias("log_offset"),
+        F.lit(0).alias("entry_index"),
+        F.timestamp_micros(begin + message * 40_000 + late + entry % 4).alias("event_at"),
         F.when((kind == "acked") & (message % 100 == 0), "nacked").otherwise(kind).alias("kind"),
         F.format_string("%022d", message).alias("id"),
         F.when(kind != "acked", due).alias("due"),

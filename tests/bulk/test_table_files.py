@@ -56,3 +56,11 @@ def test_missing_file_and_folder_in_the_way_are_refused(tmp_path):
         write_table(pa.table({"id": ["a"]}), tmp_path)
     with pytest.raises(ConfigurationError, match="cannot write"):
         write_table(pa.table({"id": ["a"]}), tmp_path / "missing" / "t")
+
+
+def test_delta_table_is_not_read_as_parquet(tmp_path):
+    """Its folder keeps the files of former versions, with rows that were deleted."""
+    write_table(pa.table({"id": ["a", "deleted"]}), tmp_path / "part-0.parquet")
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} is a Delta table, whose files have deleted rows too"):
+        read_table(tmp_path)

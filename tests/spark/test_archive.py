@@ -11,8 +11,8 @@ import pytest
 
 from delayq import ConfigurationError, DelayQueue, EventsLostError, NewMessage
 from delayq.broker.keys import Keys
+from delayq.bulk.connection import TargetQueue
 from delayq.spark import archive, forget_archive, read_archive
-from delayq.spark.datasource.source_options import TargetQueue
 from delayq.spark.pipelines.archive_files import divide
 from delayq.spark.pipelines.archive_run import ArchivePosition, ArchiveResult, ArchiveRun
 from tests.support import processes
@@ -228,6 +228,7 @@ def test_ctrl_c_in_a_finite_run_is_raised(queue, run):
     query = Query((0, None, 10, 10), (1, 10, 11, 1))
 
     def on_progress(_):
+        query.busy = 3
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -247,8 +248,8 @@ def test_position_is_stored_with_any_path(queue, run, redis_client):
 def found(path):
     """Count each (offset, index) with a plain Parquet reader, in the files that count."""
     files, _ = divide(map(str, Path(path).rglob("*.parquet")))
-    table = ds.dataset([file.path for file in files], format="parquet").to_table(["offset", "index"])
-    return Counter(zip(table["offset"].to_pylist(), table["index"].to_pylist(), strict=True))
+    table = ds.dataset([file.path for file in files], format="parquet").to_table(["log_offset", "entry_index"])
+    return Counter(zip(table["log_offset"].to_pylist(), table["entry_index"].to_pylist(), strict=True))
 
 
 @pytest.fixture
@@ -286,8 +287,10 @@ def test_archive_has_the_columns_of_the_log(spark, queue, redis_url, folder):
         assert read.schema == log.schema
         assert read.exceptAll(log).count() == 0
         assert read.count() == len(events)
-        table = ds.dataset(folder, format="parquet").to_table(["at", "id"])
-        assert set(table["at"].to_pylist()) == {event.at for event in events}  # microseconds of UTC, for every reader
+        table = ds.dataset(folder, format="parquet").to_table(["event_at", "id"])
+        assert set(table["event_at"].to_pylist()) == {
+            event.at for event in events
+        }  # microseconds of UTC, for every reader
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"  # the session is left as it was
@@ -357,18 +360,21 @@ def test_archive_over_spark_connect(queue, redis_url, folder, connect_url):
 
     send(queue, 9, each=2)
     program = f"""
-from delayq.spark import archive, read_archive, session
+from delayq.spark import archive, create_views, read_archive, session
 
 spark = session(master={connect_url!r})
 result = archive(spark, "letters", {folder!r}, url={redis_url!r}, max_entries=4, trim=True, keep=1)
 print(result.told())
 print(archive(spark, "letters", {folder!r}, url={redis_url!r}).told())
 print(read_archive(spark, {folder!r}).count())
+create_views(spark, {folder!r})
+print(*spark.sql("SELECT count(*), count(outcome) FROM lives").head())
 """
     done = processes.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         f"archived 19 events in {folder}, offsets 1 to 10; trimmed 9 entries of the log",
         f"nothing new for {folder}",
         "19",
+        "19 0",
     ]
     assert found(folder) == Counter({(1, 0): 1} | {(n, index): 1 for n in range(2, 11) for index in range(2)})

@@ -130,8 +130,8 @@ def kill(driver):
 def archived(folder):
     """Count each id and each (offset, index) with a plain Parquet reader, in the files that count."""
     files, _ = divide(map(str, folder.rglob("*.parquet")))
-    table = ds.dataset([file.path for file in files], format="parquet").to_table(["id", "offset", "index"])
-    places = zip(table["offset"].to_pylist(), table["index"].to_pylist(), strict=True)
+    table = ds.dataset([file.path for file in files], format="parquet").to_table(["id", "log_offset", "entry_index"])
+    places = zip(table["log_offset"].to_pylist(), table["entry_index"].to_pylist(), strict=True)
     return Counter(table["id"].to_pylist()), Counter(places)
 
 

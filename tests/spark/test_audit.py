@@ -9,7 +9,8 @@ import pytest
 
 from delayq.queue.bulk_runs import RunInfo
 from delayq.spark.datasource.schemas import EVENTS, PLAN, SNAPSHOT
-from delayq.spark.pipelines.audit import Audit, audit
+from delayq.spark.pipelines.audit import audit
+from delayq.spark.pipelines.audit_result import Audit
 from delayq.spark.pipelines.message_lives import SPENT
 
 pytestmark = pytest.mark.spark
@@ -32,7 +33,10 @@ def log_of(*stories: tuple[str, str]):
         retries = 0 if "spent" in story else 3
         life = {"attempt": 0, "retries_left": retries, "token": 1000 * len(rows)}
         for name in story.split():
-            rows.append(dict.fromkeys(EVENT_COLUMNS) | {"offset": len(rows) + 1, "index": 0, "id": id, "at": DUE})
+            rows.append(
+                dict.fromkeys(EVENT_COLUMNS)
+                | {"log_offset": len(rows) + 1, "entry_index": 0, "id": id, "event_at": DUE}
+            )
             rows[-1] |= event_of(name, life, retries)
             if "early" in story and rows[-1]["due"]:
                 rows[-1]["due"] = DUE + timedelta(minutes=1)
@@ -185,11 +189,68 @@ def test_rescheduled_message_may_have_another_time(run_audit):
 
 
 def test_audit_finds_a_gap_in_the_offsets_of_the_log(run_audit):
-    events = [event for event in log_of(("a", "sent promoted delivered acked"), ("b", "sent")) if event["offset"] != 2]
+    events = [
+        event for event in log_of(("a", "sent promoted delivered acked"), ("b", "sent")) if event["log_offset"] != 2
+    ]
     result = run_audit(reminders("a", "b"), events, places(b="pending"))
     assert [(one.what, one.detail) for one in result.examples] == [
         ("event lost", "what led from sent to delivered at offset 3 is not in the log"),
-        ("event lost", "1 of the 5 entries up to offset 5 are missing"),
+        ("event lost", "missing in the log: 1 entry, offset 2"),
+    ]
+
+
+STORIES = {
+    "acked": "sent promoted delivered acked",
+    "waiting": "sent promoted delivered nacked retried",
+    "released": "sent promoted delivered released delivered acked",
+    "dead": "sent promoted delivered rejected",
+    "redriven": "sent promoted delivered rejected redriven",
+}
+WHERE = {"waiting": "retry", "dead": "dead", "redriven": "ready"}
+
+
+def cut(at: int):
+    """Return the log of five messages, one after the other, without the events of the first offsets."""
+    return [event for event in log_of(*STORIES.items()) if event["log_offset"] > at]
+
+
+@pytest.mark.parametrize("at", [0, 2, 7, 14, 20])
+def test_events_deleted_on_purpose_are_not_missing(run_audit, at):
+    result = run_audit(
+        reminders(*STORIES, "past", due=DUE), cut(at), places(**WHERE), [run(5)], archive_start=T0 + timedelta(hours=2)
+    )
+    assert result.examples == []
+    assert result.adds_up
+    assert result.facts()["archive_start"] == "2026-03-01T11:00:00.000Z"
+
+
+def test_late_ack_of_a_delivery_that_was_deleted_on_purpose_fits(run_audit):
+    events = log_of(("a", STORIES["released"]))
+    events[-1]["token"] -= 1
+    for at in (0, 3, 4):
+        result = run_audit(reminders("a", due=AT), events[at:], archive_start=T0)
+        assert [one.detail for one in result.examples] == ["was sent with due time 2026-03-01 10:00:00"] * (not at)
+
+
+def test_without_a_start_of_the_archive_they_are(run_audit):
+    result = run_audit(reminders(*STORIES), cut(6), places(**WHERE), [run(5)])
+    assert ("event lost", "", "missing in the log: 6 entries, offsets 1 to 6") in [
+        (one.what, one.id, one.detail) for one in result.examples
+    ]
+    assert result.statuses["missing"] == 1
+
+
+def test_faults_after_the_start_of_the_archive_are_found(run_audit):
+    start = T0 + timedelta(minutes=30)
+    events = [event for event in cut(3) if event["log_offset"] != 11]
+    result = run_audit(
+        reminders(*STORIES, "never"), events, places(waiting="retry", dead="dead"), [run(5)], archive_start=start
+    )
+    assert [(one.what, one.id, one.detail) for one in result.examples] == [
+        ("event lost", "released", "what led from sent to delivered at offset 12 is not in the log"),
+        ("missing", "never", "was never sent"),
+        ("missing", "redriven", "is not in the queue; last seen redriven"),
+        ("event lost", "", "missing in the log: 1 entry, offset 11"),
     ]
 
 
@@ -229,6 +290,12 @@ def test_reminders_outside_the_horizon_of_the_loads_are_not_missing(run_audit):
     assert (result.not_loaded, result.counts()["not loaded"]) == (3, 3)
 
 
+def test_events_of_a_reminder_that_was_not_loaded_are_a_finding(run_audit):
+    load = run(0, source="-", start=DUE, until=DUE + timedelta(hours=1))
+    result = run_audit(reminders("later", due=AT), log_of(("later", "dead_purged")), runs=[load])
+    assert (result.not_loaded, result.findings, result.adds_up) == (1, {"event lost": 1}, False)
+
+
 def test_several_plans_add_up_for_each_run(spark, run_audit):
     events = log_of(("a", "sent promoted delivered acked"), ("b", "sent"), ("c", "sent cancelled"), ("d", "sent"))
     for event in events:
@@ -255,7 +322,7 @@ def test_several_plans_add_up_for_each_run(spark, run_audit):
 def test_log_wins_over_the_snapshot_for_later_events(run_audit):
     events = log_of(("late", "sent"), ("done", "sent promoted delivered acked"))
     for event in events:
-        event["at"] = AT + timedelta(seconds=1)
+        event["event_at"] = AT + timedelta(seconds=1)
     result = run_audit(reminders("late", "done"), events, places(done="active"))
     assert result.statuses == {"scheduled": 1, "delivered": 1, "dead": 0, "cancelled": 0, "missing": 0}
     assert result.adds_up

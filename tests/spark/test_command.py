@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +15,7 @@ from pyspark.sql import functions as F
 import delayq.spark
 from delayq.broker.keys import Keys
 from delayq.errors import ConfigurationError
+from delayq.spark.pipelines.archive_run import ArchiveResult
 
 THINGS = """\
 id,time,zone,patient
@@ -94,7 +97,10 @@ def test_commands_run_the_whole_pipeline_from_plan_to_audit(spark, cli, visits, 
         .read_text()
         .startswith(f'"what","id","detail"\n"missing","{ids["visit-2"].id}"')
     )
-    assert (tmp_path / "report" / "findings.parquet").exists()
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.count('<section class="audit">') == 1
+    assert ids["visit-2"].id in page
+    assert all((tmp_path / "report" / name).exists() for name in re.findall('<a href="([^"]+)"', page))
     assert "missing" in audited.stdout
     assert ids["visit-2"].id in audited.stdout
 
@@ -122,6 +128,48 @@ def test_lost_entries_do_not_block_archive_and_audit(spark, cli, visits, tmp_pat
     audited = cli("spark", "audit", "@plan", "@archive", "visits", "--allow-loss", "--json")
     assert audited.exit_code == 1
     assert json.loads(audited.stdout)["findings"]["event lost"] >= 1
+
+    for number in range(6, 14):
+        visits.send_schedule_msg(number, datetime(2030, 1, 1, tzinfo=UTC), id=f"m{number}")
+    with redis.Redis.from_url(redis_url) as client:
+        client.xdel(Keys.of("delayq", "visits").events, *(f"0-{offset}" for offset in (8, 10, 11, 13)))
+    gaps = "4 entries, offsets 8, 10 to 11, 13"
+    for words in (("archive", "visits", "@archive"), ("audit", "@plan", "@archive", "visits")):
+        refused = cli("spark", *words)
+        assert (refused.exit_code, f"has lost {gaps}: deleted before being read" in refused.stderr) == (1, True)
+    archived = json.loads(cli("spark", "archive", "visits", "@archive", "--allow-loss", "--json").stdout)
+    assert (archived["events"], archived["lost"]) == (4, [[8, 8], [10, 11], [13, 13]])
+    found = json.loads(cli("spark", "audit", "@plan", "@archive", "visits", "--json").stdout)["examples"]
+    told = ["2 entries, offsets 3 to 4", "1 entry, offset 8", "2 entries, offsets 10 to 11", "1 entry, offset 13"]
+    assert [one["detail"] for one in found if not one["id"]] == [f"missing in the log: {gap}" for gap in told]
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [("--follow SIGTERM", 0), ("--follow SIGINT", 0), ("SIGTERM", 143), ("SIGINT", 130)],
+)
+def test_archive_is_stopped_after_the_batch_in_progress(cli, visits, monkeypatch, stop, code):
+    *words, name = stop.split()
+    result = ArchiveResult("visits", "a", 1, 7, 7, 7, 1, 0)
+
+    def archive(*_, on_progress, once, **__):
+        on_progress(result)
+        os.kill(os.getpid(), signal.Signals[name])
+        try:
+            on_progress(result)
+        except KeyboardInterrupt:
+            if once:
+                raise
+        on_progress(result)
+        return result
+
+    monkeypatch.setattr("delayq.cli.spark.open_spark", lambda: None)
+    monkeypatch.setattr(delayq.spark, "archive", archive)
+    ended = cli("spark", "archive", "visits", "a", *words)
+    told = (
+        "archived 7 events in a, offsets 1 to 7" if words else "stopped after 7 events: the next run archives the rest"
+    )
+    assert (ended.exit_code, ended.stderr) == (code, f"{told}\n")
 
 
 @pytest.mark.spark

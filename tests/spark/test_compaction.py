@@ -1,11 +1,12 @@
 """An archive's small files become a file a day; killed at any step, every reader finds each event once."""
 
 import fcntl
+import json
 import os
 import re
 import shutil
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,11 @@ from pyarrow import fs, parquet
 
 from delayq import ConfigurationError, DelayQueue
 from delayq.spark import archive, compact_archive, read_archive
-from delayq.spark.pipelines.archive_files import divide
-from delayq.spark.pipelines.compaction import SCHEMA, Compacted, Folder, _compact, compact_if_due
+from delayq.spark.datasource.schemas import EVENTS
+from delayq.spark.pipelines.archive_files import FORMER_NAMES, divide
+from delayq.spark.pipelines.archive_folder import SCHEMA, Folder
+from delayq.spark.pipelines.archive_reader import archive_facts, archive_start
+from delayq.spark.pipelines.compaction import Compacted, _clean, _compact, _merge_days, compact_if_due
 
 QUERY = "8c1f0c5e-0000-4000-8000-123456789012"
 OTHER = "9d2f0c5e-0000-4000-8000-123456789012"
@@ -39,6 +43,10 @@ def merged(first, last, day="2024-05-02", query=QUERY):
     return f"/a/day={day}/{query}-{first}-{last}.parquet"
 
 
+def old(batch):
+    return f"/a/part={QUERY}-{batch}/part-0.parquet"
+
+
 @pytest.mark.parametrize(
     ("counting", "replaced"),
     [
@@ -49,7 +57,8 @@ def merged(first, last, day="2024-05-02", query=QUERY):
         ([merged(0, 9)], [merged(0, 5), merged(2, 3), recent(7)]),
         ([merged(0, 2), recent(2, "2024-05-03"), merged(3, 4, "2024-05-03")], [recent(2)]),
         ([merged(0, 2), recent(1, query=OTHER)], []),
-        (["/a/part=" + QUERY + "-5/part-0.parquet", merged(0, 9)], []),
+        ([old(5), merged(6, 9)], [old(6)]),
+        (["/a/other.parquet", old(5)], []),
     ],
     ids=lambda paths: f"{len(paths)}",
 )
@@ -57,6 +66,14 @@ def test_merged_file_replaces_the_batches_in_its_name(counting, replaced):
     found, gone = divide([*reversed(counting), *replaced])
     assert names(found) == counting
     assert Counter(one.file.path for one in gone) == Counter(replaced)
+
+
+def test_batches_of_an_older_delayq_count_until_the_facts_tell_that_they_are_merged():
+    paths = [old(5), old(6), merged(0, 5, query=f"former-{QUERY}")]
+    assert names(divide(paths)[0]) == paths[:2]
+    assert names(divide(paths, {QUERY: 5})[0]) == paths[1:]
+    again = merged(6, 6, query=f"former-{QUERY}")
+    assert names(divide([*paths, again], {QUERY: 6})[0]) == [paths[2], again]
 
 
 def test_file_of_an_unfinished_task_does_not_count():
@@ -68,18 +85,28 @@ def test_file_of_an_unfinished_task_does_not_count():
 # Compaction, on local files
 
 
-def write_batch(folder, number, offsets, *, query=QUERY, hidden=True):
+def write_batch(folder, number, offsets, *, query=QUERY, hidden=True, former=False):
     """Write a batch as the archive does: a message every ten minutes, 75 of them before `MIDNIGHT`."""
     at = {offset: MIDNIGHT + (offset - 75) * HOUR / 6 for offset in offsets}
-    for day in sorted({one.date() for one in at.values()}):
-        rows = [{"offset": n, "index": 0, "at": at[n], "kind": "sent"} for n in offsets if at[n].date() == day]
-        place = (
-            folder / "_recent" / f"part={query}-{number}" / f"day={day}"
-            if hidden
-            else folder / f"part={query}-{number}"
-        )
+    for day in sorted({one.date() for one in at.values()}) if hidden else [None]:
+        new = [n for n in offsets if day in (None, at[n].date())]
+        rows = [{"log_offset": n, "entry_index": 0, "event_at": at[n], "kind": "sent"} for n in new]
+        batch = folder / ("_recent" * hidden) / f"part={query}-{number}"
+        place = batch / f"day={day}" if hidden else batch
         place.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), place / "part-00000.parquet")
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        if former:
+            table = table.rename_columns([FORMER_NAMES.get(name, name) for name in table.column_names])
+        parquet.write_table(table, place / "part-00000.parquet")
+
+
+def write_facts(folder, **facts):
+    """Write what an archive tells of itself as Spark does, with Hadoop's checksum; returns the file."""
+    file = folder / "_delayq" / "part-00000.txt"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(facts) + "\n")
+    (file.parent / f".{file.name}.crc").write_bytes(b"crc")
+    return file
 
 
 def write_batches(folder, count, *, first=0, each=8):
@@ -88,13 +115,20 @@ def write_batches(folder, count, *, first=0, each=8):
 
 
 def counted(paths):
-    return Counter(ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(["offset"])["offset"].to_pylist())
+    return Counter(
+        ds.dataset(paths, schema=SCHEMA, format="parquet").to_table(["log_offset"])["log_offset"].to_pylist()
+    )
 
 
 def read(folder):
     """Count each offset in the files that count."""
-    counting, _ = divide(map(str, folder.rglob("[!.]*.parquet")))
-    return counted(names(counting))
+    tables = [parquet.ParquetFile(path).read() for path in counting(folder)]
+    columns = [table["log_offset" if "log_offset" in table.column_names else "offset"] for table in tables]
+    return Counter(offset for column in columns for offset in column.to_pylist())
+
+
+def counting(folder):
+    return names(Folder.open(str(folder)).divided()[0])
 
 
 def read_plainly(folder):
@@ -136,7 +170,7 @@ def test_small_files_are_merged_into_one_a_day(folder):
         f"day=2024-05-02/{QUERY}-9-11.parquet",
     ]
     assert read(folder) == read_plainly(folder) == once(96)
-    offsets = parquet.read_table(folder / f"day=2024-05-01/{QUERY}-0-9.parquet")["offset"].to_pylist()
+    offsets = parquet.read_table(folder / f"day=2024-05-01/{QUERY}-0-9.parquet")["log_offset"].to_pylist()
     assert offsets == sorted(offsets)
     assert compact_archive(str(folder)).told() == "nothing to merge"
 
@@ -210,7 +244,7 @@ class KilledAt(fs.FileSystemHandler):
         self.local, self.left = fs.LocalFileSystem(), step
 
     def __getattribute__(self, name):
-        if name in {"delete_dir", "delete_file", "move", "create_dir", "open_output_stream"}:
+        if name in {"delete_dir", "delete_file", "move", "create_dir", "open_output_stream", "copy_file"}:
             self.left -= 1
             if self.left < 0:
                 raise KilledError(name)
@@ -246,7 +280,10 @@ class KilledAt(fs.FileSystemHandler):
     def open_output_stream(self, path, metadata):
         return self.local.open_output_stream(path)
 
-    copy_file = delete_dir_contents = delete_root_dir_contents = open_append_stream = open_input_stream = None
+    def copy_file(self, src, dest):
+        self.local.copy_file(src, dest)
+
+    delete_dir_contents = delete_root_dir_contents = open_append_stream = open_input_stream = None
 
 
 def killed_at(folder, step, *, retain=None):
@@ -282,6 +319,127 @@ def test_killed_at_any_step_each_event_counts_once(folder, tmp_path):
     assert step == 12 + 1 + 2 * 3  # what is deleted, and two days merged
 
 
+@pytest.fixture
+def hourly(folder):
+    """An archive with 30 files on three days, which was compacted after each batch."""
+    write_facts(folder, schema=3, oldest=3, queue="letters")
+    compact_archive(str(folder))
+    for number in range(12, 36):
+        write_batch(folder, number, range(number * 8, number * 8 + 8))
+        compact_archive(str(folder))
+    assert read(folder) == read_plainly(folder) == once(288)
+    for _ in range(2):  # all small files are gone
+        age(folder)
+        _clean(Folder.open(str(folder)), datetime.now(UTC) - HOUR)
+    assert len(files(folder)) == 27
+    return folder
+
+
+def test_files_of_a_day_that_is_over_become_one(hourly):
+    for done, count in [("merged 26 files into 2, 213 events", 29), ("nothing to merge", 5), ("nothing to merge", 3)]:
+        begun = counting(hourly)
+        age(hourly)
+        assert compact_archive(str(hourly)).told() == done
+        assert all(map(os.path.exists, begun))  # those that read them now are not disturbed
+        assert len(files(hourly)) == count
+        assert read(hourly) == read_plainly(hourly) == once(288)
+    age(hourly)
+    compact_archive(str(hourly))
+    assert [path.name for path in (hourly / "_recent").iterdir()] == [".lock"]
+
+    write_batch(hourly, 36, range(288, 296))  # a batch that came late
+    for count in (5, 5, 4, 3):
+        age(hourly)
+        compact_archive(str(hourly))
+        assert len(files(hourly)) == count
+        assert read(hourly) == once(296)
+
+
+def test_day_that_goes_on_and_large_files_are_not_merged_again(hourly, monkeypatch):
+    age(hourly)
+    folder = Folder.open(str(hourly))
+    assert list(_merge_days(folder, date(2024, 5, 1), datetime.now(UTC))) == []
+    assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC) - 3 * HOUR)) == []
+    monkeypatch.setattr("delayq.spark.pipelines.compaction.SMALL", 1)
+    assert list(_merge_days(folder, date(2026, 5, 1), datetime.now(UTC))) == []
+
+
+def test_day_that_is_over_is_merged_by_steps_that_may_be_killed(hourly, tmp_path):
+    steps = []
+    for _ in range(3):
+        age(hourly)
+        step, is_killed = 0, True
+        while is_killed:
+            copy = tmp_path / "copy"
+            shutil.copytree(hourly, copy)
+            begun = counting(copy)
+            is_killed = killed_at(copy, step)
+            assert all(map(os.path.exists, begun)), step
+            assert read(copy) == once(288), step
+            assert read_plainly(copy).keys() == set(range(288))  # nothing disappears for other programs
+            compact_archive(str(copy))
+            assert read(copy) == read_plainly(copy) == once(288), step
+            shutil.rmtree(copy)
+            step += 1
+        steps.append(step - 1)
+        compact_archive(str(hourly))
+    assert steps == [
+        2 * 3,
+        2 * 3 + 26,
+        2,
+    ]  # two days written; published, and their files deleted; the hidden ones deleted
+
+
+@pytest.fixture
+def former(tmp_path):
+    """An archive of an older delayq, of which the last batch was begun again by this one: 96 events on two days."""
+    folder = tmp_path / "former"
+    for number in range(12):
+        write_batch(folder, number, range(number * 8, number * 8 + 8), hidden=False, former=True)
+    write_batch(folder, 11, range(88, 96))
+    return folder
+
+
+def test_archive_of_an_older_delayq_is_merged(former):
+    assert read(former) == once(96)
+    age(former)
+    assert compact_archive(str(former)) == Compacted(merged=12, files=3, events=96)
+    assert read(former) == once(96)
+    assert json.loads((former / "_delayq" / "part-00000.txt").read_text()) == {
+        "schema": 3, "oldest": 1, "former": {QUERY: 10},
+    }  # fmt: skip
+    assert len(list(former.glob("part=*/*.parquet"))) == 12  # for an hour
+    write_batch(former, 12, range(96, 104), hidden=False, former=True)  # the older delayq was started once more
+    assert read(former) == once(104)
+    age(former)
+    compact_archive(str(former))
+    for _ in range(5):
+        age(former)
+        compact_archive(str(former))
+    assert read(former) == read_plainly(former) == once(104)
+    assert not list(former.glob("part=*/*.parquet"))
+
+
+def test_archive_of_an_older_delayq_is_merged_by_steps_that_may_be_killed(former, tmp_path):
+    age(former)
+    for _ in range(3):
+        step, is_killed = 0, True
+        while is_killed:
+            copy = tmp_path / "copy"
+            shutil.copytree(former, copy)
+            begun = counting(copy)
+            is_killed = killed_at(copy, step)
+            assert all(map(os.path.exists, begun)), step
+            assert read(copy) == once(96), step
+            compact_archive(str(copy))
+            assert read(copy) == once(96), step
+            shutil.rmtree(copy)
+            step += 1
+        compact_archive(str(former))
+        age(former)
+    assert read_plainly(former) == once(96)
+
+
 def test_killed_while_it_writes_leaves_nothing_that_counts(folder):
     compact_archive(str(folder))
     write_batches(folder, 2, first=12)
@@ -304,6 +462,17 @@ def test_retain_deletes_whole_days(folder):
     for wrong in ("1h", -1):
         with pytest.raises(ConfigurationError, match="retain must"):
             compact_archive(str(folder), retain=wrong)
+
+
+def test_archive_knows_what_retain_has_deleted(spark, folder):
+    write_facts(folder, schema=2, queue="q")
+    assert archive_start(spark, str(folder)) is None
+    compact_archive(str(folder), retain=datetime.now(UTC) - MIDNIGHT + 12 * HOUR)
+    assert archive_start(spark, str(folder)) is None
+    for _ in range(2):
+        compact_archive(str(folder), retain=datetime.now(UTC) - MIDNIGHT - 12 * HOUR)
+        assert archive_start(spark, str(folder)) == MIDNIGHT
+    assert archive_facts(spark, str(folder)) == {"schema": 3, "oldest": 2, "queue": "q", "start": "2024-05-02"}
 
 
 def test_retain_killed_at_any_step_brings_no_day_back_in_part(folder, tmp_path):
@@ -339,17 +508,30 @@ def test_archive_compacts_itself_once_an_hour(folder):
         compact_archive("nowhere://a")
 
 
+def test_files_with_the_former_names_of_columns_are_merged_with_new_ones(tmp_path):
+    for number in range(4):
+        write_batch(tmp_path, number, range(number * 8, number * 8 + 8), former=number < 2)
+    facts = write_facts(tmp_path, schema=2, queue="letters")
+    compact_archive(str(tmp_path))
+    assert read_plainly(tmp_path) == once(32)
+    (merged,) = tmp_path.glob("day=*/*.parquet")
+    assert parquet.read_schema(merged).names == SCHEMA.names
+    # An older delayq would not find the columns, so it must refuse the archive.
+    assert json.loads(facts.read_text()) == {"schema": 3, "oldest": 2, "queue": "letters"}
+    assert [file.name for file in facts.parent.iterdir()] == [facts.name]
+
+
 # In Spark
 
 
 def offsets(frame):
-    return Counter(row.offset for row in frame.select("offset").collect())
+    return Counter(row.log_offset for row in frame.select("log_offset").collect())
 
 
 @pytest.mark.spark
 def test_archive_is_read_by_day_whatever_wrote_its_files(spark, folder):
-    write_batch(folder, 500, range(1000, 1010), query=OTHER, hidden=False)  # by an older delayq
     compact_archive(str(folder))
+    write_batch(folder, 500, range(1000, 1010), query=OTHER, hidden=False, former=True)  # by an older delayq
     write_batches(folder, 12, first=12)
     events = read_archive(spark, str(folder))
     assert offsets(events) == once(192) + Counter(range(1000, 1010))
@@ -361,6 +543,9 @@ def test_archive_is_read_by_day_whatever_wrote_its_files(spark, folder):
     assert opened == {"day=2024-05-02", f"part={OTHER}-500"} | new
     assert offsets(of_a_day) == Counter(range(75, 147))
     assert offsets(read_archive(spark, str(folder), start=noon + 1000 * HOUR)) == Counter()
+    compact_archive(str(folder))
+    assert offsets(read_archive(spark, str(folder))) == once(192) + Counter(range(1000, 1010))
+    assert offsets(read_archive(spark, str(folder), start=MIDNIGHT, until=noon)) == Counter(range(75, 147))
     with pytest.raises(ConfigurationError, match="start must carry a time zone"):
         read_archive(spark, str(folder), start=datetime(2026, 1, 1))  # noqa: DTZ001
 
@@ -372,6 +557,39 @@ def test_reader_that_has_begun_is_not_disturbed_by_a_compaction(spark, folder):
     compact_archive(str(folder))
     compact_archive(str(folder))
     assert offsets(events) == once(96)
+    write_batches(folder, 2, first=12)
+    compact_archive(str(folder))
+    for _ in range(3):  # the days become one file each
+        age(folder)
+        events = read_archive(spark, str(folder))
+        compact_archive(str(folder))
+        assert offsets(events) == offsets(read_archive(spark, str(folder))) == once(112)
+
+
+@pytest.mark.spark
+def test_archive_with_the_former_names_of_columns_is_read_and_continued(spark, redis_url, tmp_path):
+    path = str(tmp_path / "events")
+    with DelayQueue("letters", url=redis_url, events=True) as queue:
+        queue.send_delay_msg(1, "1h")
+        archive(spark, "letters", path, url=redis_url)
+        (merged,) = Path(path).glob("day=*/*.parquet")
+        table = parquet.read_table(merged, partitioning=None)
+        parquet.write_table(table.rename_columns([FORMER_NAMES.get(name, name) for name in table.column_names]), merged)
+        (facts,) = Path(path, "_delayq").glob("part-*")
+        (facts.parent / f".{facts.name}.crc").unlink()
+        facts.write_text('{"schema": 2, "queue": "letters"}')
+        (event,) = queue.events()
+        (row,) = read_archive(spark, path).collect()
+        assert (row.log_offset, row.entry_index, row.event_at.astimezone(UTC)) == (1, 0, event.at)
+
+        age(Path(path))
+        queue.send_delay_msg(2, "1h")
+        archive(spark, "letters", path, url=redis_url)
+    (facts,) = Path(path, "_delayq").glob("part-*")
+    assert json.loads(facts.read_text()) == {"schema": 3, "oldest": 2, "queue": "letters"}
+    assert offsets(read_archive(spark, path)) == Counter([1, 2])
+    assert offsets(read_archive(spark, path, until=event.at)) == Counter()
+    assert read_archive(spark, path).dtypes == spark.createDataFrame([], EVENTS).dtypes
 
 
 @pytest.mark.spark
@@ -381,11 +599,11 @@ def test_archive_of_a_later_schema_is_refused(spark, redis_url, tmp_path):
         queue.send_delay_msg(1, "1h")
     archive(spark, "letters", path, url=redis_url)
     (facts,) = Path(path, "_delayq").glob("part-*")
-    assert facts.read_text() == '{"schema": 2, "queue": "letters"}\n'
+    assert facts.read_text() == '{"schema": 3, "oldest": 3, "queue": "letters"}\n'
     assert read_plainly(Path(path)) == Counter([1])  # compacted at the end of the run
     (Path(path) / "_delayq" / f".{facts.name}.crc").unlink()
-    facts.write_text('{"schema": 3}')
-    with pytest.raises(ConfigurationError, match=r"a later delayq wrote the archive at .*: its schema is 3"):
+    facts.write_text('{"schema": 4}')
+    with pytest.raises(ConfigurationError, match=r"a later delayq wrote the archive at .*: its schema is 4"):
         read_archive(spark, path)
     with pytest.raises(ConfigurationError, match="a later delayq"):
         archive(spark, "letters", path, url=redis_url)

@@ -111,6 +111,21 @@ def test_innermost_cause_of_a_java_error_is_the_reason(spark, cli, visits):
     assert line == "ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
 
 
+def test_delta_table_is_not_read_as_parquet(spark, cli, visits, tmp_path):
+    """Its folder keeps the files of former versions, with rows that were deleted."""
+    rows = spark.sql("SELECT 'deleted' AS id, now() + INTERVAL 1 HOUR AS due, '1' AS payload")
+    rows.write.parquet(f"{tmp_path}/table")
+    (tmp_path / "table" / "_delta_log").mkdir()
+    (tmp_path / "table" / "_delta_log" / "0.json").write_text("{}")
+    for table in ("@table", (tmp_path / "table").as_uri()):
+        line = line_of(cli("spark", "load", table, "visits"))
+        assert line.startswith("Failed to find the data source: delta. Make sure ")
+    assert visits.counts().living == 0
+    rows.write.parquet(f"{tmp_path}/plain")
+    assert "1 new" in cli("spark", "load", (tmp_path / "plain").as_uri(), "visits").stderr
+    assert "does not exist" in line_of(cli("spark", "load", f"file://{tmp_path}/none", "visits"))
+
+
 def test_zone_that_only_python_knows_is_told(spark, cli, tmp_path):
     (tmp_path / "rules.toml").write_text(RULE)
     (tmp_path / "things.csv").write_text("id,time,zone\na,2030-01-31 09:00,Factory\n")
@@ -131,13 +146,19 @@ def java_of(pid):
     return None
 
 
+def has_parquet(folder):
+    """Return whether there is a Parquet file; Path.rglob fails if Spark deletes a folder meanwhile."""
+    return any(name.endswith(".parquet") for *_, names in os.walk(folder) for name in names)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
-    """On Ctrl-C with what it has archived; when Java is killed, with what has happened."""
+    """On Ctrl-C or SIGTERM with what it has archived; when Java is killed, with what has happened."""
+    names = ("stopped", "terminated", "orphaned")
     visits.send_delay_msg("x", delay=timedelta(hours=1))
     with ExitStack() as stack:
-        stopped, orphaned = (
+        stopped, terminated, orphaned = (
             stack.enter_context(
                 Process(
                     [sys.executable, "-m", "delayq", *SPARK, "archive", "visits", name, "--follow"],
@@ -146,20 +167,23 @@ def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
                     stderr=stack.enter_context((tmp_path / f"{name}.err").open("wb")),
                 )
             )
-            for name in ("stopped", "orphaned")
+            for name in names
         )
-        for name in ("stopped", "orphaned"):
-            wait_until(lambda name=name: any((tmp_path / name).rglob("*.parquet")), 120, f"{name} to archive")
+        for name in names:
+            wait_until(lambda name=name: has_parquet(tmp_path / name), 120, f"{name} to archive")
         stopped.send_signal(signal.SIGINT)
-        assert stopped.wait(60) == 0
+        terminated.send_signal(signal.SIGTERM)
+        assert (stopped.wait(60), terminated.wait(60)) == (0, 0)
         java = java_of(orphaned.pid)
         assert b"-Xmx700m" in Path(f"/proc/{java}/cmdline").read_bytes().split(b"\0")
         os.kill(java, signal.SIGKILL)
         assert orphaned.wait(60) == 1
-    errors = [(tmp_path / f"{name}.err").read_text() for name in ("stopped", "orphaned")]
-    assert [error.count("\n") for error in errors] == [1, 1], errors
-    assert errors[0].startswith(("archived 1 events in stopped", "nothing new for stopped"))
-    assert errors[1].startswith("delayq: Spark's Java process has ended: it was killed, or ran out of memory")
+    errors = [(tmp_path / f"{name}.err").read_text() for name in names]
+    assert [error.count("\n") for error in errors] == [1, 1, 1], errors
+    for name, error in zip(names[:2], errors, strict=False):
+        assert error.startswith((f"archived 1 events in {name}", f"nothing new for {name}"))
+        assert not list((tmp_path / name).rglob("_temporary/*")), "something is half written"
+    assert errors[2].startswith("delayq: Spark's Java process has ended: it was killed, or ran out of memory")
 
 
 def test_other_connection_error_is_not_taken_for_the_end_of_java():

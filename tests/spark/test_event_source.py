@@ -18,6 +18,7 @@ from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
 from delayq.spark.datasource.log_gaps import Gap, gaps_between, told
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import event_options
+from delayq.spark.pipelines.archive_files import FORMER_NAMES
 
 KEYS = Keys.of("delayq", "letters")
 MIN_TIME_OFFSET = 10**15
@@ -71,7 +72,7 @@ def table(reader):
 
 
 def offsets(rows):
-    return sorted(row["offset"] for row in rows)
+    return sorted(row["log_offset"] for row in rows)
 
 
 def send(queue, entries, *, each=1):
@@ -104,7 +105,8 @@ def test_table_has_the_events_of_the_queue(queue, reader):
     logged = list(queue.events())
     assert len({event.kind for event in logged}) > 10
     names = MessageEvent.__slots__
-    assert [tuple(row[name] for name in names) for row in table(reader(partitions=3))] == [
+    today = {old: name for name, old in FORMER_NAMES.items()}
+    assert [tuple(row[today.get(name, name)] for name in names) for row in table(reader(partitions=3))] == [
         tuple(getattr(event, name) for name in names) for event in logged
     ]
 
@@ -112,13 +114,16 @@ def test_table_has_the_events_of_the_queue(queue, reader):
 def test_offset_and_index_identify_a_row(queue, reader):
     send(queue, 3, each=5)
     found = table(reader())
-    assert [(row["offset"], row["index"]) for row in found] == [(1, 0), *((o, i) for o in (2, 3, 4) for i in range(5))]
+    assert [(row["log_offset"], row["entry_index"]) for row in found] == [
+        (1, 0),
+        *((o, i) for o in (2, 3, 4) for i in range(5)),
+    ]
 
 
 def test_purge_event_has_no_id(queue, reader):
     queue.purge()
     *_, row = table(reader())
-    assert (row["kind"], row["id"], row["index"]) == ("purged", None, 0)
+    assert (row["kind"], row["id"], row["entry_index"]) == ("purged", None, 0)
 
 
 def test_columns_of_wrong_length_are_padded_or_cut():
@@ -137,12 +142,12 @@ def test_rows_are_read_in_batches(queue, reader, monkeypatch, page):
     monkeypatch.setattr(events, "BATCH_ROWS", 100)
     send(queue, 140)
     send(queue, 20, each=30)
-    send(queue, 1, each=300)
+    send(queue, 1, each=200)
     log = reader(partitions=1)
     (whole,) = log.partitions()
     sizes = [batch.num_rows for batch in log.read(whole)]
     # A batch ends with the entry that reaches a hundred messages.
-    assert sizes == [100, 41 + 60, 120, 120, 120, 120, 60 + 300]
+    assert sizes == [100, 41 + 60, 120, 120, 120, 120, 60 + 200]
 
 
 # Ranges
@@ -190,10 +195,10 @@ def test_entries_added_after_planning_are_not_read(queue, reader):
 def test_log_numbered_by_time_is_read_alike(queue, reader, partitions):
     send(queue, 20, each=3)
     found = table(reader(partitions=partitions))
-    assert [(row["offset"], row["id"]) for row in found] == [(one.offset, one.id) for one in queue.events()]
+    assert [(row["log_offset"], row["id"]) for row in found] == [(one.offset, one.id) for one in queue.events()]
     assert len(found) == 60
-    middle = found[30]["offset"]
-    assert offsets(table(reader(startingOffset=middle))) == [row["offset"] for row in found[30:]]
+    middle = found[30]["log_offset"]
+    assert offsets(table(reader(startingOffset=middle))) == [row["log_offset"] for row in found[30:]]
 
 
 # Streams
@@ -514,11 +519,11 @@ def streamed(spark, redis_url, tmp_path):
 def test_spark_reads_the_log_as_a_table(queue, log_of):
     log_every_kind(queue)
     logged = list(queue.events())
-    found = log_of().orderBy("offset", "index").collect()
-    assert [(row.offset, row["index"], row.kind, row.id, row.error) for row in found] == [
+    found = log_of().orderBy("log_offset", "entry_index").collect()
+    assert [(row.log_offset, row["entry_index"], row.kind, row.id, row.error) for row in found] == [
         (one.offset, one.index, one.kind, one.id, one.error) for one in logged
     ]
-    late = log_of().where("kind = 'delivered'").selectExpr("min(unix_millis(at) - unix_millis(due))").head()[0]
+    late = log_of().where("kind = 'delivered'").selectExpr("min(unix_millis(event_at) - unix_millis(due))").head()[0]
     assert 0 <= late < 60_000
 
 
@@ -534,7 +539,7 @@ def test_session_time_zone_does_not_change_times(spark, queue, log_of):
     (event,) = queue.events()
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        assert log_of().selectExpr("unix_millis(at)").head()[0] == round(event.at.timestamp() * 1000)
+        assert log_of().selectExpr("unix_millis(event_at)").head()[0] == round(event.at.timestamp() * 1000)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
@@ -547,7 +552,7 @@ def test_stream_respects_max_entries_and_continues_after_a_restart(spark, queue,
     send(queue, 11)
     assert streamed(maxEntriesPerBatch=10) == [(10, 35), (1, 36)]
     out = spark.read.parquet(streamed.out)
-    assert out.count() == out.select("offset", "index").distinct().count() == 1 + 48 + 11
+    assert out.count() == out.select("log_offset", "entry_index").distinct().count() == 1 + 48 + 11
 
 
 @pytest.mark.spark

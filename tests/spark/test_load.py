@@ -8,8 +8,7 @@ from pyspark.sql import functions as F
 
 from delayq import DelayQueue, NewMessage
 from delayq.errors import ConfigurationError, DelayqError, OutcomeUnknown, PayloadError, UnavailableError
-from delayq.spark.datasource.source_options import TargetQueue
-from delayq.spark.pipelines.load import _horizon, load
+from delayq.spark.pipelines.load import load
 from delayq.spark.spark_errors import error_of, reason_of
 
 NOON = datetime(2100, 1, 31, 12, 0, tzinfo=UTC)
@@ -18,56 +17,6 @@ HOUR = timedelta(hours=1)
 
 def ms(at):
     return round(at.timestamp() * 1000)
-
-
-# Horizons, by the server's clock
-
-
-@pytest.fixture
-def horizon(redis_url):
-    return lambda start=None, until=None: _horizon(TargetQueue("q", redis_url), start, until)
-
-
-def test_start_and_end_are_optional(horizon):
-    assert horizon() == (None, None)
-    assert horizon(NOON) == (ms(NOON), None)
-    assert horizon(until=NOON) == (None, ms(NOON))
-
-
-def test_now_is_the_time_of_the_server_clock(horizon, redis_client):
-    def time():
-        seconds, micros = redis_client.time()
-        return seconds * 1000 + micros // 1000
-
-    before = time()
-    first, last = horizon("now", "+1d")
-    assert before <= first <= time()
-    assert last == first + 86_400_000
-    assert horizon("-90m")[0] <= time() - 5_400_000
-
-
-@pytest.mark.parametrize("start", [NOON, "2100-01-31T12:00:00Z", "2100-01-31T13:00:00+01:00"])
-def test_relative_end_counts_from_the_start(horizon, start):
-    assert horizon(start, "+1h") == (ms(NOON), ms(NOON + HOUR))
-    assert horizon(start, NOON + HOUR) == (ms(NOON), ms(NOON + HOUR))
-
-
-@pytest.mark.parametrize(
-    ("start", "until", "message"),
-    [
-        ("tomorrow", None, "start must be 'now', '+1d', '-2h' or a time such as 2026-01-31T09:00:00+00:00"),
-        (None, "2100-01-31T12:00:00", "until must carry a time zone"),
-        (NOON.replace(tzinfo=None), None, "start must carry a time zone"),
-        (None, "+1 day", "until must look like '1h30m'"),
-        (None, 5, "until must be a datetime"),
-        (NOON, NOON, "must be after start"),
-        (NOON, "-1s", "until '-1s' must be after start"),
-    ],
-)
-def test_invalid_time_is_refused(horizon, start, until, message):
-    with pytest.raises(ConfigurationError) as refused:
-        horizon(start, until)
-    assert message in str(refused.value)
 
 
 # Short messages for errors of Spark
@@ -299,7 +248,7 @@ def test_invalid_arguments_are_refused_before_any_send(table, redis_url, queue):
     with pytest.raises(ConfigurationError, match="unknown column 'gate'"):
         load(table.withColumn("gate", F.lit("A")), "q", url=redis_url)
     with pytest.raises(ConfigurationError, match="start and until need a column due, which the table does not have"):
-        load(table.drop("due"), "q", url=redis_url, start="now")
+        load(table.drop("due"), "q", url=redis_url, until="+1d")
     with pytest.raises(ConfigurationError, match="onConflict must be skip, replace or fail"):
         load(table, "q", url=redis_url, on_conflict="maybe")
     with pytest.raises(ConfigurationError, match="queue must be 1 to 128"):

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from delayq import State
+from delayq.bulk.connection import TargetQueue
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.source_options import (
-    TargetQueue,
     event_options,
     snapshot_options,
     table_to_read,

@@ -30,7 +30,7 @@ COLUMNS = {
     "errors": {"error": pa.string(), "example": pa.string()},
     "dead": {"reason": pa.string(), "first": TIME, "last": TIME},
     "redeliveries": {"kind": pa.string(), "after": pa.string(), "explained": pa.bool_()},
-    "duplicates": {"id": pa.string(), "kind": pa.string(), "after": pa.string(), "at": TIME},
+    "duplicates": {"id": pa.string(), "kind": pa.string(), "after": pa.string(), "event_at": TIME},
     "gaps": {},
 }
 """Columns that do not count something."""
@@ -45,7 +45,7 @@ NUMBERS = {
     "errors": ["failures", "messages"],
     "dead": ["deaths", "messages"],
     "redeliveries": ["events"],
-    "duplicates": ["attempt", "token", "offset", "index"],
+    "duplicates": ["attempt", "token", "log_offset", "entry_index"],
     "gaps": ["first", "last", "missing"],
 }
 
@@ -111,7 +111,9 @@ FAULTY = healthy_tables(
         {"kind": "acked", "after": "acked", "explained": False, "events": 1},
         {"kind": "delivered", "after": "expired", "explained": True, "events": 5},
     ],
-    duplicates=[{"id": "order-7", "kind": "delivered", "after": "delivered", "at": T0, "attempt": 2, "offset": 5}],
+    duplicates=[
+        {"id": "order-7", "kind": "delivered", "after": "delivered", "event_at": T0, "attempt": 2, "log_offset": 5}
+    ],
     gaps=[{"first": 3, "last": 4, "missing": 2}],
 )
 
@@ -210,7 +212,7 @@ def test_data_is_escaped():
     made = healthy_tables(
         errors=[{"error": EVIL, "failures": 1, "messages": 1, "example": "<em>"}],
         dead=[{"reason": EVIL, "deaths": 1, "messages": 1, "first": T0, "last": T0}],
-        duplicates=[{"id": "<em>x", "kind": "<em>", "after": "<em>", "at": T0}],
+        duplicates=[{"id": "<em>x", "kind": "<em>", "after": "<em>", "event_at": T0}],
     )
     read = Texts(page(made, queue="<script>"))
     assert not {"script", "em"} & set(read.tags)
@@ -344,7 +346,7 @@ def test_summary_has_colours_unless_no_color(monkeypatch):
 def test_page_in_a_browser(browser, tmp_path, width, scheme):
     file = tmp_path / "report.html"
     long = {"error": EVIL + "x" * 180, "failures": 1, "messages": 1, "example": "y" * 128}
-    duplicate = {"id": "z" * 128, "kind": "delivered", "after": "acked", "at": T0, "offset": 10**14}
+    duplicate = {"id": "z" * 128, "kind": "delivered", "after": "acked", "event_at": T0, "log_offset": 10**14}
     file.write_text(
         page(healthy_tables(errors=[long], duplicates=[duplicate]), queue="q" * 128, at=T0), encoding="utf-8"
     )
@@ -375,7 +377,7 @@ def test_printed_page_cuts_no_column(browser, tmp_path):
     """A4 is 210 mm wide, 186 mm within the margins: 703 pixels."""
     file = tmp_path / "report.html"
     long = {"error": EVIL + "x" * 180, "failures": 1, "messages": 1, "example": "y" * 128}
-    duplicate = {"id": "z" * 128, "kind": "delivered", "after": "acked", "at": T0, "offset": 10**14}
+    duplicate = {"id": "z" * 128, "kind": "delivered", "after": "acked", "event_at": T0, "log_offset": 10**14}
     attempts = [{"attempt": n, **dict.fromkeys(("delivered", *OUTCOMES, "dead"), 10**7)} for n in range(1, 4)]
     tables = healthy_tables(errors=[long], duplicates=[duplicate], funnel=attempts)
     file.write_text(page(tables, queue="q" * 128, at=T0, formats=("csv", "parquet")), encoding="utf-8")

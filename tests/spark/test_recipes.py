@@ -11,10 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
 
 import delayq
 from delayq import DelayQueue
+from delayq.spark import register
 from tests.support.processes import run
 
 pytestmark = pytest.mark.spark
@@ -25,8 +27,13 @@ THINGS = "id,time,zone\n"
 
 def block(heading, language):
     """Return the first block of a language below a heading."""
-    section = PAGE.read_text().partition(f"## {heading}\n")[2]
-    return re.search(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[1]
+    return blocks(heading, language)[0]
+
+
+def blocks(heading, language="sql"):
+    """Return the blocks of a language below a heading."""
+    section = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 class BashOperator:
@@ -78,7 +85,7 @@ def airflow(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_airflow_dag_plans_loads_archives_and_audits(airflow, cli, visits, tmp_path):
+def test_airflow_dag_plans_loads_archives_and_audits(spark, airflow, cli, visits, tmp_path):
     exec(block("A daily Airflow DAG", "python").replace("/srv/reminders", str(tmp_path)), {})
     assert [task.task_id for task in airflow] == ["plan", "load", "archive", "audit"]
     at = datetime.now(UTC) + timedelta(days=1)
@@ -120,6 +127,47 @@ def test_foreach_batch_sends_each_row_once(spark, redis_url, tmp_path, monkeypat
         assert waiting["pay-3"].due == datetime(2100, 1, 30, 9, tzinfo=UTC)
         runs = {info.run: (info.new, info.exists) for info in queue.runs()}
     assert runs == {"orders-0": (2, 0), "orders-1": (1, 1)}
+
+
+def test_messages_are_inserted_in_sql(spark, redis_url, visits):
+    register(spark)
+    spark.sql("SELECT 7 AS id, 'Ada' AS patient, TIMESTAMP '2100-01-31 09:00:00Z' AS begins").createOrReplaceTempView(
+        "appointments"
+    )
+    for statement in blocks("Send with INSERT INTO"):
+        for _ in range(2):  # the second time nothing is new
+            spark.sql(statement.replace("OPTIONS (", f"OPTIONS (url '{redis_url}', "))
+    (message,) = visits.list("pending").messages
+    assert (message.id, message.payload) == ("visit-7", {"id": 7, "patient": "Ada"})
+    assert message.due == datetime(2100, 1, 31, 7, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_table_is_loaded_from_each_format(spark, cli, visits, tmp_path, kind):
+    rows = spark.sql(
+        "SELECT concat('visit-', id) AS ID, TIMESTAMP '2100-01-31 09:00:00Z' AS Due, to_json(struct(id)) AS payload"
+        " FROM range(3)"
+    )
+    rows.write.format(kind).option("header", "true").option("escape", '"').save(f"{tmp_path}/rows.{kind}")
+    schema = () if kind == "parquet" else ("--schema", "ID STRING, Due TIMESTAMP, payload STRING")
+    loaded = cli("spark", "load", f"@rows.{kind}", "visits", "--until", "2101-01-01T00:00:00Z", *schema)
+    assert "3 new" in loaded.stderr
+    assert {message.due for message in visits.list("pending").messages} == {datetime(2100, 1, 31, 9, tzinfo=UTC)}
+
+
+def test_delta_table_is_loaded_without_java(visits, redis_url, tmp_path, monkeypatch):
+    delta = pytest.importorskip("deltalake")
+    monkeypatch.setenv("DELAYQ_URL", redis_url)
+    folder, due = f"{tmp_path}/reminders", datetime(2100, 1, 31, 9, tzinfo=UTC)
+    delta.write_deltalake(folder, pa.table({"id": ["a", "deleted"], "due": [due] * 2, "payload": ['{"n": 1}'] * 2}))
+    delta.DeltaTable(folder).delete("id = 'deleted'")  # its row stays in a file of the former version
+    delta.write_deltalake(folder, pa.table({"id": ["b"], "due": [due], "payload": ["2"]}), mode="append")
+    code = block("Delta tables", "python").replace("/data", str(tmp_path))
+    for _ in range(2):  # the second time nothing is new
+        exec(code, {})
+    waiting = {message.id: (message.due, message.payload) for message in visits.list("pending").messages}
+    assert waiting == {"a": (due, {"n": 1}), "b": (due, 2)}
+    assert [(info.run, info.new, info.state) for info in visits.runs()] == [("reminders-2", 2, "committed")]
 
 
 def test_dbt_model_is_a_table_of_messages(spark, cli, visits):

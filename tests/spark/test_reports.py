@@ -39,7 +39,7 @@ def write_files(reports, folder, formats=FORMATS):
 
 def event(offset, kind, id="a", *, index=0, at=T0, **more):
     """Make an event as a row of EVENTS."""
-    row = {"offset": offset, "index": index, "at": at, "kind": kind, "id": id} | more
+    row = {"log_offset": offset, "entry_index": index, "event_at": at, "kind": kind, "id": id} | more
     return tuple(row.get(name) for name in NAMES)
 
 
@@ -122,7 +122,7 @@ def rows(made):
 def late(some):
     """Percentiles of the lateness of the first attempts among some events, as a row of the report."""
     first = [row for row in some if row["kind"] == "delivered" and row["attempt"] == 1]
-    values = [(row["at"] - row["due"]) / timedelta(milliseconds=1) for row in first]
+    values = [(row["event_at"] - row["due"]) / timedelta(milliseconds=1) for row in first]
     return {
         "deliveries": len(values),
         "early": sum(value < 0 for value in values),
@@ -137,7 +137,7 @@ def test_lateness_counts_first_attempts_by_utc_hour(rows):
     hours = defaultdict(list)
     for row in LOG:
         if row["kind"] == "delivered" and row["attempt"] == 1:
-            hours[row["at"].replace(minute=0, second=0, microsecond=0)].append(row)
+            hours[row["event_at"].replace(minute=0, second=0, microsecond=0)].append(row)
     assert len(hours) > 4
     assert rows["lateness"] == [{"begin": hour, "seconds": 3600, **late(some)} for hour, some in sorted(hours.items())]
 
@@ -151,7 +151,7 @@ def test_overall_lateness_has_the_percentiles_of_all_first_attempts(rows):
 def test_rates_count_each_kind_by_minute(rows):
     minutes = defaultdict(Counter)
     for row in LOG:
-        minutes[row["at"].replace(second=0, microsecond=0)][row["kind"]] += 1
+        minutes[row["event_at"].replace(second=0, microsecond=0)][row["kind"]] += 1
     kinds = [kind.value for kind in EventKind]
     assert rows["rates"] == [
         {"begin": minute, "seconds": 60, **{kind: counts[kind] for kind in kinds}}
@@ -184,12 +184,12 @@ def test_short_log_has_rows_of_a_second(spark):
 
 def test_totals_have_every_kind(rows):
     for row, kind in zip(rows["totals"], EventKind, strict=True):
-        times = [one["at"] for one in LOG if one["kind"] == kind]
+        times = [one["event_at"] for one in LOG if one["kind"] == kind]
         assert row == {"kind": kind, "events": len(times), "first": min(times), "last": max(times)}
 
 
 def test_log_report_counts_missing_entries(rows):
-    offsets = {row["offset"] for row in LOG}
+    offsets = {row["log_offset"] for row in LOG}
     relevant = {row["id"] for row in LOG if row["kind"] not in UNMOVED} - {None}
     assert rows["log"] == [
         {
@@ -197,8 +197,8 @@ def test_log_report_counts_missing_entries(rows):
             "messages": len(relevant),
             "entries": len(offsets),
             "missing": max(offsets) - min(offsets) + 1 - len(offsets),
-            "first": min(row["at"] for row in LOG),
-            "last": max(row["at"] for row in LOG),
+            "first": min(row["event_at"] for row in LOG),
+            "last": max(row["event_at"] for row in LOG),
             "first_offset": min(offsets),
             "last_offset": max(offsets),
         }
@@ -206,7 +206,7 @@ def test_log_report_counts_missing_entries(rows):
 
 
 def test_gaps_lie_between_existing_entries(rows):
-    offsets = sorted({row["offset"] for row in LOG})
+    offsets = sorted({row["log_offset"] for row in LOG})
     gaps = [(low + 1, high - 1) for low, high in pairwise(offsets) if high > low + 1]
     assert min(offsets) < 65_536 < max(offsets)
     assert [(row["first"], row["last"]) for row in rows["gaps"]] == gaps
@@ -215,7 +215,7 @@ def test_gaps_lie_between_existing_entries(rows):
 
 def test_funnel_counts_the_outcomes_of_each_attempt(rows):
     given, attempts, counts = {}, {}, defaultdict(Counter)
-    for row in sorted(LOG, key=lambda row: (row["offset"], row["index"])):
+    for row in sorted(LOG, key=lambda row: (row["log_offset"], row["entry_index"])):
         id, token = row["id"], row["token"]
         if row["kind"] == "delivered" and token is not None:
             given[id] = token
@@ -264,8 +264,8 @@ def test_dead_messages_are_counted_by_reason(rows):
             "reason": reason,
             "deaths": len(some),
             "messages": len({row["id"] for row in some}),
-            "first": min(row["at"] for row in some),
-            "last": max(row["at"] for row in some),
+            "first": min(row["event_at"] for row in some),
+            "last": max(row["event_at"] for row in some),
         }
         for reason, some in sorted(deaths.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     ]
@@ -282,16 +282,18 @@ def test_redeliveries_and_repeated_acks_are_explained_or_reported(rows):
                 if before in ("nacked", "expired", "released"):
                     explained["delivered", before] += 1
                 elif before is not None and before not in STARTS:
-                    found.append((row["offset"], row["index"], row["id"], kind, before))
+                    found.append((row["log_offset"], row["entry_index"], row["id"], kind, before))
             if kind in SETTLED and settled in SETTLED:
-                found.append((row["offset"], row["index"], row["id"], kind, settled))
+                found.append((row["log_offset"], row["entry_index"], row["id"], kind, settled))
             if kind in (*STARTS, *SETTLED):
                 settled = kind
             if kind == "dead" and row["reason"] not in (None, "retries spent"):
                 before = "rejected"
             elif kind not in UNMOVED:
                 before = f"{kind} for good" if last else kind
-    listed = [tuple(row[name] for name in ("offset", "index", "id", "kind", "after")) for row in rows["duplicates"]]
+    listed = [
+        tuple(row[name] for name in ("log_offset", "entry_index", "id", "kind", "after")) for row in rows["duplicates"]
+    ]
     assert listed == sorted(found)
     counts = {(row["kind"], row["after"], row["explained"]): row["events"] for row in rows["redeliveries"]}
     assert counts == {(*pair, True): number for pair, number in explained.items()} | {
@@ -404,8 +406,8 @@ def test_number_of_listed_rows_is_limited(spark):
 def test_invalid_column_is_refused(spark, events):
     with pytest.raises(ConfigurationError, match="its column 'token' is missing and must be bigint"):
         reports(events.drop("token"))
-    with pytest.raises(ConfigurationError, match="its column 'at' is string and must be timestamp"):
-        reports(events.withColumn("at", events["at"].cast("string")))
+    with pytest.raises(ConfigurationError, match="its column 'event_at' is string and must be timestamp"):
+        reports(events.withColumn("event_at", events["event_at"].cast("string")))
 
 
 def test_stream_is_refused(spark):

@@ -84,6 +84,9 @@ def test_jvm_that_does_not_start_is_an_error():
     done = ran(PRINT_ERROR.format(call="session(**{'spark.driver.memory': 'much'})"))
     assert done.stdout.startswith("Spark does not start on local[*]: [JAVA_GATEWAY_EXITED]")
     assert "Xmxmuch" in done.stderr
+    assert "perhaps" not in done.stdout
+    done = ran(PRINT_ERROR.format(call="session(**{'spark.driver.memory': 'much', 'spark.jars.packages': 'a:b:1'})"))
+    assert done.stdout.strip().endswith("port number. Java tells above why; perhaps it cannot fetch a:b:1")
 
 
 def test_session_of_spark_connect(connect_url):

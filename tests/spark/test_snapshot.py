@@ -469,9 +469,9 @@ def test_dead_letter_entry_without_its_message_is_left_out(queue, executor, redi
 
 
 def test_unreachable_redis_is_an_error(monkeypatch):
-    monkeypatch.setattr("delayq.spark.datasource.connection._EXECUTORS", {})
+    monkeypatch.setattr("delayq.bulk.connection._EXECUTORS", {})
     monkeypatch.setattr(
-        "delayq.spark.datasource.connection.read_settings", lambda options: read_settings({**options, "deadline": 0.05})
+        "delayq.bulk.connection.read_settings", lambda options: read_settings({**options, "deadline": 0.05})
     )
     reader = SnapshotReader(snapshot_options({"queue": "letters", "url": "unix:///nowhere.sock"}))
     with pytest.raises(UnavailableError, match="cannot be reached"):

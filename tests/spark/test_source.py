@@ -101,6 +101,24 @@ def test_url_variable_must_be_set_on_the_driver(reminders):
     )
 
 
+def test_rows_are_inserted_in_sql(spark, redis_url, queue):
+    register(spark)
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW sent (Id STRING, DUE TIMESTAMP, payload STRING, retries INT)"
+        f" USING delayq OPTIONS (queue 'q', url '{redis_url}')"
+    )
+    spark.sql("INSERT INTO sent VALUES ('a', TIMESTAMP '2100-01-31 09:00:00Z', '1', 7)")
+    spark.sql("INSERT INTO sent (ID, due, PayLoad) SELECT 'b', TIMESTAMP '2100-01-31 09:00:00Z', '2'")
+    spark.sql("INSERT INTO sent BY NAME SELECT '3' AS payload, 'c' AS id, TIMESTAMP '2100-01-31 09:00:00Z' AS due")
+    found = {info.id: (info.due, info.payload, info.retries_left) for info in queue.list("pending").messages}
+    assert found == {"a": (LATER, 1, 7), "b": (LATER, 2, 3), "c": (LATER, 3, 3)}
+    assert "a view with its own columns is for INSERT only" in refusal(
+        lambda: spark.sql("SELECT id FROM sent").collect()
+    )
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW waiting USING delayq OPTIONS (queue 'q', url '{redis_url}')")
+    assert spark.sql("SELECT ID, Due FROM waiting WHERE State = 'pending'").count() == 3
+
+
 # Refused before any send
 
 
@@ -241,6 +259,9 @@ try:
     load(table.withColumn("id", F.lit(None).cast("string")), "q", url=sys.argv[2], run="third")
 except Exception as error:
     print(type(error).__name__, error)
+columns = "(id STRING, due TIMESTAMP, payload STRING)"
+spark.sql(f"CREATE TEMPORARY VIEW sent {columns} USING delayq OPTIONS (queue 'q', url '{sys.argv[2]}', runId 'fourth')")
+spark.sql("INSERT INTO sent (ID, due, payload) SELECT 'inserted', current_timestamp() + INTERVAL 1 DAY, '1'")
 spark.stop()
 """
 
@@ -260,5 +281,6 @@ def test_write_and_load_over_spark_connect(connect_url, redis_url, queue):
         "first": "committed",
         "second": "committed",
         "third": "aborted",
+        "fourth": "committed",
     }
-    assert queue.counts().pending == 990
+    assert queue.counts().pending == 991

@@ -55,11 +55,16 @@ def drop(*kinds: str, first: bool = False) -> Callable[[Events], Events]:
 def double(kind: str, later: int = 0) -> Callable[[Events], Events]:
     def change(events: Events) -> Events:
         copied = of(events, kind)
-        at = max(event["at"] for event in events) if later else copied["at"]
-        index = 10_000 if later else copied["index"]
+        at = max(event["event_at"] for event in events) if later else copied["event_at"]
+        index = 10_000 if later else copied["entry_index"]
         return [
             *events,
-            copied | {"offset": events[-1]["offset"] if later else copied["offset"], "index": index, "at": at},
+            copied
+            | {
+                "log_offset": events[-1]["log_offset"] if later else copied["log_offset"],
+                "entry_index": index,
+                "event_at": at,
+            },
         ]
 
     return change
@@ -77,7 +82,10 @@ def edit(kind: str, /, **columns: Any) -> Callable[[Events], Events]:
 def swap(events: Events) -> Events:
     """Exchange the places of the delivery and the ack."""
     places = {"delivered": of(events, "acked"), "acked": of(events, "delivered")}
-    moved = {kind: {name: place[name] for name in ("offset", "index", "at")} for kind, place in places.items()}
+    moved = {
+        kind: {name: place[name] for name in ("log_offset", "entry_index", "event_at")}
+        for kind, place in places.items()
+    }
     return [event | moved.get(event["kind"], {}) for event in events]
 
 
@@ -118,12 +126,12 @@ IN_LOG = {
     "nacked doubled later": Tamper("retried", double("nacked", later=1), "event lost"),
     "promoted doubled later": Tamper("acked", double("promoted", later=1), "event lost"),
     "dead doubled later": Tamper("rejected", double("dead", later=1), "event lost"),
-    "delivery a day later": Tamper("acked", edit("delivered", at=moved(DAY)), "wrong order"),
-    "ack a day later": Tamper("acked", edit("acked", at=moved(DAY)), "wrong order"),
-    "ack a day earlier": Tamper("acked", edit("acked", at=moved(-DAY)), "wrong order"),
-    "failure an hour earlier": Tamper("retried", edit("nacked", at=moved(-HOUR)), "wrong order"),
-    "promotion a minute later": Tamper("acked", edit("promoted", at=moved(MINUTE)), "wrong order"),
-    "delivery before it was due": Tamper("acked", edit("delivered", at=moved(-MINUTE)), "early"),
+    "delivery a day later": Tamper("acked", edit("delivered", event_at=moved(DAY)), "wrong order"),
+    "ack a day later": Tamper("acked", edit("acked", event_at=moved(DAY)), "wrong order"),
+    "ack a day earlier": Tamper("acked", edit("acked", event_at=moved(-DAY)), "wrong order"),
+    "failure an hour earlier": Tamper("retried", edit("nacked", event_at=moved(-HOUR)), "wrong order"),
+    "promotion a minute later": Tamper("acked", edit("promoted", event_at=moved(MINUTE)), "wrong order"),
+    "delivery before it was due": Tamper("acked", edit("delivered", event_at=moved(-MINUTE)), "early"),
     "due of the send": Tamper("acked", edit("sent", due=moved(HOUR)), "early"),
     "due of the promotion": Tamper("acked", edit("promoted", due=moved(-HOUR)), "wrong time"),
     "due of the delivery": Tamper("acked", edit("delivered", due=moved(-HOUR)), "wrong time"),
@@ -263,7 +271,7 @@ def story(spark, tmp_path_factory) -> Story:
             tamper.change(client)
         changed = snapshot(spark, url)
         archive(spark, queue.name, folder, url=url)
-        events = read_archive(spark, folder).orderBy("offset", "index").collect()
+        events = read_archive(spark, folder).orderBy("log_offset", "entry_index").collect()
     return Story(plan, [event.asDict() for event in events], honest, changed, runs, at)
 
 

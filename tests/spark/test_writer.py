@@ -24,6 +24,9 @@ from pyspark.sql.types import (
 
 from delayq import DelayQueue
 from delayq.broker.requests import Failure
+from delayq.bulk import connection
+from delayq.bulk.connection import connect
+from delayq.bulk.message_sender import RateLimiter
 from delayq.errors import (
     ConfigurationError,
     DelayqError,
@@ -32,10 +35,8 @@ from delayq.errors import (
     QueueFullError,
     UnavailableError,
 )
-from delayq.spark.datasource import connection
-from delayq.spark.datasource.connection import connect
 from delayq.spark.datasource.source_options import write_options
-from delayq.spark.datasource.writer import BatchWriter, RateLimiter, StreamWriter, TaskResult, TaskSender
+from delayq.spark.datasource.writer import BatchWriter, StreamWriter, TaskResult
 
 ID, DUE, PAYLOAD = ("id", StringType()), ("due", TimestampType()), ("payload", StringType())
 LATER = datetime(2100, 1, 31, 9, 0, tzinfo=UTC)
@@ -105,6 +106,13 @@ def test_every_column_is_written(write, queue):
     write(rows)
     info = queue.get("a")
     assert (info.retries_left, info.headers, info.payload) == (7, {"trace": "1"}, b"\x00\xff")
+
+
+def test_names_of_columns_match_in_any_case(redis_url, queue):
+    writer = make(redis_url, ("ID", StringType()), ("Due", TimestampType()), ("PAYLOAD", StringType()))
+    assert writer.write(iter([batch(["a"]).rename_columns(["ID", "Due", "PAYLOAD"])])).rows == 1
+    info = queue.get("a")
+    assert (info.due, info.payload) == (LATER, b'"a"')
 
 
 def test_missing_values_have_defaults(write, queue):
@@ -191,7 +199,7 @@ def test_rate_limiter_does_not_catch_up_after_a_pause():
 def test_writer_respects_the_rate_limit(redis_url, queue, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(
-        "delayq.spark.datasource.writer.RateLimiter", lambda rate: RateLimiter(rate, clock=clock, sleep=clock.sleep)
+        "delayq.bulk.message_sender.RateLimiter", lambda rate: RateLimiter(rate, clock=clock, sleep=clock.sleep)
     )
     make(redis_url, maxRowsPerSecond="50").write(iter([batch(f"id-{n}" for n in range(200))]))
     assert clock.slept == [1.0] * 3
@@ -210,6 +218,7 @@ def test_writer_respects_the_rate_limit(redis_url, queue, monkeypatch):
         ([ID, PAYLOAD, ("retry", IntegerType())], "did you mean 'retries'?"),
         ([ID, PAYLOAD, ("gate", StringType())], "a message has id, due, payload, retries, headers; select only these"),
         ([ID, ID, PAYLOAD], "column id exists 2 times: keep one"),
+        ([ID, ("ID", StringType()), PAYLOAD], "column id exists 2 times: keep one"),
         ([("id", LongType()), PAYLOAD], "column id must be STRING, not BIGINT: cast it to STRING"),
         ([ID, ("due", TimestampNTZType()), PAYLOAD], "column due is TIMESTAMP_NTZ"),
         ([ID, ("due", TimestampNTZType()), PAYLOAD], "to_timestamp_ltz(due || ' Europe/Berlin')"),
@@ -559,6 +568,6 @@ def test_aborted_micro_batch_is_counted_at_its_commit(redis_url, run):
     assert (run().state, run().new, run().exists, run().refused) == ("committed", 1, 1, 2)
 
 
-def test_task_senders_share_a_connection(redis_url):
-    options = write_options({"queue": "q", "url": redis_url})
-    assert TaskSender(options, "a")._executor is TaskSender(options, "b")._executor
+def test_tasks_share_a_connection(redis_url):
+    one, other = (write_options({"queue": queue, "url": redis_url}) for queue in ("q", "r"))
+    assert connect(one.target) is connect(other.target)

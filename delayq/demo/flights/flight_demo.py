@@ -24,7 +24,8 @@ from delayq.queue.delay_queue import DelayQueue
 from delayq.spark.datasource.source import read_messages
 from delayq.spark.pipelines.archive import archive
 from delayq.spark.pipelines.archive_reader import read_archive
-from delayq.spark.pipelines.audit import Audit, audit
+from delayq.spark.pipelines.audit import audit
+from delayq.spark.pipelines.audit_result import Audit
 from delayq.spark.pipelines.load import load
 from delayq.spark.pipelines.plan import plan
 from delayq.spark.pipelines.time_lapse import extent_of, lapse

@@ -19,12 +19,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry, offset_of
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
+from delayq.bulk.connection import TargetQueue, calls_of, check_queue, connect
 from delayq.errors import ConfigurationError, EventsLostError, ServerError
 from delayq.queue.event_log import EventColumns
-from delayq.spark.datasource.connection import calls_of, check_queue, connect
 from delayq.spark.datasource.log_gaps import gaps_between, told
 from delayq.spark.datasource.schemas import BATCH_ROWS, EVENTS, arrow_schema, record_batch
-from delayq.spark.datasource.source_options import EventOptions, TargetQueue
+from delayq.spark.datasource.source_options import EventOptions
 
 log = logging.getLogger("delayq.spark")
 
@@ -88,12 +88,12 @@ def batch_of(entries: Sequence[EventEntry]) -> pa.RecordBatch:
         columns = EventColumns.of(entry)
         ids: Sequence[str | None] = columns.ids or [None]  # a purge has no ids
         count = len(ids)
-        shared = {"offset": entry.offset, "at": entry.at, "kind": entry.kind}
+        shared = {"log_offset": entry.offset, "event_at": entry.at, "kind": entry.kind}
         for name, value in (*shared.items(), ("holder", columns.holder), ("run", columns.run)):
             cells[name] += [value] * count
         own: dict[str, Sequence[Any]] = {
             "id": ids,
-            "index": range(count),
+            "entry_index": range(count),
             "due": columns.dues,
             "attempt": columns.attempts,
             "token": columns.tokens,

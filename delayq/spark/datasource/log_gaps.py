@@ -13,7 +13,7 @@ from delayq.text import pluralize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BUCKET = "offset DIV 65536"
+BUCKET = "log_offset DIV 65536"
 """Offsets counted together: gaps are looked for where some are missing."""
 _TOLD = 5
 """Ranges that a text lists."""
@@ -47,8 +47,8 @@ def told(gaps: Sequence[Gap]) -> str:
 
 def buckets_of(events: DataFrame) -> DataFrame:
     """Count the entries of each bucket of a log that is numbered without gaps."""
-    entries = events.where(f"index = 0 AND offset < {MIN_TIME_OFFSET}")
-    counts = ("count(*) AS entries", "min(offset) AS low", "max(offset) AS high")
+    entries = events.where(f"entry_index = 0 AND log_offset < {MIN_TIME_OFFSET}")
+    counts = ("count(*) AS entries", "min(log_offset) AS low", "max(log_offset) AS high")
     return entries.groupBy(F.expr(f"{BUCKET} AS bucket")).agg(*map(F.expr, counts))
 
 
@@ -56,9 +56,11 @@ def gaps_of(events: DataFrame, buckets: DataFrame) -> DataFrame:
     """Return the gaps, as first and last offset: between buckets by their ends, within incomplete ones by offsets."""
     between = buckets.selectExpr("lag(high) OVER (ORDER BY bucket) + 1 AS first", "low - 1 AS last")
     lacking = buckets.where("entries < high - low + 1").select("bucket")
-    offsets = events.where(f"index = 0 AND offset < {MIN_TIME_OFFSET}").selectExpr(f"{BUCKET} AS bucket", "offset")
+    offsets = events.where(f"entry_index = 0 AND log_offset < {MIN_TIME_OFFSET}").selectExpr(
+        f"{BUCKET} AS bucket", "log_offset"
+    )
     within = offsets.join(F.broadcast(lacking), "bucket").selectExpr(
-        "lag(offset) OVER (PARTITION BY bucket ORDER BY offset) + 1 AS first", "offset - 1 AS last"
+        "lag(log_offset) OVER (PARTITION BY bucket ORDER BY log_offset) + 1 AS first", "log_offset - 1 AS last"
     )
     return between.union(within).where("first <= last").orderBy("first")
 
@@ -67,7 +69,7 @@ def missing(events: DataFrame, first: int, last: int) -> list[Gap]:
     """Return the gaps of an archive between two offsets, of which entries before the first may be there."""
     if last >= MIN_TIME_OFFSET:
         return []
-    near = events.where(f"offset BETWEEN {first - 1} AND {last}")
+    near = events.where(f"log_offset BETWEEN {first - 1} AND {last}")
     buckets = buckets_of(near).persist()
     try:
         row = buckets.selectExpr("min(low) AS low", "max(high) AS high").first()

@@ -23,13 +23,14 @@ for a queue with the JSON codec it must be JSON text, for example from `to_json`
 """
 
 EVENTS = (
-    "offset BIGINT, index INT, at TIMESTAMP, kind STRING, id STRING, due TIMESTAMP, attempt INT, token BIGINT,"
-    " retries_left INT, holder STRING, run STRING, reason STRING, error STRING"
+    "log_offset BIGINT, entry_index INT, event_at TIMESTAMP, kind STRING, id STRING, due TIMESTAMP, attempt INT,"
+    " token BIGINT, retries_left INT, holder STRING, run STRING, reason STRING, error STRING"
 )
 """The event log and its archive: one row per message and event.
 
-`offset` (the log entry) and `index` (the message's position in it) identify a row. Columns that a kind of event does
-not have are null; `id` is null for `purged` only. The lateness of a delivery is `at - due`.
+`log_offset` (the log entry) and `entry_index` (the message's position in it) identify a row. Columns that a kind
+of event does not have are null; `id` is null for `purged` only. The lateness of a delivery is `event_at - due`.
+No name is a reserved word of SQL, in Spark or elsewhere.
 """
 LIFE_STARTS = ("sent", "replaced", "redriven")
 """The kinds of events that begin a new life of an id."""

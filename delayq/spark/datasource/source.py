@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from delayq.errors import ConfigurationError
 from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
-from delayq.spark.datasource.schemas import EVENTS, SNAPSHOT
+from delayq.spark.datasource.schemas import EVENTS, SNAPSHOT, columns_of
 from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source_options import (
     as_options,
@@ -87,8 +87,10 @@ class DelayqSource(DataSource):
         """Return the columns of the table to read: the queue, or its event log."""
         return SNAPSHOT if table_to_read(self.options) == "snapshot" else EVENTS
 
-    def reader(self, schema: StructType) -> SnapshotReader | EventsReader:  # noqa: ARG002 - always the same
+    def reader(self, schema: StructType) -> SnapshotReader | EventsReader:
         """Return a reader of the queue's current state, or of its event log."""
+        if [name.lower() for name in schema.fieldNames()] != list(columns_of(self.schema())):
+            raise ConfigurationError("a view with its own columns is for INSERT only; to read, create one without them")
         if table_to_read(self.options) == "snapshot":
             return SnapshotReader(snapshot_options(self.options))
         return EventsReader(event_options(self.options, streaming=False))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 from delayq.broker.keys import check_name
 from delayq.broker.scripts import MAX_IDS
+from delayq.bulk.connection import TargetQueue
+from delayq.bulk.send_options import CONFLICTS, MAX_PAYLOAD, ON_ERRORS, SendOptions
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.options import MAX_RETRIES, QueueOptions, find_url
 from delayq.queue.bulk_runs import check_run
@@ -19,8 +21,6 @@ from delayq.times import HORIZON, timestamp, to_millis
 
 T = TypeVar("T")
 
-Conflict = Literal["skip", "replace", "fail"]
-OnError = Literal["fail", "collect"]
 Start = int | Literal["earliest", "latest"]
 _EARLIEST: Start = "earliest"
 
@@ -43,40 +43,25 @@ _SNAPSHOT = ("read", "states", "dueFrom", "dueTo", "partitions", "includePayload
 _EVENTS = ("read", "startingOffset", "endingOffset", "maxEntriesPerBatch", "failOnDataLoss", "partitions")
 
 MAX_PARTITIONS = 10_000
-MAX_PAYLOAD = 512 << 20
-"""Bytes: the longest string that Redis stores."""
 
 
 @dataclass(frozen=True, slots=True)
-class TargetQueue:
-    """The queue to read or write, and its Redis."""
-
-    queue: str
-    url: str = field(repr=False)
-    """Resolved on the driver, so that every executor uses the same URL; it may contain a password."""
-    prefix: str = "delayq"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(SendOptions):
     """How to write messages."""
 
     target: TargetQueue
-    batch_size: int
-    """Messages per call."""
-    max_rows_per_second: float | None
-    """Limit per task; None for no limit."""
     run: str | None
     """The name in the run ledger; None for a generated one."""
-    on_conflict: Conflict
-    on_error: OnError
-    default_retries: int
-    max_payload: int
-    """Bytes."""
     dedupe_window: int | None
     """Milliseconds; 0 switches it off, None sets the default unless the queue has a window."""
     checkpoint: str | None
     """The checkpoint location of a stream, if known."""
+
+    @staticmethod
+    def spelling(name: str) -> str:
+        """Return the name of an option as in Spark: `maxPayload`."""
+        first, *rest = name.split("_")
+        return first + "".join(map(str.capitalize, rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +102,8 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
         batch_size=options.integer("batchSize", 200, min=1, max=MAX_IDS),
         max_rows_per_second=options.parse("maxRowsPerSecond", None, _rate),
         run=options.parse("runId", None, lambda text, _: check_run(text)),
-        on_conflict=options.choice("onConflict", "skip", ("skip", "replace", "fail")),
-        on_error=options.choice("onError", "fail", ("fail", "collect")),
+        on_conflict=options.choice("onConflict", "skip", CONFLICTS),
+        on_error=options.choice("onError", "fail", ON_ERRORS),
         default_retries=options.integer("defaultRetries", 3, min=0, max=MAX_RETRIES),
         max_payload=options.integer("maxPayload", 1 << 20, min=1, max=MAX_PAYLOAD),
         dedupe_window=options.parse("dedupeWindow", None, _window),

@@ -14,14 +14,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from delayq.broker.requests import RedisCommand
+from delayq.bulk.connection import calls_of, connect
 from delayq.errors import ConfigurationError
 from delayq.options import check_int
-from delayq.spark.datasource.connection import calls_of, connect
 from delayq.spark.datasource.event_reader import check_log
 from delayq.spark.datasource.log_gaps import missing
 from delayq.spark.datasource.source import register
 from delayq.spark.datasource.source_options import as_options, event_options
-from delayq.spark.pipelines.archive_files import RECENT
+from delayq.spark.pipelines.archive_files import RECENT, SCHEMA_VERSION, oldest_version
 from delayq.spark.pipelines.archive_reader import archive_facts, event_files, query_of, read_archive, write_facts
 from delayq.spark.pipelines.archive_run import ArchiveResult, ArchiveRun, archives
 from delayq.spark.pipelines.compaction import check_retain
@@ -135,7 +135,7 @@ class _ParquetBatchWriter:
         spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "4")  # instead of sorting by day
         if self.query is None:
             self.query = query_of(spark, self.checkpoint)
-        day = F.date_from_unix_date(F.expr("CAST(unix_micros(at) DIV 86400000000 AS INT)"))  # in UTC
+        day = F.date_from_unix_date(F.expr("CAST(unix_micros(event_at) DIV 86400000000 AS INT)"))  # in UTC
         files = batch.withColumn("day", day).coalesce(1).write.partitionBy("day").mode("overwrite")
         files.parquet(f"{self.folder}/{RECENT}/part={self.query}-{number}")
 
@@ -143,10 +143,12 @@ class _ParquetBatchWriter:
 def _check_folder(spark: SparkSession, folder: str, checkpoint: str, queue: str) -> None:
     """Refuse an archive whose checkpoint is gone: all of its events would be written a second time."""
     known = archive_facts(spark, folder)
-    if query_of(spark, checkpoint) is None and event_files(spark, folder):
+    files = event_files(spark, folder, known)
+    if query_of(spark, checkpoint) is None and files:
         raise ConfigurationError(
             f"{folder} contains an archive, but there is no checkpoint at {checkpoint}: use the checkpoint it was"
             " written with, or a new folder"
         )
-    if not known:
-        write_facts(spark, folder, queue)
+    if known.get("schema") != SCHEMA_VERSION:
+        oldest = oldest_version(known) if files else SCHEMA_VERSION
+        write_facts(spark, folder, known | {"schema": SCHEMA_VERSION, "oldest": oldest, "queue": queue})

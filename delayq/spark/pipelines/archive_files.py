@@ -1,13 +1,15 @@
 """The files of an archive, by their names: which events a file has, and which files count.
 
-    _delayq/                                          the schema version of the archive, and its queue
+    _delayq/                                          the facts: its schema version, the oldest in it, and its queue
     _recent/part=<query>-<batch>/day=<day>/….parquet  a micro-batch, hidden from readers of the whole folder
     day=<day>/<query>-<first>-<last>.parquet          the events that these batches have of a day, merged
+    _recent/day=<day>/….parquet                       the same of a day that is over, merged from several such files
     part=<query>-<batch>/….parquet                    a micro-batch of an older delayq
+    day=<day>/former-<query>-<first>-<last>.parquet   the events of such batches; the facts tell up to which they count
 
 A merged file replaces the batches in its name from the moment it is there, for its day. So no list of files is kept,
 a kill between two steps is harmless, and the small files can stay for a while, for readers that have begun with them.
-Other programs read the `day=` folders: nothing there is ever replaced, and each event is there once.
+Other programs read the `day=` folders. There a file replaces others only once, an hour after its day was merged.
 """
 
 from __future__ import annotations
@@ -15,24 +17,31 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import NamedTuple, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 RECENT = "_recent"
 FORMAT = "_delayq"
 UNFINISHED = "_temporary"
 """Where Spark's tasks write: a killed one leaves files there, whole or in part."""
-SCHEMA_VERSION = 2
-"""1: only `part=` folders, by an older delayq. A reader refuses a later version than its own."""
+SCHEMA_VERSION = 3
+"""1: only `part=` folders. 2: columns named `offset`, `index`, `at`. A reader refuses a later version than its own."""
+FORMER_NAMES: Mapping[str, str] = MappingProxyType({"log_offset": "offset", "entry_index": "index", "event_at": "at"})
+"""Columns whose names before version 3 were reserved words of SQL."""
+
+FORMER = "former-"
+"""Begins the query's name in files that have the events of batches of an older delayq."""
 
 _DAY = r"day=(?P<day>\d{4}-\d\d-\d\d)"
 _BATCH = re.compile(rf"/part=(?P<query>[^/]+)-(?P<first>\d+)/{_DAY}/[^/]+\.parquet$")
+_OLD_BATCH = re.compile(r"/part=(?P<query>[^/]+)-(?P<first>\d+)/[^/]+\.parquet$")
 _MERGED = re.compile(rf"/{_DAY}/(?P<query>[^/]+)-(?P<first>\d+)-(?P<last>\d+)\.parquet$")
 
 
 class ArchiveFile(NamedTuple):
-    """A Parquet file of an archive, and the events it has; no day and no batches if an older delayq wrote it."""
+    """A Parquet file of an archive, and the events it has; no day if an older delayq wrote it."""
 
     path: str
     day: date | None = None
@@ -41,17 +50,33 @@ class ArchiveFile(NamedTuple):
     """Its first batch."""
     last: int = 0
     is_merged: bool = True
+    is_hidden: bool = False
+    """Whether other programs do not see it."""
 
     @classmethod
     def at(cls, path: str) -> Self:
         """Return the file at a path."""
         if found := _BATCH.search(path):
             batch = int(found["first"])
-            return cls(path, date.fromisoformat(found["day"]), found["query"], batch, batch, is_merged=False)
+            day = date.fromisoformat(found["day"])
+            return cls(path, day, found["query"], batch, batch, is_merged=False, is_hidden=True)
         if found := _MERGED.search(path):
-            batches = int(found["first"]), int(found["last"])
-            return cls(path, date.fromisoformat(found["day"]), found["query"], *batches)
+            batches, is_hidden = (int(found["first"]), int(found["last"])), f"/{RECENT}/" in path
+            return cls(path, date.fromisoformat(found["day"]), found["query"], *batches, is_hidden=is_hidden)
+        if found := _OLD_BATCH.search(path):
+            batch = int(found["first"])
+            return cls(path, None, found["query"], batch, batch, is_merged=False)
         return cls(path)
+
+
+def oldest_version(facts: Mapping[str, Any]) -> int:
+    """Return the oldest schema version that a file of an archive may have."""
+    return int(facts.get("oldest", facts.get("schema", 1)))
+
+
+def former_batches(facts: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return up to which batch the events of an older delayq are in merged files, by query."""
+    return dict(facts.get("former", {}))
 
 
 def merged_name(query: str, first: int, last: int) -> str:
@@ -68,25 +93,37 @@ class Replaced(NamedTuple):
     """A file whose events a merged file has as well."""
 
     file: ArchiveFile
-    by: ArchiveFile
+    by: ArchiveFile | None
+    """None for a batch of an older delayq."""
 
 
-def divide(paths: Iterable[str]) -> tuple[list[ArchiveFile], list[Replaced]]:
+def divide(
+    paths: Iterable[str], former: Mapping[str, int] = MappingProxyType({})
+) -> tuple[list[ArchiveFile], list[Replaced]]:
     """Divide files into those that count, by day and batch, and those that are replaced.
 
-    What a task of Spark has not finished is neither.
+    What a task of Spark has not finished is neither, nor what was merged from batches of an older delayq, before the
+    facts tell that it counts: see `former_batches`.
     """
     groups = defaultdict[tuple[date | None, str], list[ArchiveFile]](list)
     for file in map(ArchiveFile.at, (path for path in paths if f"/{UNFINISHED}/" not in path)):
-        groups[file.day, file.query].append(file)
+        if not file.query.startswith(FORMER) or file.last <= former.get(file.query.removeprefix(FORMER), -1):
+            groups[file.day, file.query].append(file)
     counting, replaced = list[ArchiveFile](), list[Replaced]()
-    for (day, _), files in groups.items():
+    for (day, query), files in groups.items():
         if day is None:
-            counting += files
+            new = [file for (day, name), files in groups.items() if day and name == query for file in files]
+            for file in files:
+                # The first batch after an upgrade may be one that the older delayq had begun.
+                is_again = any(one.first <= file.first <= one.last for one in new)
+                if file.query and (is_again or file.first <= former.get(query, -1)):
+                    replaced.append(Replaced(file, None))
+                else:
+                    counting.append(file)
             continue
         # A merged file comes before those inside it: of two made at a time, one has all batches of the other and more.
         merged = list[ArchiveFile]()
-        for file in sorted(files, key=lambda one: (not one.is_merged, one.first, -one.last)):
+        for file in sorted(files, key=lambda one: (not one.is_merged, one.first, -one.last, one.is_hidden)):
             before = bisect_right(merged, file.first, key=_first) - 1
             if before >= 0 and file.last <= merged[before].last:
                 replaced.append(Replaced(file, merged[before]))

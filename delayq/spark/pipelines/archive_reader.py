@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
@@ -13,9 +13,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import EVENTS
-from delayq.spark.pipelines.archive_files import FORMAT, RECENT, SCHEMA_VERSION, ArchiveFile, divide
-from delayq.spark.pipelines.compaction import Folder
+from delayq.spark.datasource.schemas import EVENTS, columns_of
+from delayq.spark.pipelines.archive_files import (
+    FORMAT,
+    FORMER_NAMES,
+    RECENT,
+    SCHEMA_VERSION,
+    ArchiveFile,
+    divide,
+    former_batches,
+    oldest_version,
+)
+from delayq.spark.pipelines.archive_folder import Folder
 from delayq.times import timestamp
 
 if TYPE_CHECKING:
@@ -36,7 +45,8 @@ def read_archive(
     Raises `ConfigurationError` if there is no archive, or if a later delayq wrote it.
     """
     path = path.rstrip("/") or path
-    known, files = archive_facts(spark, path), event_files(spark, path)
+    known = archive_facts(spark, path)
+    files = event_files(spark, path, known)
     if not files and not known:
         raise ConfigurationError(f"there is no archive at {path}")
     for name, at in (("start", start), ("until", until)):
@@ -47,15 +57,25 @@ def read_archive(
     days = [file for file in files if file.day is None or first <= file.day <= last]
     if not days:
         return spark.createDataFrame([], EVENTS)
-    events = spark.read.schema(EVENTS).parquet(*(file.path for file in days))
+    events = _read(spark, [file.path for file in days], oldest_version(known))
     if start is not None:
-        events = events.where(F.col("at") >= F.lit(start))
-    return events if until is None else events.where(F.col("at") < F.lit(until))
+        events = events.where(F.col("event_at") >= F.lit(start))
+    return events if until is None else events.where(F.col("event_at") < F.lit(until))
 
 
-def event_files(spark: SparkSession, path: str) -> list[ArchiveFile]:
-    """Return the files of an archive that count; none if there is no such folder."""
-    counting, _ = divide(_listed(path) or _listed_by_spark(spark, path))
+def _read(spark: SparkSession, paths: list[str], oldest: int) -> DataFrame:
+    if oldest >= SCHEMA_VERSION:
+        return spark.read.schema(EVENTS).parquet(*paths)
+    kinds = columns_of(EVENTS)
+    former = ", ".join(f"`{old}` {kinds[name]}" for name, old in FORMER_NAMES.items())
+    events = spark.read.schema(f"{EVENTS}, {former}").parquet(*paths)
+    named = {name: F.coalesce(name, old) for name, old in FORMER_NAMES.items()}
+    return events.withColumns(named).drop(*FORMER_NAMES.values())
+
+
+def event_files(spark: SparkSession, path: str, facts: Mapping[str, Any]) -> list[ArchiveFile]:
+    """Return the files of an archive that count, by its facts, read before; none if there is no such folder."""
+    counting, _ = divide(_listed(path) or _listed_by_spark(spark, path), former_batches(facts))
     return counting
 
 
@@ -88,9 +108,15 @@ def archive_facts(spark: SparkSession, path: str) -> dict[str, Any]:
     return facts
 
 
-def write_facts(spark: SparkSession, path: str, queue: str) -> None:
+def archive_start(spark: SparkSession, path: str) -> datetime | None:
+    """Return the time before which `retain` has deleted the events of an archive; None if it has deleted none."""
+    day = archive_facts(spark, path.rstrip("/") or path).get("start")
+    return None if day is None else datetime.fromisoformat(day).replace(tzinfo=UTC)
+
+
+def write_facts(spark: SparkSession, path: str, facts: dict[str, Any]) -> None:
     """Write what an archive tells of itself."""
-    text = json.dumps({"schema": SCHEMA_VERSION, "queue": queue})
+    text = json.dumps(facts)
     spark.createDataFrame([(text,)], "value STRING").coalesce(1).write.mode("overwrite").text(f"{path}/{FORMAT}")
 
 

@@ -16,10 +16,9 @@ from delayq.broker.keys import Keys
 from delayq.broker.log_entries import MIN_TIME_OFFSET
 from delayq.broker.replies import pairs
 from delayq.broker.requests import RedisCommand
-from delayq.spark.datasource.connection import calls_of, connect
+from delayq.bulk.connection import TargetQueue, calls_of, connect
 from delayq.spark.datasource.event_reader import read_bounds
 from delayq.spark.datasource.log_gaps import Gap, told
-from delayq.spark.datasource.source_options import TargetQueue
 from delayq.spark.pipelines.compaction import DUE_AFTER, compact_if_due
 from delayq.times import monotonic
 
@@ -139,10 +138,9 @@ class ArchiveRun:
                 if endless and (self._compacted is None or monotonic() - self._compacted > DUE_AFTER.total_seconds()):
                     self._compact()
         except KeyboardInterrupt:
-            if not endless:
-                query.stop()
-                raise
             _stop_between_batches(query)
+            if not endless:
+                raise
         except BaseException:
             query.stop()
             raise

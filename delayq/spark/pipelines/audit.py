@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delayq.queue.bulk_runs import RunInfo
+from delayq.spark.datasource.log_gaps import missing, told
+from delayq.spark.pipelines.audit_result import NOT_LOADED, STATUSES, Audit, Finding, RunAudit
 from delayq.spark.pipelines.log_order import check_order
 from delayq.spark.pipelines.message_lives import histories
 from delayq.spark.pipelines.planned_reminders import digest, planned
-
-NOT_LOADED = "not loaded"
-STATUSES = ("scheduled", "delivered", "dead", "cancelled", "missing")
-"""The statuses of a planned reminder."""
 
 _CHECKS = (
     ("missing", "planned AND status = 'missing' AND log_status IS NULL", "'was never sent'"),
@@ -31,11 +26,15 @@ _CHECKS = (
     ("unplanned", "NOT planned AND wrong.what = 'sent again'", "concat('is not in the plan; status: ', status)"),
     ("wrong.what", "wrong IS NOT NULL", "wrong.text"),
     ("missing", "status = 'missing'", "concat('is not in the queue; last seen ', last)"),
-    ("event lost", "log_status IS NULL AND (alive OR held > 0)", "'is in the queue, but not in the log'"),
+    (
+        "event lost",
+        "NOT is_cut AND log_status IS NULL AND (alive OR held > 0)",
+        "'is in the queue, but not in the log'",
+    ),
     ("resurrected", "log_status != 'scheduled' AND alive AND NOT changed_later", "'is in the queue after its end'"),
     (
         "dead letter",
-        "NOT dead_later AND deaths - taken != held",
+        "NOT dead_later AND if(is_cut, deaths - taken > held, deaths - taken != held)",
         """format_string('is in the dead letter %d times; by the log it died %d times, and %d were redriven or deleted',
             held, deaths, taken)""",
     ),
@@ -66,79 +65,6 @@ _CHECKS = (
 """Each finding, when it applies and its detail, in SQL; the first that applies to a message is its finding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A discrepancy; `id` is a message, a run, or empty for the log as a whole."""
-
-    what: str
-    id: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunAudit:
-    """What became of the messages that one run stored."""
-
-    run: str
-    state: str
-    stored: int
-    """Messages it stored, by the ledger."""
-    logged: int
-    """The same by the log."""
-    statuses: dict[str, int]
-    """Planned reminders that it stored, by status."""
-    findings: int
-    """Findings on its messages, and on itself."""
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether there are no findings on it."""
-        return not self.findings
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """The result of an audit."""
-
-    reminders: DataFrame
-    """One row per planned or seen message: id, status, run, planned and sent due, deliveries, finding, detail."""
-    statuses: dict[str, int]
-    """Planned reminders by status, one of `STATUSES`."""
-    findings: dict[str, int]
-    """Findings by kind."""
-    examples: list[Finding]
-    """The first findings, up to the requested number."""
-    runs: list[RunAudit]
-    """The runs, the latest first."""
-    not_loaded: int
-    """Planned reminders that no load was to send, because they were past or are still to come: not a finding."""
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether every reminder is accounted for and there are no findings."""
-        return not self.findings and not self.statuses["missing"]
-
-    def counts(self) -> dict[str, int]:
-        """Return the planned reminders by status, and those not loaded if there are any."""
-        return self.statuses | ({NOT_LOADED: self.not_loaded} if self.not_loaded else {})
-
-    def table(self) -> pa.Table:
-        """Return the examples as an Arrow table with the columns what, id and detail."""
-        names = ("what", "id", "detail")
-        return pa.table({name: pa.array([getattr(one, name) for one in self.examples], pa.string()) for name in names})
-
-    def facts(self) -> dict[str, Any]:
-        """Return all but the reminders, ready for JSON."""
-        return {
-            "adds_up": self.adds_up,
-            "statuses": self.statuses,
-            "not_loaded": self.not_loaded,
-            "findings": self.findings,
-            "examples": [asdict(one) for one in self.examples],
-            "runs": [asdict(one) | {"adds_up": one.adds_up} for one in self.runs],
-        }
-
-
 def audit(
     plan: DataFrame | Sequence[DataFrame],
     events: DataFrame,
@@ -148,6 +74,7 @@ def audit(
     at: datetime,
     start: datetime | None = None,
     until: datetime | None = None,
+    archive_start: datetime | None = None,
     examples: int = 1000,
 ) -> Audit:
     """Compare plans with the ledger, the archive and a snapshot of the queue that was taken `at` a time.
@@ -157,42 +84,53 @@ def audit(
     send is in the ledger. `start` (inclusive) and `until` (exclusive) audit only a part of it. Take the snapshot, with
     payloads, before updating the archive, so that messages that move meanwhile are in the archive. The audit only
     reads.
+
+    If events were deleted on purpose (`archive --retain`), give the time returned by `archive_start`. Then reminders
+    due before are not audited, nor are the counts of runs that began before.
     """
     runs = list(runs)
-    purges = [row.offset for row in events.where("kind = 'purged'").select("offset").distinct().collect()]
+    purges = [row.log_offset for row in events.where("kind = 'purged'").select("log_offset").distinct().collect()]
     plans = (plan,) if isinstance(plan, DataFrame) else tuple(plan)
+    is_cut = archive_start is not None
+    start = max((one for one in (start, archive_start) if one is not None), default=None)
     joined = (
         planned(plans, runs, start, until)
-        .join(histories(events, purges), "id", "full_outer")
+        .join(histories(events, purges, is_cut=is_cut), "id", "full_outer")
         .join(_locations(snapshot), "id", "full_outer")
         .where("coalesce(in_period, true)")
     )
-    reminders = _with_findings(joined, at).persist()
+    reminders = _with_findings(joined.withColumn("is_cut", F.lit(is_cut)), at).persist()
     statuses, found, not_loaded, unsent = dict.fromkeys(STATUSES, 0), Counter[str](), 0, 0
     of_run, wrong_of_run = defaultdict[str, Counter[str]](Counter), Counter[str]()
     try:
         is_unsent = F.expr("detail <=> 'was never sent'").alias("unsent")
         for row in reminders.groupBy("planned", "status", "run", "finding", is_unsent).count().collect():
             number = row["count"]
+            if row.finding:
+                found[row.finding] += number
+                wrong_of_run[row.run] += number
             if row.status == NOT_LOADED:
                 not_loaded += number
                 continue
             if row.planned:
                 statuses[row.status] += number
                 of_run[row.run][row.status] += number
-            if row.finding:
-                found[row.finding] += number
-                wrong_of_run[row.run] += number
             unsent += number if row.unsent else 0
-        listed = [
-            Finding(row.finding, row.id, row.detail)
-            for row in reminders.where("finding is not null").orderBy("finding", "id").limit(examples).collect()
-        ]
+        listed = list[Finding]()
+        if found:  # else a job is spared
+            first = reminders.where("finding is not null").orderBy("finding", "id").limit(examples)
+            listed = [Finding(row.finding, row.id, row.detail) for row in first.collect()]
     finally:
         reminders.unpersist()
     logged = _logged(events) if runs else {}
-    of_runs = [finding for info in runs for finding in _judged(info, logged.get(info.run, 0), unsent)]
-    for finding in [*_log(events, at, examples), *of_runs]:
+    of_runs = [
+        finding
+        for info in runs
+        for finding in _judged(
+            info, logged.get(info.run, 0), unsent, is_cut=archive_start is not None and info.started < archive_start
+        )
+    ]
+    for finding in [*_log(events, at, examples, is_cut=is_cut), *of_runs]:
         found[finding.what] += 1
         listed.append(finding)
     wrong_of_run.update(finding.id for finding in of_runs)
@@ -203,7 +141,7 @@ def audit(
         )
         for info in runs
     ]
-    return Audit(reminders, statuses, dict(found), listed[:examples], audited, not_loaded)
+    return Audit(reminders, statuses, dict(found), listed[:examples], audited, not_loaded, archive_start)
 
 
 def with_digests(snapshot: DataFrame) -> DataFrame:
@@ -268,13 +206,13 @@ def _text(what: str) -> str:
     return what if "." in what else f"'{what}'"
 
 
-def _log(events: DataFrame, at: datetime, limit: int) -> list[Finding]:
+def _log(events: DataFrame, at: datetime, limit: int, *, is_cut: bool) -> list[Finding]:
     """Return what is wrong with the log as a whole."""
-    order = check_order(events, at, limit)
+    order = check_order(events, at, limit, is_cut=is_cut)
     found = [Finding("wrong order", one.id or "", one.detail) for one in order.out_of_order]
-    if order.missing:
-        detail = f"{order.missing} of the {order.last} entries up to offset {order.last} are missing"
-        found.append(Finding("event lost", "", detail))
+    if order.missing > 0:
+        gaps = missing(events, order.first, order.last)
+        found += [Finding("event lost", "", f"missing in the log: {told([gap])}") for gap in gaps]
     return found
 
 
@@ -284,12 +222,15 @@ def _logged(events: DataFrame) -> dict[str, int]:
     return {row.run: row["count"] for row in sends.groupBy("run").count().collect()}
 
 
-def _judged(info: RunInfo, logged: int, unsent: int) -> list[Finding]:
-    """Return what is wrong with a run. One that did not end is in order if nothing is left to send."""
+def _judged(info: RunInfo, logged: int, unsent: int, *, is_cut: bool) -> list[Finding]:
+    """Return what is wrong with a run. One that did not end is in order if nothing is left to send.
+
+    If its first events were deleted (`is_cut`), they are not counted.
+    """
     findings = []
     if info.state != "committed" and unsent:
         detail = f"is {info.state}, not committed, and planned reminders were never sent: load the plan again"
         findings.append(Finding("run", info.run, detail))
-    if logged != (stored := info.new + info.replaced):
+    if logged != (stored := info.new + info.replaced) and not is_cut:
         findings.append(Finding("run", info.run, f"stored {stored} messages by the ledger, {logged} by the log"))
     return findings

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
-from pathlib import Path
-
-import pyarrow as pa
-from pyarrow import fs, parquet
 
 from delayq.errors import ConfigurationError
-from delayq.spark.datasource.schemas import EVENTS, arrow_schema
-from delayq.spark.pipelines.archive_files import RECENT, ArchiveFile, batch_folder, divide, merged_name
+from delayq.spark.pipelines.archive_files import FORMER, RECENT, ArchiveFile, batch_folder, merged_name
+from delayq.spark.pipelines.archive_folder import Folder, changed
 from delayq.text import pluralize
 from delayq.times import Duration, to_millis
 
@@ -24,12 +18,13 @@ DUE_AFTER = timedelta(minutes=50)
 """An archive is compacted by itself if it was not for so long: a job that runs every hour does it each time."""
 KEPT_FOR = timedelta(hours=1)
 """How long the small files stay after they were merged, for readers that have begun with them."""
-ROWS = 200_000
-"""Rows of a row group: small enough for Parquet's statistics to skip most of a day."""
+SMALL = 1 << 27
+"""Bytes; files of a day that are larger are not merged again."""
 DAY = 86_400_000
 
-SCHEMA = arrow_schema(EVENTS)
 _DAYS = re.compile(r"day=(\d{4}-\d\d-\d\d)")
+_LEFT = re.compile(rf"({RECENT}/)?day=[^/]+/\.[^/]+\.parquet$")
+"""A merged file that was never finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,8 @@ def compact_archive(path: str, *, retain: Duration | None = None) -> Compacted:
     """Merge the small files of an archive into one for each day, and return what was done.
 
     Safe beside readers and while the archive grows, and after a kill at any moment: each event is read once. The small
-    files are deleted by a later call, an hour after they were merged. With `retain`, whole days (in UTC) that are older
+    files are deleted by a later call, an hour after they were merged. Once a day (in UTC) is over, its files are merged
+    again into one; and so are those of an older delayq. With `retain`, whole days (in UTC) that are older
     are deleted; at least a day.
 
     This process must reach the folder; Spark is not needed. Raises `ConfigurationError` if there is no archive.
@@ -80,7 +76,7 @@ def compact_if_due(path: str, retain: timedelta | None) -> Compacted | None:
     if folder is None:
         return None
     with folder.locked(wait=False) as is_free:
-        merged = [_changed(info) for info in folder.files() if f"{folder.root}/day=" in info.path]
+        merged = [changed(info) for info in folder.files() if f"{folder.root}/day=" in info.path]
         if not is_free or (merged and datetime.now(UTC) - max(merged) < DUE_AFTER):
             return Compacted()
         return _compact(folder, retain)
@@ -91,98 +87,70 @@ def check_retain(retain: Duration | None) -> timedelta | None:
     return None if retain is None else timedelta(milliseconds=to_millis(retain, "retain", min=DAY))
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The folder of an archive, local or in an object store: the steps of a compaction."""
-
-    system: fs.FileSystem
-    root: str
-
-    @classmethod
-    def open(cls, path: str) -> Folder | None:
-        """Return the folder of an archive; None if this process does not find it."""
-        where = re.sub("^s3[an]:", "s3:", path) if ":/" in path else str(Path(path).absolute())
-        try:
-            system, root = fs.FileSystem.from_uri(where)
-        except (pa.ArrowInvalid, NotImplementedError):
-            return None
-        found = system.get_file_info(root).type is fs.FileType.Directory
-        return cls(system, root.rstrip("/")) if found else None
-
-    @contextmanager
-    def locked(self, *, wait: bool) -> Iterator[bool]:
-        """Let one process at a time compact, as far as it is on this machine; yields whether it may."""
-        if not isinstance(self.system, fs.LocalFileSystem):
-            yield True
-            return
-        recent = Path(self.root, RECENT)
-        recent.mkdir(exist_ok=True)
-        with (recent / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
-
-    def has(self, name: str) -> bool:
-        """Return whether the folder has an entry of this name."""
-        return self.system.get_file_info(f"{self.root}/{name}").type is not fs.FileType.NotFound
-
-    def entries(self) -> list[fs.FileInfo]:
-        """Return all that belongs to the events; the batches first, so that none is missed while it is merged."""
-        top = self.system.get_file_info(fs.FileSelector(self.root))
-        names = sorted(one.path for one in top if one.base_name.startswith((RECENT, "day=", "part=")))
-        return [one for path in names for one in self.system.get_file_info(fs.FileSelector(path, recursive=True))]
-
-    def files(self) -> list[fs.FileInfo]:
-        """Return the files with events."""
-        return [one for one in self.entries() if _has_events(one)]
-
-    def merge(self, files: list[ArchiveFile], to: str) -> int:
-        """Write the events of files into one, which is there at once and whole; returns their number."""
-        folder, _, name = to.rpartition("/")
-        self.system.create_dir(folder)
-        hidden = f"{folder}/.{name}"
-        rows, waiting, events = 0, list[pa.Table](), 0
-        with parquet.ParquetWriter(hidden, SCHEMA, filesystem=self.system) as writer:
-            for file in files:
-                with parquet.ParquetFile(file.path, filesystem=self.system) as source:
-                    for group in range(source.num_row_groups):
-                        table = source.read_row_group(group, columns=SCHEMA.names).cast(SCHEMA)
-                        waiting.append(table)
-                        rows += table.num_rows
-                        events += table.num_rows
-                        if rows >= ROWS:
-                            writer.write_table(pa.concat_tables(waiting), row_group_size=ROWS)
-                            rows, waiting = 0, []
-            if waiting:
-                writer.write_table(pa.concat_tables(waiting), row_group_size=ROWS)
-        self.system.move(hidden, to)
-        return events
-
-    def delete_file(self, path: str) -> None:
-        """Delete a file."""
-        self.system.delete_file(path)
-
-    def delete_folder(self, path: str) -> None:
-        """Delete a folder and all in it."""
-        self.system.delete_dir(path)
-
-
 def _compact(folder: Folder, retain: timedelta | None) -> Compacted:
-    days = 0 if retain is None else _forget(folder, datetime.now(UTC) - retain)
-    counting, _ = divide(info.path for info in folder.files())
-    small = [file for file in counting if not file.is_merged]
-    files = merged = events = 0
+    now = datetime.now(UTC)
+    days = 0 if retain is None else _forget(folder, now - retain)
+    done = [
+        *_merge_former(folder),
+        *_merge_recent(folder),
+        *_merge_days(folder, now.date(), now - KEPT_FOR),
+    ]
+    _publish(folder, now - KEPT_FOR)
+    _clean(folder, datetime.now(UTC) - KEPT_FOR)
+    return Compacted(
+        sum(one.merged for one in done), sum(one.files for one in done), sum(one.events for one in done), days
+    )
+
+
+def _merge_former(folder: Folder) -> Iterator[Compacted]:
+    """Merge the batches of an older delayq; what they became counts from the moment that the facts tell so."""
+    counting, _ = folder.divided()
+    former = [file for file in counting if file.day is None and file.query]
+    for query, batches in groupby(former, key=lambda file: file.query):
+        group = list(batches)
+        folder.raise_version()
+        written = folder.merge_by_day(group, merged_name(FORMER + query, group[0].first, group[-1].last))
+        folder.set_former(query, group[-1].last)
+        yield Compacted(len(group), len(written), sum(written))
+
+
+def _merge_recent(folder: Folder) -> Iterator[Compacted]:
+    """Merge the batches."""
+    counting, _ = folder.divided()
+    small = [file for file in counting if not file.is_merged and file.day]
+    if small:
+        folder.raise_version()
     for (day, query), batches in groupby(small, key=lambda file: (file.day, file.query)):
         group = list(batches)
         name = merged_name(query, group[0].first, group[-1].last)
-        events += folder.merge(group, f"{folder.root}/day={day}/{name}")
-        merged += len(group)
-        files += 1
-    _clean(folder, datetime.now(UTC) - KEPT_FOR)
-    return Compacted(merged, files, events, days)
+        yield Compacted(len(group), 1, folder.merge(group, f"{folder.root}/day={day}/{name}"))
+
+
+def _merge_days(folder: Folder, today: date, before: datetime) -> Iterator[Compacted]:
+    """Merge the files of each day that is over, if no more came for a while: first where other programs do not look."""
+    infos = {info.path: info for info in folder.files()}
+
+    def is_ready(file: ArchiveFile) -> bool:
+        info = infos.get(file.path)
+        is_small = info is not None and info.size < SMALL and changed(info) < before
+        return is_small and file.is_merged and not file.is_hidden and file.day is not None and file.day < today
+
+    counting, _ = folder.divided()
+    for (day, query, ready), files in groupby(counting, key=lambda file: (file.day, file.query, is_ready(file))):
+        group = list(files)
+        if ready and len(group) > 1:
+            name = merged_name(query, group[0].first, group[-1].last)
+            yield Compacted(len(group), 1, folder.merge(group, f"{folder.root}/{RECENT}/day={day}/{name}"))
+
+
+def _publish(folder: Folder, before: datetime) -> None:
+    """Let other programs see the merged files of days, which delayq's readers have begun with long ago."""
+    infos = {info.path: info for info in folder.files()}
+    counting, _ = folder.divided()
+    for file in counting:
+        if file.is_merged and file.is_hidden and file.path in infos and changed(infos[file.path]) < before:
+            name = merged_name(file.query, file.first, file.last)
+            folder.copy(file.path, f"{folder.root}/day={file.day}/{name}")
 
 
 def _forget(folder: Folder, before: datetime) -> int:
@@ -192,6 +160,8 @@ def _forget(folder: Folder, before: datetime) -> int:
         if (found := _DAYS.search(info.path)) and (day := date.fromisoformat(found[1])) < before.date():
             days.add(day)
             paths.append(info.path[: found.end()])
+    if days:
+        folder.set_start(before.date())
     # The merged files last: else batches that they have replaced would count again after a kill.
     for path in sorted(set(paths), key=lambda path: (f"/{RECENT}/" not in path, path)):
         folder.delete_folder(path)
@@ -201,27 +171,27 @@ def _forget(folder: Folder, before: datetime) -> int:
 def _clean(folder: Folder, before: datetime) -> None:
     """Delete what was replaced before a time, and what a kill left behind then."""
     infos = {info.path: info for info in folder.entries()}
-    counting, replaced = divide(path for path, info in infos.items() if _has_events(info))
+    counting, replaced = folder.divided(infos.values())
     needed = {batch_folder(file.path) for file in counting}
+    used = {path.rpartition("/")[0] for path in infos}
+    noted = folder.facts_changed()
     for file, by in replaced:
-        if file.is_merged:
-            folder.delete_file(file.path)
-        elif _changed(infos[by.path]) >= before:
+        # What merged files of a day replace was replaced long before they were made.
+        since = noted if by is None else None if by.is_hidden else changed(infos[by.path])
+        if file.is_merged and not file.is_hidden:
+            is_needed = by is not None and by.is_hidden  # else at once: other programs see both
+        else:
+            is_needed = since is not None and since >= before
+        if is_needed:
             needed.add(batch_folder(file.path))
+        elif file.is_merged or file.day is None:
+            folder.delete_file(file.path)
     for path, info in infos.items():
         inside = path.removeprefix(f"{folder.root}/")
-        if _changed(info) >= before:
+        if changed(info) >= before:
             continue
-        if inside.startswith(f"{RECENT}/part=") and inside.count("/") == 1 and path not in needed:
+        is_unused = path not in (needed if inside.startswith(f"{RECENT}/part=") else used)
+        if is_unused and re.fullmatch(rf"{RECENT}/(part|day)=[^/]+", inside):
             folder.delete_folder(path)
-        elif inside.startswith("day=") and info.extension == "parquet" and not _has_events(info):
+        elif _LEFT.match(inside):
             folder.delete_file(path)
-
-
-def _changed(info: fs.FileInfo) -> datetime:
-    """Return when an entry was changed; a folder of an object store has no time."""
-    return info.mtime or datetime.max.replace(tzinfo=UTC)
-
-
-def _has_events(info: fs.FileInfo) -> bool:
-    return info.extension == "parquet" and info.base_name[0] not in "._"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from delayq.bulk.table_files import is_delta
 from delayq.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,9 +25,9 @@ _NAIVE = r"^\s*\d+-\d+-\d+([ T]\d+:\d+(:\d+(\.\d+)?)?)?\s*$"
 def read_table(spark: SparkSession, source: str, schema: str | None = None) -> DataFrame:
     """Return the table that `source` names: `table:NAME`, or a path or URL whose suffix tells its format.
 
-    Without a suffix it is Parquet. A CSV file starts with its column names; all columns are texts unless `schema` gives
-    their types, as in `"id STRING, due TIMESTAMP"`. A quote in quotes is doubled. Raises
-    `ConfigurationError` for a missing path.
+    Without a suffix it is Parquet, or Delta if the folder is such a table. A CSV file starts with its column names; all
+    columns are texts unless `schema` gives their types, as in `"id STRING, due TIMESTAMP"`. A quote in quotes is
+    doubled. Raises `ConfigurationError` for a missing path.
     """
     if source.startswith(_TABLE):
         return spark.read.table(source.removeprefix(_TABLE))
@@ -54,7 +56,7 @@ def find_naive_time(spark: SparkSession, source: str, schema: str | None) -> tup
 
 def _reader(spark: SparkSession, source: str, schema: StructType | str | None) -> DataFrameReader:
     kind = _format_of(source)
-    reader = spark.read.format(kind)
+    reader = spark.read.format("delta" if kind == "parquet" and _is_delta_url(spark, source) else kind)
     if schema is not None:
         reader = reader.schema(schema)
     if kind == "csv":
@@ -63,4 +65,16 @@ def _reader(spark: SparkSession, source: str, schema: StructType | str | None) -
 
 
 def _format_of(source: str) -> str:
-    return "table" if source.startswith(_TABLE) else _FORMATS.get(Path(source).suffix.lower(), "parquet")
+    if source.startswith(_TABLE):
+        return "table"
+    return "delta" if is_delta(source) else _FORMATS.get(Path(source).suffix.lower(), "parquet")
+
+
+def _is_delta_url(spark: SparkSession, source: str) -> bool:
+    """Return whether a URL is that of a Delta table; Spark knows the storage."""
+    if "://" not in source or Path(source).suffix:
+        return False
+    try:
+        return bool(spark.read.text(f"{source}/_delta_log").columns)
+    except AnalysisException:  # no such path
+        return False

@@ -34,47 +34,66 @@ class OutOfOrder(NamedTuple):
 class LogOrder(NamedTuple):
     """What is wrong with a log."""
 
+    first: int
     last: int
     missing: int
-    """Entries missing up to the last one; 0 where entries are numbered by time."""
+    """Entries missing from offset 1 or `first` on; 0 where entries are numbered by time."""
     out_of_order: list[OutOfOrder]
 
 
-def check_order(events: DataFrame, at: datetime, limit: int) -> LogOrder:
+def check_order(events: DataFrame, at: datetime, limit: int, *, is_cut: bool = False) -> LogOrder:
     """Look for missing entries and for times out of order, in one job; lists at most `limit` of the latter.
+
+    If the events were deleted up to some day (`is_cut`), none is missing before the first one.
 
     The log is compared in parts of consecutive offsets, which are sorted by several tasks.
     """
-    size, overlap = (f"if(offset < {MIN_TIME_OFFSET}, {dense}, {timed})" for dense, timed in (_SIZES, _OVERLAPS))
+    size, overlap = (f"if(log_offset < {MIN_TIME_OFFSET}, {dense}, {timed})" for dense, timed in (_SIZES, _OVERLAPS))
     rows = events.selectExpr(
-        *("offset", "index", "unix_micros(at) AS at", "kind", "id", f"offset div {size} AS part"),
-        f"explode(sequence(offset div {size}, (offset + {overlap}) div {size})) AS read_in",
+        *(
+            "log_offset",
+            "entry_index",
+            "unix_micros(event_at) AS event_at",
+            "kind",
+            "id",
+            f"log_offset div {size} AS part",
+        ),
+        f"explode(sequence(log_offset div {size}, (log_offset + {overlap}) div {size})) AS read_in",
     )
-    order = Window.partitionBy("read_in").orderBy("offset", "index")
-    lagged = {f"{name}_{n}": F.lag(name, n).over(order) for name, n in (("at", 1), ("at", 2), ("offset", 1))}
+    order = Window.partitionBy("read_in").orderBy("log_offset", "entry_index")
+    lagged = {
+        f"{name}_{n}": F.lag(name, n).over(order) for name, n in (("event_at", 1), ("event_at", 2), ("log_offset", 1))
+    }
     lagged |= {"kind_1": F.lag("kind").over(order), "id_1": F.lag("id").over(order)}
     seen = rows.withColumns(lagged).where("part = read_in")
     counted = Observation()
     observed = seen.observe(
         counted,
-        F.max("offset").alias("last"),
-        F.count_if(F.expr("NOT (offset <=> offset_1)")).alias("entries"),
+        F.min("log_offset").alias("first"),
+        F.max("log_offset").alias("last"),
+        F.count_if(F.expr("NOT (log_offset <=> log_offset_1)")).alias("entries"),
     )
     # Of two neighbours the one is wrong that does not fit the event before both.
-    behind = f"at < at_1 - {CLOCK_STEP}"
-    is_back = f"{behind} AND at_2 IS NOT NULL AND at < at_2 - {CLOCK_STEP}"
-    late = f"at > unix_micros(greatest(current_timestamp(), timestamp_micros({round(at.timestamp() * 1e6)})) + {AHEAD})"
+    behind = f"event_at < event_at_1 - {CLOCK_STEP}"
+    is_back = f"{behind} AND event_at_2 IS NOT NULL AND event_at < event_at_2 - {CLOCK_STEP}"
+    now = f"greatest(current_timestamp(), timestamp_micros({round(at.timestamp() * 1e6)}))"
+    late = f"event_at > unix_micros({now} + {AHEAD})"
     wrong = observed.selectExpr(
-        f"""CASE WHEN {is_back} THEN struct(offset, id, kind, 'earlier than the event before it' AS how)
+        f"""CASE WHEN {is_back} THEN struct(log_offset, id, kind, 'earlier than the event before it' AS how)
             WHEN {behind}
-            THEN struct(offset_1 AS offset, id_1 AS id, kind_1 AS kind, 'later than the event after it' AS how)
-            WHEN {late} THEN struct(offset, id, kind, 'later than the audit' AS how) END AS wrong"""
+            THEN struct(log_offset_1 AS log_offset, id_1 AS id, kind_1 AS kind, 'later than the event after it' AS how)
+            WHEN {late} THEN struct(log_offset, id, kind, 'later than the audit' AS how) END AS wrong"""
     ).where("wrong IS NOT NULL")
-    found = wrong.select("wrong.*").orderBy("offset").limit(limit).collect()
+    found = wrong.select("wrong.*").orderBy("log_offset").limit(limit).collect()
     counts = counted.get
     last = counts["last"] or 0
+    first = (counts["first"] or 1) if is_cut else 1
     return LogOrder(
+        first,
         last,
-        last - counts["entries"] if last < MIN_TIME_OFFSET else 0,
-        [OutOfOrder(row.offset, row.id, f"its event {row.kind} at offset {row.offset} is {row.how}") for row in found],
+        last - first + 1 - counts["entries"] if last < MIN_TIME_OFFSET else 0,
+        [
+            OutOfOrder(row.log_offset, row.id, f"its event {row.kind} at offset {row.log_offset} is {row.how}")
+            for row in found
+        ],
     )

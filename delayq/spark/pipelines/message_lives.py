@@ -23,8 +23,8 @@ STEP = f"""CASE WHEN kind IN ('nacked', 'expired') AND retries_left IS NULL THEN
     WHEN kind = 'dead' AND reason IS DISTINCT FROM '{SPENT}' THEN 'rejected' ELSE kind END"""
 """The event's kind; `spent` is the failure that used the last retry, `rejected` a death without one."""
 
-_SETTLED = ("acked", "discarded")
-_ENDS = (*_SETTLED, "cancelled", "dead", "rejected")
+SETTLED = ("acked", "discarded")
+_ENDS = (*SETTLED, "cancelled", "dead", "rejected")
 _WAITING = ("promoted", "nacked", "released", "retried", "rescheduled", *LIFE_STARTS)
 """After these a message waits, so it can be replaced, cancelled or rescheduled."""
 _BEFORE = {
@@ -36,7 +36,7 @@ _BEFORE = {
     "promoted": (*LIFE_STARTS, "rescheduled"),
     "delivered": ("promoted", "released", "retried"),
     # A late ack counts as long as the message lives.
-    **dict.fromkeys(_SETTLED, ("delivered", "promoted", "nacked", "released", "retried", "rescheduled")),
+    **dict.fromkeys(SETTLED, ("delivered", "promoted", "nacked", "released", "retried", "rescheduled")),
     **dict.fromkeys(("nacked", "expired", "released", "spent", "rejected"), ("delivered",)),
     "retried": ("nacked", "expired", "released"),
     "dead": ("spent",),
@@ -45,22 +45,22 @@ _BEFORE = {
 
 _FITS = " OR ".join(f"step = '{step}' AND before.step IN {allowed}" for step, allowed in _BEFORE.items())
 _FITS = _FITS.replace(",)", ")")
-_PLACE = "' at offset ', offset"
+_PLACE = "' at offset ', log_offset"
 _WRONG = (
     (
         "event doubled",
-        "before.offset = offset AND before.index = index",
+        "before.log_offset = log_offset AND before.entry_index = entry_index",
         f"concat('its event ', kind, {_PLACE}, ' is there twice')",
     ),
-    ("event lost", "before IS NULL AND step != 'sent'", "'its send is not in the log'"),
+    ("event lost", "before IS NULL AND step != 'sent' AND NOT is_cut", "'its send is not in the log'"),
     ("sent again", "step = 'sent' AND before.step != 'purged'", "concat('was sent again after it was ', before.step)"),
     (
         "duplicate",
-        f"step = 'delivered' AND before.step IN {_ENDS} OR step IN {_SETTLED} AND before.step IN {_SETTLED}",
+        f"step = 'delivered' AND before.step IN {_ENDS} OR step IN {SETTLED} AND before.step IN {SETTLED}",
         "concat('was ', step, ' after it was ', before.step)",
     ),
     ("duplicate", "step = 'delivered' AND before.step = step", "'was delivered twice without a failure between'"),
-    ("event lost", f"step IN {_SETTLED} AND NOT coalesce(handed, false)", "'was acked without a delivery'"),
+    ("event lost", f"step IN {SETTLED} AND NOT coalesce(handed, is_cut)", "'was acked without a delivery'"),
     (
         "event lost",
         f"before IS NOT NULL AND step IN {tuple(_BEFORE)} AND NOT ({_FITS})",
@@ -79,7 +79,7 @@ _WRONG = (
         OR step IN ('nacked', 'expired', 'spent') AND coalesce(retries_left, -1) != left - 1
         OR kind IN ('nacked', 'expired', 'released', 'retried', 'dead') AND token != last_token
         OR kind IN ('acked', 'discarded') AND (token > last_token
-            OR token != last_token AND last_attempt = 1 AND NOT coalesce(had_release, false))
+            OR token != last_token AND last_attempt = 1 AND NOT coalesce(had_release, is_cut))
         OR kind = 'dead' AND attempt != last_attempt""",
         f"concat('attempt, token or retries of its event ', kind, {_PLACE}, ' do not fit those before')",
     ),
@@ -87,19 +87,20 @@ _WRONG = (
 """What is wrong with an event, when, and its detail, in SQL; the first that applies."""
 
 
-def histories(events: DataFrame, purges: Sequence[int]) -> DataFrame:
+def histories(events: DataFrame, purges: Sequence[int], *, is_cut: bool = False) -> DataFrame:
     """Return one row for each message: its last state by the log, counts, and the first event that is wrong.
 
-    `purges` are the offsets of purges. One shuffle serves all of it.
+    `purges` are the offsets of purges. If the events were deleted up to some day (`is_cut`), a message may have had
+    others before its first one. One shuffle serves all of it.
     """
     # The hash comes before the id because it is faster to sort by.
     steps = events.where("id IS NOT NULL").selectExpr(
         *(
             "xxhash64(id) AS hash",
             "id",
-            "offset",
-            "index",
-            "at",
+            "log_offset",
+            "entry_index",
+            "event_at",
             "kind",
             "due",
             "attempt",
@@ -109,7 +110,7 @@ def histories(events: DataFrame, purges: Sequence[int]) -> DataFrame:
         ),
         f"{STEP} AS step",
     )
-    before = Window.partitionBy("hash", "id").orderBy("offset", "index")
+    before = Window.partitionBy("hash", "id").orderBy("log_offset", "entry_index")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
 
     def last(value: str, condition: str = "true") -> Column:
@@ -118,7 +119,8 @@ def histories(events: DataFrame, purges: Sequence[int]) -> DataFrame:
     starts, entry = f"kind IN {LIFE_STARTS}", f"kind NOT IN {OF_ENTRIES}"
     seen = steps.select(
         "*",
-        last("struct(step, offset, index)", entry).alias("before"),
+        F.lit(is_cut).alias("is_cut"),
+        last("struct(step, log_offset, entry_index)", entry).alias("before"),
         last("due", f"{starts} OR kind = 'rescheduled'").alias("life_due"),
         last("kind = 'delivered'", f"{starts} OR kind = 'delivered'").alias("handed"),
         last(f"if({starts}, 0, attempt)", f"{starts} OR kind = 'delivered'").alias("last_attempt"),
@@ -128,34 +130,36 @@ def histories(events: DataFrame, purges: Sequence[int]) -> DataFrame:
         last("retries_left", f"{starts} OR kind IN ('delivered', 'nacked', 'expired')").alias("left"),
     )
     if purges:
-        between = f"exists(array({','.join(f'{one}L' for one in purges)}), p -> p > before.offset AND p < offset)"
+        between = (
+            f"exists(array({','.join(f'{one}L' for one in purges)}), p -> p > before.log_offset AND p < log_offset)"
+        )
         after_purge = f"step IN {('sent', 'redriven')} AND before IS NOT NULL AND {between}"
-        purged = "named_struct('step', 'purged', 'offset', before.offset, 'index', before.index)"
+        purged = "named_struct('step', 'purged', 'log_offset', before.log_offset, 'entry_index', before.entry_index)"
         seen = seen.withColumn("before", F.expr(f"CASE WHEN {after_purge} THEN {purged} ELSE before END"))
     cases = "".join(
         f" WHEN {condition} THEN struct('{what}' AS what, {text} AS text)" for what, condition, text in _WRONG
     )
     judged = seen.withColumn("wrong", F.expr(f"CASE{cases} END"))
-    order = "struct(offset, index)"
+    order = "struct(log_offset, entry_index)"
     columns = (
         f"max_by(step, {order}) FILTER (WHERE {entry}) AS last",
-        f"max_by(at, {order}) FILTER (WHERE {entry}) AS last_at",
-        f"max(offset) FILTER (WHERE {entry}) AS last_offset",
+        f"max_by(event_at, {order}) FILTER (WHERE {entry}) AS last_at",
+        f"max(log_offset) FILTER (WHERE {entry}) AS last_offset",
         f"max_by(due, {order}) FILTER (WHERE kind IN ('sent', 'replaced')) AS sent_due",
         f"max_by(due, {order}) FILTER (WHERE {starts} OR kind = 'rescheduled') AS life_due",
         f"max_by(run, {order}) FILTER (WHERE kind IN ('sent', 'replaced')) AS run",
         f"max_by(retries_left, {order}) FILTER (WHERE retries_left IS NOT NULL) AS left",
-        "min(at) FILTER (WHERE kind = 'delivered') AS delivered_at",
+        "min(event_at) FILTER (WHERE kind = 'delivered') AS delivered_at",
         "count_if(kind = 'delivered') AS deliveries",
         "count_if(kind = 'rescheduled') AS rescheduled",
-        "count_if(kind = 'delivered' AND at < greatest(due, life_due)) AS early",
+        "count_if(kind = 'delivered' AND event_at < greatest(due, life_due)) AS early",
         "count_if(kind = 'dead') AS deaths",
         f"count_if(kind IN {('redriven', *OF_ENTRIES)}) AS taken",
-        f"max(at) FILTER (WHERE kind IN {('dead', 'redriven', *OF_ENTRIES)}) AS dead_at",
+        f"max(event_at) FILTER (WHERE kind IN {('dead', 'redriven', *OF_ENTRIES)}) AS dead_at",
         f"min_by(wrong, {order}) FILTER (WHERE wrong IS NOT NULL) AS wrong",
     )
     last_purge = max(purges, default=-1)
-    log_status = f"""CASE WHEN last IN {_SETTLED} THEN 'delivered'
+    log_status = f"""CASE WHEN last IN {SETTLED} THEN 'delivered'
         WHEN last IN ('dead', 'rejected') THEN 'dead' WHEN last = 'cancelled' THEN last
         WHEN last_offset < {last_purge} THEN 'cancelled' WHEN last IS NOT NULL THEN 'scheduled' END"""
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from delayq.bulk.load_run import UNKNOWN, digest_of
 from delayq.queue.bulk_runs import RunInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-UNKNOWN = "-"
-"""The source of a table that is not read from files."""
 
 Horizon = tuple[datetime | None, datetime | None]
 """Start (inclusive) and end (exclusive); None for no limit."""
@@ -24,8 +21,7 @@ Horizon = tuple[datetime | None, datetime | None]
 
 def source_of(table: DataFrame) -> str:
     """Return a digest of the names of the files that a table is read from, by which its loads are recognized."""
-    files = table.inputFiles()
-    return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:16] if files else UNKNOWN
+    return digest_of(table.inputFiles())
 
 
 def horizons(plan: DataFrame, runs: Iterable[RunInfo]) -> list[Horizon]:

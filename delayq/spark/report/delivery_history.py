@@ -50,16 +50,16 @@ def delivery_history(events: DataFrame) -> DataFrame:
     # Shuffling and sorting take most of the time: a number in place of a text makes the rows shorter.
     step = f"CAST(array_position({_STEPS_SQL}, {name}) AS TINYINT) AS step"
     steps = events.where(f.col("id").isNotNull() & ~f.col("kind").isin(*_UNMOVED)).selectExpr(
-        *("xxhash64(id) AS hash", "id", "offset", "index", "at", "token", "attempt", step),
+        *("xxhash64(id) AS hash", "id", "log_offset", "entry_index", "event_at", "token", "attempt", step),
         "if(kind = 'delivered', token, NULL) AS given",
     )
     # The hash comes before the id because it is faster to sort by.
-    life = Window.partitionBy("hash", "id").orderBy("offset", "index")
+    life = Window.partitionBy("hash", "id").orderBy("log_offset", "entry_index")
     so_far, until_now = (life.rowsBetween(Window.unboundedPreceding, end) for end in (-1, 0))
     marks = f.when(f.col("step").isin(*_codes(*LIFE_STARTS, *_SETTLED)), f.col("step"))
     # Only the latest delivery can have an outcome: a later one makes the token of the one before invalid.
     seen = steps.select(
-        *("id", "offset", "index", "at", "token", "step", "attempt"),
+        *("id", "log_offset", "entry_index", "event_at", "token", "step", "attempt"),
         f.last("given", ignorenulls=True).over(until_now).alias("given"),
         f.last("attempt", ignorenulls=True).over(until_now).alias("given_attempt"),
         f.lag("step").over(life).alias("before"),
@@ -70,7 +70,7 @@ def delivery_history(events: DataFrame) -> DataFrame:
     again = f.when(f.col("step").isin(*settled) & f.col("settled").isin(*settled), f.col("settled"))
     after = f.when(is_delivery, f.col("before")).otherwise(again)
     wrong = f.when(is_delivery, after.isin(*_codes(*_ENDED))).otherwise(after.isNotNull())
-    found = f.when(wrong, f.struct("id", "at", "token", "offset", "index")).alias("found")
+    found = f.when(wrong, f.struct("id", "event_at", "token", "log_offset", "entry_index")).alias("found")
     attempt = f.expr("coalesce(attempt, if(token = given, given_attempt, NULL)) AS attempt")
     counted = seen.groupBy("step", attempt, after.alias("after"), f.expr("before IS NULL AS begins"), found).agg(
         f.count("*").alias("events")
@@ -121,7 +121,16 @@ def duplicates(history: DataFrame) -> DataFrame:
     """Return the unexplained deliveries and acks, one row each, in log order."""
     return (
         history.where("found is not null")
-        .select("found.id", "kind", "after", "found.at", "attempt", "found.token", "found.offset", "found.index")
-        .orderBy("offset", "index")
+        .select(
+            "found.id",
+            "kind",
+            "after",
+            "found.event_at",
+            "attempt",
+            "found.token",
+            "found.log_offset",
+            "found.entry_index",
+        )
+        .orderBy("log_offset", "entry_index")
         .limit(MAX_ROWS)
     )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, NamedTuple
 
-from delayq.spark.report.overview import Row, duration
+from delayq.spark.report.overview import Overview, Row, duration, period
 from delayq.text import clean
 
 MAX_LISTED = 50
@@ -32,10 +32,24 @@ def text(value: str) -> str:
     return escape(clean(value))
 
 
-def section(title: str, description: str, *parts: str) -> str:
-    """Return a section of a page: heading, description, and parts that are HTML."""
+def section(title: str, description: str, *parts: str, style: str = "") -> str:
+    """Return a section of a page: heading, description, and parts that are HTML; `style` is its CSS class."""
+    start = f'<section class="{style}">' if style else "<section>"
     paragraph = f"<p>{text(description)}</p>\n" if description else ""
-    return f"<section>\n<h2>{text(title)}</h2>\n{paragraph}{''.join(parts)}\n</section>"
+    return f"{start}\n<h2>{text(title)}</h2>\n{paragraph}{''.join(parts)}\n</section>"
+
+
+def overview_html(overview: Overview) -> str:
+    """Return an overview without styles, as notebooks show it: a sentence, the period, checks, and the lateness."""
+    if overview.is_empty:
+        return f"<p>{text(overview.sentence)}</p>"
+    rows = [{"": one.mark, "check": one.title, "found": one.text} for one in overview.checks]
+    parts = [f"<p>{text(overview.sentence)}</p><p>{text(period(overview.log))}</p>"]
+    parts += [table(rows, [TableColumn(name, "text") for name in ("", "check", "found")])]
+    if overview.late:
+        names = ("p50_ms", "p90_ms", "p99_ms", "max_ms")
+        parts += [table([overview.late], [TableColumn(name, "ms", title=f"late, {name[:3]}") for name in names])]
+    return "".join(parts)
 
 
 def figure(svg: str, note: str = "") -> str:

@@ -35,6 +35,11 @@ class Check:
     title: str
     text: str
 
+    @property
+    def mark(self) -> str:
+        """A sign for it in texts: ✓, ✗, or – if it is unknown."""
+        return {True: "✓", False: "✗", None: "–"}[self.passed]
+
 
 @dataclass(frozen=True, slots=True)
 class Overview:

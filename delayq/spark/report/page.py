@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import delayq
 from delayq.errors import ConfigurationError
 from delayq.spark.report import plots
+from delayq.spark.report.audit_section import END, START
 from delayq.spark.report.html import TableColumn, columns, details, figure, listed, section, table, text
 from delayq.spark.report.overview import OUTCOMES, Overview, Row, duration, now_of, overview_of, period
 from delayq.text import pluralize
@@ -59,7 +60,7 @@ def page(
         f"<p>{text((when + made).removeprefix(' · '))}</p>",
         f'<p class="sentence">{text(overview.sentence)}</p>',
         "" if now is None else f"<p>{text(now_of(now))}</p>",
-        "</header>\n<main>",
+        f"</header>\n<main>\n{START}{END}".rstrip(),
         "" if overview.is_empty else "\n".join([_figures(overview), _checks(overview), *_sections(tables, overview)]),
         _files(tables, formats) if formats else "",
         f"</main>\n<footer>delayq {delayq.__version__} · all times are UTC</footer>\n</body>\n</html>\n",
@@ -176,7 +177,7 @@ def _again(rows: list[Row], unexplained: list[Row]) -> str:
     event = TableColumn("kind", "word", title="event")
     parts = [table(named, [event, *columns(after="word", explained="word", events="number")])]
     if unexplained:
-        location = columns(after="word", at="time", attempt="number", offset="number")
+        location = columns(after="word", event_at="time", attempt="number", log_offset="number")
         parts += [
             "<h3>Unexplained</h3>",
             listed(unexplained, [TableColumn("id", "id", title="message"), event, *location]),

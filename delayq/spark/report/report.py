@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.spark.report.audit_section import FACTS, read_audit, to_json, with_audit
 from delayq.spark.report.page import page
 from delayq.spark.report.report_tables import Reports, reports, width_of
 
@@ -42,20 +43,36 @@ def report(
 
     Each table becomes `lateness.parquet`, `lateness.csv` and so on; times are UTC, in CSV as ISO 8601. With `html`
     there is also a page, `report.html`, titled with `queue`; with `now=queue.stats()` it says what waits now. New files
-    are written aside first and then replace the old ones one by one; other files in the folder stay.
+    are written aside first and then replace the old ones one by one; other files in the folder stay. If there was an
+    audit with `write_audit`, the page has its verdict.
 
     `told` is called with the name of each finished report. Results are kept, so `summary` needs no new computation.
 
     Raises `ConfigurationError` for an unknown format or a folder that is not writable.
     """
-    chosen = check_formats(formats)
+    chosen, folder = check_formats(formats), Path(out)
+    read_audit(folder)  # refused now, not after the computation
     with replacing(out) as aside:
         made = reports(events, width=width_of(events))
         write_tables(made.tables(told), aside, chosen)
         if html:
             text = page(made.tables(), queue=queue, at=datetime.now(UTC), now=now, formats=chosen)
-            (aside / PAGE).write_text(text, encoding="utf-8")
+            (aside / PAGE).write_text(with_audit(text, read_audit(folder)), encoding="utf-8")
     return made
+
+
+def write_audit(out: str | Path, facts: Mapping[str, Any], findings: pa.Table, *, at: datetime) -> None:
+    """Write an audit that was made `at` a time to the folder of a report: its facts, and its findings as a table.
+
+    The verdict is on the page of the report: on the one that is there, and on those made later.
+    """
+    page_there = Path(out) / PAGE
+    with replacing(out) as aside:
+        write_tables({"findings": findings}, aside, FORMATS)
+        (aside / FACTS).write_text(to_json(facts, at), encoding="utf-8")
+        if page_there.exists():
+            text = with_audit(page_there.read_text(encoding="utf-8"), read_audit(aside))
+            (aside / PAGE).write_text(text, encoding="utf-8")
 
 
 def check_formats(formats: Sequence[str]) -> tuple[str, ...]:

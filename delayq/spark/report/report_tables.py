@@ -28,6 +28,8 @@ from delayq.spark.report.delivery_history import (
     redeliveries,
     totals,
 )
+from delayq.spark.report.html import overview_html
+from delayq.spark.report.overview import overview_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -39,7 +41,19 @@ HOUR, MINUTE = 3600, 60
 """The widths of `lateness` and `rates`, in seconds, unless the log is short."""
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, HOUR)
 _MIN_POINTS = 60
-_NEEDED = ("offset", "index", "at", "kind", "id", "due", "attempt", "token", "retries_left", "reason", "error")
+_NEEDED = (
+    "log_offset",
+    "entry_index",
+    "event_at",
+    "kind",
+    "id",
+    "due",
+    "attempt",
+    "token",
+    "retries_left",
+    "reason",
+    "error",
+)
 
 
 class Reports(UserDict[str, "DataFrame"]):
@@ -67,6 +81,12 @@ class Reports(UserDict[str, "DataFrame"]):
         self.release()
         return MappingProxyType(self._tables)
 
+    def _repr_html_(self) -> str:
+        """Return the main figures, which notebooks show; only the names of the reports before `tables` has run."""
+        if self._tables.keys() != self.keys():
+            return f"<p>Reports, not computed yet: {', '.join(self)}</p>"
+        return overview_html(overview_of(self._tables))
+
     def release(self) -> None:
         """Free the intermediate results in Spark; DataFrames read afterwards are computed again."""
         for frame in self._shared:
@@ -83,7 +103,7 @@ def _check_events(events: DataFrame) -> None:
 def width_of(events: DataFrame) -> int:
     """Return the seconds of a row of `lateness` that give a log of this length 60 rows or more: at most an hour."""
     _check_events(events)
-    row = events.selectExpr("max(unix_seconds(at)) - min(unix_seconds(at)) AS lasted").first()
+    row = events.selectExpr("max(unix_seconds(event_at)) - min(unix_seconds(event_at)) AS lasted").first()
     lasted = (row and row.lasted) or 0
     return max((width for width in _WIDTHS if lasted >= width * _MIN_POINTS), default=_WIDTHS[0])
 
@@ -162,19 +182,24 @@ def _first_line(text: Column) -> Column:
 
 def _grid(events: DataFrame, width: int) -> DataFrame:
     """Count events by time, kind and part of the log; `log`, `totals`, `rates` and `gaps` are derived from this."""
-    bucket = f.expr(f"CASE WHEN offset < {MIN_TIME_OFFSET} THEN {BUCKET} END AS bucket")
-    return events.groupBy(_floor(f.col("at"), width).alias("begin"), "kind", bucket).agg(
-        *exprs("count(*) AS events", "count_if(index = 0) AS entries", "min(at) AS first", "max(at) AS last"),
-        *exprs("min(offset) AS low", "max(offset) AS high"),
+    bucket = f.expr(f"CASE WHEN log_offset < {MIN_TIME_OFFSET} THEN {BUCKET} END AS bucket")
+    return events.groupBy(_floor(f.col("event_at"), width).alias("begin"), "kind", bucket).agg(
+        *exprs(
+            "count(*) AS events",
+            "count_if(entry_index = 0) AS entries",
+            "min(event_at) AS first",
+            "max(event_at) AS last",
+        ),
+        *exprs("min(log_offset) AS low", "max(log_offset) AS high"),
     )
 
 
 def _late(events: DataFrame, width: int) -> DataFrame:
     first = events.where("kind = 'delivered' AND attempt = 1 AND due IS NOT NULL")
-    begin = _floor(f.col("at"), width).alias("begin")
+    begin = _floor(f.col("event_at"), width).alias("begin")
     # Counting equal values first keeps the groups small that percentiles are computed of.
     counts = (
-        first.select(begin, *exprs("unix_millis(at) - unix_millis(due) AS ms", "at < due AS early"))
+        first.select(begin, *exprs("unix_millis(event_at) - unix_millis(due) AS ms", "event_at < due AS early"))
         .groupBy("begin", "ms")
         .agg(*exprs("count(*) AS n", "count_if(early) AS early"))
     )
@@ -220,7 +245,7 @@ def _rates(grid: DataFrame) -> DataFrame:
 def _most_frequent(events: DataFrame, text: str, name: str, number: str, *more: str) -> DataFrame:
     """Count events and messages by the first line of a text, the most frequent first."""
     by_id = events.groupBy(_first_line(f.col(text)).alias(name), "id").agg(
-        *exprs("count(*) AS n", "min(at) AS first", "max(at) AS last")
+        *exprs("count(*) AS n", "min(event_at) AS first", "max(event_at) AS last")
     )
     counted = by_id.groupBy(name).agg(*exprs(f"sum(n) AS {number}", "count(*) AS messages", *more))
     return counted.orderBy(f.desc(number), name).limit(MAX_ROWS)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 5
 """Reasons and errors shown; the tables have more."""
 
-_MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("–", "bright_black")}
+_STYLES = {True: "green", False: "bold red", None: "bright_black"}
 
 
 def summary(tables: Mapping[str, pa.Table]) -> RenderableType:
@@ -46,8 +46,7 @@ def summary(tables: Mapping[str, pa.Table]) -> RenderableType:
 def _checks(overview: Overview) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 0))
     for one in overview.checks:
-        mark, style = _MARKS[one.passed]
-        grid.add_row(Text(mark, style), one.title, one.text)
+        grid.add_row(Text(one.mark, _STYLES[one.passed]), one.title, one.text)
     return grid
 
 

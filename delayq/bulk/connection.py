@@ -1,11 +1,13 @@
-"""Connections to Redis from Spark's processes: one per process and URL, kept between tasks.
+"""Connections to Redis for bulk data: one per process and URL, kept between loads and between the tasks of Spark.
 
-Readers and writers are pickled and sent to executors, so they hold only a `TargetQueue` and connect through here.
+Readers and writers on Spark are pickled and sent to executors, so they hold only a `TargetQueue` and connect through
+here.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +19,49 @@ from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, did_you_mean
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.inspector import queue_names
-from delayq.spark.datasource.source_options import TargetQueue
 from delayq.times import HORIZON, to_millis
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
 
 DEDUPE_WINDOW = to_millis("1d")
-"""How long a queue fed by Spark remembers settled ids, unless it has a window of its own.
+"""How long a queue that is loaded in bulk remembers settled ids, unless it has a window of its own.
 
-Without it, a task retried after its messages were processed would send them again.
+Without it, a load or a task that is repeated after its messages were processed would send them again.
 """
 CONNECT_TIMEOUT = 2.0
-"""Seconds to wait for Redis before a job begins; calls during the job are retried for longer."""
+"""Seconds to wait for Redis before a load begins; calls during the load are retried for longer."""
 
-_EXECUTORS: dict[tuple[int, str], Executor] = {}
+SOCKET_TIMEOUT = 5.0
+"""Seconds to wait for one reply; less with a shorter deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetQueue:
+    """The queue to read or write, and its Redis."""
+
+    queue: str
+    url: str = field(repr=False)
+    """Resolved on Spark's driver, so that every executor uses the same URL; it may contain a password."""
+    prefix: str = "delayq"
+    deadline: float | None = None
+    """Seconds for which a call is retried while Redis does not reply; None for the default of queues."""
+
+
+_EXECUTORS: dict[tuple[int, str, float | None], Executor] = {}
 
 
 def connect(target: TargetQueue) -> Executor:
     """Return this process's executor for the Redis of a target; it is created on first use."""
     # Spark's workers are forks: the key includes the process, because a parent's connections must not be shared.
-    key = (os.getpid(), target.url)
+    key = (os.getpid(), target.url, target.deadline)
     executor = _EXECUTORS.get(key)
     if executor is None:
         from delayq.broker.transport.executor import open_executor  # loads redis
 
         options = QueueOptions(url=target.url)
+        if target.deadline is not None:
+            options |= QueueOptions(deadline=target.deadline, socket_timeout=min(target.deadline, SOCKET_TIMEOUT))
         executor = _EXECUTORS.setdefault(key, open_executor(options, read_settings(options)))
     return executor
 
@@ -76,7 +95,7 @@ def check_queue(target: TargetQueue) -> None:
 def open_queue(target: TargetQueue, dedupe_window: int | None) -> None:
     """Register the queue, and set its dedupe window (ms): 0 for off, None for one day if it has none yet.
 
-    Runs before every job, so that a job fails before its data moves: within seconds if Redis is unreachable.
+    Runs before every load, so that it fails before its data moves: within seconds if Redis is unreachable.
     """
     from delayq.queue.delay_queue import DelayQueue
 

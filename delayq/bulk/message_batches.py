@@ -5,32 +5,31 @@ Whatever Arrow can check is checked for a whole batch at once; single rows are e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute
-from pyspark.sql.types import DataType, MapType, StructType
 
 from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
+from delayq.bulk.send_options import SendOptions
 from delayq.codec import encode_headers
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
 from delayq.options import MAX_RETRIES, check_retries
-from delayq.spark.datasource.source_options import WriteOptions
 from delayq.times import LATEST, from_millis, timestamp
 
 pc: Any = pyarrow.compute
 """Untyped: its stubs lack plain values as arguments, and the types of the resulting arrays."""
 
 _TYPES = {
-    "id": ("STRING", ("string",), ": cast it to STRING"),
-    "due": ("TIMESTAMP", ("timestamp",), ": a text needs its zone, as to_timestamp_ltz(due || ' Europe/Berlin')"),
-    "payload": ("STRING or BINARY", ("string", "binary"), ": convert it with to_json(payload)"),
-    "retries": ("INT", ("byte", "short", "integer", "long"), ""),
-    "headers": ("MAP<STRING,STRING>", ("map<string,string>",), ""),
+    "id": ("STRING", ("string",)),
+    "due": ("TIMESTAMP", ("timestamp",)),
+    "payload": ("STRING or BINARY", ("string", "binary")),
+    "retries": ("INT", ("byte", "short", "integer", "long")),
+    "headers": ("MAP<STRING,STRING>", ("map<string,string>",)),
 }
-"""The columns of messages: the type they must have, the same as Spark's type names, and how to get there."""
+"""The columns of messages: the type they must have, and the same as Spark's type names."""
 COLUMNS = tuple(_TYPES)
 _REQUIRED = ("id", "payload")
 
@@ -43,9 +42,13 @@ class Refusal(NamedTuple):
     error: DelayqError
 
 
-def check_columns(schema: StructType) -> None:
-    """Check that a table has the columns of messages; raises `ConfigurationError`."""
-    names = schema.fieldNames()
+def check_columns(columns: Sequence[tuple[str, str, str]], advice: Mapping[str, str], to_instant: str) -> None:
+    """Check that a table has the columns of messages; raises `ConfigurationError`.
+
+    A column is its name, the name of its type in Spark, and the same as users write it. `advice` says how to convert a
+    column of another type, `to_instant` a `due` without a zone.
+    """
+    names = [name for name, _, _ in columns]
     for name in names:
         if name not in COLUMNS:
             hint = did_you_mean(name, tuple(one for one in COLUMNS if one not in names)) or "; select only these"
@@ -55,26 +58,18 @@ def check_columns(schema: StructType) -> None:
     for name in _REQUIRED:
         if name not in names:
             raise ConfigurationError(f"column {name} ({_TYPES[name][0]}) is missing; the table has {', '.join(names)}")
-    for field in schema.fields:
-        name, kind = field.name, _type_name(field.dataType)
-        wanted, allowed, advice = _TYPES[name]
-        if kind == "timestamp_ntz":
+    for name, kind, shown in columns:
+        wanted, allowed = _TYPES[name]
+        if name == "due" and kind == "timestamp_ntz":
             raise ConfigurationError(
-                f"column {name} is TIMESTAMP_NTZ, a local time without a zone; "
-                f"convert it to an instant: to_timestamp_ltz({name} || ' Europe/Berlin')"
+                f"column due is {shown}, a local time without a zone; convert it to an instant: {to_instant}"
             )
         if kind not in allowed:
-            actual = field.dataType.simpleString().upper()
-            raise ConfigurationError(f"column {name} must be {wanted}, not {actual}{advice}")
+            hint = f": {advice[name]}" if name in advice else ""
+            raise ConfigurationError(f"column {name} must be {wanted}, not {shown}{hint}")
 
 
-def _type_name(kind: DataType) -> str:
-    if isinstance(kind, MapType):
-        return f"map<{kind.keyType.typeName()},{kind.valueType.typeName()}>"
-    return kind.typeName()
-
-
-def to_messages(batch: pa.RecordBatch, options: WriteOptions) -> tuple[OutgoingTable, list[Refusal]]:
+def to_messages(batch: pa.RecordBatch, options: SendOptions) -> tuple[OutgoingTable, list[Refusal]]:
     """Return the messages of a batch, and the rows that cannot become one."""
     errors = dict(_invalid_rows(batch, options))
     headers = [b""] * batch.num_rows
@@ -109,7 +104,7 @@ def _microseconds(batch: pa.RecordBatch) -> Any:
     return batch.column("due").cast(pa.int64())  # since 1970, whatever the session's time zone
 
 
-def _retries(batch: pa.RecordBatch, options: WriteOptions) -> list[Any]:
+def _retries(batch: pa.RecordBatch, options: SendOptions) -> list[Any]:
     if "retries" not in batch.schema.names:
         return [options.default_retries] * batch.num_rows
     return list(pc.fill_null(batch.column("retries").cast(pa.int64()), options.default_retries).to_pylist())
@@ -126,7 +121,7 @@ def _headers(row: int, pairs: list[tuple[str, str]] | None, errors: dict[int, De
         return b""
 
 
-def _invalid_rows(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[int, DelayqError]]:
+def _invalid_rows(batch: pa.RecordBatch, options: SendOptions) -> Iterator[tuple[int, DelayqError]]:
     """Find the rows with an invalid value; for a row with several, the id's error comes last."""
     names = batch.schema.names
     if "retries" in names:
@@ -143,7 +138,8 @@ def _invalid_rows(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tupl
         if size is None:
             yield row, PayloadError("payload is null")
         else:
-            limit = f"at most {options.max_payload} are allowed (option maxPayload)"
+            option = options.spelling("max_payload")
+            limit = f"at most {options.max_payload} are allowed (option {option})"
             yield row, PayloadTooLargeError(f"payload is {size} bytes, and {limit}")
     ids = batch.column("id")
     for row in _rows(pc.invert(pc.match_substring_regex(ids, f"^{ID}$")), null=True):

@@ -1,0 +1,147 @@
+"""Loads a table of messages, or a plan, into a queue without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute
+
+from delayq.broker.keys import check_name
+from delayq.bulk.connection import TargetQueue
+from delayq.bulk.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
+from delayq.bulk.loaded import Loaded
+from delayq.bulk.message_batches import COLUMNS
+from delayq.bulk.message_sender import MessageSender
+from delayq.bulk.message_table import message_table
+from delayq.bulk.send_options import send_options
+from delayq.bulk.table_files import files_of, read_table
+from delayq.errors import DelayqError
+from delayq.options import QueueOptions, find_url
+from delayq.queue.bulk_runs import check_run
+from delayq.times import Duration, to_millis
+
+pc: Any = pyarrow.compute
+"""Untyped: its stubs lack plain values as arguments."""
+
+BATCH_ROWS = 10_000
+"""Rows that are checked and sent at a time."""
+
+
+class _Selection(NamedTuple):
+    """The rows of a table that are sent, and how many others are not."""
+
+    rows: pa.Table
+    numbers: Any
+    """The place of each in the table."""
+    past: int
+    later: int
+
+
+def load(
+    messages: pa.Table | str | Path,
+    queue: str,
+    *,
+    url: str | None = None,
+    prefix: str = "delayq",
+    deadline: Duration | None = None,
+    start: When | None = None,
+    until: When | None = None,
+    run: str | None = None,
+    on_conflict: str = "skip",
+    on_error: str = "fail",
+    batch_size: int = 200,
+    max_rows_per_second: float | None = None,
+    default_retries: int = 3,
+    max_payload: int = 1 << 20,
+    dedupe_window: Duration | None = None,
+) -> Loaded:
+    """Send the messages of a table or file that are due from `start` (inclusive) to `until` (exclusive).
+
+    Does what `delayq.spark.load` does, with the same parameters and result: see there. The table has the columns id,
+    due and payload, and optionally retries and headers; or it is a plan. Where its columns are texts, as in CSV and
+    JSON Lines, `due` is a time with its zone, such as `2027-01-31T09:00:00+01:00`, and `headers` a JSON object. All is
+    in memory. `deadline` is how long a call is retried while Redis does not reply.
+
+    Repeatable, like a load on Spark: a load of the same file, also of one that Spark began, resumes the unfinished run.
+
+    Raises `ConfigurationError` for invalid options, columns, times and numbers before a row is sent, and the error of
+    an invalid row unless `on_error` is "collect". Once rows may have been sent, the text of an error ends with what the
+    run has stored; that of a `KeyboardInterrupt` is its note.
+    """
+    options = send_options(
+        batch_size=batch_size,
+        max_rows_per_second=max_rows_per_second,
+        on_conflict=on_conflict,
+        on_error=on_error,
+        default_retries=default_retries,
+        max_payload=max_payload,
+    )
+    target = TargetQueue(
+        check_name(queue, "queue"),
+        find_url(QueueOptions(url=url) if url else QueueOptions()),
+        check_name(prefix, "prefix"),
+        None if deadline is None else to_millis(deadline, "deadline", min=1) / 1000,
+    )
+    if run is not None:
+        check_run(run)
+    table = messages if isinstance(messages, pa.Table) else read_table(messages)
+    source = () if isinstance(messages, pa.Table) else files_of(messages)
+    to_send, to_cancel = _parts(table)
+    to_send = message_table(to_send)
+    begun = begin_load(
+        target,
+        start,
+        until,
+        run=run,
+        source=digest_of(source),
+        has_due="due" in to_send.column_names,
+        dedupe_window=window_of(dedupe_window),
+    )
+    selected = _select(to_send, begun)
+    sender = MessageSender(target, options, begun.name, lambda at: f"row {selected.numbers[at].as_py() + 1}")
+    try:
+        for batch in selected.rows.to_batches(max_chunksize=BATCH_ROWS):
+            sender.send(batch)
+        begun.commit(sender.refusals, sender.refused)
+        cancelled = Counter(cancel_ids(target, to_cancel))
+    except DelayqError as error:
+        begun.abort(error)
+        raise begun.failure(error) from error
+    except KeyboardInterrupt as error:
+        error.add_note(begun.stored(None))
+        raise
+    return begun.result(past=selected.past, later=selected.later, cancelled=cancelled)
+
+
+def _parts(table: pa.Table) -> tuple[pa.Table, list[str]]:
+    """Return the messages to send and, of a plan, the ids to cancel."""
+    if "action" not in table.column_names:
+        return table, []
+    is_cancel = pc.fill_null(pc.equal(table.column("action"), "cancel"), fill_value=False)
+    ids: list[Any] = table.filter(is_cancel).column("id").drop_null().to_pylist()
+    columns = [name for name in table.column_names if name in COLUMNS]
+    return table.filter(pc.invert(is_cancel)).select(columns), ids
+
+
+def _select(table: pa.Table, run: LoadRun) -> _Selection:
+    """Return the rows within the horizon; those without a due time are always sent."""
+    numbers = pa.array(range(table.num_rows), pa.int64())
+    if not run.has_horizon:
+        return _Selection(table, numbers, 0, 0)
+    dues = table.column("due").cast(pa.int64())
+    past = _where(pc.less, dues, run.first)
+    later = _where(pc.greater_equal, dues, run.last)
+    within = pc.invert(pc.or_(past, later))
+    return _Selection(table.filter(within), pc.filter(numbers, within), _count(past), _count(later))
+
+
+def _where(compare: Any, dues: Any, end: int | None) -> Any:
+    """Return where due times (µs) compare with an end (ms) of the horizon; nowhere without one."""
+    return pc.fill_null(compare(dues, pa.scalar(None if end is None else end * 1000, pa.int64())), fill_value=False)
+
+
+def _count(mask: Any) -> int:
+    return int(pc.sum(mask).as_py() or 0)
