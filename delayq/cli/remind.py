@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -29,11 +30,13 @@ from delayq.cli.output import print_json, print_note, print_result
 from delayq.cli.progress import Advance, progress_bars
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
-from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, calendars, read_calendar
+from delayq.reminders import Calendar, CalendarInfo, Changes, Reading, account_of, calendars, read_calendar
 from delayq.text import pluralize
 
 MAX_SHOWN = 50
 """Changes that `plan` shows, unless --all is given."""
+_OBJECTS = 200_000
+"""New objects between two garbage collections: events are many and all needed, so looking for garbage is in vain."""
 _YEARS = re.compile(r"([0-9]{1,2}) ?y(?:ears?)?")
 
 
@@ -55,6 +58,7 @@ class ImportOptions(NamedTuple):
     tz: str | None
     until: str
     grace: timedelta
+    late: Any
     strict: bool
 
     def calendars(self) -> dict[str, list[Path]]:
@@ -73,17 +77,21 @@ class ImportOptions(NamedTuple):
 
     def open(self, session: Session, name: str, retries: int | None = None) -> Calendar:
         """Return the calendar with this name."""
-        options: dict[str, Any] = {"quiet": self.quiet, "tz": self.tz, "grace": self.grace}
+        options: dict[str, Any] = {"quiet": self.quiet, "tz": self.tz, "grace": self.grace, "late": self.late}
         return Calendar(session.queue(self.queue), name, self.before, retries=retries, **options)
 
-    def read(self, session: Session, add_bar: Callable[[str], Advance]) -> list[tuple[str, Reading]]:
+    def read(
+        self, session: Session, add_bar: Callable[[str], Advance], retries: int | None = None
+    ) -> list[tuple[Calendar, Reading]]:
         """Read all files before anything is written; print what cannot be read."""
+        gc.set_threshold(_OBJECTS)
         if not self.before and not self.alarms:
             raise click.UsageError("when should it remind? give --before 1d, or --alarms to use the events' own alarms")
         calendars = self.calendars()
-        opened = [self.open(session, name) for name in calendars]  # checks the options before any file is read
-        now = opened[0].now()
-        readings = [(name, self._read(files, now, add_bar)) for name, files in calendars.items()]
+        # Opening them checks the options before any file is read.
+        opened = [(self.open(session, name, retries), files) for name, files in calendars.items()]
+        now = opened[0][0].now()
+        readings = [(calendar, self._read(calendar, files, now, add_bar)) for calendar, files in opened]
         problems = [problem for _, reading in readings for problem in reading.problems]
         for problem in problems:
             print_note(str(problem))
@@ -91,11 +99,12 @@ class ImportOptions(NamedTuple):
             raise CommandError(f"{pluralize(len(problems), 'problem')}; nothing was imported (--strict)")
         return readings
 
-    def _read(self, files: list[Path], now: datetime, add_bar: Callable[[str], Advance]) -> Reading:
+    def _read(self, calendar: Calendar, files: list[Path], now: datetime, add_bar: Callable[[str], Advance]) -> Reading:
         stdin = click.open_file("-", "rb")
         sources: list[Any] = [("stdin", stdin.read()) if file.name == "-" else file for file in files]
         advance = add_bar(f"reading {', '.join(file.name for file in files)}")
-        return read_calendar(sources, now=now, until=_until(self.until, now), alarms=self.alarms, on_progress=advance)
+        options: dict[str, Any] = {"until": _until(self.until, now), "alarms": self.alarms, "on_progress": advance}
+        return read_calendar(sources, now=now, known=calendar.known(), **options)
 
 
 def _until(text: str, now: datetime) -> datetime:
@@ -127,6 +136,12 @@ _import_options = options_as(
         click.option("--tz", metavar="ZONE", help="Use this time zone: Europe/Berlin.  [default: each event's]"),
         click.option("--until", default="1y", metavar="TIME", help="Plan ahead to here: 90d, 2y, or a time."),
         click.option("--grace", type=DURATION, default="0", help="Send a late reminder if it is at most this late."),
+        click.option(
+            "--late",
+            type=click.Choice(["now", "skip", "note"]),
+            default="now",
+            help="Send a reminder now if its event is new or moved and it was due already, skip it, or list it.",
+        ),
         click.option("--strict", is_flag=True, help="Do nothing if anything cannot be read."),
     ],
 )
@@ -150,16 +165,18 @@ def import_(session: Session, options: ImportOptions, *, retries: int | None, ag
     line and keeps its reminders; then the exit code is 1.
 
     JSON, one line per calendar: {"queue", "calendar", "events", "new", "moved", "changed", "cancelled", "refused",
-    "unchanged", "past", "spared", "problems"}; a problem is {"file", "line", "event", "uid", "problem"}.
+    "late", "unchanged", "past", "spared", "account", "problems"}; "account" is how many "events" are {"planned",
+    "past", "without_alarm", "refused", "later", "cancelled"}; a problem is {"file", "line", "event", "uid", "problem"}.
     """
     with progress_bars() as add_bar:
         done = []
-        for name, reading in options.read(session, add_bar):
-            calendar = options.open(session, name, retries)
-            done.append((name, reading, calendar.update(reading, again=again, on_progress=add_bar("sending"))))
-    for name, reading, changes in done:
-        result = remind_text.import_json(options.queue, name, reading, changes)
-        print_result(result, f"{name}: {remind_text.summary(changes, reading)}", as_json=as_json)
+        for calendar, reading in options.read(session, add_bar, retries):
+            changes = calendar.update(reading, again=again, on_progress=add_bar("sending"))
+            done.append((calendar, reading, changes))
+    for calendar, reading, changes in done:
+        account = account_of(reading, changes, calendar.rules)
+        result = remind_text.import_json(options.queue, calendar.name, reading, changes, account)
+        print_result(result, f"{calendar.name}: {remind_text.summary(changes, account)}", as_json=as_json)
     return _exit_code(done)
 
 
@@ -172,19 +189,24 @@ def plan(session: Session, options: ImportOptions, *, everything: bool, as_json:
     """Show what `delayq remind import` would send, move and cancel; change nothing.
 
     JSON, one line per calendar: like import, with "changes", a list of {"change", "id", "due", "start", "offset",
-    "summary"}.
+    "summary"}, and "left_out", a list of {"uid", "why"} of the events that are not planned.
     """
     with progress_bars() as add_bar:
         readings = options.read(session, add_bar)
-        done = [(name, reading, options.open(session, name).preview(reading)) for name, reading in readings]
-    for name, reading, changes in done:
+        done = [(calendar, reading, calendar.preview(reading)) for calendar, reading in readings]
+    for calendar, reading, changes in done:
+        account = account_of(reading, changes, calendar.rules)
         rows = remind_text.changes_json(changes)
-        result = remind_text.import_json(options.queue, name, reading, changes) | {"changes": rows}
-        print_result(result, f"{name}: {remind_text.summary(changes, reading, would=True)}", as_json=as_json)
+        result = remind_text.import_json(options.queue, calendar.name, reading, changes, account)
+        result |= {"changes": rows, "left_out": remind_text.left_out_json(account)}
+        print_result(result, f"{calendar.name}: {remind_text.summary(changes, account, would=True)}", as_json=as_json)
         if rows and not as_json:
             remind_text.print_reminders(rows if everything else rows[:MAX_SHOWN])
         if len(rows) > MAX_SHOWN and not (everything or as_json):
             print_note(f"and {len(rows) - MAX_SHOWN:,} more (--all shows them)")
+        if everything and not as_json:
+            for row in result["left_out"]:
+                print_note(f"{row['why']}: event {row['uid']!r}")
     return _exit_code(done)
 
 
@@ -268,8 +290,14 @@ def _existing_calendars(session: Session, queue: str, names: tuple[str, ...]) ->
     return [infos[name] for name in names] if names else [*infos.values()]
 
 
-def _exit_code(done: list[tuple[str, Reading, Changes]]) -> Exit:
+def _exit_code(done: list[tuple[Calendar, Reading, Changes]]) -> Exit:
     """Report what was skipped, and return the exit code."""
+    for _, _, changes in done:
+        unsent = [one for one in changes.late if one.id not in changes.at]
+        for one in unsent[:MAX_SHOWN]:
+            print_note(f"late, not sent: {one.offset} before {one.event.summary or one.event.uid!r}, {one.start}")
+        if len(unsent) > MAX_SHOWN:
+            print_note(f"and {len(unsent) - MAX_SHOWN:,} more late reminders")
     refused = sum(len(changes.refused) for _, _, changes in done)
     spared = sum(changes.spared for _, _, changes in done)
     if spared:

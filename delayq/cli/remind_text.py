@@ -16,26 +16,50 @@ _TITLES = ("change", "due", "start", "offset", "summary")
 
 def change_counts(changes: Changes) -> dict[str, int]:
     """Return the number of reminders of each kind of change."""
-    lists = {name: len(getattr(changes, name)) for name in (*_VERBS, "refused")}
+    lists = {name: len(getattr(changes, name)) for name in (*_VERBS, "refused", "late")}
     return lists | {name: getattr(changes, name) for name in ("unchanged", "past", "spared")}
 
 
-def import_json(queue: str, name: str, reading: Reading, changes: Changes) -> dict[str, Any]:
+Account = dict[str, list[str]]
+
+
+def import_json(queue: str, name: str, reading: Reading, changes: Changes, account: Account) -> dict[str, Any]:
     """Return the result of an import for JSON."""
     problems = [
         {"file": one.file, "line": one.line, "event": one.event, "uid": one.uid, "problem": one.what}
         for one in reading.problems
     ]
-    return {"queue": queue, "calendar": name, "events": reading.found, **change_counts(changes), "problems": problems}
+    counts = change_counts(changes) | {"account": {kind: len(uids) for kind, uids in account.items()}}
+    return {"queue": queue, "calendar": name, "events": reading.found, **counts, "problems": problems}
 
 
-def summary(changes: Changes, reading: Reading | None = None, *, would: bool = False) -> str:
+def left_out_json(account: Account) -> list[dict[str, str]]:
+    """Return the events that are not planned."""
+    return [{"uid": uid, "why": _words(kind)} for kind, uids in account.items() if kind != "planned" for uid in uids]
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def summary(changes: Changes, account: Account | None = None, *, would: bool = False) -> str:
     """Return what an import did, or would do, in one sentence."""
     numbers = change_counts(changes)
     done = [f"{numbers[name]:,} {'to be ' if would else ''}{verb}" for name, verb in _VERBS.items() if numbers[name]]
     rest = [f"{numbers[name]:,} {name}" for name in ("unchanged", "past") if numbers[name]]
-    events = "" if reading is None else f"{pluralize(reading.found, 'event')}; "
+    if changes.at:
+        rest.append(f"{len(changes.at):,} late, sent now" if not would else f"{len(changes.at):,} late, to be sent now")
+    events = "" if account is None else f"{_events(account)}; "
     return f"{events}reminders: {', '.join([*done, *rest]) or 'none'}"
+
+
+def _events(account: Account) -> str:
+    """Return how many events were read, and what became of them unless all are planned."""
+    counts = {kind: len(uids) for kind, uids in account.items() if uids}
+    events = pluralize(sum(counts.values()), "event")
+    if not counts.keys() - {"planned"}:
+        return events
+    return f"{events}: {', '.join(f'{count:,} {_words(kind)}' for kind, count in counts.items())}"
 
 
 def changes_json(changes: Changes) -> list[dict[str, Any]]:

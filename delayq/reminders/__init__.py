@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from delayq._lazy import attach
 
 if TYPE_CHECKING:
+    from delayq.reminders.account import account_of as account_of
     from delayq.reminders.calendar import AsyncCalendar as AsyncCalendar
     from delayq.reminders.calendar import Calendar as Calendar
     from delayq.reminders.calendar import calendars as calendars
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from delayq.reminders.event import Event as Event
     from delayq.reminders.ics_reader import Reading as Reading
     from delayq.reminders.ics_reader import read_calendar as read_calendar
+    from delayq.reminders.known_events import KnownEvents as KnownEvents
     from delayq.reminders.offsets import Offset as Offset
     from delayq.reminders.plan_diff import Changes as Changes
     from delayq.reminders.planner import Plan as Plan

@@ -11,6 +11,7 @@ from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.reminders.calendar_operations import CalendarInfo, CalendarOperations, Events, describe_calendar
 from delayq.reminders.ics_reader import Progress
+from delayq.reminders.known_events import KnownEvents
 from delayq.reminders.plan_diff import Changes
 from delayq.reminders.plan_store import unpack
 
@@ -24,7 +25,9 @@ class Calendar(CalendarOperations[DelayQueue[Any]]):
     `before` is how long before an event its reminders are due: one or more offsets, each a str (`15m`,
     `1 day before at 09:00`), a timedelta or an `Offset`. During `quiet` hours (`22:00-07:00`) no reminder is due. Days,
     times of day and quiet hours are in the time zone `tz`, by default that of each event. A reminder whose time has
-    passed by at most `grace` is still sent. `retries` are the retries of its message.
+    passed by at most `grace` is still sent. If an event is made or moved when its reminder was due already, `late`
+    decides, as long as the event has not started: `"now"` sends the last such reminder at once, `"note"` lists it in
+    the changes, and `"skip"` only counts it as past. `retries` are the retries of a reminder's message.
     """
 
     _executor: Executor
@@ -32,6 +35,10 @@ class Calendar(CalendarOperations[DelayQueue[Any]]):
     def now(self) -> datetime:
         """Return the server's time, which decides what is past; use it as `now` for reading files."""
         return self._executor.perform(self._now())
+
+    def known(self) -> KnownEvents:
+        """Return what the last import has read, for `read_calendar`, which then reads only what has changed since."""
+        return self._executor.perform(self._known())
 
     def preview(self, events: Events) -> Changes:
         """Return what `update` would change; writes nothing."""
@@ -76,6 +83,7 @@ class AsyncCalendar(CalendarOperations[AsyncDelayQueue[Any]]):
     _executor: AsyncExecutor
 
     now = awaited(Calendar.now)
+    known = awaited(Calendar.known)
     preview = awaited(Calendar.preview)
     update = awaited(Calendar.update)
     replan = awaited(Calendar.replan)

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 from delayq.broker.batches import batched
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
-from delayq.errors import CalendarChangedError
+from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
 from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, SendStatus
 from delayq.reminders.event import Event
 from delayq.reminders.ics_reader import Progress, Reading
-from delayq.reminders.plan_diff import Changes, compare_plans
+from delayq.reminders.known_events import KnownEvents
+from delayq.reminders.plan_diff import Changes, Late, compare_plans
 from delayq.reminders.plan_store import StoredPlan, pack, unpack
 from delayq.reminders.planner import Before, Plan, Reminder, Rules, plan
 from delayq.reminders.quiet_hours import QuietHours
@@ -69,13 +70,18 @@ class CalendarOperations(Generic[Q]):
         quiet: QuietHours | str | None = None,
         tz: ZoneInfo | str | None = None,
         grace: Duration = 0,
+        late: Late = "now",
         retries: int | None = None,
     ) -> None:
         """Validate everything; nothing is sent to Redis."""
         self.name = name
-        self._rules = Rules.of(name, before, quiet=quiet, tz=tz)
+        self.rules = Rules.of(name, before, quiet=quiet, tz=tz)
         self._grace = to_millis(grace, "grace")
+        if late not in get_args(Late):
+            raise ConfigurationError(f"late must be 'now', 'skip' or 'note', not {short_repr(late)}")
+        self._late = late
         self._retries = None if retries is None else check_retries(retries)
+        self._seen: tuple[bytes | None, StoredPlan] = None, StoredPlan()
         # A queue has no public access to its calls, and these operations need several in a row.
         inner: Any = queue
         self._context, self._producer, self._executor = inner._context, inner._producer, inner._executor  # noqa: SLF001
@@ -83,28 +89,41 @@ class CalendarOperations(Generic[Q]):
     def _read(self) -> Operation[tuple[StoredPlan, int]]:
         calls = self._context.calls
         data, now = yield [calls.plan(self.name), calls.time()]
-        return unpack(self.name, data), now if calls.clock is None else calls.clock()
+        stored = self._seen[1] if data == self._seen[0] else unpack(self.name, data)
+        self._seen = data, stored
+        return stored, now if calls.clock is None else calls.clock()
 
     def _now(self) -> Operation[datetime]:
         _, now = yield from self._read()
         return from_millis(now)
 
+    def _known(self) -> Operation[KnownEvents]:
+        stored, _ = yield from self._read()
+        return stored.known
+
     def _preview(self, events: Events) -> Operation[Changes]:
         stored, now = yield from self._read()
-        made = plan(_events(events), self._rules, now=from_millis(now))
-        return compare_plans(stored, made, now=now, grace=self._grace, unread=_unread(events))
+        made = self._plan(_events(events), _known(events), stored, now)
+        return compare_plans(stored, made, now=now, grace=self._grace, late=self._late, unread=_unread(events))
 
     def _update(self, events: Events, *, again: bool, on_progress: Progress | None) -> Operation[Changes]:
-        event_list, unread = _events(events), _unread(events)
+        event_list, unread, known = _events(events), _unread(events), _known(events)
         in_queue = (yield from self._ids_in_queue()) if again else frozenset[str]()
 
-        def make(stored: StoredPlan, rules: Rules, now: int) -> Changes:
+        def make(stored: StoredPlan, _: Rules, now: int) -> Changes:
+            delivered = stored.reminders.keys() - stored.unconfirmed if again else ()
             if again:
                 stored = replace(stored, unconfirmed=stored.unconfirmed | stored.reminders.keys() | in_queue)
-            made = plan(event_list, rules, now=from_millis(now))
-            return compare_plans(stored, made, now=now, grace=self._grace, unread=unread)
+            made = self._plan(event_list, known, stored, now)
+            options: dict[str, Any] = {"grace": self._grace, "late": self._late, "unread": unread}
+            return compare_plans(stored, made, now=now, delivered=delivered, **options)
 
-        return (yield from self._apply(self._rules, make, on_progress))
+        return (yield from self._apply(self.rules, make, on_progress, known=known))
+
+    def _plan(self, events: list[Event], known: KnownEvents, stored: StoredPlan, now: int) -> Plan:
+        """Plan events; those that the last import has planned, by the same rules and time zones, are ready."""
+        same = stored.rules and stored.rules.texts == self.rules.texts and stored.known.context == known.context != ""
+        return plan(events, self.rules, now=from_millis(now), known=stored.reminders.values() if same else ())
 
     def _ids_in_queue(self) -> Operation[frozenset[str]]:
         """Return the ids of the calendar's reminders in the queue, whether or not the plan has them."""
@@ -117,6 +136,8 @@ class CalendarOperations(Generic[Q]):
                 return frozenset(found)
 
     def _replan(self, on_progress: Progress | None) -> Operation[Changes]:
+        self._seen = None, StoredPlan()  # its times are of the time zone database when it was read
+
         def make(stored: StoredPlan, rules: Rules, now: int) -> Changes:
             pinned = stored.pinned
             events = {id(one.event): one.event for one in stored.reminders.values() if one.id not in pinned}
@@ -134,14 +155,25 @@ class CalendarOperations(Generic[Q]):
         return (yield from self._apply(None, make, None, forget=True))
 
     def _apply(
-        self, rules: Rules | None, make: MakeChanges, on_progress: Progress | None, *, forget: bool = False
+        self,
+        rules: Rules | None,
+        make: MakeChanges,
+        on_progress: Progress | None,
+        *,
+        forget: bool = False,
+        known: KnownEvents | None = None,
     ) -> Operation[Changes]:
         """Apply the changes that `make` computes, with the given rules or the stored ones."""
         for _ in range(ATTEMPTS):
             stored, now = yield from self._read()
-            effective = rules or stored.rules or self._rules
+            effective = rules or stored.rules or self.rules
             changes = make(stored, effective, now)
-            if not (changes or forget or stored.unconfirmed) and stored.rules and stored.rules.texts == effective.texts:
+            same = (
+                stored.rules
+                and stored.rules.texts == effective.texts
+                and (known is None or known.same_as(stored.known))
+            )
+            if same and not (changes or forget or stored.unconfirmed):
                 return changes
             revision = stored.revision
             if changes:
@@ -153,7 +185,8 @@ class CalendarOperations(Generic[Q]):
                 changes = yield from self._send_and_cancel(changes, on_progress)
             if forget and not revision:
                 return changes
-            if (yield from self._store(revision, b"" if forget else pack(effective, changes.kept.values(), at=now))):
+            packed = b"" if forget else pack(effective, changes.kept.values(), at=now, known=known)
+            if (yield from self._store(revision, packed)):
                 return changes
         raise CalendarChangedError(
             f"calendar {self.name} is being updated by other processes at the same time: try again later"
@@ -181,7 +214,9 @@ class CalendarOperations(Generic[Q]):
             report(len(ids))
         sent, refused = changes.sent, []
         for part in batched(sent, PROGRESS_EVERY):
-            messages = [NewMessage(one.payload, at=from_millis(one.due), id=one.id) for one in part]
+            messages = [
+                NewMessage(one.payload, at=from_millis(changes.at.get(one.id, one.due)), id=one.id) for one in part
+            ]
             outcome = yield from self._producer.send_many(
                 messages, delay=0, retries=self._retries, replace=True, run=None
             )
@@ -211,3 +246,7 @@ def _unread(events: Events) -> frozenset[str]:
     """Return the uids of events that could not be read; '' stands for an unknown one."""
     problems = events.problems if isinstance(events, Reading) else []
     return frozenset(problem.uid for problem in problems if problem.hides)
+
+
+def _known(events: Events) -> KnownEvents:
+    return events.known if isinstance(events, Reading) else KnownEvents()

@@ -26,7 +26,8 @@ class Offset:
     """How long before its event a reminder is due.
 
     `days` are calendar days: the same local time that many days earlier, across clock changes. `seconds` are elapsed
-    time. With `at`, the reminder is due at that local time, `days` before the day of the event.
+    time; negative ones are later, so `+10m` is ten minutes after the start. With `at`, the reminder is due at that
+    local time, `days` before the day of the event.
     """
 
     days: int = 0
@@ -35,9 +36,9 @@ class Offset:
 
     def __post_init__(self) -> None:
         for value, name in ((self.days, "days"), (self.seconds, "seconds")):
-            if type(value) is not int or value < 0:
+            if type(value) is not int or (value < 0 and name == "days"):
                 raise ConfigurationError(f"{name} of an offset must be a whole number from 0, not {short_repr(value)}")
-        if self.days + self.seconds // _DAY > _MAX_DAYS:
+        if self.days + abs(self.seconds) // _DAY > _MAX_DAYS:
             raise ConfigurationError("an offset must be at most a hundred years")
         if self.at is not None and (self.seconds or not isinstance(self.at, time) or self.at.tzinfo is not None):
             raise ConfigurationError(
@@ -70,6 +71,10 @@ class Offset:
                 raise ConfigurationError(f"{short_repr(value)} has no valid time of day: {error}") from error
             text = found["before"]
         text = text.removesuffix("before").rstrip()
+        text, _, after = text.partition("+")
+        if after and at is None:
+            later = cls._parse(after)
+            return cls(cls._parse(text).days if text else 0, -later.seconds - later.days * _DAY)
         if at is not None and _ON_THE_DAY.fullmatch(text):
             return cls(at=at)
         terms = _TERM.findall(text)
@@ -87,9 +92,11 @@ class Offset:
         """The offset in its shortest form, used in the ids of reminders: `15m`, `1d`, `1d@09:00`."""
         if self.at is not None:
             return f"{self.days}d@{self.at:%H:%M}"
-        hours, rest = divmod(self.seconds, 3600)
-        parts = [(self.days, "d"), (hours, "h"), (rest // 60, "m"), (rest % 60, "s")]
-        return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
+        hours, rest = divmod(abs(self.seconds), 3600)
+        days = f"{self.days}d" if self.days else ""
+        parts = [(hours, "h"), (rest // 60, "m"), (rest % 60, "s")]
+        elapsed = "".join(f"{number}{unit}" for number, unit in parts if number)
+        return f"{days}{'+' if self.seconds < 0 else ''}{elapsed}" or "0m"
 
     def before(self, start: datetime, zone: tzinfo) -> datetime:
         """Return in UTC when the reminder is due of an event with this aware start, in a time zone."""

@@ -17,6 +17,7 @@ import msgspec
 
 from delayq.errors import ConfigurationError
 from delayq.reminders.event import PINNED, Event
+from delayq.reminders.known_events import KnownEvents, Mark
 from delayq.reminders.offsets import Offset
 from delayq.reminders.planner import Reminder, Rules, id_prefix
 from delayq.reminders.quiet_hours import QuietHours
@@ -40,6 +41,8 @@ class StoredPlan:
     """Reminders in the queue, or delivered already."""
     unconfirmed: frozenset[str] = frozenset()
     """Ids that may or may not be in the queue, because their import has not completed."""
+    known: KnownEvents = field(default_factory=KnownEvents, repr=False)
+    """What the last import has read."""
 
     @property
     def pinned(self) -> dict[str, Reminder]:
@@ -70,23 +73,59 @@ class _PackedPlan(msgspec.Struct, array_like=True):
     quiet: str
     tz: str
     rows: list[_PackedEvent]
+    """Also events that are known but have no reminders."""
     unconfirmed: list[str]
+    context: str = ""
+    read_at: int = 0
+    files: bytes = b""
+    found: int = 0
+    marks: list[tuple[str, bytes, int, int, str]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_PackedPlan).decode
 
 
-def pack(rules: Rules, reminders: Iterable[Reminder], *, at: int, unconfirmed: Iterable[str] = ()) -> bytes:
-    """Return a plan as bytes to store."""
+def pack(
+    rules: Rules,
+    reminders: Iterable[Reminder],
+    *,
+    at: int,
+    unconfirmed: Iterable[str] = (),
+    known: KnownEvents | None = None,
+) -> bytes:
+    """Return a plan as bytes to store, with what the import has read."""
+    known = known or KnownEvents()
+    events = {(event.uid, event.recurrence): event for found in known.events.values() for event in found}
     rows: dict[tuple[str, str], _PackedEvent] = {}
+    others: set[str] = set()
     for reminder in reminders:
         event = reminder.event
-        row = rows.get((event.uid, event.recurrence))
+        key = event.uid, event.recurrence
+        row = rows.get(key)
         if row is None:
-            row = rows[event.uid, event.recurrence] = _row(reminder)
+            row = rows[key] = _row(event, reminder.start, reminder.zone)
+            if events.pop(key, None) != event:
+                others.add(event.uid)
         row.reminders.append((reminder.offset, reminder.due))
-    return zlib.compress(_encode(_PackedPlan(VERSION, at, *rules.texts, [*rows.values()], [*unconfirmed])), 1)
+    for key, event in events.items():
+        if event.uid not in others:
+            rows[key] = _row(event, "", "")
+    # A uid whose reminders are of other events than those just read is read again.
+    marks = [(uid, *mark) for uid, mark in known.marks.items() if uid not in others]
+    packed = _PackedPlan(
+        VERSION,
+        at,
+        *rules.texts,
+        [*rows.values()],
+        [*unconfirmed],
+        known.context,
+        known.at,
+        b"" if others else known.files,
+        known.found,
+        marks,
+    )
+    return zlib.compress(_encode(packed), 1)
 
 
 def unpack(calendar: str, data: bytes | None) -> StoredPlan:
@@ -103,22 +142,26 @@ def unpack(calendar: str, data: bytes | None) -> StoredPlan:
     offsets = tuple(Offset.of(text) for text in plan.offsets)
     rules = Rules(calendar, offsets, QuietHours.of(plan.quiet or None), check_zone(plan.tz) if plan.tz else None)
     reminders = {}
+    events: dict[str, list[Event]] = {}
     for row in plan.rows:
         event = _event(row)
-        prefix = id_prefix(calendar, event)
+        events.setdefault(row.uid, []).append(event)
+        prefix = id_prefix(calendar, event) if row.reminders else ""
         for offset, due in row.reminders:
             reminders[prefix + offset] = Reminder(prefix + offset, due, offset, event, row.shown_start, row.shown_zone)
-    return StoredPlan(int(number), rules, plan.at, reminders, frozenset(plan.unconfirmed))
+    marks = {uid: Mark(digest, until, size, why) for uid, digest, until, size, why in plan.marks}
+    events = {uid: ones for uid, ones in events.items() if uid in marks}
+    known = KnownEvents(plan.context, plan.read_at, marks, events, plan.files, plan.found)
+    return StoredPlan(int(number), rules, plan.at, reminders, frozenset(plan.unconfirmed), known)
 
 
-def _row(reminder: Reminder) -> _PackedEvent:
-    event = reminder.event
+def _row(event: Event, shown_start: str, shown_zone: str) -> _PackedEvent:
     start, zone = _start_out(event.start)
     calendar_zone = event.zone
     if PINNED in {event.zone, zone}:
         zone = calendar_zone = PINNED
     alarms = [offset.text for offset in event.alarms]
-    texts = event.summary, event.location, reminder.start, reminder.zone
+    texts = event.summary, event.location, shown_start, shown_zone
     return _PackedEvent(event.uid, event.recurrence, start, zone, calendar_zone, *texts, alarms, [])
 
 

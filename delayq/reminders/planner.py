@@ -110,16 +110,23 @@ class Plan:
         return iter(sorted(self.reminders.values(), key=lambda reminder: (reminder.due, reminder.id)))
 
 
-def plan(events: Iterable[Event], rules: Rules, *, now: datetime) -> Plan:
+def plan(events: Iterable[Event], rules: Rules, *, now: datetime, known: Iterable[Reminder] = ()) -> Plan:
     """Return the reminders of all events that have not started by `now`.
 
     Of events with the same uid and recurrence, the last counts. No reminder is due after the start of its event: if the
     offset would put it there (`0d@09:00` for an event at 08:00), it is due at the start. An all-day event can have
-    reminders on its day.
+    reminders on its day. `known` are reminders of the same objects by the same rules and time zones.
     """
-    timestamp(now, "now")
+    at = timestamp(now, "now")
     reminders: dict[str, Reminder] = {}
+    planned: dict[int, list[Reminder]] = {}
+    for reminder in known:
+        planned.setdefault(id(reminder.event), []).append(reminder)
     for event in {(event.uid, event.recurrence): event for event in events}.values():
+        ready = planned.get(id(event))
+        if ready and len(ready) == len({*rules.offsets, *event.alarms}) and min(one.due for one in ready) > at:
+            reminders.update((reminder.id, reminder) for reminder in ready)
+            continue
         try:
             starts = start_of(event, rules.tz)
             if starts.latest > now:
@@ -132,9 +139,11 @@ def plan(events: Iterable[Event], rules: Rules, *, now: datetime) -> Plan:
 def _reminders(event: Event, starts: EventStart, rules: Rules) -> Iterator[Reminder]:
     prefix, zone = id_prefix(rules.calendar, event), zone_name(starts.zone)
     for text, offset in {offset.text: offset for offset in (*rules.offsets, *event.alarms)}.items():
-        due = min(offset.before(starts.at, starts.zone), starts.latest)
+        due = offset.before(starts.at, starts.zone)
+        latest = max(starts.latest, due) if offset.seconds < 0 else starts.latest
+        due = min(due, latest)
         if rules.quiet is not None:
-            due = rules.quiet.move(due, starts.zone, starts.latest)
+            due = rules.quiet.move(due, starts.zone, latest)
         at = timestamp(due, f"a reminder of event {event.uid:.60}")
         yield Reminder(prefix + text, at, text, event, starts.text, zone)
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import icalendar
+from icalendar.prop import vDDDLists
 
 from delayq.errors import short_repr
+from delayq.reminders.alarms import Alarm, UnreadableAlarm, in_utc, length_of, read_alarms
 from delayq.reminders.event import Event
 from delayq.reminders.ics_splitter import RawComponent
 from delayq.reminders.offsets import Offset
 from delayq.reminders.problem import Problem
 from delayq.reminders.zone_table import UnknownZone, ZoneTable
+from delayq.reminders.zones import find_zone
 
 _TIMES = ("DTSTART", "RECURRENCE-ID", "RDATE", "EXDATE")
-_ESSENTIAL = {*_TIMES, "RRULE", None}
+_ESSENTIAL = {"DTSTART", "RECURRENCE-ID", "RRULE", None}
 """Properties without which an event cannot be read; None stands for an invalid line."""
 _RECURRING = ("RRULE", "RDATE", "EXDATE", "RECURRENCE-ID")
 # The library keeps one table of time zones for the whole process, so the names of zones are hidden from it.
 _TZID = re.compile(rf'(?im)^((?:{"|".join(_TIMES)});(?:[^:"\r\n]|"[^"\r\n]*")*?)(?<=;)TZID\s*=')
 _HIDDEN = "X-TZID"
-_MAX_OFFSET = timedelta(days=366)
-"""Alarms further ahead of their event are ignored."""
 
 Component = Any
 """An event as parsed by the library."""
@@ -46,10 +47,23 @@ class EventSource:
     """X-WR-TIMEZONE, '' if missing or unknown."""
     cancelled: bool
     """Whether the METHOD of the file is CANCEL."""
+    problems: list[Problem] = field(default_factory=list, repr=False)
+    """The problems of all events that are read together."""
+    context: bytes = b""
+    """A digest of what it depends on in its file."""
+    _alarms: list[Alarm] | None = None
+    _given: set[datetime] = field(default_factory=set)
+    """The alarms at absolute times that an occurrence has."""
+    _start: Any = None
+    _length: timedelta = timedelta(0)
+
+    def report(self, what: str, *, hides: bool = False) -> None:
+        """Report a problem that costs less than the event; if it hides reminders, those planned before stay."""
+        self.problems.append(replace(self.problem(what), hides=hides))
 
     def problem(self, what: str) -> Problem:
         """Return a problem with this event."""
-        uid = _plain(self.raw.value("UID"))
+        uid = _plain(self.raw.uid).strip()
         name = _plain(self.raw.value("SUMMARY")) or uid or "without a name"
         return Problem(self.file, self.raw.line, what, name[:60], uid)
 
@@ -61,6 +75,7 @@ class EventSource:
         for name, error in component.errors:
             if name in _ESSENTIAL:
                 raise UnreadableEvent(f"its {name or 'lines'} cannot be read: {one_line(error)}")
+        self._remove_broken_dates(component)
         if "DTSTART" not in component:
             raise UnreadableEvent("it has no start (DTSTART)")
         try:
@@ -71,7 +86,22 @@ class EventSource:
             raise UnreadableEvent(str(error)) from error
         if isinstance(component["DTSTART"], list) or not hasattr(component["DTSTART"].dt, "year"):
             raise UnreadableEvent("its DTSTART is not one time")
+        self._start = component["DTSTART"].dt
         return component
+
+    def _remove_broken_dates(self, component: Component) -> None:
+        """Report and remove the EXDATEs and RDATEs that cannot be read; newer versions of the library keep them."""
+        for name in ("EXDATE", "RDATE") if self.raw.recurs else ():
+            errors = [one_line(error) for one, error in component.errors if one == name]
+            values = component.pop(name, [])
+            values = values if isinstance(values, list) else [values]
+            readable = [one for one in values if isinstance(one, vDDDLists) and one.dts]
+            if readable:
+                component[name] = readable
+            lines = sum(line.upper().startswith(name) for line in self.raw.lines)
+            if len(readable) < lines:
+                why = errors[0] if errors else "it is empty"
+                self.report(f"one {name} is not used: {why}", hides=name == "RDATE")
 
     def _set_zone(self, value: Any) -> None:
         """Set the time zone of the times of a property to the one it names."""
@@ -81,6 +111,38 @@ class EventSource:
                 zone = self.zones.find(str(tzid))
                 for time in getattr(one, "dts", [one]):
                     time.dt = _with_zone(time.dt, zone)
+
+    def alarms(self, start: Any, since: datetime | None = None) -> tuple[Offset, ...]:
+        """Return the offsets of the alarms of an event that starts at `start`.
+
+        For the occurrences of a series, in their order, `since` is when they were looked for. An alarm at an absolute
+        time is of the first that starts after it.
+        """
+        if self._alarms is None:
+            self._alarms = read_alarms(self.raw.alarms, self.zones, self._report_alarm)
+            if any(alarm.from_end for alarm in self._alarms):
+                self._read_length()
+        zone = find_zone(self.calendar_zone) or UTC
+        alarms = [alarm for alarm in self._alarms if since is None or self._is_first(alarm, in_utc(start, zone), since)]
+        return tuple(offset for alarm in alarms for offset in alarm.offsets(start, self._length, zone))
+
+    def _is_first(self, alarm: Alarm, start: datetime, since: datetime) -> bool:
+        if not isinstance(alarm.trigger, datetime):
+            return True
+        if not since <= alarm.trigger <= start or alarm.trigger in self._given:
+            return False
+        self._given.add(alarm.trigger)
+        return True
+
+    def _report_alarm(self, what: str) -> None:
+        self.report(what, hides=True)
+
+    def _read_length(self) -> None:
+        try:
+            self._length = length_of(self.raw.end, self._start, self.zones)
+        except (UnreadableAlarm, UnknownZone) as error:
+            self._report_alarm(f"its alarms before its end cannot be planned: {error}")
+            self._alarms = [alarm for alarm in self._alarms or () if not alarm.from_end]
 
     def is_cancelled(self, component: Component) -> bool:
         """Return whether the event is cancelled."""
@@ -113,7 +175,7 @@ def recurs(component: Component) -> bool:
 
 
 def event_of(
-    source: EventSource, component: Component, start: Any, recurrence: str = "", *, uid: str, alarms: bool = False
+    source: EventSource, component: Component, start: Any, recurrence: str = "", *, uid: str, alarms: tuple[Offset, ...]
 ) -> Event:
     """Return an event, or its occurrence that starts at `start`."""
     return Event(
@@ -123,7 +185,7 @@ def event_of(
         _text_of(component, "LOCATION"),
         recurrence,
         source.calendar_zone,
-        _alarms(component, start) if alarms else (),
+        alarms,
     )
 
 
@@ -135,23 +197,6 @@ def _known_zone(start: Any) -> Any:
 def _text_of(component: Component, name: str) -> str:
     value = component.get(name, "")
     return str(value[0] if isinstance(value, list) else value)
-
-
-def _alarms(component: Component, start: Any) -> tuple[Offset, ...]:
-    """Return the alarms at or before the start of the event."""
-    found = (_alarm(alarm, start) for alarm in component.walk("VALARM"))
-    return tuple(offset for offset in found if offset is not None)
-
-
-def _alarm(alarm: Component, start: Any) -> Offset | None:
-    trigger = alarm.get("TRIGGER")
-    at = getattr(trigger, "dt", None)
-    if str(alarm.get("ACTION", "")).upper() == "NONE" or getattr(trigger, "params", {}).get("RELATED") == "END":
-        return None
-    if isinstance(at, datetime) and at.tzinfo and isinstance(start, datetime) and start.tzinfo:
-        before = start.astimezone(UTC) - at.astimezone(UTC)
-        return Offset(seconds=int(before.total_seconds())) if timedelta(0) <= before <= _MAX_OFFSET else None
-    return Offset.of(-at) if isinstance(at, timedelta) and timedelta(0) <= -at <= _MAX_OFFSET else None
 
 
 def one_line(error: object) -> str:

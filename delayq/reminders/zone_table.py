@@ -7,13 +7,19 @@ file is used only for zones that the database does not have.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
+from functools import cache
 from typing import Any
+from zoneinfo import available_timezones
 
 from delayq.errors import short_repr
 from delayq.reminders.ics_splitter import RawComponent
 from delayq.reminders.zones import find_zone
+
+_FIXED = re.compile(r"(?:GMT|UTC)\s*([+-])\s*(\d{1,2}):?(\d{2})?", re.IGNORECASE)
+_MAX_HOURS, _MAX_MINUTES = 14, 59
 
 
 class UnknownZone(Exception):  # noqa: N818 - becomes the line of an event
@@ -51,11 +57,36 @@ class ZoneTable:
         for candidate in names:
             if candidate and (zone := find_zone(candidate)):
                 return zone
-        return None if definition is None else _defined(definition)
+        if definition is not None:
+            return _defined(definition)
+        return find_zone(_names_in_any_case().get(name.casefold(), "?")) or _fixed(name)
 
 
 def _clean(tzid: str) -> str:
     return tzid.strip().strip('"').strip("/")
+
+
+@cache
+def _names_in_any_case() -> dict[str, str]:
+    """Return the zone names of the database by all names known for them, in lower case."""
+    from icalendar.timezone.windows_to_olson import WINDOWS_TO_OLSON
+
+    windows = {name.casefold(): zone for name, zone in WINDOWS_TO_OLSON.items()}
+    return windows | {name.casefold(): name for name in available_timezones()}
+
+
+def _fixed(name: str) -> tzinfo | None:
+    """Return the time zone of a name such as `GMT+0100`, which is an hour ahead of UTC."""
+    found = _FIXED.fullmatch(name)
+    if found is None:
+        return None
+    hours, minutes = int(found[2]), int(found[3] or 0)
+    if hours > _MAX_HOURS or minutes > _MAX_MINUTES:
+        return None
+    if not minutes:  # of which the database has names, with the sign of POSIX
+        return find_zone(f"Etc/GMT{'-' if found[1] == '+' else '+'}{hours}" if hours else "Etc/GMT")
+    ahead = timedelta(hours=hours, minutes=minutes)
+    return timezone(ahead if found[1] == "+" else -ahead)
 
 
 def _defined(raw: RawComponent) -> tzinfo | None:

@@ -90,13 +90,14 @@ def test_calendars_do_not_affect_each_other(queue, calendar):
     assert [(info.name, len(info.reminders)) for info in calendars(queue)] == [("other", 0), ("team", 1)]
 
 
-def test_past_reminder_is_not_sent(queue, calendar):
+def test_past_reminder_can_be_skipped(queue):
+    calendar = Calendar(queue, "team", "1h", late="skip")
     assert numbers(calendar.update([event("begun", -1), event("soon", 0.5), event("later", 2)])) == "new 1 past 1"
     assert list(pending(queue)) == ["team/later//1h"]
 
 
 def test_late_reminder_within_grace_is_sent_at_once(queue):
-    calendar = Calendar(queue, "team", "1h", grace="40m")
+    calendar = Calendar(queue, "team", "1h", grace="40m", late="skip")
     changes = calendar.update([event("a", 0.5), event("b", 0.25)])
     assert numbers(changes) == "new 1 past 1"
     with queue.lease() as message:
@@ -116,14 +117,16 @@ def test_delivered_reminder_is_sent_again_only_if_its_event_moved(queue, calenda
     assert pending(queue) == {"team/a//1h": (4, "S")}
 
 
-def test_due_reminder_is_cancelled_only_if_its_event_moves(queue, calendar, clock):
+def test_due_reminder_is_cancelled_only_if_its_event_moves(queue, clock):
+    calendar = Calendar(queue, "team", "1h", late="skip")
     calendar.update([event("a", 2), event("b", 2)])
     clock.advance(hours=1.5)
     assert numbers(calendar.update([event("a", 2, "Renamed"), event("b", 1.9)])) == "cancelled 1 past 2"
     assert pending(queue) == {"team/a//1h": (1, "S")}
 
 
-def test_reminder_is_cancelled_if_the_moved_event_is_too_near(queue, calendar):
+def test_reminder_is_cancelled_if_the_moved_event_is_too_near(queue):
+    calendar = Calendar(queue, "team", "1h", late="skip")
     calendar.update([event("a", 48)])
     assert numbers(calendar.update([event("a", 0.5)])) == "cancelled 1 past 1"
     assert pending(queue) == {}
@@ -385,12 +388,12 @@ def test_series_of_imports_has_the_result_of_the_last_one(imports):
             set_clock(queue, Clock(NOW))
         for given_events, before in imports:
             made = [event(uid, hours, summary) for uid, (hours, summary) in given_events.items()]
-            Calendar(several, "team", before).update(made)
-        Calendar(alone, "team", before).update(made)
+            Calendar(several, "team", before, late="skip").update(made)
+        Calendar(alone, "team", before, late="skip").update(made)
         assert pending(several) == pending(alone)
-        assert not Calendar(several, "team", before).preview(made)
+        assert not Calendar(several, "team", before, late="skip").preview(made)
         for queue in (several, alone):
-            Calendar(queue, "team", before).forget()
+            Calendar(queue, "team", before, late="skip").forget()
             assert pending(queue) == {}
 
 

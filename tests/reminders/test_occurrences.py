@@ -1,6 +1,7 @@
 """Recurring events, compared with their expansion from the first occurrence."""
 
 from datetime import UTC, date, datetime, timedelta
+from time import process_time
 from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq.reminders import occurrences
+from delayq.reminders import expansion
 from tests.reminders.conftest import NOW, ics, read
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -23,7 +24,7 @@ def starts(data, **options):
 days = st.sampled_from(["MO", "TU", "WE", "TH", "FR", "SA", "SU"])
 rules = st.builds(
     lambda frequency, interval, by, more: f"FREQ={frequency};INTERVAL={interval}{by}{more}",
-    st.sampled_from(["DAILY", "WEEKLY"]),
+    st.sampled_from(["HOURLY", "DAILY", "WEEKLY"]),
     st.integers(1, 5),
     st.one_of(
         st.just(""), st.lists(days, min_size=1, max_size=3, unique=True).map(lambda by: f";BYDAY={','.join(by)}")
@@ -41,7 +42,7 @@ def test_moving_the_start_of_an_old_series_keeps_its_occurrences(rule, ago, all_
     rule = rule.replace(";BYHOUR=2,9", "") if all_day else rule
     data = ics(f"UID:a\n{start}\nRRULE:{rule}\nSUMMARY:S")
     near = starts(data, days=120)
-    with patch.object(occurrences, "_bring_near", lambda _component, _before: None):
+    with patch.object(expansion, "_bring_near", lambda _component, _before: None):
         assert near == starts(data, days=120)
 
 
@@ -106,7 +107,7 @@ def test_all_day_series_has_dates():
         ("FREQ=MINUTELY;COUNT=3", "minutely, which is not supported"),
         ("FREQ=DAILY;INTERVAL=0", "an invalid interval of 0"),
         ("FREQ=DAILY;INTERVAL=-1", "an invalid interval of -1"),
-        ("FREQ=HOURLY", "recurs 36,"),
+        ("FREQ=HOURLY", "recurs over 20,000 times until 2031"),
         ("COUNT=3", "cannot be"),
         ("FREQ=DAILY;BYDAY=XX", "cannot be read"),
     ],
@@ -117,3 +118,46 @@ def test_unsupported_rule_is_a_problem(rule, what):
     (problem,) = reading.problems
     assert what in problem.what
     assert "\n" not in str(problem)
+
+
+EVERY = {name: ",".join(map(str, range(end))) for name, end in (("BYHOUR", 24), ("BYMINUTE", 60), ("BYSECOND", 60))}
+FULL = ";".join(f"{name}={values}" for name, values in EVERY.items())
+
+
+@pytest.mark.parametrize(
+    ("start", "rules", "what"),
+    [
+        ("20270101T090000Z", [f"FREQ=DAILY;{FULL}"], "recurs 86,400 times a day"),
+        ("20270101T090000Z", [f"FREQ=YEARLY;COUNT=1;{FULL}"] * 30, "30 RRULEs"),
+        ("20270101T090000Z", [f"FREQ=HOURLY;BYMINUTE={EVERY['BYMINUTE']}"], "over 20,000 times"),
+        ("20270101T090000Z", ["FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30"], "matches no date"),
+        ("20270101T090000Z", ["FREQ=HOURLY;BYYEARDAY=366;BYMONTH=1"], "matches no date"),
+        ("20270101T090000Z", ["FREQ=DAILY;BYMONTH=4,6,9,11;BYMONTHDAY=31"], "matches no date"),
+        ("20270101T090000Z", ["FREQ=MONTHLY;BYMONTH=2;BYMONTHDAY=30"], "matches no date"),
+        ("20270101T090000Z", ["FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=-30"], "matches no date"),
+        ("20270101T090000Z", [f"FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30;BYHOUR={n}" for n in range(10)], "matches no date"),
+        ("17000101T090000Z", ["FREQ=MONTHLY;BYMONTHDAY=31;BYSETPOS=2"], "matches no date"),
+        ("00010101T090000Z", ["FREQ=HOURLY;COUNT=999999999"], "takes too long"),
+        ("00010101T090000Z", ["FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;COUNT=3"], "takes too long"),
+        ("00010101T090000Z", [f"FREQ=YEARLY;BYHOUR={EVERY['BYHOUR']};BYMINUTE={EVERY['BYMINUTE']}"], "takes too long"),
+        ("20270101T090000Z", ["FREQ=MONTHLY;BYMONTHDAY=31;BYSETPOS=2"], "matches no date"),
+    ],
+)
+def test_costly_rule_ends_soon_and_is_reported(start, rules, what):
+    lines = "\n".join(f"RRULE:{rule}" for rule in rules)
+    data = ics(f"UID:a\nSUMMARY:S\nDTSTART:{start}\n{lines}")
+    began = process_time()
+    reading = read(data)
+    assert process_time() - began < 3
+    assert {what in problem.what for problem in reading.problems} == {True}
+    assert len(reading.events) <= 1
+
+
+def test_rule_that_matches_no_date_keeps_the_start_of_its_event():
+    rule = "UID:a\nSUMMARY:S\nDTSTART:20270101T090000Z\nRRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY="
+    reading = read(ics(f"{rule}30"), days=2000)
+    assert [event.start.year for event in reading.events] == [2027]
+    what = "its RRULE:FREQ=YEARLY;BYMONTHDAY=30;BYMONTH=2 matches no date, using only its DTSTART"
+    assert [(str(one), one.hides) for one in reading.problems] == [(f"team.ics, line 3: event 'S': {what}", False)]
+    assert read(ics(f"{rule}29")).problems == []
+    assert [event.start.year for event in read(ics(f"{rule}29"), days=2000).events] == [2027, 2028, 2032]

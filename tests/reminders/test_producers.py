@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from delayq import ConfigurationError
-from delayq.reminders import read_calendar
+from delayq.reminders import Calendar, read_calendar
 from tests.reminders.conftest import NOW, ics, read
 
 BERLIN, VIENNA = ZoneInfo("Europe/Berlin"), ZoneInfo("Europe/Vienna")
@@ -74,7 +74,7 @@ def test_apple_file():
 
 def test_alarms_are_read_on_request():
     alarms = {event.uid: [offset.text for offset in event.alarms] for event in read("apple.ics", alarms=True).events}
-    assert alarms == {"0A1B2C3D-0000-4444-8888-ABCDEF012345": ["1d", "2h"], "floating@apple": []}
+    assert alarms == {"0A1B2C3D-0000-4444-8888-ABCDEF012345": ["1d", "2h", "+55m", "+5m"], "floating@apple": []}
     outlook = read("outlook.ics", alarms=True).events
     assert [[offset.text for offset in event.alarms] for event in outlook] == [["15m"], [], [], []]
 
@@ -231,3 +231,41 @@ def test_progress_is_reported():
     reported = []
     read("google.ics", on_progress=lambda done, total: reported.append((done, total)))
     assert (reported[0], reported[-1]) == ((0, 6), (6, 6))
+
+
+def test_calendars_of_a_file_are_read_each_by_itself():
+    one, two = "DTSTART:20270115T090000", "DTSTART:20270116T090000"
+    first = ics(f"UID:a\n{one}", head="X-WR-TIMEZONE:Europe/Berlin\nMETHOD:PUBLISH")
+    second = ics(f"UID:b\n{two}", head="X-WR-TIMEZONE:America/New_York")
+    third = ics("UID:b\nDTSTART:20270116T090000", head="METHOD:CANCEL")
+    reading = read(first + second)
+    assert [(event.uid, event.zone) for event in reading.events] == [("a", "Europe/Berlin"), ("b", "America/New_York")]
+    assert [event.uid for event in read(first + third).events] == ["a"]
+    assert [event.uid for event in read(third + first).events] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("tzid", "hour"),
+    [
+        ("w. europe standard time", 8),
+        ("europe/berlin", 8),
+        ("GMT+0100", 8),
+        ('"UTC-05:30"', 14),
+        ("gmt+2", 7),
+        ("GMT-0000", 9),
+    ],
+)
+def test_zone_names_in_any_case_and_fixed_offsets(queue, tzid, hour):
+    reading = read(ics(f"UID:a\nDTSTART;TZID={tzid}:20270115T090000"))
+    assert one(reading, "a").start.astimezone(UTC).hour == hour
+    calendar = Calendar(queue, "team", "1d")
+    assert len(calendar.update(reading).new) == 1
+    assert calendar.update(read(ics(f"UID:a\nDTSTART;TZID={tzid}:20270115T090000"))).unchanged == 1
+
+
+def test_unknown_zone_is_reported_with_each_event_it_concerns():
+    events = [f"UID:{uid}\nSUMMARY:{uid}\nDTSTART;TZID=GMT+2500:20270115T090000" for uid in "ab"]
+    assert [str(problem) for problem in read(ics(*events)).problems] == [
+        "team.ics, line 3: event 'a': unknown time zone 'GMT+2500'",
+        "team.ics, line 8: event 'b': unknown time zone 'GMT+2500'",
+    ]

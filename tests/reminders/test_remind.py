@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -51,9 +52,11 @@ def test_json_output(cli, team):  # noqa: F811
         "changed": 0,
         "cancelled": 0,
         "refused": 0,
+        "late": 0,
         "unchanged": 0,
         "past": 0,
         "spared": 0,
+        "account": {"planned": 2, "past": 0, "without_alarm": 0, "refused": 0, "later": 0, "cancelled": 0},
         "problems": [],
     }
 
@@ -90,7 +93,7 @@ def test_unreadable_events_are_a_line_each_and_exit_code_1(cli, queue, tmp_path,
     shutil.copy(FILES / "broken.ics", tmp_path)
     ended = cli("remind", command, "broken.ics", *HOUR, "--tz", "Europe/Berlin")
     assert ended.code == 1
-    assert ended.out.startswith("broken: 8 events; reminders: ")
+    assert ended.out.startswith("broken: 8 events: 2 planned, 6 refused; reminders: ")
     lines = ended.err.splitlines()
     assert len(lines) == 6
     assert lines[0] == "broken.ics, line 11: event 'No start': it has no start (DTSTART)"
@@ -149,7 +152,7 @@ def test_every_option_has_its_effect(cli, queue, tmp_path):  # noqa: F811
 
 def test_horizon_can_be_a_time(cli, queue, team):  # noqa: F811
     ended = cli("remind", "import", "team.ics", "--before", "1h", "--until", "2050-01-16T00:00Z")
-    assert ended.out == "team: 2 events; reminders: 1 sent\n"
+    assert ended.out == "team: 2 events: 1 planned, 1 later; reminders: 1 sent\n"
     assert pending(queue) == ["team/a//1h"]
 
 
@@ -258,3 +261,44 @@ def test_control_characters_of_events_are_escaped(cli, team):  # noqa: F811
     assert ended.code == 1
     assert "\x1b" not in ended.err
     assert json.loads(cli("remind", "import", "team.ics", *HOUR, "--json").out)["problems"]
+
+
+def test_late_reminders_are_told(cli, tmp_path):  # noqa: F811
+    begin = datetime.now(UTC) + timedelta(hours=2)
+    (tmp_path / "team.ics").write_bytes(ics(f"UID:a\nDTSTART:{begin:%Y%m%dT%H%M%SZ}\nSUMMARY:Kick-off"))
+    command = ["remind", "import", "team.ics", "--before", "1d"]
+    ended = cli(*command, "--late", "note")
+    assert ended.out == "team: 1 event: 1 past; reminders: 1 past\n"
+    assert ended.err == f"late, not sent: 1d before 'Kick-off', {begin:%Y-%m-%dT%H:%M:%S}+00:00\n"
+    assert cli("remind", "plan", *command[2:]).out.startswith(
+        "team: 1 event; reminders: 1 to be sent, 1 late, to be sent"
+    )
+    assert cli(*command).out == "team: 1 event; reminders: 1 sent, 1 late, sent now\n"
+    assert cli(*command).out == "team: 1 event; reminders: 1 unchanged\n"
+
+
+def test_account_of_an_import_adds_up(cli, tmp_path):  # noqa: F811
+    alarm = "BEGIN:VALARM\nTRIGGER:-PT1H\nEND:VALARM"
+    events = [
+        f"UID:planned\nDTSTART:20500115T090000Z\nRRULE:FREQ=DAILY;COUNT=3\n{alarm}",
+        f"UID:planned\nRECURRENCE-ID:20500116T090000Z\nDTSTART:20500116T100000Z\n{alarm}",
+        f"UID:past\nDTSTART:20200115T090000Z\n{alarm}",
+        "UID:without\nDTSTART:20500115T090000Z",
+        "UID:broken\nDTSTART:never",
+        "UID:later\nDTSTART:29990115T090000Z",
+        "UID:cancelled\nDTSTART:20500115T090000Z\nSTATUS:CANCELLED",
+    ]
+    (tmp_path / "team.ics").write_bytes(ics(*events))
+    command = ["team.ics", "--alarms", "--until", "50y"]
+    counts = "2 planned, 1 past, 1 without alarm, 1 refused, 1 later, 1 cancelled"
+    for _ in range(2):
+        assert cli("remind", "import", *command).out.startswith(f"team: 7 events: {counts}; reminders: 3 ")
+    rows = cli("remind", "plan", *command, "--json").json["left_out"]
+    assert {row["uid"]: row["why"] for row in rows} == {
+        "past": "past",
+        "without": "without alarm",
+        "broken": "refused",
+        "later": "later",
+        "cancelled": "cancelled",
+    }
+    assert "without alarm: event 'without'\n" in cli("remind", "plan", *command, "--all").err
