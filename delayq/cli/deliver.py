@@ -51,6 +51,13 @@ _OPTIONS = [
     click.option(
         "--webhook-secret-file", type=FILE, help="Sign with the secret in this file.  [default: DELAYQ_WEBHOOK_SECRET]"
     ),
+    click.option(
+        "--command-env",
+        type=_Lines(),
+        multiple=True,
+        metavar="NAME",
+        help="Pass this variable to the program, though it may hold a secret; repeatable.",
+    ),
     click.option("--smtp-host", metavar="HOST", help="Send mail through this server."),
     click.option(
         "--smtp-port", type=click.IntRange(1, 65_535), metavar="PORT", help="Set the port of the mail server."
@@ -83,7 +90,7 @@ def deliver_options(function: F) -> F:
 def check_options(ctx: click.Context, words: Sequence[str]) -> None:
     """Raise a usage error for options that are missing or conflict."""
     way: str | None = ctx.params["deliver"]
-    needed = ("deliver", "webhook_", "smtp_", "queue", "engine", "group", "retry_delay")
+    needed = ("deliver", "webhook_", "smtp_", "command_", "queue", "engine", "group", "retry_delay")
     explicit = [
         name
         for name in ctx.params
@@ -104,7 +111,7 @@ def _find_error(way: str, options: dict[str, Any], explicit: Sequence[str], word
     if options["queue"] is None:
         return "--deliver needs --queue"
     for name in explicit:
-        if name.startswith(("webhook_", "smtp_")) and not name.startswith(f"{way}_"):
+        if name.startswith(("webhook_", "smtp_", "command_")) and not name.startswith(f"{way}_"):
             return f"{_flag(name)} cannot be used with --deliver {way}"
     for name in NEEDED[way]:
         if not options[name]:
@@ -140,7 +147,7 @@ def make_adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
                 **timing,
             )
         case "command":
-            return Command(words, **timing)
+            return Command(words, pass_env=options["command_env"], **timing)
         case _:
             return Log()
 

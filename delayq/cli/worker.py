@@ -40,6 +40,7 @@ _GROUPS = {
         "--smtp-subject",
         "--smtp-body-file",
     ],
+    "With --deliver command": ["--command-env"],
 }
 """The options of the help by group; the others are those of every worker."""
 

@@ -5,43 +5,65 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from delayq.delivery.adapter import Adapter
 from delayq.delivery.envelope import as_json, due_text
+from delayq.delivery.program_pipes import ProgramPipes
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject, Retry
-from delayq.times import Duration, to_millis
+from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
 EX_TEMPFAIL = 75
 EX_PERMANENT = 100
 
+log = logging.getLogger("delayq.deliver")
+
+_REDIS_URL = re.compile(r"rediss?://", re.IGNORECASE)
+
 
 class Command(Adapter):
     """Runs a program for each message, with the payload on its stdin: JSON, or the raw bytes if they are not JSON.
 
-    Its environment is the worker's, plus DELAYQ_ID, DELAYQ_ATTEMPT and DELAYQ_DUE. Exit code 0 acknowledges the
-    message, 75 retries it after `retry_after`, 100 moves it to the dead letter, and any other code retries it. The
-    program writes to the worker's output. It never runs in a shell.
+    Its environment is the worker's without secrets (see `pass_env`), plus DELAYQ_ID, DELAYQ_ATTEMPT and DELAYQ_DUE.
+    Exit code 0 acknowledges the message, 75 retries it after `retry_after`, 100 moves it to the dead letter, and any
+    other code retries it. What the program prints goes to the worker's output, at most 64 KiB of each stream. It never
+    runs in a shell. When it has ended, what it left running in its process group is killed.
     """
 
-    def __init__(self, argv: Sequence[str], *, timeout: Duration = 60, retry_after: Duration | None = None) -> None:
-        """Run `argv`; after `timeout` the whole process group of the program is killed."""
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: Duration = 60,
+        retry_after: Duration | None = None,
+        pass_env: Iterable[str] = (),
+    ) -> None:
+        """Run `argv`; after `timeout` the whole process group of the program is killed.
+
+        Variables of the worker whose names begin with DELAYQ_ or whose values are Redis URLs are kept from the program,
+        unless they are named in `pass_env`.
+        """
         if isinstance(argv, str) or not argv or not all(isinstance(word, str) and "\0" not in word for word in argv):
             raise ConfigurationError(f"argv must be a list of strings, the first a program, not {short_repr(argv)}")
         if shutil.which(argv[0]) is None:
             raise ConfigurationError(f"program {short_repr(argv[0])} not found: check its name and PATH")
+        if isinstance(pass_env, str):
+            raise ConfigurationError(f"pass_env must be a list of names, not {short_repr(pass_env)}")
         self._argv = list(argv)
         self._name = Path(argv[0]).name
+        self._pass_env = frozenset(pass_env)
         self._timeout = to_millis(timeout, "timeout", min=1) / 1000
         self._retry_after = None if retry_after is None else to_millis(retry_after, "retry_after") / 1000
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -62,20 +84,33 @@ class Command(Adapter):
             raise Reject(f"{self._name} {result}")
         raise Retry(f"{self._name} {result}", delay=self._retry_after if code == EX_TEMPFAIL else None)
 
-    def _run(self, data: bytes, environment: dict[str, str]) -> int:
-        process = self._start(environment)
+    def _run(self, data: bytes, fields: dict[str, str]) -> int:
+        until = monotonic() + self._timeout
+        process = self._start(self._environment() | fields)
         try:
-            with process:
+            with process, ProgramPipes(process, data) as pipes:
                 try:
-                    process.communicate(data, self._timeout)
-                except BaseException:
+                    code = pipes.wait(until)
+                finally:
                     _kill(process)
-                    raise
-        except subprocess.TimeoutExpired:
-            raise Retry(f"{self._name} was killed after {self._timeout:g} s") from None
+                if pipes.dropped:
+                    id = fields["DELAYQ_ID"]
+                    log.warning(
+                        "message %s: %s printed too much, the rest was dropped", id, self._name, extra={"id": id}
+                    )
         finally:
             self._running.discard(process)
-        return process.returncode
+        if code is None:
+            raise Retry(f"{self._name} was killed after {self._timeout:g} s")
+        return code
+
+    def _environment(self) -> dict[str, str]:
+        """Return the variables of the worker that the program may see."""
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name in self._pass_env or not (name.startswith("DELAYQ_") or _REDIS_URL.search(value))
+        }
 
     def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         # Under a lock, so that `close` sees every process that was started.
@@ -84,7 +119,13 @@ class Command(Adapter):
                 raise Retry(f"{self._name} was not started: the worker is stopping")
             try:
                 process = subprocess.Popen(  # noqa: S603 - the program chosen by the operator of the worker
-                    self._argv, env=os.environ | environment, stdin=subprocess.PIPE, start_new_session=True
+                    self._argv,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    start_new_session=True,
                 )
             except OSError as error:
                 raise Retry(f"{self._name} cannot be started: {error.strerror}") from error
@@ -101,6 +142,6 @@ class Command(Adapter):
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a process that was not waited for yet, so its id cannot have been reused."""
-    with suppress(ProcessLookupError):
+    """Kill the process group of a program; its id is not used again while a process of the group lives."""
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -15,10 +15,11 @@ from typing import Any, Literal, NoReturn
 
 from delayq.delivery.adapter import Adapter
 from delayq.delivery.email_message import EmailTemplate
+from delayq.delivery.smtp_connection import LimitedSMTP, LimitedSMTPS
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.outcomes import Reject, Retry
-from delayq.times import Duration, to_millis
+from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
@@ -77,7 +78,7 @@ class Smtp(Adapter):
         self._timeout = to_millis(timeout, "timeout", min=1) / 1000
         self._retry_after = to_millis(retry_after, "retry_after") / 1000
         self._template = EmailTemplate(sender, to, subject, body)
-        self._idle: deque[smtplib.SMTP] = deque()
+        self._idle: deque[LimitedSMTP | LimitedSMTPS] = deque()
 
     def __repr__(self) -> str:
         """Show host and port, but not the password."""
@@ -86,7 +87,7 @@ class Smtp(Adapter):
     def hand_on(self, message: Message[Any]) -> None:
         """Send the message over an idle connection, or over a new one."""
         email, to = self._template.build(message)
-        connection = self._connection()
+        connection = self._connection(monotonic() + self._timeout)
         try:
             refused = self._send(connection, email, to)
         except BaseException:
@@ -100,7 +101,9 @@ class Smtp(Adapter):
         """Close the idle connections with QUIT."""
         while self._idle:
             with suppress(smtplib.SMTPException, OSError):
-                self._idle.pop().quit()
+                connection = self._idle.pop()
+                connection.until = monotonic() + self._timeout
+                connection.quit()
 
     def _send(self, connection: smtplib.SMTP, email: EmailMessage, to: list[str]) -> Mapping[str, tuple[int, bytes]]:
         """Send the email; returns the replies for refused addresses, if others were accepted."""
@@ -131,30 +134,31 @@ class Smtp(Adapter):
     def _broken(self, error: OSError) -> Retry:
         return Retry(f"{self._host}: {error.strerror or str(error) or type(error).__name__}")
 
-    def _connection(self) -> smtplib.SMTP:
+    def _connection(self, until: float) -> LimitedSMTP | LimitedSMTPS:
         """Return a working connection: the most recently used one, or a new one."""
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
+                connection.until = until
                 with suppress(smtplib.SMTPException, OSError):
                     if connection.noop()[0] == _OK:
                         return connection
                 connection.close()
         try:
-            return self._connect()
+            return self._connect(until)
         except smtplib.SMTPResponseException as error:
             # The failure is about the connection, not about the message.
             raise Retry(self._replied(error.smtp_code, error.smtp_error)) from error
         except OSError as error:
             raise self._broken(error) from error
 
-    def _connect(self) -> smtplib.SMTP:
+    def _connect(self, until: float) -> LimitedSMTP | LimitedSMTPS:
         context = None if self._tls == "off" else ssl.create_default_context()
-        connection: smtplib.SMTP
+        connection: LimitedSMTP | LimitedSMTPS
         if self._tls == "ssl":
-            connection = smtplib.SMTP_SSL(self._host, self._port, timeout=self._timeout, context=context)
+            connection = LimitedSMTPS(self._host, self._port, until=until, context=context)
         else:
-            connection = smtplib.SMTP(self._host, self._port, timeout=self._timeout)
+            connection = LimitedSMTP(self._host, self._port, until=until)
         try:
             if self._tls == "starttls":
                 connection.starttls(context=context)

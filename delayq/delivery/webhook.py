@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import time
@@ -10,7 +11,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 
 from delayq import __version__
@@ -19,16 +19,15 @@ from delayq.delivery.envelope import envelope
 from delayq.delivery.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject, Retry
-from delayq.times import Duration, monotonic, to_millis
+from delayq.times import Duration, to_millis
 from delayq.worker.message import Message
 
 if TYPE_CHECKING:
+    import httpcore
     import httpx
 
 MAX_BODY_BYTES = 1 << 16
 """Bytes of a response body to read, so that its connection can be reused; beyond that it is closed."""
-MAX_IDLE_CONNECTIONS = 100
-"""Idle connections to keep open for the next messages."""
 
 _LATER = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 """The statuses for which Retry-After is respected."""
@@ -59,24 +58,22 @@ class Webhook(Adapter):
     ) -> None:
         """Post to `url`; the first message opens the connection.
 
-        `secret` defaults to the environment variable DELAYQ_WEBHOOK_SECRET. `timeout` applies to connecting and to each
-        wait for the receiver. A Retry-After counts up to `max_wait`.
+        `secret` defaults to the environment variable DELAYQ_WEBHOOK_SECRET. `timeout` limits the whole request, from
+        connecting to the end of the reply. A Retry-After counts up to `max_wait`.
         """
-        http = _httpx()
+        _httpx()
         secret = os.environ.get("DELAYQ_WEBHOOK_SECRET") if secret is None else secret
         self._keys = read_keys(secret) if secret else ()
         self._url = _checked_url(url)
         self._name = f"webhook {self._url.host}"
         self._timeout = to_millis(timeout, "timeout", min=1) / 1000
         self._max_wait = to_millis(max_wait, "max_wait") / 1000
-        self._client: httpx.Client = http.Client(
-            headers=_all_headers(headers or {}),
-            # Cookies of one response must not reach the next request.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            timeout=http.Timeout(self._timeout, pool=None),
-            limits=http.Limits(max_connections=None, max_keepalive_connections=MAX_IDLE_CONNECTIONS),
-            follow_redirects=False,
-        )
+        self._headers = _all_headers(headers or {}, self._url)
+        from delayq.delivery.http_pool import Deadline, core_url, open_pool
+
+        self._target = core_url(self._url)
+        self._deadline = Deadline()
+        self._pool = open_pool(self._url, self._deadline)
 
     def __repr__(self) -> str:
         """Show the host; the rest of a URL may be secret."""
@@ -99,20 +96,25 @@ class Webhook(Adapter):
         raise Retry(reason)
 
     def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
-        http = _httpx()
+        import httpcore
+
+        all_headers = _httpx().Headers([*self._headers.multi_items(), *headers.items()])
         try:
-            with self._client.stream("POST", self._url, content=body, headers=headers) as reply:
-                with suppress(http.HTTPError):  # the status is known, so a failure to read the body does not matter
-                    _drain(reply, monotonic() + self._timeout)
-                return reply.status_code, reply.headers
-        except http.TimeoutException as error:
+            with (
+                self._deadline.within(self._timeout),
+                self._pool.stream("POST", self._target, headers=all_headers.raw, content=body) as reply,
+            ):
+                with suppress(*_errors()):  # the status is known, so a failure to read the body does not matter
+                    _drain(reply)
+                return reply.status, _httpx().Headers(reply.headers)
+        except httpcore.TimeoutException as error:
             raise Retry(f"{self._name} did not reply within {self._timeout:g} s") from error
-        except http.HTTPError as error:
-            raise Retry(f"{self._name}: {error or type(error).__name__}") from error
+        except _errors() as error:
+            raise Retry(f"{self._name}: {str(error) or type(error).__name__}") from error
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._pool.close()
 
 
 def wait_of(headers: Mapping[str, str], max_wait: float) -> float | None:
@@ -139,13 +141,26 @@ def _date(text: str) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _drain(reply: httpx.Response, until: float) -> None:
+def _drain(reply: httpcore.Response) -> None:
     """Read a short body to its end: only then can the connection be reused. The content is discarded."""
     size = 0
-    for part in reply.iter_raw():
+    for part in reply.iter_stream():
         size += len(part)
-        if size > MAX_BODY_BYTES or monotonic() > until:
+        if size > MAX_BODY_BYTES:
             return
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of a request that failed."""
+    import httpcore
+
+    return (
+        httpcore.TimeoutException,
+        httpcore.NetworkError,
+        httpcore.ProtocolError,
+        httpcore.ProxyError,
+        httpcore.UnsupportedProtocol,
+    )
 
 
 def _checked_url(url: str) -> httpx.URL:
@@ -159,13 +174,18 @@ def _checked_url(url: str) -> httpx.URL:
     return read
 
 
-def _all_headers(given: Mapping[str, str]) -> httpx.Headers:
+def _all_headers(given: Mapping[str, str], url: httpx.URL) -> httpx.Headers:
     for name, value in given.items():
         if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
             raise ConfigurationError(f"{short_repr(name)} is not a header you can set for a webhook")
         if not _VALUE.fullmatch(value):
             raise ConfigurationError(f"the value of header {name} must be printable ASCII on one line")
-    headers: httpx.Headers = _httpx().Headers({"user-agent": f"delayq/{__version__}"})
+    headers: httpx.Headers = _httpx().Headers(
+        {"host": url.netloc.decode(), "user-agent": f"delayq/{__version__}", "accept": "*/*"}
+    )
+    if url.userinfo:
+        login = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
+        headers["authorization"] = f"Basic {login}"
     headers.update(given)
     return headers
 

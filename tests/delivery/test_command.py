@@ -11,6 +11,7 @@ import pytest
 
 from delayq import ConfigurationError, Reject, Retry
 from delayq.delivery import Command
+from delayq.delivery.program_pipes import MAX_OUTPUT_BYTES
 from tests.support.deliveries import delivered
 from tests.support.waiting import wait_until
 
@@ -58,6 +59,38 @@ def test_non_json_payload_is_passed_as_bytes(tmp_path, payload):
 
 def test_program_may_ignore_its_input():
     Command(["true"])(delivered("x" * 1_000_000))
+
+
+def test_program_sees_no_secrets_of_the_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("DELAYQ_URL", "redis://:s3cr3t@127.0.0.1/0")
+    monkeypatch.setenv("DELAYQ_SMTP_PASSWORD", "s3cr3t")
+    monkeypatch.setenv("DELAYQ_WEBHOOK_SECRET", "s3cr3t")
+    monkeypatch.setenv("CACHE", "rediss://:s3cr3t@example.com")
+    Command(sh(f"env > {tmp_path}/env"))(delivered({}))
+    assert "s3cr3t" not in (tmp_path / "env").read_text()
+    Command(sh(f"env > {tmp_path}/env"), pass_env=["DELAYQ_URL"])(delivered({}))
+    shown = (tmp_path / "env").read_text()
+    assert "DELAYQ_URL=redis://:s3cr3t@127.0.0.1/0" in shown
+    assert shown.count("s3cr3t") == 1
+
+
+# Output
+
+
+def test_output_goes_to_the_worker(capfd):
+    with pytest.raises(Retry):
+        Command(sh("echo out; echo err >&2; exit 1"))(delivered({}))
+    assert capfd.readouterr() == ("out\n", "err\n")
+
+
+def test_output_is_bounded(capfd, caplog):
+    code = "import sys; sys.stdout.write('x' * 10_000_000); sys.stdout.flush(); sys.stderr.write('end')"
+    Command(program(code))(delivered({}))
+    out, err = capfd.readouterr()
+    assert out == "x" * MAX_OUTPUT_BYTES
+    assert err == "end"
+    name = os.path.basename(sys.executable)  # noqa: PTH119
+    assert f"message m1: {name} printed too much, the rest was dropped" in caplog.messages
 
 
 # Exit codes
@@ -114,6 +147,21 @@ def test_timeout_kills_the_process_group(tmp_path):
     assert time.monotonic() - before < 30
     for pid in map(int, pids.read_text().split()):
         wait_until(lambda pid=pid: not alive(pid))
+
+
+def test_children_end_with_the_program(tmp_path, capfd):
+    Command(sh(f"sleep 600 & echo $! > {tmp_path}/pid; echo done"), timeout=300)(delivered({}))
+    assert capfd.readouterr().out == "done\n"
+    wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))
+
+
+def test_child_of_its_own_session_does_not_hold_the_delivery(tmp_path):
+    file = str(tmp_path / "pid")
+    leave = "import subprocess, sys; pid = subprocess.Popen(['sleep', '600'], start_new_session=True).pid"
+    Command(program(f"{leave}; open(sys.argv[1], 'w').write(str(pid))", file), timeout=300)(delivered({}))
+    pid = int((tmp_path / "pid").read_text())
+    assert alive(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_timeout_kills_a_program_that_does_not_read():

@@ -3,7 +3,9 @@
 import email
 import email.policy
 import re
+import socket
 import ssl
+import threading
 from datetime import timedelta
 
 import pytest
@@ -180,6 +182,31 @@ def test_unreachable_server_is_retried():
     with pytest.raises(Retry, match=r"^127.0.0.1: Connection refused$") as raised:
         mail(delivered({}))
     assert raised.value.delay is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("drop", [b"2", b"220-wait\r\n"])
+def test_server_that_drips_does_not_hold_the_delivery(drop):
+    gone = threading.Event()
+
+    def drip(server):
+        client, _ = server.accept()
+        with client:
+            try:
+                while not gone.wait(0.1):
+                    client.sendall(drop)
+            except OSError:
+                gone.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip, args=(server,))
+        thread.start()
+        options = {"sender": "a@example.org", "to": "b@example.org", "subject": "x", "tls": "off", "timeout": "1s"}
+        mail = Smtp("127.0.0.1", server.getsockname()[1], **options)
+        with pytest.raises(Retry, match=r"^127.0.0.1: timed out$"):
+            mail(delivered({}))
+        assert gone.wait(30)  # the connection is closed
+        thread.join()
 
 
 # Connections

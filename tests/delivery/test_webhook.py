@@ -199,6 +199,43 @@ def test_timeout_is_retried(hooks, webhook):
         webhook(timeout=0.05)(delivered({}))
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("first", ["", "HTTP/1.1 200 OK\r\n"])
+def test_receiver_that_drips_does_not_hold_the_delivery(hooks, webhook, first):
+    gone = threading.Event()
+
+    def drip(handler):
+        handler.wfile.write(first.encode())
+        try:
+            while not hooks.released.wait(0.1):
+                handler.wfile.write(b"x-more: 1\r\n" if first else b"H")
+        except OSError:
+            gone.set()
+        handler.close_connection = True
+
+    hooks.replies = [drip]
+    with pytest.raises(Retry, match=r"^webhook 127.0.0.1 did not reply within 1 s$"):
+        webhook(timeout="1s")(delivered({}))
+    assert gone.wait(30)  # the connection is closed
+
+
+def test_login_of_the_url_is_sent(hooks):
+    post = Webhook(hooks.url.replace("http://", "http://anna:a%40b@"))
+    post(delivered({}))
+    post.close()
+    assert hooks.requests[0].headers["authorization"] == f"Basic {base64.b64encode(b'anna:a@b').decode()}"
+    assert hooks.requests[0].headers["host"] == f"127.0.0.1:{hooks.port}"
+
+
+def test_proxy_of_the_environment_is_used(hooks, monkeypatch):
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{hooks.port}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    post = Webhook("http://hooks.example.com/a")
+    post(delivered({}))
+    post.close()
+    assert hooks.requests[0].path == "http://hooks.example.com/a"
+
+
 def test_closed_connection_is_retried(hooks, webhook):
     hooks.replies = [hang_up, status(204)]
     post = webhook()

@@ -1,0 +1,139 @@
+"""Connections for webhooks: kept alive, through the proxy of the environment, and with a deadline for a whole request.
+
+Import it only where httpx is known to be installed.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore
+import httpx
+
+from delayq.times import monotonic
+
+MAX_IDLE_CONNECTIONS = 100
+"""Idle connections to keep open for the next messages."""
+IDLE_SECONDS = 5.0
+"""Close a connection that was idle for so long: the receiver may close it at any time."""
+
+_PIECE = 1 << 14
+"""Bytes of a request to send under one timeout; each is sent under what is left of the deadline."""
+
+
+class Deadline:
+    """The time at which the request of this thread must have ended."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Give all waits in this block `seconds` together."""
+        self._local.until = monotonic() + seconds
+        try:
+            yield
+        finally:
+            del self._local.until
+
+    def left(self, error: type[Exception]) -> float | None:
+        """Return the seconds left, None without a deadline; raises `error` if there are none."""
+        until: float | None = getattr(self._local, "until", None)
+        if until is None:
+            return None
+        left = until - monotonic()
+        if left <= 0:
+            raise error("the time is over")
+        return left
+
+
+def open_pool(url: httpx.URL, deadline: Deadline) -> httpcore.ConnectionPool:
+    """Return the connections to a receiver."""
+    options: dict[str, Any] = {
+        "ssl_context": httpx.create_ssl_context(),
+        "max_connections": None,
+        "max_keepalive_connections": MAX_IDLE_CONNECTIONS,
+        "keepalive_expiry": IDLE_SECONDS,
+        "network_backend": _Backend(deadline),
+    }
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(url.host):
+        return httpcore.ConnectionPool(**options)
+    through = httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
+    kind = httpcore.SOCKSProxy if through.url.scheme.startswith("socks5") else httpcore.HTTPProxy
+    return kind(proxy_url=core_url(through.url), proxy_auth=through.raw_auth, **options)
+
+
+def core_url(url: httpx.URL) -> httpcore.URL:
+    """Return a URL as httpcore takes it."""
+    return httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+
+
+class _Backend(httpcore.NetworkBackend):
+    """Connects to the addresses of a host in turn."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._plain = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        del timeout
+        error: Exception = httpcore.ConnectError(f"no address for {host}")
+        for address in _addresses(host, port):
+            left = self._deadline.left(httpcore.ConnectTimeout)
+            try:
+                stream = self._plain.connect_tcp(address, port, left, local_address, socket_options)
+            except httpcore.ConnectError as failed:
+                error = failed
+            else:
+                return _Stream(stream, self._deadline)
+        raise error
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection whose waits end with the request that uses it."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: Deadline) -> None:
+        self._stream = stream
+        self._deadline = deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        del timeout
+        return self._stream.read(max_bytes, self._deadline.left(httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        del timeout
+        for at in range(0, len(buffer), _PIECE):
+            self._stream.write(buffer[at : at + _PIECE], self._deadline.left(httpcore.WriteTimeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None) -> _Stream:
+        del timeout
+        left = self._deadline.left(httpcore.ConnectTimeout)
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise httpcore.ConnectError(str(error)) from error
+    return list(dict.fromkeys(str(address[4][0]) for address in found))
