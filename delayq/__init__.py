@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from delayq.errors import SignatureError as SignatureError
     from delayq.errors import UnavailableError as UnavailableError
     from delayq.errors import UndecodableError as UndecodableError
+    from delayq.errors import UnknownOccurrenceError as UnknownOccurrenceError
     from delayq.errors import UnknownScheduleError as UnknownScheduleError
     from delayq.errors import UnsafeServerError as UnsafeServerError
     from delayq.options import QueueOptions as QueueOptions
     from delayq.outcomes import Discard as Discard
     from delayq.outcomes import Reject as Reject
     from delayq.outcomes import Retry as Retry
+    from delayq.outcomes import Snooze as Snooze
     from delayq.queue.async_delay_queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue.bulk_runs import RunInfo as RunInfo
     from delayq.queue.cancellation import CancelOutcome as CancelOutcome
@@ -55,13 +57,20 @@ if TYPE_CHECKING:
     from delayq.queue.repair_report import Checkup as Checkup
     from delayq.queue.repair_report import Finding as Finding
     from delayq.queue.repair_report import FindingKind as FindingKind
+    from delayq.queue.schedule_history import OccurrenceHistory as OccurrenceHistory
+    from delayq.queue.schedule_history import OccurrenceResult as OccurrenceResult
+    from delayq.queue.schedule_history import ScheduleHistory as ScheduleHistory
     from delayq.queue.schedules import AsyncSchedules as AsyncSchedules
     from delayq.queue.schedules import Schedules as Schedules
     from delayq.schedules.definition import Schedule as Schedule
     from delayq.schedules.definition import ScheduleOptions as ScheduleOptions
     from delayq.schedules.info import Applied as Applied
     from delayq.schedules.info import ScheduleInfo as ScheduleInfo
+    from delayq.schedules.info import SchedulesPage as SchedulesPage
     from delayq.schedules.info import ScheduleState as ScheduleState
+    from delayq.schedules.occurrences import Backfill as Backfill
+    from delayq.schedules.occurrences import OccurrenceChange as OccurrenceChange
+    from delayq.schedules.occurrences import OccurrenceOutcome as OccurrenceOutcome
     from delayq.schedules.store import ScheduleOutcome as ScheduleOutcome
     from delayq.states import State as State
     from delayq.times import Duration as Duration

@@ -13,6 +13,7 @@
 * `CalendarChangedError`: other processes are importing the same calendar; retry.
 * `EventsLostError`: entries of the event log are gone; continue without them, or keep more of them.
 * `UnknownScheduleError`: no schedule of the queue has this name; add it, or fix the name.
+* `UnknownOccurrenceError`: a schedule has no occurrence at this time; the error names the nearest.
 * `NoCallbackError`: the queue has no callback to consume with; register one.
 * `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
 """
@@ -100,6 +101,10 @@ class UnsafeServerError(DelayqError):
 
 class UnknownScheduleError(DelayqError, LookupError):
     """No schedule of the queue has this name."""
+
+
+class UnknownOccurrenceError(DelayqError, LookupError):
+    """A schedule has no occurrence at this time."""
 
 
 class NoCallbackError(DelayqError):

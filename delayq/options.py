@@ -18,6 +18,7 @@ DEFAULT_URL = "redis://localhost:6379/0"
 MAX_RETRIES = 1_000_000
 MAX_PREFETCH = 500
 """Messages to prefetch beyond the running ones: some tens of milliseconds of empty callbacks."""
+DEDUPE_MAX = 1_000_000
 MAX_CONCURRENCY = 10_000
 MAX_REPLICAS = 1000
 
@@ -56,6 +57,8 @@ class QueueOptions(TypedDict, total=False):
     nack_delay: Duration | Backoff
         How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
         a fifth shorter at random.
+    unknown_for: Duration
+        How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h.
     grace: Duration
         How long a stop waits for running callbacks; 30 s.
     max_payload: int
@@ -115,6 +118,8 @@ class QueueOptions(TypedDict, total=False):
     nack_delay: Duration | Backoff
     """How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
     a fifth shorter at random."""
+    unknown_for: Duration
+    """How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h."""
     grace: Duration
     """How long a stop waits for running callbacks; 30 s."""
     max_payload: int
@@ -157,6 +162,7 @@ class Settings:
     fetch_limit: int | None
     default_retries: int
     backoff: Backoff
+    unknown_for: int
     grace: int
     max_payload: int
     max_length: int | None
@@ -210,6 +216,7 @@ def read_settings(options: QueueOptions) -> Settings:
         fetch_limit=_optional(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
         default_retries=check_retries(options.get("default_retries", 3), "default_retries"),
         backoff=nack_delay if isinstance(nack_delay, Backoff) else Backoff.constant(nack_delay),
+        unknown_for=to_millis(options.get("unknown_for", "1h"), "unknown_for"),
         grace=to_millis(options.get("grace", 30), "grace"),
         max_payload=check_int(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
         max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),
@@ -217,7 +224,7 @@ def read_settings(options: QueueOptions) -> Settings:
         dead_ttl=to_millis(options.get("dead_ttl", "30d"), "dead_ttl", max=HORIZON),
         events=None if events is None else max_len * check_bool(events, "events"),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
-        dedupe_max=check_int(options.get("dedupe_max", 1_000_000), "dedupe_max", 1, 1 << 40),
+        dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),
         deadline=to_millis(options.get("deadline", 30), "deadline", min=1),
         replicas=replicas if durability == "replicated" else 0,
         replication_timeout=replication_timeout,

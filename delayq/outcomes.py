@@ -3,6 +3,7 @@
 Returning anything but `False` acknowledges it; `False` or another exception takes one retry. Or raise one of these:
 
     raise Retry("rate limited", delay="5m")
+    raise Snooze("1h")
     raise Reject("no such user")
     raise Discard("the meeting is over")
 """
@@ -28,6 +29,14 @@ class Retry(Outcome):
     delay: Duration | None = None
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Snooze(Outcome):
+    """Deliver the message again after `delay`, as if this delivery had not been: it takes no retry and no attempt."""
+
+    def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason)
         self.delay = delay
 

@@ -23,6 +23,7 @@ from delayq.broker.requests import (
     Receipt,
     RedisCommand,
     Rejection,
+    Release,
     ScriptCall,
     flat,
 )
@@ -30,7 +31,7 @@ from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.broker.schedule_calls import ScheduleCalls
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
 from delayq.broker.shared_calls import confirm
-from delayq.options import Settings
+from delayq.options import DEDUPE_MAX, Settings
 
 MAX_DUE = (1 << 53) - 1
 """A time (ms) after every due time: the largest integer that a score holds exactly."""
@@ -97,9 +98,9 @@ class Calls(ScheduleCalls):
         """Retry messages after a delay; a status each: 1 will be retried, 2 no retries left, 0 not leased."""
         return self._call("nack", [self._now, *flat(failures)], statuses)
 
-    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Return unstarted messages without charging a retry; a status each: 1 released, 0 not leased."""
-        return self._call("release", [self._now, *flat(receipts)], statuses)
+    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
+        """Return messages, at once or after a delay, uncharged; a status each: 1 released, 0 not leased."""
+        return self._call("release", [self._now, *flat(releases)], statuses)
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int, started: bool = False) -> ScriptCall[str]:
         """Renew leases (ms from now), or note that callbacks have `started`; a status each: 1 done, 0 not leased."""
@@ -228,11 +229,12 @@ class Calls(ScheduleCalls):
         *,
         events: int | None,
         dedupe_window: int | None,
-        dedupe_max: int,
+        dedupe_max: int | None,
         dead: Sequence[int | None] = (None, None),
     ) -> ScriptCall[bool]:
-        """Set event log (entries; 0 off), dedupe window (ms; 0 off), limits of the dead letter; None leaves each."""
-        given = ["" if one is None else one for one in (events, dedupe_window, dedupe_max, *dead)]
+        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, the dead letter; None leaves each."""
+        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead)
+        given = ["" if one is None else one for one in wanted]
         return self._call("configure", given, bool)
 
     def default_dedupe_window(self, window: int, max_ids: int) -> RedisCommand[bool]:
@@ -244,9 +246,14 @@ class Calls(ScheduleCalls):
         span = (log_entries.id_of(first), "+" if last is None else log_entries.id_of(last))
         return RedisCommand(("XRANGE", self.keys.events, *span, "COUNT", limit), log_entries.read_entries)
 
+    def events_back(self, last: int | None, *, limit: int) -> RedisCommand[list[log_entries.EventEntry]]:
+        """Read the event log backward from offset `last` (None for the end)."""
+        start = "+" if last is None else log_entries.id_of(last)
+        return RedisCommand(("XREVRANGE", self.keys.events, start, "-", "COUNT", limit), log_entries.read_entries)
+
     def last_event(self) -> RedisCommand[list[log_entries.EventEntry]]:
         """Read the last entry of the event log."""
-        return RedisCommand(("XREVRANGE", self.keys.events, "+", "-", "COUNT", 1), log_entries.read_entries)
+        return self.events_back(None, limit=1)
 
     def await_events(self, after: int, *, limit: int, timeout: float) -> RedisCommand[list[log_entries.EventEntry]]:
         """Wait up to `timeout` seconds for entries of the event log after an offset."""

@@ -16,7 +16,7 @@ from delayq.states import State
 
 if TYPE_CHECKING:
     from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply, SendStatuses
-    from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, ScriptCall
+    from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, Release, ScriptCall
     from delayq.options import Settings
 
 
@@ -198,8 +198,8 @@ class EngineCalls(Protocol):
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         """Retry messages after a delay. Status: 1 will be retried, 2 spent, 0 not in flight."""
 
-    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Give messages back that were not started, without charging an attempt."""
+    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
+        """Give messages back, at once or after a delay, without charging an attempt. Status: 1 given back, 0 not."""
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
         """Renew leases (ms from now)."""

@@ -49,6 +49,7 @@ META_SETTINGS = (
     "dedupe",
     "dead_max",
     "dead_ttl",
+    "schedules_at",
 )
 """The fields of `meta` that are settings and internal counters. All others are totals, which `stats` shows."""
 
@@ -103,6 +104,8 @@ class Keys:
     """hash: schedule → its definition (one line of JSON) and the payload of its messages."""
     schedule_states: str
     """hash: schedule → revision, messages fired, last occurrence (ms), and whether it is paused."""
+    schedule_labels: str
+    """zset: label and schedule, separated by a space → 0; only of schedules with labels."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

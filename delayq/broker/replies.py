@@ -171,6 +171,8 @@ class SchedulePage(NamedTuple):
     """A page of schedules, the cursor of the next one ('0' at the end), and the server's time (ms)."""
 
     now: int
+    latest: int
+    """The latest time (ms, to the minute) of a change to schedules; later than `now` if the clock was set back."""
     cursor: str
     schedules: list[StoredSchedule]
 
@@ -281,7 +283,14 @@ def read_due(reply: list[Any], limit: int) -> DueSchedules:
 
 def read_schedules(reply: list[Any]) -> SchedulePage:
     """Parse the reply of `schedules_page`."""
-    return SchedulePage(reply[0], reply[1].decode(), _stored_schedules(reply))
+    now, latest, cursor, *_ = reply
+    return SchedulePage(now, latest, cursor.decode(), _stored_schedules(reply[1:]))
+
+
+def read_names(reply: list[Any]) -> tuple[str, list[str]]:
+    """Parse the reply of `schedules_find`: the cursor of the next page, and names."""
+    cursor, *names = (text.decode() for text in reply)
+    return cursor, names
 
 
 def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:

@@ -78,6 +78,14 @@ class OutgoingTable(NamedTuple):
 Messages = Sequence[Outgoing] | OutgoingTable
 
 
+class Release(NamedTuple):
+    """A delivery that does not count, and how long (ms) the message waits: 0 to return it to the head of the queue."""
+
+    id: str
+    token: int
+    delay: int = 0
+
+
 class Failure(NamedTuple):
     """A delivery that failed, and how long the message waits."""
 

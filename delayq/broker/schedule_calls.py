@@ -16,11 +16,11 @@ class ScheduleCalls(ScriptCalls):
     """One function per script, as `Calls`."""
 
     def schedule_put(self, puts: Iterable[SchedulePut]) -> ScriptCall[str]:
-        """Store schedules; a status each: 1 stored, 0 it has changed since it was read."""
+        """Store schedules; a status each: 1 stored, 0 read it again: it has changed, or they are large."""
         return self._call("schedule_put", [self._now, *flat(puts)], statuses)
 
     def schedule_remove(self, schedules: Iterable[str]) -> ScriptCall[str]:
-        """Remove schedules; a status each: 1 removed, 0 no such schedule."""
+        """Remove schedules; a status each: 1 removed, 0 no such schedule. Fewer if they are large."""
         return self._call("schedule_remove", [self._now, *schedules], statuses)
 
     def fire(self, fires: Iterable[ScheduleFire]) -> ScriptCall[str]:
@@ -37,6 +37,19 @@ class ScheduleCalls(ScriptCalls):
     ) -> ScriptCall[replies.SchedulePage]:
         """Read a page of the schedules, or those named that exist."""
         return self._call("schedules_page", [self._now, cursor, limit, *schedules], replies.read_schedules)
+
+    def schedules_find(
+        self, *, label: str = "", prefix: str = "", cursor: str = "", limit: int
+    ) -> ScriptCall[tuple[str, list[str]]]:
+        """Find names of schedules with a label, or that begin with a text; the cursor of the next page ('' at the end).
+
+        There may be some more than `limit` if there are more than 1,000 schedules, and no label.
+        """
+        return self._call("schedules_find", [label, prefix, cursor, limit], replies.read_names)
+
+    def note_schedules(self, at: int) -> RedisCommand[None]:
+        """Note a time (ms) as the latest at which schedules were written: the clock was set back, which is seen to."""
+        return RedisCommand(("HSET", self.keys.meta, "schedules_at", at), lambda _: None)
 
     def keep_plan(self, calendar: str, revision: int, plan: bytes) -> ScriptCall[bool]:
         """Store the plan of a calendar (b'' deletes it) if it still has `revision`; returns whether it did."""

@@ -46,6 +46,7 @@ _CODES: dict[type[errors.DelayqError], Exit] = {
     errors.PayloadError: Exit.USAGE,
     errors.NoCallbackError: Exit.USAGE,
     errors.UnknownScheduleError: Exit.NOT_FOUND,
+    errors.UnknownOccurrenceError: Exit.NOT_FOUND,
     errors.UnsafeServerError: Exit.UNHEALTHY,
 }
 

@@ -232,7 +232,7 @@ def options_as(kind: Any, parameter: str, options: Sequence[Callable[[Any], Any]
 
 
 _LIMIT = click.IntRange(1, 1000)
-_limit_option = click.option("--limit", type=_LIMIT, metavar="N", default=50, help="Read at most N messages a page.")
+_limit_option = click.option("--limit", type=_LIMIT, metavar="N", default=50, help="Read at most N a page.")
 _cursor_option = click.option("--cursor", metavar="CURSOR", help="Start where an earlier page ended.")
 page_options = options_as(
     Paging, "paging", [_limit_option, _cursor_option, click.option("--all", is_flag=True, help="Read all pages.")]

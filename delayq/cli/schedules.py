@@ -1,60 +1,78 @@
-"""`delayq schedules`: lists, adds, pauses, resumes, removes and runs the schedules of a queue."""
+"""`delayq schedules`: lists, adds and runs the schedules of a queue; `schedule_selection` changes many."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
 
-from delayq.broker.engine import Feature
-from delayq.cli.exit_codes import CommandError, NotFoundError
 from delayq.cli.message_json import decode_payload
-from delayq.cli.options import DURATION, TIME, codec_option, header_option, json_option, queue_with, retries_option
+from delayq.cli.options import (
+    DURATION,
+    TIME,
+    Paging,
+    codec_option,
+    header_option,
+    json_option,
+    page_options,
+    retries_option,
+)
 from delayq.cli.output import json_fields, print_details, print_json, print_line, print_note, print_rich, table
+from delayq.cli.schedule_occurrences import OCCURRENCE_COMMANDS
+from delayq.cli.schedule_selection import Chosen, chosen_options, not_found, of_queue, pause, remove, resume, set_
 from delayq.cli.send import payload_parser
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.cli.zones import exact_time
 from delayq.errors import UnknownScheduleError
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.schedules import Schedules
-from delayq.schedules.info import ScheduleInfo
+from delayq.queue.inspector import MAX_ROWS
+from delayq.schedules.info import Occurrence, ScheduleInfo
 from delayq.schedules.timetable import MAX_FIRED
 from delayq.text import format_duration, iso, pluralize, preview, relative_time
 
 _TITLES = ["name", "occurs", "next", "last", "fired", "state"]
-of_queue = queue_with(Feature.SCHEDULES)
 _NUMBER = click.IntRange(1, MAX_FIRED)
 name_argument = click.argument("name")
-names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 
 @click.group(cls=SuggestingGroup, no_args_is_help=False)
 def schedules() -> None:
-    """List, add, pause, resume, remove or run schedules, which send recurring messages."""
+    """List, add, change, pause, resume, remove or run schedules, which send recurring messages."""
 
 
 @schedules.command("list", short_help="List schedules.")
 @of_queue
+@chosen_options
+@page_options
 @json_option
 @click.pass_obj
-def list_(session: Session, queue: str, *, as_json: bool) -> None:
-    """List the schedules of QUEUE.
+def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_json: bool) -> None:
+    """List the schedules of QUEUE, page by page.
 
-    JSON: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "tz", "payload", "encoding",
-    "retries", "headers", "start", "end", "count", "misfire", "late_after", "declared"}, …]}; "every" and "late_after"
-    are in seconds.
+    JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "tz", "payload",
+    "encoding", "retries", "headers", "start", "end", "count", "misfire", "late_after", "labels", "changes",
+    "declared"}, …], "cursor"}; "every" and "late_after" are in seconds, "changes" has the skipped and moved occurrences
+    as {"occurrence", "due"}, and "cursor" is null on the last page.
     """
-    found = session.existing_queue(queue).schedules.list()
-    if as_json:
-        print_json({"schedules": [_json(info) for info in found]})
-    elif found:
-        print_rich(table(_TITLES, [_row(info, session.now) for info in found]))
-    else:
-        print_note(f"no schedules in {queue}")
+    read = partial(session.existing_queue(queue).schedules.page, **chosen._asdict())
+    is_empty, cursor = True, paging.cursor
+    while True:
+        page = read(limit=MAX_ROWS if paging.all else paging.limit, cursor=cursor)
+        is_empty, cursor = is_empty and not page.schedules, page.cursor
+        if as_json:
+            print_json({"schedules": [_json(info) for info in page.schedules], "cursor": cursor})
+        elif page.schedules:
+            print_rich(table(_TITLES, [_row(info, session.now) for info in page.schedules]))
+        if not (paging.all and cursor):
+            break
+    if cursor and not as_json:
+        print_note(f"more: --cursor {cursor}, or --all")
+    elif is_empty and not as_json:
+        print_note(f"no schedules in {queue}" + (" with this label or prefix" if chosen.given else ""))
 
 
 @schedules.command("show", short_help="Show one schedule.")
@@ -70,7 +88,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
     opened = session.existing_queue(queue)
     info = opened.schedules.get(name)
     if info is None:
-        raise _not_found(opened, name)
+        raise not_found(opened, name)
     if as_json:
         print_json(_json(info))
     else:
@@ -93,6 +111,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", default="once", help="Send this many missed occurrences.")
+@click.option("--label", "labels", multiple=True, metavar="LABEL", help="Add a label, such as user:42; repeatable.")
 @click.option(
     "--late-after",
     type=DURATION,
@@ -117,48 +136,8 @@ def add(
         print_note(f"next {following}" if following else f"no next occurrence: {name} is {info.state}")
 
 
-def _for_each(session: Session, queue: str, names: tuple[str, ...], act: Callable[[Any, str], Any], done: str) -> None:
-    """Act on schedules and report each; raise `NotFoundError` at the end if one does not exist."""
-    opened = session.existing_queue(queue)
-    missing: list[CommandError] = []
-    for name in names:
-        try:
-            found = act(opened.schedules, name) is not False  # `remove` returns False, the others raise
-        except UnknownScheduleError:
-            found = False
-        if found:
-            print_line(f"{name}  {done}")
-        else:
-            missing.append(_not_found(opened, name))
-    if missing:
-        raise missing[-1]
-
-
-@schedules.command(short_help="Stop schedules from firing for now.")
-@of_queue
-@names_argument
-@click.pass_obj
-def pause(session: Session, queue: str, names: tuple[str, ...]) -> None:
-    """Pause the schedules NAME... of QUEUE: they do not fire until you resume them."""
-    _for_each(session, queue, names, Schedules.pause, "paused")
-
-
-@schedules.command(short_help="Let paused schedules fire again.")
-@of_queue
-@names_argument
-@click.pass_obj
-def resume(session: Session, queue: str, names: tuple[str, ...]) -> None:
-    """Resume the schedules NAME... of QUEUE; occurrences during the pause are not fired."""
-    _for_each(session, queue, names, Schedules.resume, "resumed")
-
-
-@schedules.command(short_help="Remove schedules.")
-@of_queue
-@names_argument
-@click.pass_obj
-def remove(session: Session, queue: str, names: tuple[str, ...]) -> None:
-    """Remove the schedules NAME... of QUEUE; messages they already sent stay."""
-    _for_each(session, queue, names, Schedules.remove, "removed")
+for command in (pause, resume, remove, set_, *OCCURRENCE_COMMANDS):
+    schedules.add_command(command)
 
 
 @schedules.command("run", short_help="Send a message of a schedule now.")
@@ -171,25 +150,33 @@ def run(session: Session, queue: str, name: str) -> None:
     try:
         print_line(opened.schedules.run_now(name).id)
     except UnknownScheduleError:
-        raise _not_found(opened, name) from None
+        raise not_found(opened, name) from None
 
 
-@schedules.command("next", short_help="Show when a schedule fires next.")
+@schedules.command("next", short_help="Show when schedules fire next.")
 @of_queue
-@name_argument
+@click.argument("name", required=False)
+@chosen_options
 @click.option("-n", "--number", type=_NUMBER, metavar="N", default=5, help="Show N occurrences.")
 @json_option
 @click.pass_obj
-def next_(session: Session, queue: str, name: str, *, number: int, as_json: bool) -> None:
+def next_(session: Session, queue: str, name: str | None, *, chosen: Chosen, number: int, as_json: bool) -> None:
     """Show the next occurrences of the schedule NAME of QUEUE in its time zone; none if it is paused or has ended.
 
-    JSON: {"name", "next": [TIME, …]}, in UTC.
+    With --label or --prefix: those of all these schedules together, with their names.
+
+    JSON: {"name", "next": [TIME, …]}, or {"next": [{"name", "time": TIME}, …]}, in UTC.
     """
+    if (name is None) is not chosen.given:
+        raise click.UsageError("select schedules: give a name, or --label, --prefix or both")
     opened = session.existing_queue(queue)
+    if name is None:
+        _print_upcoming(session, opened.schedules.upcoming(number, **chosen._asdict()), as_json=as_json)
+        return
     try:
         times = opened.schedules.next(name, number)
     except UnknownScheduleError:
-        raise _not_found(opened, name) from None
+        raise not_found(opened, name) from None
     if as_json:
         print_json({"name": name, "next": [iso(time) for time in times]})
         return
@@ -199,13 +186,39 @@ def next_(session: Session, queue: str, name: str, *, number: int, as_json: bool
         print_note(f"no next occurrence: {name} is paused or has ended")
 
 
+def _print_upcoming(session: Session, found: list[Occurrence], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"next": [{"name": name, "time": iso(time)} for name, time in found]})
+        return
+    for name, time in found:
+        print_line(f"{time.isoformat(timespec='seconds')}  {relative_time(time, session.now)}  {name}")
+    if not found:
+        print_note("no next occurrence of schedules with this label or prefix")
+
+
+@schedules.command(short_help="Work out the next times anew.")
+@of_queue
+@json_option
+@click.pass_obj
+def replan(session: Session, queue: str, *, as_json: bool) -> None:
+    """Work out anew when each schedule of QUEUE occurs next, after new time zone data; print those that moved.
+
+    JSON: {"moved": [{"name", "before": TIME, "after": TIME}, …]}; a TIME is null if there is no occurrence.
+    """
+    moved = session.existing_queue(queue).schedules.replan()
+    if as_json:
+        print_json({"moved": [{"name": name, "before": iso(a), "after": iso(b)} for name, (a, b) in moved.items()]})
+        return
+    for name, times in moved.items():
+        print_line(f"{name}  {' → '.join(iso(time) or 'none' for time in times)}")
+    if not moved:
+        print_note("no schedule has moved")
+
+
 def _json(info: ScheduleInfo) -> dict[str, Any]:
     payload, encoding, _ = decode_payload(info.payload, len(info.payload))
-    return json_fields(info) | {"payload": payload, "encoding": encoding}
-
-
-def _not_found(queue: DelayQueue[Any], name: str) -> NotFoundError:
-    return NotFoundError("schedule", name, [info.name for info in queue.schedules.list()])
+    changes = [{"occurrence": iso(time), "due": iso(due)} for time, due in info.changes.items()]
+    return json_fields(info) | {"payload": payload, "encoding": encoding, "changes": changes}
 
 
 def _occurs(info: ScheduleInfo) -> str:
@@ -231,6 +244,8 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
         "end": exact_time(info.end, now),
         "misfire": f"{info.misfire}, after {format_duration(info.late_after.total_seconds())}",
         "retries": str(info.retries),
+        "labels": " ".join(info.labels),
+        **{f"occurrence {iso(time)}": exact_time(due, now) or "skipped" for time, due in info.changes.items()},
         "declared": "in code" if info.declared else "",
         **{f"header {name}": value for name, value in info.headers.items()},
         "payload": preview(info.payload, len(info.payload)),

@@ -50,7 +50,8 @@ class DelayBase(QueueBase[T, M]):
     def _opening(self) -> list[Any]:
         requests: list[Any] = list(opening(self._context.calls.keys, self.prefix, self.name))
         settings, calls = self.settings, self._context.calls
-        events, window, max_ids = settings.events, settings.dedupe_window, settings.dedupe_max
+        events, window = settings.events, settings.dedupe_window
+        max_ids = settings.dedupe_max if "dedupe_max" in self._options else None
         limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
         dead = [value if name in self._options else None for name, value in limits.items()]
         if any(value is not None for value in (events, window, *dead)):

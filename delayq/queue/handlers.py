@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,6 +101,12 @@ class HandlerRegistry:
             raise ConfigurationError(text)
         return function
 
+    @cached_property
+    def _unhandled(self) -> Callable[[Any], None]:
+        from delayq.queue.unhandled import UnhandledMessages  # slow to load, and most queues have no schedules
+
+        return UnhandledMessages(self._queue, self._settings.unknown_for)
+
     def find(self) -> Callback:
         """Return the callback that dispatches the queue's messages; raises `NoCallbackError` if there is none."""
         callback, functions = self._callback, self._functions
@@ -113,7 +120,7 @@ class HandlerRegistry:
             )
         from delayq.schedules.definition import HEADER
 
-        others: Callable[[Any], Any] = _refuse if callback is None else callback.function
+        others: Callable[[Any], Any] = self._unhandled if callback is None else callback.function
 
         def select(message: Any) -> Callable[[Any], Any]:
             return functions.get(message.headers.get(HEADER, ""), others)
@@ -139,11 +146,3 @@ def _describe(callback: Callback | None) -> str:
     code = getattr(function, "__code__", None)
     name = getattr(function, "__qualname__", None) or short_repr(function)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
-
-
-def _refuse(message: Any) -> None:
-    from delayq.schedules.definition import HEADER
-
-    name = message.headers.get(HEADER)
-    what = "this message" if name is None else f"schedule {name}, which this program does not declare"
-    raise NoCallbackError(f"no handler for {what}: register one with @queue.callback")

@@ -69,7 +69,7 @@ def _repair(context: QueueContext, setting: bytes | None, defect: _Defect | None
     calls = context.calls
     if setting and defect:
         match = _SETTING.fullmatch(setting)
-        yield [calls.configure(events=int(match[1]) if match else 0, dedupe_window=None, dedupe_max=0)]
+        yield [calls.configure(events=int(match[1]) if match else 0, dedupe_window=None, dedupe_max=None)]
         if defect.deletes:  # now that the next entries get ids above those of the deleted ones
             yield [RedisCommand(("UNLINK", calls.keys.events), int)]
     yield [RedisCommand(("HDEL", calls.keys.meta, LOST), int)]

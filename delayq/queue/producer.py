@@ -25,11 +25,11 @@ from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
 
-BATCH = 500
-"""Messages sent in one call: enough to share the round trip, and too few to block the server for 10 ms."""
+BATCH = 250
+"""Messages sent in one call: more cost the server no less, and consumers wait until it ends."""
 BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
-ROUND = 20 * BATCH
+ROUND = 40 * BATCH
 """Messages sent in one round trip."""
 
 

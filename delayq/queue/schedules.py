@@ -7,127 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Unpack
 
 from delayq._parity import awaited
-from delayq.broker.context import QueueContext
-from delayq.broker.ids import new_id
-from delayq.broker.replies import StoredSchedule
-from delayq.broker.requests import Outgoing
-from delayq.broker.transport.operation import Operation
-from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
-from delayq.options import check_int
-from delayq.queue.handlers import HandlerRegistry
-from delayq.queue.producer import Producer, Sent
-from delayq.schedules.definition import (
-    Schedule,
-    TimedOptions,
-    check_schedule,
-    make_schedule,
-    message_headers,
-    pack,
-    unpack,
-)
-from delayq.schedules.info import Applied, ScheduleInfo, describe
-from delayq.schedules.store import ScheduleOutcome, pause, put, read_all, read_one, remove, resume, update
-from delayq.schedules.timetable import MAX_FIRED
-from delayq.times import from_millis
+from delayq.queue.producer import Sent
+from delayq.queue.schedule_occurrences import AsyncScheduleOccurrences, ScheduleOccurrences
+from delayq.queue.schedule_operations import Moves, ScheduleOperations
+from delayq.schedules.definition import Schedule, TimedOptions, make_schedule
+from delayq.schedules.info import Applied, Occurrence, ScheduleInfo, SchedulesPage
+from delayq.schedules.selection import select, select_many
+from delayq.schedules.store import ScheduleOutcome, pause, resume
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
 
 Times = list[datetime]
+Occurrences = list[Occurrence]
 
 
-class _ScheduleOperations:
-    """The operations on the schedules of a queue."""
-
-    def __init__(self, context: QueueContext, producer: Producer, handlers: HandlerRegistry, executor: Any) -> None:
-        """Work on the schedules of the queue of `context`; `handlers` has those that the program declares."""
-        self._context = context
-        self._producer = producer
-        self._handlers = handlers
-        self._executor = executor
-
-    def _pack(self, schedule: Schedule, *, declared: bool = False) -> bytes:
-        if not isinstance(schedule, Schedule):
-            raise ConfigurationError(f"schedules must be Schedule objects, not {short_repr(schedule)}")
-        return pack(schedule, self._context.settings, self._producer.encode, declared=declared)
-
-    def _add(self, schedule: Schedule) -> Operation[ScheduleOutcome]:
-        outcomes = yield from put(self._context, {schedule.name: self._pack(schedule)})
-        return outcomes[schedule.name]
-
-    def _add_many(self, schedules: Iterable[Schedule]) -> Operation[dict[str, ScheduleOutcome]]:
-        specs: dict[str, bytes] = {}
-        for schedule in schedules:
-            spec = self._pack(schedule)
-            if schedule.name in specs:
-                raise ConfigurationError(f"two schedules are named {schedule.name}: give one of them another name")
-            specs[schedule.name] = spec
-        return (yield from put(self._context, specs))
-
-    def _list(self) -> Operation[list[ScheduleInfo]]:
-        found = yield from read_all(self._context)
-        return [describe(found[name], self._context.decode) for name in sorted(found)]
-
-    def _get(self, name: str) -> Operation[ScheduleInfo | None]:
-        stored, _ = yield from read_one(self._context, check_schedule(name))
-        return None if stored is None else describe(stored, self._context.decode)
-
-    def _update(self, name: str, change: Any) -> Operation[None]:
-        if (yield from update(self._context, check_schedule(name), change)) is None:
-            raise _unknown(name)
-
-    def _remove(self, name: str) -> Operation[bool]:
-        return bool((yield from remove(self._context, [check_schedule(name)])))
-
-    def _stored(self, name: str) -> Operation[StoredSchedule]:
-        stored, _ = yield from read_one(self._context, check_schedule(name))
-        if stored is None:
-            raise _unknown(name)
-        return stored
-
-    def _run_now(self, name: str) -> Operation[Sent]:
-        stored = yield from self._stored(name)
-        definition, payload = unpack(stored.spec)
-        headers = message_headers(name, definition)
-        outgoing = Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers)
-        (sent,) = yield from self._producer.send([outgoing])
-        return sent
-
-    def _next(self, name: str, n: int) -> Operation[list[datetime]]:
-        check_int(n, "n", 1, MAX_FIRED)
-        stored = yield from self._stored(name)
-        definition, _ = unpack(stored.spec)
-        zone = ZoneInfo(definition.tz)
-        times = definition.timetable.upcoming(stored.next, n, stored.fired)
-        return [from_millis(time).astimezone(zone) for time in times]
-
-    def _apply(self, *, prune: bool) -> Operation[Applied]:
-        declared = self._handlers.declared
-        outcomes = yield from self._handlers.put_declared(self._context)
-        removed: list[str] = []
-        if prune:
-            found = yield from read_all(self._context)
-            gone = [name for name in found if name not in declared and _was_declared(found[name])]
-            removed = yield from remove(self._context, sorted(gone))
-        return Applied(outcomes, removed)
-
-
-def _unknown(name: str) -> UnknownScheduleError:
-    return UnknownScheduleError(f"no schedule is named {name}")
-
-
-def _was_declared(stored: StoredSchedule) -> bool:
-    try:
-        return unpack(stored.spec).definition.declared
-    except ConfigurationError:
-        return False
-
-
-class Schedules(_ScheduleOperations):
+class Schedules(ScheduleOperations, ScheduleOccurrences):
     """The schedules of a `DelayQueue`, as `queue.schedules`."""
 
     _executor: Executor
@@ -145,32 +43,65 @@ class Schedules(_ScheduleOperations):
         """Add many schedules in few round trips, each like `add`; all are checked before the first is stored."""
         return self._executor.perform(self._add_many(schedules), writes=True)
 
-    def list(self) -> list[ScheduleInfo]:
-        """Read all schedules, sorted by name."""
-        return self._executor.perform(self._list())
+    def list(self, *, label: str | None = None, prefix: str | None = None) -> list[ScheduleInfo]:
+        """Read all schedules, or those with a label, or with names that begin with `prefix`, sorted by name.
+
+        A label is looked up in an index. A prefix without a label reads all names.
+        """
+        return self._executor.perform(self._list(select_many(label, prefix)))
+
+    def page(
+        self, *, label: str | None = None, prefix: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> SchedulesPage:
+        """Read a page of the schedules that `list` reads; pass its cursor for the next page.
+
+        They are in the order of their names. Without a label, if the queue has more than 1,000 schedules, only those of
+        one page are in order, and a page may have some more than `limit`.
+        """
+        return self._executor.perform(self._page(select_many(label, prefix), limit, cursor))
 
     def get(self, name: str) -> ScheduleInfo | None:
         """Read a schedule; None if no schedule has this name."""
         return self._executor.perform(self._get(name))
 
-    def pause(self, name: str) -> None:
-        """Stop a schedule from firing until it is resumed. Does nothing if it is paused already.
+    def pause(self, name: str | None = None, *, label: str | None = None, prefix: str | None = None) -> int:
+        """Stop schedules from firing until they are resumed; returns how many were not paused before.
 
-        Occurrences are fired up to 100 ms early, as messages that are due at their time. A message that was fired
-        before the pause is still delivered. Raises `UnknownScheduleError` if no schedule has this name.
-        """
-        return self._executor.perform(self._update(name, pause))
-
-    def resume(self, name: str) -> None:
-        """Continue a paused schedule from now on; occurrences during the pause are not fired.
+        Select one by its name, or those with a label, or with names that begin with `prefix`. Many are changed in
+        batches; what is added meanwhile may be left out. Occurrences are fired up to 250 ms early, as messages that
+        are due at their time. A message that was fired before the pause is still delivered.
 
         Raises `UnknownScheduleError` if no schedule has this name.
         """
-        return self._executor.perform(self._update(name, resume))
+        return self._executor.perform(self._change(select(name, label, prefix), pause))
 
-    def remove(self, name: str) -> bool:
-        """Remove a schedule; returns whether it existed. Messages that it has fired stay in the queue."""
-        return self._executor.perform(self._remove(name))
+    def resume(self, name: str | None = None, *, label: str | None = None, prefix: str | None = None) -> int:
+        """Continue paused schedules from now on, selected as in `pause`; returns how many were paused.
+
+        Occurrences during the pause are not fired. Raises `UnknownScheduleError` if no schedule has this name.
+        """
+        return self._executor.perform(self._change(select(name, label, prefix), resume))
+
+    def set(
+        self,
+        name: str | None = None,
+        *,
+        label: str | None = None,
+        prefix: str | None = None,
+        **options: Unpack[TimedOptions],
+    ) -> int:
+        """Change some options of schedules, selected as in `pause`, and keep the others; returns how many changed.
+
+        For example, `set(label="user:42", tz="Europe/Paris")`. Each keeps its state and the count of what it has
+        fired, as with `add`. `tz` leaves intervals unchanged. An error may leave some changed: call it again.
+
+        Raises `UnknownScheduleError` if no schedule has this name.
+        """
+        return self._executor.perform(self._set(select(name, label, prefix), options))
+
+    def remove(self, name: str | None = None, *, label: str | None = None, prefix: str | None = None) -> int:
+        """Remove schedules, selected as in `pause`; returns how many existed. Messages that were fired stay."""
+        return self._executor.perform(self._remove(select(name, label, prefix)))
 
     def run_now(self, name: str) -> Sent:
         """Send one message of a schedule now, with an id `name@now:…`, even if it is paused; its times do not change.
@@ -186,6 +117,22 @@ class Schedules(_ScheduleOperations):
         """
         return self._executor.perform(self._next(name, n))
 
+    def upcoming(self, n: int = 1, *, label: str | None = None, prefix: str | None = None) -> Occurrences:
+        """Return the next `n` occurrences (up to 1,000) of several schedules together, each in its schedule's zone.
+
+        They are those with a label, or with names that begin with `prefix`, or all.
+        """
+        return self._executor.perform(self._upcoming(select_many(label, prefix), n))
+
+    def replan(self) -> Moves:
+        """Work out anew when each schedule occurs next; returns the old and the new time of those that moved, by name.
+
+        Use it when this machine has new time zone data. Consumers do it by themselves after the clock of the server was
+        set back by more than an hour: they look every minute. What has fired while the clock
+        was ahead may fire again.
+        """
+        return self._executor.perform(self._replan(), writes=True)
+
     def apply(self, *, prune: bool = False) -> Applied:
         """Store the schedules that this queue object declares with `cron` and `every`, each like `add`.
 
@@ -195,7 +142,7 @@ class Schedules(_ScheduleOperations):
         return self._executor.perform(self._apply(prune=prune), writes=True)
 
 
-class AsyncSchedules(_ScheduleOperations):
+class AsyncSchedules(ScheduleOperations, AsyncScheduleOccurrences):
     """The schedules of an `AsyncDelayQueue`; see `Schedules`."""
 
     _executor: AsyncExecutor
@@ -203,10 +150,14 @@ class AsyncSchedules(_ScheduleOperations):
     add = awaited(Schedules.add)
     add_many = awaited(Schedules.add_many)
     list = awaited(Schedules.list)
+    page = awaited(Schedules.page)
     get = awaited(Schedules.get)
     pause = awaited(Schedules.pause)
     resume = awaited(Schedules.resume)
+    set = awaited(Schedules.set)
     remove = awaited(Schedules.remove)
     run_now = awaited(Schedules.run_now)
     next = awaited(Schedules.next)
+    upcoming = awaited(Schedules.upcoming)
+    replan = awaited(Schedules.replan)
     apply = awaited(Schedules.apply)

@@ -6,7 +6,7 @@ A schedule is stored as one line of JSON, followed by the encoded payload.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -20,7 +20,8 @@ from delayq.broker.requests import ScheduleFire
 from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings, check_int, check_options, check_retries
-from delayq.schedules.timetable import MAX_FIRED, Cron, DueOccurrences, Interval, Timetable, check_zone
+from delayq.schedules.changed_rule import ChangedRule
+from delayq.schedules.timetable import MAX_FIRED, Cron, DueOccurrences, Interval, Timetable
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
 HEADER = "schedule"
@@ -29,7 +30,12 @@ MIN_EVERY = 1000
 """The minimum of milliseconds between two occurrences of an interval."""
 BYTES = 16 << 20
 """The maximum bytes of payloads that one schedule fires at a time."""
+CLOCK_STEP = 3_600_000
+"""Milliseconds by which the server's clock may be set back without more than that no occurrence fires twice."""
+MAX_LABELS = 10
+"""The maximum of labels of a schedule."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_LABEL = re.compile(r"[A-Za-z0-9._:@-]{1,100}")
 
 Misfire = Literal["skip", "once"] | int
 
@@ -53,6 +59,8 @@ class ScheduleOptions(TypedDict, total=False):
     """What to do with missed occurrences: `"skip"`, `"once"` to send the latest, or how many to send; `"once"`."""
     late_after: Duration | None
     """How late an occurrence may be before it counts as missed; 60 s, or until the next one is due if that is less."""
+    labels: Iterable[str]
+    """Up to 10 texts such as `user:42`, by which to list, pause and change many schedules; none."""
 
 
 class TimedOptions(ScheduleOptions, total=False):
@@ -85,6 +93,7 @@ class Schedule:
     count: int | None = None
     misfire: Misfire = "once"
     late_after: Duration | None = None
+    labels: Iterable[str] = ()
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -100,15 +109,29 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     count: int | None = None
     misfire: str | int = "once"
     late_after: int | None = None
+    labels: tuple[str, ...] = ()
+    """Sorted. The scripts read them from the stored text."""
     declared: bool = False
     """Whether it was declared in code, so that `apply(prune=True)` may remove it."""
+    changes: dict[int, int | None] = {}
+    """The new times of single occurrences that were moved, by their own times; None for skipped ones.
+
+    0 for one that was moved to an earlier time and has fired.
+    """
+
+    @cached_property
+    def rule(self) -> ChangedRule:
+        """Its occurrences, whatever its count; raises `ConfigurationError` like `timetable`."""
+        rule = Cron(self.cron, self.tz) if self.cron else Interval(self.every, self.start or 0)
+        return ChangedRule(rule, self.start, self.end, self.changes)
 
     @cached_property
     def timetable(self) -> Timetable:
         """When it occurs; raises `ConfigurationError` if it never does, or if this system cannot work it out."""
-        rule = Cron(self.cron, self.tz) if self.cron else Interval(self.every, self.start or 0)
         makes_up = {"skip": 0, "once": 1}.get(self.misfire, 1) if isinstance(self.misfire, str) else self.misfire
-        return Timetable(rule, self.start, self.end, self.count, makes_up, self.late_after)
+        if self.changes:  # it knows of start and end: a moved occurrence may be due before or after
+            return Timetable(self.rule, None, None, self.count, makes_up, self.late_after)
+        return Timetable(self.rule.plain, self.start, self.end, self.count, makes_up, self.late_after)
 
 
 class ParsedSchedule(NamedTuple):
@@ -140,24 +163,30 @@ def pack(schedule: Schedule, settings: Settings, encode: Any, *, declared: bool)
     """Return an encoded schedule; raises `ConfigurationError` or `PayloadError` if something is wrong with it."""
     name = check_schedule(schedule.name)
     try:
-        definition = _define(schedule, settings, declared=declared)
-        definition.timetable.after(0)
+        definition = define(schedule, settings, declared=declared)
+        definition.timetable  # noqa: B018 - raises if it never occurs
     except ConfigurationError as error:
         raise ConfigurationError(f"schedule {name}: {error}") from None
-    payload = encode_payload(schedule.payload, encode, settings.max_payload)
+    return write(definition, encode_payload(schedule.payload, encode, settings.max_payload))
+
+
+def write(definition: Definition, payload: bytes) -> bytes:
+    """Return what is stored of a schedule."""
     # Defaults are left out, so that equal schedules have equal bytes, whichever process encodes them.
     values = {name: value for name, value in asdict(definition).items() if value != getattr(_PLAIN, name)}
     return _encode(values) + b"\n" + payload
 
 
-def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definition:
+def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definition:
+    """Return the definition of a schedule; raises `ConfigurationError` if one of its options is not valid."""
     if (schedule.cron is None) is (schedule.every is None):
         raise ConfigurationError("give cron or every, but not both")
     if schedule.every is not None and schedule.tz is not None:
         raise ConfigurationError("tz works with cron only: every is elapsed time, the same in all zones")
     headers = {} if schedule.headers is None else schedule.headers
-    encode_headers(headers)
-    encode_headers({**headers, HEADER: schedule.name})
+    if headers != {}:
+        encode_headers(headers)
+        encode_headers({**headers, HEADER: schedule.name})
     if HEADER in headers:
         raise ConfigurationError(f"remove the header {HEADER!r}: delayq sets it to the name of the schedule")
     start = None if schedule.start is None else timestamp(schedule.start, "start")
@@ -165,9 +194,6 @@ def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Defini
     if start is not None and end is not None and end < start:
         raise ConfigurationError("end is before start")
     tz = "UTC" if schedule.tz is None else schedule.tz
-    check_zone(tz)
-    if schedule.cron is not None:
-        Cron(schedule.cron, tz)
     return Definition(
         retries=settings.default_retries if schedule.retries is None else check_retries(schedule.retries),
         cron="" if schedule.cron is None else schedule.cron,
@@ -179,8 +205,27 @@ def _define(schedule: Schedule, settings: Settings, *, declared: bool) -> Defini
         count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
         late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
+        labels=_labels(schedule.labels),
         declared=declared,
     )
+
+
+def check_label(label: str) -> str:
+    """Return a label; raise `ConfigurationError` if it is not valid."""
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
+        raise ConfigurationError(f"label must be 1 to 100 of A-Z a-z 0-9 . _ : @ -, not {short_repr(label)}")
+    return label
+
+
+def _labels(labels: Iterable[str]) -> tuple[str, ...]:
+    if labels == ():
+        return ()
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise ConfigurationError(f"labels must be a list of texts, not {short_repr(labels)}")
+    found = tuple(sorted(set(map(check_label, labels))))
+    if len(found) > MAX_LABELS:
+        raise ConfigurationError(f"a schedule may have {MAX_LABELS} labels, not {len(found)}")
+    return found
 
 
 def _misfire(misfire: Misfire) -> Misfire:
@@ -208,17 +253,6 @@ def _read(head: bytes) -> Definition:
     return definition
 
 
-def next_time(stored: StoredSchedule | None, timetable: Timetable, now: int) -> int | None:
-    """Return when a schedule with a new timetable occurs next: never at or before its last fired occurrence.
-
-    An occurrence that is due and not yet fired stays due if the new timetable has it, too.
-    """
-    if stored is None:
-        return timetable.after(now)
-    since = now if stored.next is None else min(now, stored.next - 1)
-    return timetable.after(max(since, stored.last), stored.fired)
-
-
 def occurrence_id(name: str, time: int) -> str:
     """Return the id of the message for an occurrence."""
     spec = "milliseconds" if time % 1000 else "seconds"
@@ -236,7 +270,8 @@ def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFir
     limit = max(1, min(MAX_FIRED, BYTES // max(1, len(payload))))
     first = now if stored.next is None else stored.next
     due = definition.timetable.due(first, now, stored.fired, ahead=ahead, limit=limit)
-    occurrences = " ".join(f"{occurrence_id(stored.name, time)} {time}" for time in due.times)
+    origin = definition.rule.origin
+    occurrences = " ".join(f"{occurrence_id(stored.name, origin(time))} {time}" for time in due.times)
     row = ScheduleFire(
         stored.name,
         stored.revision,

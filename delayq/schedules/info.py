@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from delayq.broker.replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
@@ -50,8 +50,26 @@ class ScheduleInfo:
     misfire: Misfire
     late_after: timedelta
     """How late the next occurrence may be before it counts as missed."""
+    labels: tuple[str, ...]
+    changes: Mapping[datetime, datetime | None]
+    """The new times of occurrences that were moved, by their own times; None for skipped ones. May have past ones."""
     declared: bool
     """Whether it was declared in code."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulesPage:
+    """Some schedules, and the cursor of the next page (None if this is the last)."""
+
+    schedules: list[ScheduleInfo]
+    cursor: str | None
+
+
+class Occurrence(NamedTuple):
+    """When a schedule occurs."""
+
+    name: str
+    time: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,8 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         count=definition.count,
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
         late_after=timedelta(milliseconds=_tolerance(definition, stored)),
+        labels=definition.labels,
+        changes={from_millis(time): _datetime(due) for time, due in definition.changes.items() if due != 0},
         declared=definition.declared,
     )
 

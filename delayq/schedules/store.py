@@ -11,10 +11,12 @@ from enum import StrEnum
 
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import StoredSchedule
+from delayq.broker.replies import SchedulePage, StoredSchedule
 from delayq.broker.requests import SchedulePut
 from delayq.broker.transport.operation import Operation
-from delayq.schedules.definition import next_time, unpack
+from delayq.errors import ConfigurationError
+from delayq.schedules.definition import CLOCK_STEP, unpack
+from delayq.schedules.next_times import next_time, with_changes
 
 BATCH = 500
 """Schedules read or stored in one call."""
@@ -23,6 +25,9 @@ BATCH_BYTES = 1 << 20
 
 Change = Callable[[StoredSchedule, int], SchedulePut | None]
 """Returns how to change a stored schedule at a server time (ms); None to leave it as it is."""
+
+Move = tuple[int | None, int | None]
+"""The old and the new next time of a schedule (ms), None for no occurrence."""
 
 
 class ScheduleOutcome(StrEnum):
@@ -62,13 +67,13 @@ def put(context: QueueContext, specs: Mapping[str, bytes]) -> Operation[dict[str
             stored = {schedule.name: schedule for schedule in page.schedules}
             rows = []
             for name in remaining:
-                row = _row(name, stored.get(name), specs[name], page.now)
+                row = row_of(name, stored.get(name), specs[name], page.now)
                 if row is None:
                     outcomes[name] = ScheduleOutcome.UNCHANGED
                 else:
                     rows.append(row)
                     outcomes[name] = ScheduleOutcome.CHANGED if name in stored else ScheduleOutcome.NEW
-            remaining = yield from _put_rows(context, rows)
+            remaining = yield from put_rows(context, rows)
     return outcomes
 
 
@@ -77,8 +82,39 @@ def update(context: QueueContext, name: str, change: Change) -> Operation[Stored
     while True:
         stored, now = yield from read_one(context, name)
         row = None if stored is None else change(stored, now)
-        if row is None or not (yield from _put_rows(context, [row])):
+        if row is None or not (yield from put_rows(context, [row])):
             return stored
+
+
+def replan(context: QueueContext) -> Operation[dict[str, Move]]:
+    """Work out all next times anew, page by page; returns those that moved, by name."""
+    moved: dict[str, Move] = {}
+    cursor = ""
+    while cursor != "0":
+        (page,) = yield [context.calls.schedules_page(cursor=cursor or "0", limit=BATCH)]
+        rows = moves(page)
+        fired = set((yield from put_rows(context, rows)))  # by a consumer meanwhile: they are up to date
+        before = {stored.name: stored.next for stored in page.schedules}
+        moved |= {row.name: (before[row.name], int(row.next or 0) or None) for row in rows if row.name not in fired}
+        cursor = page.cursor
+    if page.latest > page.now + CLOCK_STEP:
+        yield [context.calls.note_schedules(page.now)]
+    return moved
+
+
+def moves(page: SchedulePage) -> list[SchedulePut]:
+    """Return the changes to the schedules of a page that have another next time than they should have."""
+    rows = []
+    for stored in page.schedules:
+        if stored.paused:
+            continue
+        try:
+            time = next_time(stored, unpack(stored.spec).definition.timetable, page.now)
+        except ConfigurationError:  # it cannot be worked out here
+            continue
+        if time != stored.next:
+            rows.append(SchedulePut(stored.name, stored.revision, "" if time is None else time, 0, b""))
+    return rows
 
 
 def pause(stored: StoredSchedule, _now: int) -> SchedulePut | None:
@@ -98,12 +134,15 @@ def remove(context: QueueContext, names: Iterable[str]) -> Operation[list[str]]:
     """Remove schedules; returns the names of those that existed."""
     removed = []
     for batch in batched(names, BATCH):
-        statuses, *_ = yield [context.calls.schedule_remove(batch), *context.confirming]
-        removed += [name for name, status in zip(batch, statuses, strict=True) if status == "1"]
+        remaining = batch
+        while remaining:  # one call reads a limited number of bytes
+            statuses, *_ = yield [context.calls.schedule_remove(remaining), *context.confirming]
+            removed += [name for name, status in zip(remaining, statuses, strict=False) if status == "1"]
+            remaining = remaining[len(statuses) :]
     return removed
 
 
-def _put_rows(context: QueueContext, rows: list[SchedulePut]) -> Operation[list[str]]:
+def put_rows(context: QueueContext, rows: list[SchedulePut]) -> Operation[list[str]]:
     """Write schedules; returns the names of those that have changed meanwhile."""
     if not rows:
         return []
@@ -111,11 +150,13 @@ def _put_rows(context: QueueContext, rows: list[SchedulePut]) -> Operation[list[
     return [row.name for row, status in zip(rows, statuses, strict=True) if status == "0"]
 
 
-def _row(name: str, stored: StoredSchedule | None, spec: bytes, now: int) -> SchedulePut | None:
-    timetable = unpack(spec).definition.timetable
+def row_of(name: str, stored: StoredSchedule | None, spec: bytes, now: int) -> SchedulePut | None:
+    """Return what stores a definition in place of what is stored; None if that is the same."""
     if stored is None:
-        time = next_time(None, timetable, now)
+        time = next_time(None, unpack(spec).definition.timetable, now)
         return SchedulePut(name, "0", "" if time is None else time, 0, spec)
+    spec = with_changes(spec, stored, now)
+    timetable = unpack(spec).definition.timetable
     time = None if stored.paused else next_time(stored, timetable, now)
     # The time is compared as well: the rules of a zone may have changed since the schedule was stored.
     if (stored.spec, stored.next) == (spec, time):

@@ -11,12 +11,16 @@ computes times of a wall clock that never changes. This module handles the clock
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.schedules.changed_rule import OccurrenceRule
+from delayq.schedules.daily import DailyTimes, daily_times
 from delayq.times import LATEST
 
 try:
@@ -80,16 +84,7 @@ class Cron:
         self._zone = check_zone(tz)
         if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > MAX_TEXT:
             raise ConfigurationError(f"cron must be five fields such as '0 9 * * MON-FRI', not {short_repr(text)}")
-        self._fields = " ".join(_NAMED.get(text.strip().lower(), text).split())
-        try:
-            cronsim.CronSim(self._fields, _EPOCH)
-        except (cronsim.CronSimError, AssertionError) as error:
-            what = str(error).lower() or "bad field"
-            raise ConfigurationError(f"cron {short_repr(text)} is not valid: {what}") from None
-        clock = self._fields.split()[-5:-3] + self._fields.split()[:-5]
-        self._fixed = not any(field.startswith("*") for field in clock)
-        if self._next(0) is None:
-            raise ConfigurationError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
+        self._forward, self._backward, self._daily, self._fixed = _parse(text)
 
     def after(self, time: int) -> int | None:
         """Return the first occurrence after a time."""
@@ -109,13 +104,10 @@ class Cron:
     # A wall clock that never changes, in seconds since its 1970
 
     def _next(self, wall: int) -> int | None:
-        found = next(cronsim.CronSim(self._fields, _EPOCH + timedelta(seconds=wall)), None)
-        return None if found is None else _seconds(found)
+        return self._daily.after(wall) if self._daily else _following(self._forward, wall)
 
     def _last(self, wall: int) -> int | None:
-        start = _EPOCH + timedelta(seconds=wall + 1)
-        found = next(cronsim.CronSim(self._fields, start, reverse=True), None)
-        return None if found is None else _seconds(found)
+        return _following(self._backward, wall + 1)
 
     # Clock changes of the zone
 
@@ -189,6 +181,38 @@ class Cron:
             time = self._change(max(at - STEP, found), at) - 1
 
 
+class _Expression(NamedTuple):
+    """A cron expression, parsed: what walks a wall clock forward and backward, and whether it is fixed."""
+
+    forward: Any
+    backward: Any
+    daily: DailyTimes | None
+    fixed: bool
+
+
+@lru_cache(maxsize=4096)  # many schedules have few expressions, and parsing takes longer than finding a time
+def _parse(text: str) -> _Expression:
+    """Parse a cron expression; raises `ConfigurationError` if it is not valid or never matches."""
+    fields = " ".join(_NAMED.get(text.strip().lower(), text).split())
+    try:
+        forward, backward = cronsim.CronSim(fields, _EPOCH), cronsim.CronSim(fields, _EPOCH, reverse=True)
+    except (cronsim.CronSimError, AssertionError) as error:
+        what = str(error).lower() or "bad field"
+        raise ConfigurationError(f"cron {short_repr(text)} is not valid: {what}") from None
+    if _following(forward, 0) is None:
+        raise ConfigurationError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
+    clock = fields.split()[-5:-3] + fields.split()[:-5]
+    return _Expression(forward, backward, daily_times(forward), not any(field.startswith("*") for field in clock))
+
+
+def _following(parsed: Any, wall: int) -> int | None:
+    """Return the second of a wall clock that comes after this one, or before it."""
+    walk = copy(parsed)
+    walk.dt = _EPOCH + timedelta(seconds=wall)
+    found = next(walk, None)
+    return None if found is None else _seconds(found)
+
+
 class DueOccurrences(NamedTuple):
     """The occurrences to fire now, and the next one (None if there is none)."""
 
@@ -202,7 +226,7 @@ class DueOccurrences(NamedTuple):
 class Timetable:
     """A rule with a start, an end and a count, and what to do with missed occurrences."""
 
-    rule: Interval | Cron
+    rule: OccurrenceRule
     start: int | None = None
     end: int | None = None
     count: int | None = None

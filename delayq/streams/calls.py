@@ -23,6 +23,7 @@ from delayq.broker.requests import (
     Receipt,
     RedisCommand,
     Rejection,
+    Release,
     ScriptCall,
 )
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
@@ -141,9 +142,11 @@ class StreamCalls:
             args += (*EntryToken.of(token)[:2], delay, error)
         return self._call("nack", args, statuses)
 
-    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Requeue messages whose callbacks have not started, without taking a retry. Status: 1 requeued, 0 not."""
-        args = [self.group, self.consumer_id(), self.settings.lease, *_entries(receipts)]
+    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
+        """Requeue messages, at once or after a delay, without taking a retry. Status: 1 requeued, 0 not."""
+        args: list[Argument] = [self.group, self.consumer_id(), self.settings.lease]
+        for _, token, delay in releases:
+            args += (*EntryToken.of(token)[:2], delay)
         return self._call("release", args, statuses)
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:

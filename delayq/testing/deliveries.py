@@ -13,7 +13,7 @@ from delayq.times import from_millis
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.message import InFlightDelivery
 
-Outcome = Literal["acked", "discarded", "nacked", "dead", "rejected", "settled", "crashed"]
+Outcome = Literal["acked", "discarded", "nacked", "snoozed", "dead", "rejected", "settled", "crashed"]
 
 End = Completion | Literal["crashed"]
 """How a callback ended."""
@@ -22,6 +22,7 @@ _OUTCOMES: dict[Disposition, Outcome] = {
     Disposition.DISCARD: "discarded",
     Disposition.NACK: "nacked",
     Disposition.REJECT: "rejected",
+    Disposition.RELEASE: "snoozed",
 }
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -35,8 +36,8 @@ class Delivered:
     payload: Any
     """The decoded payload; the bytes of one that is undecodable."""
     outcome: Outcome
-    """`acked`, `discarded`, `nacked` (to be retried), `dead` (no retries left), `rejected`, `settled` (by hand) or
-    `crashed`."""
+    """`acked`, `discarded`, `nacked` (to be retried), `snoozed`, `dead` (no retries left), `rejected`, `settled` (by
+    hand) or `crashed`."""
     attempt: int
     due: datetime
     at: datetime

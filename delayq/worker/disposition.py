@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from delayq.backoff import Backoff
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
-from delayq.outcomes import Discard, Outcome, Reject, Retry
+from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze
 from delayq.text import format_duration
 from delayq.times import to_millis
 from delayq.worker.message import InFlightDelivery, log_label, truncate
@@ -69,8 +69,8 @@ def disposition_of(
         if isinstance(result, CoroutineType):
             result.close()
     outcome = result if error is None else error
-    if isinstance(outcome, Retry):
-        return _disposition_of_retry(deliveries, outcome)
+    if isinstance(outcome, Retry | Snooze):
+        return _disposition_of_delay(deliveries, outcome)
     if isinstance(outcome, Reject):
         reason = _reason(outcome) or "rejected"
         if not quiet:
@@ -155,13 +155,18 @@ def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) ->
             traceback.print_exception(broken)
 
 
-def _disposition_of_retry(deliveries: Sequence[InFlightDelivery], retry: Retry) -> tuple[Disposition, str, int | None]:
+def _disposition_of_delay(
+    deliveries: Sequence[InFlightDelivery], outcome: Retry | Snooze
+) -> tuple[Disposition, str, int | None]:
     try:
-        delay = None if retry.delay is None else to_millis(retry.delay, "delay")
+        if isinstance(outcome, Snooze):
+            return Disposition.RELEASE, "", to_millis(outcome.delay, "delay")
+        delay = None if outcome.delay is None else to_millis(outcome.delay, "delay")
     except ConfigurationError as error:
-        _log("%s: invalid delay of Retry, using nack_delay: %s", log_label(deliveries)[0], error)
+        name, kind = log_label(deliveries)[0], "Snooze" if isinstance(outcome, Snooze) else "Retry"
+        _log("%s: invalid delay of %s, using nack_delay: %s", name, kind, error)
         return Disposition.NACK, str(error), None
-    return Disposition.NACK, _reason(retry) or "retry", delay
+    return Disposition.NACK, _reason(outcome) or "retry", delay
 
 
 def _reason(outcome: Outcome) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
+from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import ConfigurationError
 from delayq.times import Duration, monotonic, to_millis
@@ -129,7 +130,7 @@ class Driver:
     def _releases(self) -> Iterator[Any]:
         """Yield the calls that release what no worker has taken, after the loop has failed."""
         self._buffer.withdraw(self._withdrawn)
-        for part in batched([delivery.receipt for delivery in self._withdrawn], MAX_MOVED):
+        for part in batched([Release(*delivery.receipt) for delivery in self._withdrawn], MAX_MOVED):
             yield self._context.calls.release(part)
 
     def _start(self, deliveries: list[InFlightDelivery]) -> None:

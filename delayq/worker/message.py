@@ -13,7 +13,7 @@ from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.ids import time_of
 from delayq.broker.replies import ClaimedMessage
-from delayq.broker.requests import Failure, Receipt, Rejection, ScriptCall
+from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
@@ -234,12 +234,13 @@ class Message(_BaseMessage[T]):
         """Renew the lease for `duration` from now, by default the queue's `lease`. False if it was lost before."""
         return self._executor.perform(self._extend(duration))
 
-    def release(self) -> bool:
-        """Return the message to the head of the queue as if it had not been delivered; uses no retry.
+    def release(self, *, delay: Duration | None = None) -> bool:
+        """Return the message to the head of the queue, or have it wait for `delay`, as if it had not been delivered.
 
-        Returns False and changes nothing if the lease was lost before.
+        It uses no retry. Returns False and changes nothing if the lease was lost before.
         """
-        return self._executor.perform(self._settle(self._context.calls.release([self._delivery.receipt])))
+        release = Release(*self._delivery.receipt, 0 if delay is None else nack_wait(delay))
+        return self._executor.perform(self._settle(self._context.calls.release([release])))
 
     def reject(self, reason: str) -> bool:
         """Move the message to the dead letter at once. False, and no change, if the lease was lost before."""

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("delayq.schedules")
 
-FIRE_AHEAD = 100
-"""Milliseconds by which an occurrence is fired early, so that its message is stored when it is due."""
+FIRE_AHEAD = 250
+"""Milliseconds by which an occurrence is fired early, so that its message is stored when it is due.
+
+Enough for 5,000 that are due together: firing 200 takes up to 10 ms."""
 MAX_SCHEDULES = 200
 """Schedules read at a time: finding their next occurrences takes some milliseconds."""
 MAX_BYTES = 1 << 20
@@ -41,8 +43,10 @@ class ScheduleFirer:
         """
         # Slow to import, and most senders have no schedules. Not later, in the consumer's thread: see `scripts._read`.
         from delayq.schedules.definition import firing
+        from delayq.worker.schedule_replanning import ScheduleReplanner
 
         self._firing = firing
+        self._replanner = ScheduleReplanner(calls)
         self._calls = calls
         self._tick = tick
         self.occurs_at: float | None = None
@@ -58,6 +62,11 @@ class ScheduleFirer:
     @property
     def next_at(self) -> float | None:
         """When there is something to do next; None for never."""
+        fires_at = self._fires_at
+        return None if fires_at is None else min(fires_at, self._replanner.next_at)
+
+    @property
+    def _fires_at(self) -> float | None:
         if self._to_fire or not self._complete:
             return self._wait_until
         return None if self.occurs_at is None else max(self.occurs_at - FIRE_AHEAD / 1000, self._wait_until)
@@ -65,7 +74,10 @@ class ScheduleFirer:
     def plan(self, now: float) -> Iterator[tuple[Any, Callable[[Any], None]]]:
         """Yield the calls of a turn, each with the function for its reply, which accepts an error as well."""
         self._now = now
-        at = self.next_at
+        self._replanner.begin(now)
+        at = self._fires_at
+        if at is not None:
+            yield from self._replanner.plan(now)
         if at is None or at > now:
             return
         if self._to_fire:
@@ -77,7 +89,7 @@ class ScheduleFirer:
     @property
     def readers(self) -> tuple[Callable[[Any], None], ...]:
         """The functions that accept an error: a failing schedule does not stop a consumer's other work."""
-        return self.on_fired, self.on_due
+        return self.on_fired, self.on_due, *self._replanner.readers
 
     def on_fired(self, reply: str | DelayqError) -> None:
         """Handle the reply to `fire`: which schedules this consumer has fired, and which others have."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.engine import EngineCalls
-from delayq.broker.requests import Failure, Rejection
+from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.options import Settings, nack_wait
 from delayq.worker.disposition import Completion, Disposition
@@ -31,8 +31,8 @@ class PendingSettlements:
         }
         self._acked = self._queues[_ACK]
         self._count = 0
-        self._details: dict[InFlightDelivery, Failure | Rejection] = {}
-        """What a nack or reject sends besides the receipt."""
+        self._details: dict[InFlightDelivery, Failure | Rejection | Release] = {}
+        """What all but an ack sends besides the receipt."""
         self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
             Disposition.ACK: calls.ack,
             Disposition.DISCARD: calls.discard,
@@ -73,14 +73,15 @@ class PendingSettlements:
             self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
+        elif disposition is Disposition.RELEASE:
+            self._details[delivery] = Release(*delivery.receipt, 0 if delay is None else nack_wait(delay / 1000))
 
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that settle what is pending, each with the function for its reply."""
         for disposition, queue in self._queues.items():
             if queue:
                 first = queue[: _max_per_call(disposition)]
-                detailed = disposition in (Disposition.NACK, Disposition.REJECT)
-                items = [self._details[one] if detailed else one.receipt for one in first]
+                items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition)
 
     def _on_reply(self, disposition: Disposition, reply: str) -> None:

@@ -20,7 +20,7 @@ from delayq.broker.scripts import names, script
 
 PAYLOAD = b'"' + b"x" * 62 + b'"'
 """A payload as stored: 64 bytes."""
-BATCH = 500
+BATCH = 250
 """Messages per call of the send script, like `send_many`."""
 CLAIM, MANY = 100, 500
 """Messages that the raw loop claims at a time; and the maximum that a consumer with empty callbacks claims."""

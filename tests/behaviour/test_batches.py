@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from delayq import Discard, Reject, Retry
+from delayq import Discard, Reject, Retry, Snooze
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -140,10 +140,11 @@ def test_exception_uses_one_retry_of_each_message_and_is_logged_once(batch_queue
     ("outcome", "states", "total"),
     [
         (Retry("rate limited", delay="5m"), ["backoff"] * 3, "nacked"),
+        (Snooze("5m"), ["backoff"] * 3, "released"),
         (Reject("no such table"), ["dead"] * 3, "dead"),
         (Discard("over"), [None] * 3, "discarded"),
     ],
-    ids=["retry", "reject", "discard"],
+    ids=["retry", "snooze", "reject", "discard"],
 )
 def test_outcome_applies_to_all_messages_of_the_batch(batch_queue, outcome, states, total, how):
     def act(messages):

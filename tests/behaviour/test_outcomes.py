@@ -8,8 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from delayq import Backoff, Discard, Reject, Retry
+from delayq import Backoff, Discard, Reject, Retry, Snooze
 from tests.behaviour.places import everywhere
+from tests.support.waiting import wait_until
 
 pytestmark = everywhere
 
@@ -121,6 +122,44 @@ def test_retry_without_a_delay_uses_the_nack_delay_of_the_queue(open_queue):
 
     assert message.error == "retry"
     assert timedelta(minutes=1) < message.deadline - queue.stats().at <= timedelta(minutes=2, seconds=1)
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+def test_snooze_takes_no_retry_and_no_attempt(open_queue, how):
+    outcome = Snooze("1h", "the shop is closed")
+    queue = open_queue(events=True)
+    message = once(queue, raising(outcome) if how == "raised" else lambda message: outcome, retries=0)
+
+    assert (message.state, message.attempts, message.retries_left, message.error) == ("backoff", 0, 0, "")
+    assert timedelta(minutes=59) < message.deadline - queue.stats().at <= timedelta(hours=1, seconds=1)
+    assert [event.kind for event in queue.events()] == ["sent", "promoted", "delivered", "released"]
+    assert queue.stats().totals["released"] == 1
+
+
+def test_snoozed_message_is_delivered_again_by_another_consumer(open_queue):
+    attempts = []
+
+    def once_not_yet(message):
+        attempts.append(message.attempt)
+        if len(attempts) == 1:
+            raise Snooze(0.2)
+
+    queue, other = open_queue(), open_queue()
+    for one in (queue, other):
+        one.callback(once_not_yet)
+        one.start_consume()
+    queue.send_delay_msg("hello", id="m", retries=0)
+    wait_until(lambda: queue.stats().totals.get("acked") == 1)
+    for one in (queue, other):
+        one.stop_consume()
+    assert attempts == [1, 1]
+
+
+def test_snooze_with_an_invalid_delay_is_treated_as_a_failure(open_queue):
+    message = once(open_queue(nack_delay=60), raising(Snooze("soon")))
+
+    assert (message.state, message.attempts) == ("backoff", 1)
+    assert "delay" in message.error
 
 
 def test_retry_with_an_invalid_delay_is_treated_as_a_failure(open_queue):

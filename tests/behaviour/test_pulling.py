@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delayq import ConfigurationError, Discard, Reject, Retry
+from delayq import ConfigurationError, Discard, Reject, Retry, Snooze
 from tests.behaviour.places import bring, everywhere
 from tests.support.waiting import wait_until
 
@@ -330,6 +330,27 @@ def test_release_uses_no_retry(queue):
 
     message = take(queue)
     assert (message.attempt, message.retries_left) == (1, 3)
+
+
+def test_message_released_for_later_is_delivered_after_the_delay_as_before(queue):
+    queue.send_delay_msg("hello", retries=3)
+
+    assert take(queue).release(delay=0.3)
+
+    assert queue.counts().backoff == 1
+    message = take(queue, block=5)
+    assert (message.attempt, message.retries_left) == (1, 3)
+    assert message.lateness >= 0.3
+
+
+def test_snooze_in_the_block_settles_the_message_and_is_not_raised(queue):
+    queue.send_delay_msg("hello", id="m", retries=0)
+
+    with queue.lease():
+        raise Snooze("1h")
+
+    message = queue.get("m")
+    assert (message.state, message.attempts, message.retries_left) == ("backoff", 0, 0)
 
 
 def test_released_message_returns_to_the_head_of_the_queue(queue):

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -14,32 +13,16 @@ from itertools import pairwise
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, PayloadError, Schedule, UnknownScheduleError
+from delayq.broker.keys import Keys
 from delayq.schedules.definition import _read, firing
 from delayq.times import timestamp
+from delayq.worker import schedule_replanning
 from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES
 from tests.behaviour.places import everywhere
 from tests.support.faces import Stand
 from tests.support.processes import Process
+from tests.support.schedules import DAY, HOUR, START, Clock, ran, see, seen_ids
 from tests.support.waiting import wait_until
-
-START = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
-"""A Friday, half past eight in Berlin."""
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-
-
-class Clock:
-    """The time that the scripts of some queues use."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def of(self, queue):
-        """Let a queue use this clock."""
-        queue._context.calls = replace(queue._context.calls, clock=lambda: timestamp(self.now))
-        return queue
-
-    def advance(self, by: timedelta) -> None:
-        self.now += by
 
 
 @pytest.fixture
@@ -51,21 +34,6 @@ def clock() -> Clock:
 def timed(queue, clock):
     """A queue that uses the clock."""
     return clock.of(queue)
-
-
-seen_ids: list[str] = []
-
-
-def see(message) -> None:
-    seen_ids.append(message.id)
-
-
-def ran(queue) -> list[str]:
-    """Process all due messages, including those of schedules; return their ids in order."""
-    seen_ids.clear()
-    queue.callback(see)
-    queue.run(burst=True)
-    return [*seen_ids]
 
 
 # Occurrences
@@ -148,6 +116,87 @@ def test_schedule_fires_only_between_start_and_end(timed, clock):
     clock.advance(DAY)
     assert len(ran(timed)) == 3
     assert timed.schedules.get("sweep").state == "ended"
+
+
+# After the clock of the server was set back
+
+
+def set_back(queue, clock) -> None:
+    """Fire some schedules with a clock that is ten years ahead, and set it back."""
+    queue.schedules.add("hourly", every="1h")
+    queue.schedules.add("yearly", cron="0 9 20 11 *", tz="Europe/Berlin")
+    queue.schedules.add("ending", every="1h", end=START + 2 * DAY)
+    queue.schedules.add("paused", every="1h")
+    queue.schedules.pause("paused")
+    clock.advance(3650 * DAY)
+    queue.schedules.add("added", every="1h")
+    assert len(ran(queue)) == 3
+    clock.advance(-3649 * DAY)
+
+
+NEXT = dict.fromkeys(("hourly", "ending", "added"), START + DAY + HOUR / 2) | {
+    "yearly": datetime(2027, 11, 20, 8, tzinfo=UTC),
+    "paused": None,
+}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_consumers_plan_anew_when_the_clock_was_set_back(open_queue, clock, monkeypatch, caplog, workers):
+    first, *others = [clock.of(open_queue()) for _ in range(workers)]
+    set_back(first, clock)
+    assert ran(first) == []
+    monkeypatch.setattr(schedule_replanning, "CHECK_EVERY", 0.1)
+    for queue in (first, *others):
+        queue.callback(see)
+        queue.start_consume()
+    wait_until(lambda: {info.name: info.next for info in first.schedules.list()} == NEXT)
+    for time in ("08:00", "09:00"):
+        clock.advance(HOUR)
+        fired = [f"{name}@2026-11-21T{time}:00Z" for name in ("added", "ending", "hourly")]
+        wait_until(lambda: len(seen_ids) >= 3)
+        assert sorted(seen_ids) == fired
+        seen_ids.clear()
+    for queue in (first, *others):
+        queue.stop_consume()
+    assert "the clock of Redis was set back: planning the schedules anew" in caplog.messages
+    assert first.schedules.replan() == {}
+
+
+@everywhere
+def test_schedules_are_planned_anew_by_hand(timed, clock):
+    set_back(timed, clock)
+    moved = timed.schedules.replan()
+    assert {name: after for name, (_, after) in moved.items()} == {
+        name: time for name, time in NEXT.items() if name != "paused"
+    }
+    assert moved["ending"][0] is None
+    assert moved["hourly"][0] > START + 3650 * DAY
+    assert timed.schedules.replan() == {}
+
+
+def test_adding_a_schedule_again_after_the_clock_was_set_back_plans_it(timed, clock):
+    set_back(timed, clock)
+    assert timed.schedules.add("hourly", every="1h") == "changed"
+    assert timed.schedules.get("hourly").next == START + DAY + HOUR / 2
+
+
+def test_no_occurrence_fires_twice_when_the_clock_is_set_back_by_minutes(timed, clock):
+    timed.schedules.add("quick", every="10m")
+    seen = []
+    for minutes in (10, 10, 10, -25, 10, 10, 10, 10):
+        clock.advance(timedelta(minutes=minutes))
+        seen += ran(timed)
+        timed.schedules.replan()
+    assert len(set(seen)) == len(seen) == 4
+
+
+def test_new_time_zone_data_moves_a_schedule(timed, redis_client):
+    timed.schedules.add("digest", cron="0 9 * * *", tz="Europe/Berlin")
+    right = timed.schedules.get("digest").next
+    for wrong in (right - HOUR, right + HOUR):
+        redis_client.zadd(Keys.of("delayq", timed.name).schedules, {"digest": timestamp(wrong)})
+        assert timed.schedules.replan() == {"digest": (wrong, right)}
+    assert timed.schedules.next("digest") == [right]
 
 
 # Managing
@@ -361,18 +410,28 @@ def test_declared_schedules_are_stored_when_consuming_starts(timed, clock):
     assert seen == ["sweep@2026-11-20T08:00:00Z"]
 
 
-def test_message_without_a_handler_goes_to_the_dead_letter(timed, clock):
+def test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_letter(timed, clock, caplog):
     timed.every("1h", name="sweep")(lambda message: None)
-    timed.schedules.add("other", every="1h", retries=0)
-    timed.send_delay_msg(1, id="m", retries=0)
+    timed.schedules.add("other", every="1h", retries=0, count=2)
+    timed.send_delay_msg(1, "30m", id="m", retries=0)
+    clock.advance(HOUR / 2)
+    for _ in range(3):
+        timed.run(burst=True)
+        clock.advance(timedelta(seconds=5))
+    waiting = {message.id.partition("@")[0]: message for message in timed.list("backoff").messages}
+    assert {(name, one.attempts, one.error) for name, one in waiting.items()} == {("other", 0, ""), ("m", 0, "")}
+    assert sorted(record.args[1] for record in caplog.records if record.name == "delayq.consumer") == [
+        "no handler for schedule other, which this program does not declare: register one with @queue.callback",
+        "no handler for this message: register one with @queue.callback",
+    ]
     clock.advance(HOUR)
     timed.run(burst=True)
-    errors = {message.id.partition("@")[0]: message.error for message in timed.dead.list().messages}
-    assert errors["other"] == (
+    reasons = {message.id.partition("@")[0]: message.reason for message in timed.dead.list().messages}
+    assert reasons["other"] == (
         "NoCallbackError: no handler for schedule other, which this program does not declare: "
         "register one with @queue.callback"
     )
-    assert errors["m"] == "NoCallbackError: no handler for this message: register one with @queue.callback"
+    assert reasons["m"] == "NoCallbackError: no handler for this message: register one with @queue.callback"
 
 
 @everywhere

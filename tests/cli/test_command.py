@@ -336,10 +336,10 @@ def test_main_is_a_click_group():
 
 def test_help_of_worker_lists_its_options_in_groups(cli):
     groups = dict(re.findall(r"^(\S[^\n]*):\n((?:  [^\n]*\n)+)", cli("worker", "--help").out, re.MULTILINE))
-    titles = ["Options", "Logging", "Delivery without code", "With --deliver webhook", "With --deliver smtp"]
-    assert list(groups) == titles
+    ways = [f"With --deliver {way}" for way in ("webhook", "smtp", "command")]
+    assert list(groups) == ["Options", "Logging", "Delivery without code", *ways]
     options = {title: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for title, text in groups.items()}
     assert options["Options"] == {"--concurrency", "--processes", "--grace", "--burst", "--help"}
-    assert all(one.startswith("--smtp-") for one in options["With --deliver smtp"])
+    assert all(one.startswith(f"--{way.split()[-1]}-") for way in ways for one in options[way])
     shown = {option for found in options.values() for option in found}
     assert {param.opts[-1] for param in worker.params if getattr(param, "hidden", True) is False} < shown

@@ -1,4 +1,4 @@
-"""`delayq schedules`: list, show, add, pause, resume, remove, run and next."""
+"""`delayq schedules`: list, show, add, pause, resume, remove, run, next and replan."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+
+from delayq.broker.keys import Keys
 
 
 @pytest.fixture
@@ -140,6 +142,16 @@ def test_next_prints_the_next_occurrences(cli, scheduled):
     assert "paused" in ended.err
 
 
+def test_replan_prints_the_schedules_that_moved(cli, scheduled, redis_client):
+    assert "no schedule has moved" in cli("schedules", "replan", "reminders").err
+    before = cli("schedules", "next", "reminders", "digest", "-n", "1", "--json").json["next"]
+    redis_client.zadd(Keys.of("delayq", "reminders").schedules, {"digest": 4_102_444_800_000})
+    moved = {"name": "digest", "before": "2100-01-01T00:00:00.000Z", "after": before[0]}
+    assert cli("schedules", "replan", "reminders", "--json").json == {"moved": [moved]}
+    redis_client.zrem(Keys.of("delayq", "reminders").schedules, "digest")
+    assert cli("schedules", "replan", "reminders").out == f"digest  none → {before[0]}\n"
+
+
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "remove", "run", "next"])
 def test_unknown_schedule_is_not_found(cli, scheduled, command):
     ended = cli("schedules", command, "reminders", "swep")
@@ -159,3 +171,81 @@ def test_terminal_escapes_in_payloads_are_removed(cli, queue):
     assert (
         json.loads(cli("schedules", "list", "reminders", "--json").out)["schedules"][0]["payload"] == "\x1b[31mred\x07"
     )
+
+
+# Many schedules
+
+
+@pytest.fixture
+def labelled(queue):
+    """Two schedules of user 1, one of user 2, and one without a label."""
+    for name, user in (("digest-1", 1), ("digest-2", 2)):
+        queue.schedules.add(name, cron="0 9 * * *", tz="Europe/Berlin", labels=[f"user:{user}"])
+    queue.schedules.add("ping-1", every="1h", labels=["user:1"])
+    queue.schedules.add("sweep", every="1h")
+    return queue
+
+
+def listed(cli, *options: str) -> list[str]:
+    return [row.split()[0] for row in cli("schedules", "list", "reminders", *options).out.splitlines()[1:]]
+
+
+def test_lists_schedules_by_label_and_prefix(cli, labelled):
+    assert listed(cli, "--label", "user:1") == ["digest-1", "ping-1"]
+    assert listed(cli, "--prefix", "digest") == ["digest-1", "digest-2"]
+    assert listed(cli, "--label", "user:1", "--prefix", "p") == ["ping-1"]
+    ended = cli("schedules", "list", "reminders", "--label", "user:3")
+    assert (ended.out, ended.err) == ("", "no schedules in reminders with this label or prefix\n")
+
+
+def test_lists_schedules_page_by_page(cli, labelled):
+    first = cli("schedules", "list", "reminders", "--limit", "3")
+    assert first.err == "more: --cursor @ping-1, or --all\n"
+    assert listed(cli, "--cursor", "@ping-1") == ["sweep"]
+    assert len(listed(cli, "--limit", "1", "--all")) == 4
+    page = cli("schedules", "list", "reminders", "--limit", "1", "--json").json
+    assert ([one["labels"] for one in page["schedules"]], page["cursor"]) == ([["user:1"]], "@digest-1")
+    assert cli("schedules", "list", "reminders", "--json").json["cursor"] is None
+
+
+def test_adds_and_shows_labels(cli, queue):
+    cli("schedules", "add", "reminders", "s", "--every", "1h", "--label", "b:2", "--label", "a")
+    assert cli("schedules", "show", "reminders", "s", "--json").json["labels"] == ["a", "b:2"]
+    assert "a b:2" in cli("schedules", "show", "reminders", "s").out
+
+
+def test_changes_the_schedules_of_a_label(cli, labelled):
+    selected = ("reminders", "--label", "user:1")
+    assert cli("schedules", "pause", *selected).out == "2 schedules paused\n"
+    assert cli("schedules", "resume", *selected).out == "2 schedules resumed\n"
+    assert cli("schedules", "set", *selected, "--tz", "Europe/Paris", "--misfire", "3").out == "2 schedules changed\n"
+    found = {info.name: (info.tz, info.misfire) for info in labelled.schedules.list(label="user:1")}
+    assert found == {"digest-1": ("Europe/Paris", 3), "ping-1": ("UTC", 3)}
+    assert cli("schedules", "remove", *selected).out == "2 schedules removed\n"
+    assert listed(cli) == ["digest-2", "sweep"]
+
+
+def test_sets_options_by_name(cli, labelled):
+    ended = cli("schedules", "set", "reminders", "sweep", "gone", "--every", "2h")
+    assert (ended.code, ended.out) == (3, "sweep  changed\n")
+    assert "no schedule named 'gone'" in ended.err
+    assert labelled.schedules.get("sweep").every.total_seconds() == 7200
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "remove", "set", "next"])
+@pytest.mark.parametrize("selection", [(), ("sweep", "--label", "user:1"), ("sweep", "--prefix", "s")])
+def test_command_needs_names_or_a_label(cli, labelled, command, selection):
+    ended = cli("schedules", command, "reminders", *selection)
+    assert ended.code == 2
+    assert "select schedules: give " in ended.err
+
+
+def test_shows_the_next_occurrences_of_a_label(cli, labelled):
+    lines = cli("schedules", "next", "reminders", "--label", "user:1", "-n", "30").out.splitlines()
+    assert len(lines) == 30
+    assert {line.split()[-1] for line in lines} == {"digest-1", "ping-1"}
+    (one,) = cli("schedules", "next", "reminders", "--prefix", "sw", "-n", "1", "--json").json["next"]
+    assert one["name"] == "sweep"
+    labelled.schedules.pause(label="user:1")
+    ended = cli("schedules", "next", "reminders", "--label", "user:1")
+    assert (ended.out, ended.err) == ("", "no next occurrence of schedules with this label or prefix\n")

@@ -114,6 +114,10 @@ PROVOKED = {
             failures/test_idle_workers.py::test_two_idle_workers_take_one_of_two_slow_messages_each
             failures/test_idle_workers.py::test_what_was_prefetched_behind_a_slow_callback_is_processed_by_the_other_worker
         """,
+        "an old and a new version side by side: nothing dies of a function that one does not know": """
+            failures/test_deploys.py::test_old_worker_leaves_messages_of_a_new_function_to_the_new_worker
+            behaviour/test_schedules.py::test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_letter
+        """,
         "a second signal is faster": """
             failures/test_workers.py::test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes
             failures/test_workers.py::test_second_signal_ends_the_worker_at_once

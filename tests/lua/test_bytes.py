@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from delayq import DelayQueue, NewMessage
+from delayq import DelayQueue, NewMessage, Schedule
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Rejection, ScheduleFire
+from delayq.broker.requests import Rejection, ScheduleFire, SchedulePut
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.tables import LUA
@@ -218,6 +218,37 @@ def test_schedules_are_read_as_they_fit(executor):
     assert 1 <= len(executor.call(calls.schedules_page(limit=30)).schedules) < 12
     due_now = executor.call(calls.schedules_due(ahead=0, offset=0, limit=9, byte_limit=1 << 20))
     assert ([one.name for one in due_now.schedules], due_now.complete) == (["a", "b"], False)
+
+
+def test_schedules_are_removed_as_they_fit(executor):
+    plant(executor, World(schedule_specs=dict.fromkeys(FOUR, BIG) | {"e": ""}))
+    assert deliver(executor, calls.schedule_remove([*FOUR, "e"])) == "11"
+    assert deliver(executor, calls.schedule_remove(["c", "e", "d"]), sequence=2) == "111"
+    assert observe(executor) == World()
+    plant(executor, World(schedule_specs={"a": "x" * (1 << 20), "b": ""}))
+    assert deliver(executor, calls.schedule_remove(["a", "b"]), sequence=3) == "1"
+    plant(executor, World(schedule_specs={"a": "x" * ((1 << 20) - 1)}))
+    assert deliver(executor, calls.schedule_remove(["a", "b"]), sequence=4) == "11"
+
+
+@pytest.mark.parametrize(("size", "statuses"), [(1 << 20, "10"), ((1 << 20) - 1, "11")])
+def test_large_schedules_are_replaced_as_they_fit(executor, size, statuses):
+    specs = {"a": "x" * size, "b": "b"}
+    plant(executor, World(schedule_specs=specs, schedule_states=dict.fromkeys(specs, "T-9 0 - 0")))
+    puts = [SchedulePut(name, str(T - 9), "", 0, b"new") for name in specs]
+    assert deliver(executor, calls.schedule_put(puts)) == statuses
+    assert deliver(executor, calls.schedule_put(puts[1:]), sequence=2) == ("1" if statuses == "10" else "0")
+    assert observe(executor).schedule_specs == {"a": "new", "b": "new"}
+
+
+def test_large_schedules_are_replaced_and_removed_together(redis_url):
+    with DelayQueue("tables", url=redis_url) as queue:
+        for payload in (BIG, BIG[1:]):
+            queue.schedules.add_many(Schedule(name, every="1h", payload=payload, labels=["x"]) for name in FOUR)
+        assert {info.payload for info in queue.schedules.list()} == {BIG[1:]}
+        assert queue.schedules.set(label="x", every="2h") == queue.schedules.pause(label="x") == 4
+        assert queue.schedules.remove(label="x") == 4
+        assert queue.schedules.list() == []
 
 
 def test_schedules_whose_messages_exist_are_fired_as_they_fit(executor):

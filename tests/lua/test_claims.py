@@ -6,7 +6,7 @@ import pytest
 
 from delayq.broker.calls import Calls
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Failure, Receipt
+from delayq.broker.requests import Failure, Receipt, Release
 from tests.lua.cases.ready_to_unack import claim, waiting
 from tests.support.scripts import KEYS, NOW, T, World, at, calls, deliver, observe, plant
 
@@ -88,9 +88,9 @@ def test_repeated_claim_returns_and_renews_only_messages_still_leased(executor):
     receipts = {one.id: Receipt(one.id, one.token) for one in first}
     executor.call(calls.ack([receipts["a"]]))
     executor.call(calls.nack([Failure(*receipts["b"], 90_000, "boom")]))
-    executor.call(calls.release([receipts["c"]]))
+    executor.call(calls.release([Release(*receipts["c"])]))
     executor.call(calls.extend([receipts["d"]], lease=99_000))
-    executor.call(calls.release([receipts["e"]]))
+    executor.call(calls.release([Release(*receipts["e"])]))
     second = executor.call(at(5).ready_to_unack(1, lease=70_000, consumer_id="other")).messages
     executor.client.zadd(KEYS.unack, {"f": NOW - 1})
     executor.call(calls.unack_to_retry())

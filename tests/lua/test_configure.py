@@ -29,6 +29,12 @@ def test_log_and_window_are_switched_separately(executor):
     assert configure(executor, window=0) == World()
 
 
+def test_window_without_a_number_of_ids_keeps_that_of_the_queue(executor):
+    assert configure(executor, window=500, most=None) == World(meta={"dedupe": "500 1000000"})
+    assert configure(executor, window=500, most=8) == World(meta={"dedupe": "500 8"})
+    assert configure(executor, window=700, most=None) == World(meta={"dedupe": "700 8"})
+
+
 @without_gaps
 def test_both_are_switched_in_one_call(executor):
     assert configure(executor, 2000, 500) == World(meta={"events": "0-* 2000", "dedupe": "500 100"})

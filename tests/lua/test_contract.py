@@ -19,19 +19,27 @@ TYPES = dict(
     re.findall(r'^    (\w+): str\n    """(zset|list|set|hash|stream): ', inspect.getsource(Keys), re.MULTILINE)
 )
 LABELS = ["KEYS", "ARGV", "Returns", "Re-run", "Uses"]
-READING = {
-    "EXISTS",
-    "HEXISTS",
-    "HGET",
-    "HGETALL",
-    "HLEN",
-    "HMGET",
-    "LINDEX",
-    "LLEN",
-    "LRANGE",
-    "SCARD",
-    "SISMEMBER",
-} | {"ZSCAN", "HSCAN", "HSTRLEN", "SSCAN", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZRANK", "ZSCORE"}
+READING = (
+    {
+        "EXISTS",
+        "HEXISTS",
+        "HGET",
+        "HGETALL",
+        "HKEYS",
+        "HLEN",
+        "HMGET",
+        "LINDEX",
+        "LLEN",
+        "LRANGE",
+        "SCARD",
+        "SISMEMBER",
+    }
+    | {"ZSCAN", "HSCAN", "HSTRLEN", "SSCAN", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE"}
+    | {
+        "ZRANK",
+        "ZSCORE",
+    }
+)
 BOUND_AS = {"now": "override", "retries": "retry_count", "headers": "header_text", "refusals": "texts"}
 """Arguments with another name in the body, where a key or a derived value has the name of the header."""
 
@@ -136,7 +144,7 @@ def test_declared_keys_match_parts_types_and_order_of_the_body(name):
         assert set(re.findall(r"KEYS.{3}", body(name))) == {"KEYS[1]"}
     else:
         assert list(names.values()) == [part for part, _ in declared]
-        assert body(name).count("KEYS") == 1
+        assert len(re.findall(r"\bKEYS\b", body(name))) == 1
 
 
 @pytest.mark.table("name", SCRIPTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.broker.replies import ClaimedMessage
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScriptCall
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.transport.executor import Executor
 from tests.support.scripts import NOW, World, at, calls, observe
 
@@ -36,7 +36,7 @@ def every_touch(executor: Executor, receipt: Receipt) -> str:
         for call in (
             calls.extend([receipt], lease=5000),
             calls.nack([Failure(*receipt, 0, "boom")]),
-            calls.release([receipt]),
+            calls.release([Release(*receipt)]),
             calls.reject([Rejection(*receipt, "r", "")]),
             calls.ack([receipt]),
         )
@@ -44,7 +44,7 @@ def every_touch(executor: Executor, receipt: Receipt) -> str:
 
 
 def replaced(executor: Executor, receipt: Receipt) -> None:
-    executor.call(calls.release([receipt]))
+    executor.call(calls.release([Release(*receipt)]))
     assert executor.call(send(replace=True)) == "2"
 
 
@@ -68,7 +68,7 @@ def purged(executor: Executor, receipt: Receipt) -> None:
 
 
 def cancelled(executor: Executor, receipt: Receipt) -> None:
-    executor.call(calls.release([receipt]))
+    executor.call(calls.release([Release(*receipt)]))
     assert executor.call(calls.cancel(["a"])) == "1"
     assert executor.call(send()) == "1"
 
@@ -170,7 +170,7 @@ def test_stale_entry_causes_no_early_or_duplicate_delivery(executor, place, mean
 def test_releases_and_reschedules_use_no_retries(executor):
     executor.call(send())
     for _ in range(10):
-        executor.call(calls.release([receipt_of_a(executor)]))
+        executor.call(calls.release([Release(*receipt_of_a(executor))]))
         executor.call(calls.reschedule([("a", 0)]))
     delivery = next_delivery(executor)
     assert delivery is not None

@@ -7,7 +7,7 @@ import pytest
 from delayq.broker.keys import Keys
 from delayq.broker.log_entries import id_of, offset_of
 from delayq.broker.replies import ClaimedMessage
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.queue.event_log import EventColumns, expand
 from tests.lua.cases.states import LEASED, PENDING
 from tests.lua.tables import every_case, on_both
@@ -247,6 +247,6 @@ def test_log_that_is_switched_off_is_kept_and_continues_later(executor):
 def test_key_of_wrong_type_is_ignored_while_its_feature_is_off(executor, part):
     plant(executor, LEASED + PENDING.but(pending={"p": 5}, messages={"p": "P"}))
     executor.client.set(getattr(KEYS, part), "a text")
-    assert deliver(executor, calls.release([Receipt("p", T - 7)])) == "0"
+    assert deliver(executor, calls.release([Release("p", T - 7)])) == "0"
     assert deliver(executor, calls.ack([Receipt("a", T - 7)]), sequence=2) == "1"
     assert executor.client.get(getattr(KEYS, part)) == b"a text"

@@ -66,7 +66,10 @@ def test_partly_deleted_schedule_is_read(executor):
 def test_schedules_are_read_by_name(executor):
     plant(executor, THREE)
     page = executor.call(calls.schedules_page(["far", "none", "asleep"], limit=9))
-    assert page == (NOW, "0", [FAR, ASLEEP])
+    assert page == (NOW, 0, "0", [FAR, ASLEEP])
+    executor.client.hset(KEYS.meta, "schedules_at", NOW + 5)
+    assert executor.call(calls.schedules_page(["far"], limit=9)).latest == NOW + 5
+    executor.client.delete(KEYS.meta)
     assert executor.call(calls.schedules_page(["none"], limit=9)).schedules == []
     executor.client.hset(KEYS.schedule_specs, "9", "{}")
     assert executor.call(calls.schedules_page(["far"], limit=9)).schedules == [FAR]

@@ -8,7 +8,7 @@ import pytest
 
 from delayq.broker.ids import new_id
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScheduleFire, SchedulePut
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScheduleFire, SchedulePut
 from delayq.broker.scripts import MAX_IDS
 from tests.lua.tables import MUTATING, on_both
 from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls, deliver, observe, plant
@@ -130,7 +130,7 @@ CASES = [
     Case(
         "released",
         LEASED,
-        calls.release(RECEIPTS),
+        calls.release([Release(*receipt) for receipt in RECEIPTS]),
         statuses(1),
         READY.but(deliveries=each("ready -5 0 T-7 T-7 w"), meta={"released": MAX_IDS}, wake=1),
     ),
@@ -144,12 +144,13 @@ CASES = [
     Case(
         "withdrawn",
         LEASED.but(deliveries=each("leased -5 1 T-7 T-7 w -")),
-        calls.release(RECEIPTS),
+        calls.release([Release(*receipt) for receipt in RECEIPTS]),
         statuses(1),
         LEASED.but(
             unack=each(1000),
             deliveries=each("backoff -5 0 T-7 T-7 w"),
             meta={"released": MAX_IDS, "backoffs": MAX_IDS},
+            wake=1,
         ),
     ),
     Case("extended", LEASED, calls.extend(RECEIPTS, lease=100), statuses(1), LEASED.but(unack=each(100))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.broker.calls import Calls
-from delayq.broker.requests import Failure, Outgoing, Rejection
+from delayq.broker.requests import Failure, Outgoing, Rejection, Release
 from tests.lua.tables import TABLES
 from tests.support.scripts import KEYS, LOG, World, plant
 from tests.support.waiting import wait_until
@@ -60,6 +60,11 @@ def test_a_delay_is_rounded_up(real_executor):
         token = hold(real_executor)
         before = microseconds(client)
         real_executor.call(clocked.nack([Failure("a", token, 5, "")]))
+        assert before + 5000 <= due(client, KEYS.unack) < microseconds(client) + 6000
+
+        token = hold(real_executor)
+        before = microseconds(client)
+        real_executor.call(clocked.release([Release("a", token, 5)]))
         assert before + 5000 <= due(client, KEYS.unack) < microseconds(client) + 6000
 
 

@@ -10,7 +10,7 @@ from delayq.queue.event_log import MessageEvent
 
 MAX_ERROR = 200
 """Bytes of a text that the log keeps."""
-_IDLE = ("pending", "ready", "backoff", "retry")
+_IDLE = ("pending", "ready", "backoff", "retry", "released")
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Fold:
         assert life.due == _ms(event.due)
 
     def _deliver(self, event: MessageEvent) -> None:
-        life = self._found(event, "ready", "retry")
+        life = self._found(event, "ready", "retry", "released")
         life.state, life.attempts = "leased", life.attempts + 1
         assert event.token > life.token
         life.token = event.token
@@ -92,14 +92,15 @@ class Fold:
         life.state = "garbage" if spent else "backoff"
 
     def _retry(self, event: MessageEvent) -> None:
-        life = self._found(event, "backoff")
+        life = self._found(event, "backoff", "released")
         assert event.token == life.token
         life.state = "retry"
 
     def _release(self, event: MessageEvent) -> None:
         life = self._found(event, "leased")
         assert event.token == life.token
-        life.state, life.attempts = "ready", life.attempts - 1
+        # The log does not say whether at once or after a delay: the next event of the message must fit either.
+        life.state, life.attempts = "released", life.attempts - 1
 
     def _die(self, event: MessageEvent) -> None:
         life = self._found(event, "leased", "garbage")

@@ -10,7 +10,7 @@ from hypothesis import note
 from hypothesis.stateful import initialize, precondition
 
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, ScriptCall
+from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, Release, ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
 from tests.model.draws import (
@@ -243,10 +243,11 @@ class QueueMachine(Player):
         self._play(self.calls.extend(receipts, lease=lease), expected, situations, reruns)
 
     @has_receipts
-    @rule(picks=several_picks, reruns=reruns)
-    def release(self, picks, reruns):
+    @rule(picks=several_picks, delay=delays, reruns=reruns)
+    def release(self, picks, delay, reruns):
         receipts, situations = self._use(picks)
-        self._play(self.calls.release(receipts), self.model.release(receipts), situations, reruns)
+        releases = [Release(*receipt, delay) for receipt in receipts]
+        self._play(self.calls.release(releases), self.model.release(self.now, releases), situations, reruns)
 
     @has_receipts
     @rule(pick=picks, error=errors, reruns=reruns)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 
 
 class FullError(Exception):
@@ -84,7 +84,7 @@ class Model:
     def next_deadline(self) -> int:
         return next((message.until for message in self.in_unack()), -1)
 
-    def held(self, receipt: Receipt | Failure | Rejection) -> Message | None:
+    def held(self, receipt: Receipt | Failure | Rejection | Release) -> Message | None:
         """The message that is leased under this very receipt."""
         message = self.messages.get(receipt.id)
         return message if message and message.state == "leased" and message.token == receipt.token else None
@@ -247,17 +247,18 @@ class Model:
             message.until = now + lease
         return "".join("1" if message else "0" for message in held)
 
-    def release(self, receipts: Iterable[Receipt]) -> str:
-        replies, released = "", []
-        for receipt in receipts:
-            message = self.held(receipt)
+    def release(self, now: int, releases: Iterable[Release]) -> str:
+        replies, back = "", []
+        for release in releases:
+            message = self.held(release)
             replies += "1" if message else "0"
             if message:
-                message.state = "ready"
                 message.attempts -= 1
-                released.append(message.id)
-        self.ready[:0] = released
-        self.totals["released"] += len(released)
+                message.state = "backoff" if release.delay else "ready"
+                message.until = now + release.delay
+                back += [] if release.delay else [message.id]
+        self.ready[:0] = back
+        self.totals["released"] += replies.count("1")
         return replies
 
     def reject(self, now: int, rejections: Iterable[Rejection]) -> str:

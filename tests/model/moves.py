@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, ScriptCall
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from tests.model.model import Model
 from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
@@ -72,8 +72,8 @@ def moves(state: State, rules: Rules) -> list[Move]:
                 found.append(("crash", number))
         receipts |= {(known.id, known.token): None for known in client.receipts}
     for receipt in receipts:
-        found += [(kind, *receipt) for kind in ("ack", "extend", "release", "reject")]
-        found += [("nack", *receipt, delay) for delay in (0, STEP)]
+        found += [(kind, *receipt) for kind in ("ack", "extend", "reject")]
+        found += [(kind, *receipt, delay) for kind in ("nack", "release") for delay in (0, STEP)]
     for death in state.dead:
         found += [("redrive", death.id, death.token), ("dead_purge", death.id, death.token)]
     if state.lost:
@@ -147,7 +147,7 @@ _CALLS: dict[str, Any] = {
     "ack": lambda *receipt: CALLS.ack([Receipt(*receipt)]),
     "nack": lambda id, token, delay: CALLS.nack([Failure(id, token, delay, "")]),
     "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
-    "release": lambda *receipt: CALLS.release([Receipt(*receipt)]),
+    "release": lambda *release: CALLS.release([Release(*release)]),
     "reject": lambda *receipt: CALLS.reject([Rejection(*receipt, "no", "")]),
     "redrive": lambda id, token: CALLS.redrive([f"{id}:{token}"], retries=None),
     "dead_purge": lambda id, token: CALLS.dead_purge([f"{id}:{token}"]),
@@ -165,7 +165,7 @@ _MODEL: dict[str, Any] = {
     "ack": lambda model, *receipt: model.ack(NOW, [Receipt(*receipt)], discarded=False),
     "nack": lambda model, id, token, delay: model.nack(NOW, [Failure(id, token, delay, "")]),
     "extend": lambda model, *receipt: model.extend(NOW, [Receipt(*receipt)], lease=LEASE),
-    "release": lambda model, *receipt: model.release([Receipt(*receipt)]),
+    "release": lambda model, *release: model.release(NOW, [Release(*release)]),
     "reject": lambda model, *receipt: model.reject(NOW, [Rejection(*receipt, "no", "")]),
     "redrive": lambda model, id, token: model.redrive(NOW, [f"{id}:{token}"], retries=None),
     "dead_purge": lambda model, id, token: model.dead_purge([f"{id}:{token}"]),

@@ -119,10 +119,9 @@ class Player(RuleBasedStateMachine):
         counts, model = self.scan.counts, self.model
         if name in {"send", "reschedule", "redrive"}:
             self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
-        elif name == "nack":
+        elif name in {"nack", "release"}:
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
-        elif name == "release":
-            self.expects_wake |= "1" in reply
+            self.expects_wake |= name == "release" and len(model.ids("ready")) > counts.ready
 
     def _reach(self, what: str, name: str, happened: Any) -> None:
         if happened:

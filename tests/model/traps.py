@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import hypothesis.strategies as st
 
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import OutcomeUnknown
 from tests.model import draws
@@ -272,11 +272,12 @@ class TrapMachine(QueueMachine):
         """Return a call with a receipt, and what gives its answer."""
         now, model, calls = self.now, self.model, self.calls
         failure, rejection = Failure(*receipt, 0, "boom"), Rejection(*receipt, "no such user", "")
+        releases = [Release(*receipt)]
         return {
             "ack": (calls.ack([receipt]), lambda: model.ack(now, [receipt], discarded=False)),
             "nack": (calls.nack([failure]), lambda: model.nack(now, [failure])),
             "extend": (calls.extend([receipt], lease=LEASE), lambda: model.extend(now, [receipt], lease=LEASE)),
-            "release": (calls.release([receipt]), lambda: model.release([receipt])),
+            "release": (calls.release(releases), lambda: model.release(now, releases)),
             "reject": (calls.reject([rejection]), lambda: model.reject(now, [rejection])),
         }[touch]
 

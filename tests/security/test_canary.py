@@ -97,6 +97,8 @@ def instances(url) -> dict[str, Any]:
         taken |= {"Schedule": Schedule("nightly", **options), "Schedules": queue.schedules}
         taken["ScheduleOutcome"] = queue.schedules.add("nightly", **options)
         taken |= {"ScheduleInfo": queue.schedules.get("nightly"), "Applied": queue.schedules.apply()}
+        taken["SchedulesPage"] = queue.schedules.page()
+        taken["ScheduleHistory"] = queue.schedules.history("nightly")
         assert taken["ScheduleInfo"].payload == PAYLOAD
         taken["Consuming"] = queue.callback(lambda message: None) and queue.start_consume()
         queue.stop_consume()
@@ -126,16 +128,20 @@ NO_HOLDERS = {
         "Retry",
         "Reject",
         "Discard",
+        "Snooze",
     ),  # what the user wrote
     *(
         "CancelOutcome",
         "EventKind",
         "FindingKind",
         "RescheduleOutcome",
+        "OccurrenceOutcome",
+        "OccurrenceResult",
         "ScheduleState",
         "SendStatus",
         "State",
     ),  # words
+    *("Backfill", "OccurrenceChange", "OccurrenceHistory"),  # times and numbers, and the error that events show, too
 }
 
 

@@ -7,6 +7,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -31,14 +32,14 @@ from tests.support.waiting import wait_until
 
 SCRIPTS = {
     Role.PRODUCER: {"send", "send_one", "cancel", "reschedule", "withdraw", "begin_run", "end_run", "keep_plan"}
-    | {"schedule_put", "schedule_remove", "schedules_page"},
+    | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
         *("ack", "nack", "extend", "release", "reject", "withdraw"),
         *("counts", "get", "page"),
-        *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page"),
+        *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
-    Role.INSPECTOR: {"counts", "get", "page", "snapshot", "schedules_page"},
+    Role.INSPECTOR: {"counts", "get", "page", "snapshot", "schedules_page", "schedules_find"},
     Role.ADMIN: set(names()),
 }
 """The scripts that each role may run."""
@@ -247,6 +248,8 @@ def applied(queue: Any) -> bool:
     return bool(queue.schedules.apply().outcomes == {"declared": "new"})
 
 
+LATER, HOUR = datetime(2190, 1, 1, tzinfo=UTC), timedelta(hours=1)
+JANUARY = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
 OPERATIONS = {
     "send_delay_msg": Operation(lambda q: q.send_delay_msg(1, "1h", id="new", headers={"a": "b"}).new),
     "send_schedule_msg": Operation(lambda q: q.send_schedule_msg(1, delayq.times.from_millis(2**41), id="new").new),
@@ -276,10 +279,21 @@ OPERATIONS = {
     "schedules.list": Operation(lambda q: [info.name for info in q.schedules.list()] == ["asleep", "nightly"]),
     "schedules.get": Operation(lambda q: q.schedules.get("nightly").state == "active"),
     "schedules.next": Operation(lambda q: len(q.schedules.next("nightly", 3)) == 3),
-    "schedules.pause": Operation(lambda q: q.schedules.pause("nightly") is None),
-    "schedules.resume": Operation(lambda q: q.schedules.resume("asleep") is None),
-    "schedules.remove": Operation(lambda q: q.schedules.remove("nightly")),
+    "schedules.pause": Operation(lambda q: q.schedules.pause("nightly") == 1),
+    "schedules.resume": Operation(lambda q: q.schedules.resume("asleep") == 1),
+    "schedules.remove": Operation(lambda q: q.schedules.remove("nightly") == 1),
+    "schedules.page": Operation(
+        lambda q: [info.name for info in q.schedules.page().schedules] == ["asleep", "nightly"]
+    ),
+    "schedules.set": Operation(lambda q: q.schedules.set(prefix="night", every="2h") == 1),
+    "schedules.upcoming": Operation(lambda q: [one.name for one in q.schedules.upcoming(2)] == ["nightly"] * 2),
+    "schedules.replan": Operation(lambda q: set(q.schedules.replan()) == {"nightly"}),
     "schedules.run_now": Operation(lambda q: q.schedules.run_now("nightly").new),
+    "schedules.backfill": Operation(lambda q: q.schedules.backfill("nightly", *JANUARY).sent == 31),
+    "schedules.skip": Operation(lambda q: q.schedules.skip("nightly", LATER)[0].outcome == "skipped"),
+    "schedules.move": Operation(lambda q: q.schedules.move("nightly", LATER, LATER + HOUR).outcome == "moved"),
+    "schedules.restore": Operation(lambda q: q.schedules.restore("asleep", LATER)[0].outcome == "restored"),
+    "schedules.history": Operation(lambda q: q.schedules.history("nightly").since is not None),
     "purge": Operation(lambda q: q.purge() == 4),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),
@@ -337,6 +351,10 @@ def scene(admin) -> None:
         queue.send_many([NewMessage("later", id="pending", delay="1h"), NewMessage("now", id="ready")])
         queue.schedules.add_many(Schedule(name, every="1d", payload=name) for name in ("nightly", "asleep"))
         queue.schedules.pause("asleep")
+        queue.schedules.skip("asleep", LATER)
+        keys = queue._context.calls.keys  # as if the clock had been in 2100 when a schedule was fired
+        admin.zadd(keys.schedules, {"nightly": 4_102_444_800_000})
+        admin.hset(keys.meta, "schedules_at", 4_102_444_800_000)
         with queue.lease() as message:
             message.release()
 

@@ -19,7 +19,7 @@ import redis
 import delayq
 from delayq import AsyncDelayQueue, ConfigurationError, DelayQueue, NewMessage, ServerError
 from delayq.broker.engine import STREAMS as STREAMS_OFFER
-from delayq.broker.requests import Failure, Receipt, Rejection
+from delayq.broker.requests import Failure, Receipt, Rejection, Release
 from delayq.broker.scripts import names, script
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.executor import Executor
@@ -227,7 +227,7 @@ def calls_of_streams(queue: StreamQueue[Any]) -> dict[str, Any]:
         "prune": calls.collect(read_settings({})),
         "redrive": calls.redrive([dead], retries=5),
         "reject": calls.reject([Rejection("a", token, "no", "")]),
-        "release": calls.release([Receipt("a", token)]),
+        "release": calls.release([Release("a", token)]),
         "send": calls.send(
             [queue._producer.outgoing("x", 0, None, None, None), queue._producer.outgoing("x", 0, None, "new", None)],
             max_length=None,

@@ -1,12 +1,23 @@
 """Behaviour of stream queues, blocking and asyncio."""
 
 import threading
+import time
 from datetime import timedelta
 from time import monotonic
 
 import pytest
 
-from delayq import ConfigurationError, Counts, NewMessage, NoCallbackError, QueueFullError, Reject, Retry, SendStatus
+from delayq import (
+    ConfigurationError,
+    Counts,
+    NewMessage,
+    NoCallbackError,
+    QueueFullError,
+    Reject,
+    Retry,
+    SendStatus,
+    Snooze,
+)
 from delayq.worker.wakeup import LISTENER
 from tests.streams.conftest import everywhere
 from tests.support.waiting import wait_until
@@ -316,6 +327,26 @@ def test_redrive_and_purge_need_an_entry_or_everything(queue, wrong):
 
 
 # Consuming
+
+
+@everywhere
+@pytest.mark.parametrize("delay", [0.1, 1.5])  # within a lease, and beyond it
+def test_snoozed_message_comes_again_after_the_delay_and_is_not_counted(open_queue, delay):
+    queue = open_queue(lease="1s", tick="100ms")
+    seen = []
+
+    @queue.callback
+    def work(message):
+        seen.append((message.attempt, time.monotonic()))
+        if len(seen) == 1:
+            raise Snooze(delay)
+
+    queue.send(b"x", retries=0)
+    queue.start_consume()
+    wait_until(lambda: len(seen) == 2 and counts(queue) == (0, 0, 0, 0))
+    queue.stop_consume()
+    assert [attempt for attempt, _ in seen] == [1, 1]
+    assert seen[1][1] - seen[0][1] >= delay
 
 
 @everywhere

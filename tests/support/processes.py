@@ -103,13 +103,22 @@ def end_all() -> None:
 def kill_all(entry: str) -> None:
     """Kill every process whose environment has an entry that begins so, and what they start meanwhile."""
     for _ in range(100):
-        found = [pid for pid, environment in environments() if f"\0{entry}".encode() in b"\0" + environment]
-        if not found:
+        seen = list(environments())
+        found = [pid for pid, environment in seen if f"\0{entry}".encode() in b"\0" + environment]
+        if not found and not any(_is_starting(pid) for pid, environment in seen if not environment):
             return
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def _is_starting(pid: int) -> bool:
+    """Return whether a process has its program, but not yet its environment, as is so for a moment in `exec`."""
+    process = Path(f"/proc/{pid}")
+    with suppress(OSError):
+        return bool((process / "exe").readlink()) and not (process / "cmdline").read_bytes()
+    return False
 
 
 def environments() -> Iterator[tuple[int, bytes]]:

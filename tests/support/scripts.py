@@ -90,6 +90,7 @@ class World:
     schedules: dict[str, int] = field(default_factory=dict)
     schedule_specs: dict[str, str] = field(default_factory=dict)
     schedule_states: dict[str, str] = field(default_factory=dict)
+    schedule_labels: set[str] = field(default_factory=set)
     plans: dict[str, str] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
@@ -130,6 +131,7 @@ def plant(executor: Executor, world: World) -> None:
             (KEYS.unack, world.unack),
             (KEYS.done, world.done),
             (KEYS.schedules, world.schedules),
+            (KEYS.schedule_labels, dict.fromkeys(world.schedule_labels, -NOW)),
         ):
             if times:
                 pipe.zadd(key, {id: NOW + time for id, time in times.items()})
@@ -153,7 +155,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
             KEYS.schedule_states: {name: _state_out(state) for name, state in world.schedule_states.items()},
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
-            KEYS.meta: {name: _token_out(str(value)) for name, value in world.meta.items()},
+            KEYS.meta: {name: _meta_out(name, value) for name, value in world.meta.items()},
         }
         for key, mapping in hashes.items():
             if mapping:
@@ -173,7 +175,7 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
-            if part in ("pending", "unack", "dead", "done", "schedules"):
+            if part in ("pending", "unack", "dead", "done", "schedules", "schedule_labels"):
                 pipe.zrange(key, 0, -1, withscores=True)
             elif part in ("ready", "retry", "wake"):
                 pipe.lrange(key, 0, -1)
@@ -263,6 +265,11 @@ def _times(pairs: list[tuple[bytes, float]]) -> dict[str, int]:
     return {member.decode(): _whole(score) - NOW for member, score in pairs}
 
 
+def _members(pairs: list[tuple[bytes, float]]) -> set[str]:
+    assert not any(score for _, score in pairs), "only with equal scores they are in alphabetical order"
+    return {member.decode() for member, _ in pairs}
+
+
 def _whole(score: float) -> int:
     assert score == int(score), f"not a whole number of milliseconds: {score}"
     return int(score)
@@ -272,8 +279,14 @@ def _texts(mapping: dict[bytes, bytes]) -> dict[str, str]:
     return {id.decode(): _text(data) for id, data in mapping.items()}
 
 
+def _meta_out(name: str, value: int | str) -> str:
+    return str(NOW + int(value)) if name == "schedules_at" else _token_out(str(value))
+
+
 def _meta_in(mapping: dict[bytes, bytes]) -> dict[str, int | str]:
     meta = _texts(mapping)
+    if "schedules_at" in meta:
+        meta["schedules_at"] = str(int(meta["schedules_at"]) - NOW)
     token = {"token": _token_in(meta.pop("token"))} if "token" in meta else {}
     return token | {name: value if name in SETTINGS else int(value) for name, value in meta.items()}
 
@@ -351,6 +364,7 @@ _READ: dict[str, Any] = {
     "schedules": _times,
     "schedule_specs": _texts,
     "schedule_states": lambda held: {name.decode(): _state_in(state) for name, state in held.items()},
+    "schedule_labels": _members,
     "plans": _texts,
     "meta": _meta_in,
     "wake": len,

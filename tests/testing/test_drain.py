@@ -18,6 +18,7 @@ from delayq import (
     NoCallbackError,
     Reject,
     Retry,
+    Snooze,
     UnavailableError,
 )
 from delayq.testing import crash, drain, restart, unreachable
@@ -148,6 +149,17 @@ def test_first_error_is_raised_on_request(clock, delayq_queue):
         drain(delayq_queue, raising=True)
     counts = delayq_queue.counts()
     assert (counts.backoff, counts.ready, counts.active) == (1, 1, 0)  # the failure counts, and no message stays leased
+
+
+def test_snoozed_message_comes_again_at_its_time(clock, delayq_queue):
+    @delayq_queue.callback
+    def later(message):
+        if clock.now < NEW_YEAR + timedelta(minutes=10):
+            raise Snooze("10m")
+
+    delayq_queue.send_delay_msg("x")
+    drained = drain(delayq_queue, until="1h")
+    assert [(one.outcome, one.attempt) for one in drained] == [("snoozed", 1), ("acked", 1)]
 
 
 def test_outcomes_are_not_raised(clock, delayq_queue):

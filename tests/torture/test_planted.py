@@ -128,8 +128,8 @@ DEFECTS = {
     ),
     "a nack that charges twice": (
         "streams/nack.lua",
-        "math.max(lease - delay, 0), delivery)",
-        "math.max(lease - delay, 0), delivery + 1)",
+        "delay, lease, delivery)",
+        "delay, lease, delivery + 1)",
         "bounded deliveries: attempt 3 came after attempt 1",
     ),
     "a dead letter that keeps nothing": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import assert_type
 
 from delayq import (
@@ -12,7 +12,9 @@ from delayq import (
     AsyncSchedules,
     DelayQueue,
     Message,
+    OccurrenceChange,
     Schedule,
+    ScheduleHistory,
     ScheduleInfo,
     ScheduleOutcome,
     Schedules,
@@ -39,8 +41,15 @@ def use() -> None:
     assert_type(queue.schedules.list(), list[ScheduleInfo])
     assert_type(queue.schedules.get("a"), ScheduleInfo | None)
     assert_type(queue.schedules.next("a", 3), list[datetime])
-    assert_type(queue.schedules.remove("a"), bool)
+    assert_type(queue.schedules.remove("a"), int)
+    assert_type(queue.schedules.set(label="user:42", tz="UTC"), int)
+    assert_type(queue.schedules.page(prefix="a").schedules, list[ScheduleInfo])
+    queue.schedules.set(label="user:42", zone="UTC")  # type: ignore[call-arg]
     assert_type(queue.schedules.run_now("a"), Sent)
+    assert_type(queue.schedules.skip("a", datetime.now(UTC).date()), list[OccurrenceChange])
+    assert_type(queue.schedules.move("a", datetime.now(UTC), datetime.now(UTC)), OccurrenceChange)
+    assert_type(queue.schedules.history("a", limit=3), ScheduleHistory)
+    assert_type(queue.schedules.backfill("a", datetime.now(UTC), datetime.now(UTC), limit=99).sent, int)
     assert_type(queue.schedules.apply(prune=True), Applied)
     queue.schedules.add("a", every=60, misfire="twice")  # type: ignore[arg-type]
     queue.schedules.add("a", every=60, retires=3)  # type: ignore[call-arg]

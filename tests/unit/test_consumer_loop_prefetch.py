@@ -32,7 +32,7 @@ def test_sleep_ends_when_prefetched_messages_have_waited_too_long():
 
 def test_what_waits_too_long_for_a_busy_worker_is_released():
     harness = behind_a_slow_callback()
-    assert released(harness) == harness.receipts("b", "c")
+    assert released(harness) == harness.releases("b", "c")
     harness.reply()
     assert harness.in_flight == ["a"]
     assert harness.sleeps > MAX_UNSTARTED
@@ -57,7 +57,7 @@ def test_release_that_was_refused_is_sent_again():
     harness.reply(release=ServerError("refused"))
     assert harness.sleeps == 1
     harness.wake()
-    assert harness.ask("release").what == harness.receipts("b", "c")
+    assert harness.ask("release").what == harness.releases("b", "c")
 
 
 def test_what_free_workers_are_about_to_take_is_not_released():

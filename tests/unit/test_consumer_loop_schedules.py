@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from delayq.broker.replies import DueSchedules, PromoteReply, StoredSchedule
+from delayq.broker.replies import DueSchedules, PromoteReply, SchedulePage, StoredSchedule
 from delayq.errors import QueueFullError
-from delayq.schedules.definition import Definition, _encode
+from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
 from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_SCHEDULES
 from tests.support.loop_harness import LOCAL, SERVER, LoopHarness, claimed, promoted
 
@@ -51,6 +51,72 @@ def test_it_sleeps_until_a_little_before_the_next_occurrence():
         "limit": MAX_SCHEDULES,
         "byte_limit": 1 << 20,
     }
+
+
+def looking() -> LoopHarness:
+    """Return a harness whose consumer looks at the clock."""
+    harness = LoopHarness(tick=600)
+    harness.wake()
+    harness.reply(pending_to_ready=occurring(harness, 500))
+    harness.wake()
+    assert "schedules_page" in harness.asked
+    return harness
+
+
+def answer(harness: LoopHarness, **replies) -> None:
+    """Answer a turn; a schedule occurs later."""
+    harness.reply(pending_to_ready=occurring(harness, 500), **replies)
+
+
+def test_it_looks_at_the_clock_every_minute():
+    harness = looking()
+    assert harness.now == LOCAL + 60
+    answer(harness, schedules_page=SchedulePage(SERVER, SERVER + CLOCK_STEP, "0", []))
+    assert harness.sleeps == 60
+
+
+def away(*names: str) -> list[StoredSchedule]:
+    """Return schedules that were fired while the clock was a year ahead."""
+    year = 365 * 86_400_000
+    return [standing(name, SERVER + year + MINUTE)._replace(last=SERVER + year) for name in names]
+
+
+def test_it_plans_schedules_anew_page_by_page_if_the_clock_was_set_back():
+    harness = looking()
+    latest = SERVER + CLOCK_STEP + 1
+    answer(harness, schedules_page=SchedulePage(SERVER, latest, "0", []))
+    harness.wake()
+    answer(harness, schedules_page=SchedulePage(SERVER, latest, "5", away("a", "b")))
+    harness.wake()
+    assert [(row.name, row.revision, row.paused, row.spec) for row in harness.ask("schedule_put").what] == [
+        ("a", "7", 0, b""),
+        ("b", "7", 0, b""),
+    ]
+    answer(harness, schedule_put="10")
+    harness.wake()
+    assert harness.ask("schedules_page").options["cursor"] == "5"
+    answer(
+        harness,
+        schedules_page=SchedulePage(SERVER + 1, latest, "0", [standing("c", SERVER // MINUTE * MINUTE + MINUTE)]),
+    )
+    harness.wake()
+    assert harness.ask("note_schedules").what == SERVER + 1
+    answer(harness, note_schedules=None)
+    assert harness.sleeps == 60
+
+
+@pytest.mark.parametrize("refused", ["schedules_page", "schedule_put"])
+def test_a_refused_plan_is_tried_again_after_a_minute(refused):
+    harness = looking()
+    for _ in range(2):
+        answer(harness, schedules_page=SchedulePage(SERVER, SERVER + 2 * CLOCK_STEP, "0", []))
+        harness.wake()
+        if refused == "schedule_put":
+            answer(harness, schedules_page=SchedulePage(SERVER, SERVER + 2 * CLOCK_STEP, "5", away("a")))
+            harness.wake()
+        answer(harness, **{refused: QueueFullError("full")})
+        assert harness.sleeps == 60
+        harness.wake()
 
 
 def test_a_queue_without_schedules_is_never_asked_for_them():
@@ -114,7 +180,7 @@ def test_it_fires_at_most_a_thousand_messages_at_a_time_and_one_schedule_at_leas
 def test_a_full_consumer_fires_as_well():
     harness = LoopHarness(concurrency=1, prefetch=0)
     harness.hold("a", pending_to_ready=occurring(harness, 0.5))
-    assert harness.sleeps == 0.4
+    assert harness.sleeps == 0.5 - FIRE_AHEAD / 1000
     harness.wake()
     assert "schedules_due" in harness.asked
 

@@ -202,7 +202,7 @@ def test_what_has_not_started_is_released_while_settlements_are_refused():
     assert harness.recalls
     harness.tell(withdrawn=["c"])
     assert harness.asked == ["ack", "release", "pending_to_ready"]
-    assert harness.ask("release").what == harness.receipts("c")
+    assert harness.ask("release").what == harness.releases("c")
     harness.reply(ack=REFUSED)
     harness.wake()
     assert harness.asked == ["ack", "pending_to_ready"]

@@ -70,7 +70,7 @@ def test_wakeups_with_the_last_replies_are_passed_on():
 def test_unstarted_messages_are_released_and_nothing_is_claimed():
     harness = stopped("a", "b", "c", running=["a"])
     assert harness.asked == ["release"]
-    assert harness.ask("release").what == harness.receipts("b", "c")
+    assert harness.ask("release").what == harness.releases("b", "c")
     harness.reply()
     assert harness.in_flight == ["a"]
 
@@ -195,7 +195,7 @@ def test_refused_release_is_retried_after_a_pause():
     harness.reply(release=REFUSED)
     assert harness.sleeps == 1
     harness.wake()
-    assert harness.ask("release").what == harness.receipts("a")
+    assert harness.ask("release").what == harness.releases("a")
 
 
 def test_refused_release_is_retried_within_the_grace():
@@ -254,7 +254,7 @@ def test_stop_during_a_round_trip_withdraws_its_messages():
     harness.wake()
     assert harness.recalls
     harness.tell(withdrawn=["a", "b"])
-    assert harness.ask("release").what == harness.receipts("a", "b")
+    assert harness.ask("release").what == harness.releases("a", "b")
 
 
 def test_a_burst_can_be_stopped():

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from delayq import Discard, Reject, Retry
+from delayq import Discard, Reject, Retry, Snooze
 from delayq.broker.replies import ClaimedMessage
 from delayq.worker.disposition import Completion, Disposition, describe, disposition_of, dispositions_of
 from delayq.worker.message import InFlightDelivery
@@ -91,6 +91,8 @@ def test_exception_without_a_text_is_named_by_its_class():
         (Retry("rate limited", delay="5m"), (Disposition.NACK, "rate limited", 300_000)),
         (Retry(delay=0), (Disposition.NACK, "retry", 0)),
         (Retry(delay=timedelta(seconds=2)), (Disposition.NACK, "retry", 2000)),
+        (Snooze("5m"), (Disposition.RELEASE, "", 300_000)),
+        (Snooze(0, "full"), (Disposition.RELEASE, "", 0)),
         (Reject("no such user"), (Disposition.REJECT, "no such user", None)),
         (Reject(), (Disposition.REJECT, "rejected", None)),
         (Discard("over"), (Disposition.DISCARD, "over", None)),
@@ -106,8 +108,9 @@ def test_outcome_can_be_raised_or_returned(outcome, expected, caplog):
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), True, "soon", 10**18, 10**5000, object()], ids=type)
-def test_retry_with_an_invalid_delay_uses_the_default_and_logs(delay, caplog):
-    disposition, text, wait = disposition_of(delivery(), None, Retry("later", delay=delay))
+@pytest.mark.parametrize("kind", [Retry, Snooze])
+def test_retry_with_an_invalid_delay_uses_the_default_and_logs(kind, delay, caplog):
+    disposition, text, wait = disposition_of(delivery(), None, kind(reason="later", delay=delay))
     assert (disposition, wait) == (Disposition.NACK, None)
     assert "delay" in text
     assert caplog.records[0].levelno == logging.ERROR

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.broker.requests import UNSTARTED
+from delayq.broker.requests import UNSTARTED, Release
 from delayq.errors import UnavailableError
 from delayq.worker.start_reports import ALONE_FOR, REPORT_AFTER, WITHDRAWN_EVERY
 from tests.support.loop_harness import LoopHarness, claimed
@@ -72,7 +72,7 @@ def test_consumer_looks_for_what_it_is_asked_to_return_while_workers_are_busy():
     harness.wake()
     assert harness.recalls
     harness.tell(withdrawn=["b", "c"])
-    assert harness.ask("release").what == harness.receipts("b", "c")
+    assert harness.ask("release").what == harness.releases("b", "c")
     harness.reply()
     assert harness.in_flight == ["a"]
 
@@ -151,7 +151,7 @@ def test_stop_releases_a_message_that_waits_to_run_alone():
     harness.stop(within=9)
     harness.wake()
     harness.tell()
-    assert harness.ask("release").what == [receipt]
+    assert harness.ask("release").what == [Release(*receipt)]
 
 
 def test_message_that_is_to_run_alone_waits_until_no_callback_runs_but_not_for_ever():

@@ -10,7 +10,7 @@ from delayq.states import TRANSITIONS, State
 NAMES = {
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 }
-READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page"}
+READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")

@@ -68,6 +68,21 @@ os.kill(os.getpid(), 9)
         wait_until(lambda: is_gone(left))
 
 
+def test_a_process_that_has_no_environment_yet_is_looked_at_again(monkeypatch):
+    process = Process(["sleep", "60"])
+    real, looks = processes.environments, []
+
+    def environments():
+        looks.append(1)
+        yield from ((pid, b"" if pid == process.pid and len(looks) < 3 else found) for pid, found in real())
+
+    monkeypatch.setattr(processes, "environments", environments)
+    monkeypatch.setattr(processes, "_is_starting", process.pid.__eq__)
+    processes.end_all()
+    assert process.wait(10) == -signal.SIGKILL
+    assert len(looks) > 3
+
+
 def test_after_a_failure_the_shared_server_is_another_one(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makeconftest("from tests.conftest import *")

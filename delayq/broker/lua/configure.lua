@@ -2,12 +2,12 @@
 -- letter.
 -- KEYS: events stream, done zset, meta hash
 -- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, ''
---   to leave it), max_ids (to remember), dead_max (entries of the dead letter; '' to leave it), dead_ttl (ms to keep
---   one; '' to leave it)
+--   to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave), dead_max (entries
+--   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it)
 -- Returns: 1
 -- Re-run: does the same again.
 local events, done, meta = unpack(KEYS)
-local max_len, window, max_ids, dead_max, dead_ttl = unpack(ARGV)
+local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl = unpack(ARGV)
 
 -- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
@@ -35,6 +35,9 @@ if window == '0' then
   redis.call('HDEL', meta, 'dedupe')
   redis.call('UNLINK', done)
 elseif window ~= '' then
+  if max_ids == '' then
+    max_ids = string.match(redis.call('HGET', meta, 'dedupe') or '', '%d+$') or default_max_ids
+  end
   redis.call('HSET', meta, 'dedupe', window .. ' ' .. max_ids)
 end
 if dead_max ~= '' then redis.call('HSET', meta, 'dead_max', dead_max) end

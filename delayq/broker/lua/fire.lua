@@ -17,7 +17,7 @@ local now = math.floor(time / 1000)
 redis.call('ZCARD', schedules)
 redis.call('HLEN', retries)
 redis.call('HLEN', headers)
-local logged = logging(meta)
+local logged, note = logging(meta), noting(meta)
 local statuses, moved, ended, states, seen = {}, {}, {}, {}, {}
 local dues, retry_counts, payloads, header_texts, ids, times, left = {}, {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 8 do
@@ -53,6 +53,7 @@ begin(replies, slot)
 if #moved > 0 then redis.call('ZADD', schedules, unpack(moved)) end
 if #ended > 0 then redis.call('ZREM', schedules, unpack(ended)) end
 if #states > 0 then redis.call('HSET', schedule_states, unpack(states)) end
+if #states > 0 then note(now) end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'sent', now, 'ids', ids, 'dues', times, 'retries', left)
 return reply

@@ -57,7 +57,7 @@ def _of(engine: str, scripts: str) -> list[str]:
     return [f"{engine}/{name}" for name in scripts.split()]
 
 
-_SCHEDULES = ["schedule_put", "schedule_remove", "schedules_page"]
+_SCHEDULES = ["schedule_put", "schedule_remove", "schedules_page", "schedules_find"]
 _READ_STREAM = _of("streams", "counts find get page")
 _READ_ITEMS = ("get", "llen", "lrange")
 
@@ -83,7 +83,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         ),
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
-            ["counts", "get", "page", "snapshot", "schedules_page"],
+            ["counts", "get", "page", "snapshot", "schedules_page", "schedules_find"],
             (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
         ),

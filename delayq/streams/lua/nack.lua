@@ -29,9 +29,7 @@ for i = 8, math.min(#ARGV, 7 + 4 * 250), 4 do
     bury(stream, group, ids, dead, errors, delays, dead_max, entry, body, delivery, 'retries spent', error)
   else
     statuses[#statuses + 1] = '1'
-    -- Redis has no negative idle time: a delay longer than the lease is stored, and checked when the lease expires.
-    if tonumber(delay) > tonumber(lease) then redis.call('HSET', delays, entry, string.format('%.0f', now + delay)) end
-    give(stream, group, nobody, entry, math.max(lease - delay, 0), delivery)
+    give_later(stream, group, delays, entry, now, delay, lease, delivery)
     if error ~= '' then redis.call('HSET', errors, entry, error) end
   end
 end

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply, SendStatuses
-from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, ScriptCall
+from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, Release, ScriptCall
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
 
@@ -85,8 +85,8 @@ class RecordedSettlements(CallRecorder):
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         return self._settlement("nack", failures)
 
-    def release(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        return self._settlement("release", receipts)
+    def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
+        return self._settlement("release", releases)
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int, **options: Any) -> ScriptCall[str]:
         return self._settlement("extend", receipts, lease=lease, **options)

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Literal, NamedTuple
 from zlib import crc32
 
-from delayq.outcomes import Discard, Reject, Retry
+from delayq.outcomes import Discard, Reject, Retry, Snooze
 from delayq.testing.torture.process_task import ProcessTask
 
 CallbackOutcome = Literal["acked", "failed", "rejected", "discarded"]
@@ -36,7 +36,10 @@ class MessageProfile(NamedTuple):
     fails: int = 0
     """Attempts that fail before one succeeds."""
     failure: str = "raise"
-    """How an attempt fails: `raise`, `false`, `retry`, the methods `nack` and `release`; `drop`: it is not settled."""
+    """How an attempt fails: `raise`, `false`, `retry`, `snooze`, the methods `nack` and `release`.
+
+    `drop`: it is not settled.
+    """
     success: str = "return"
     """How an attempt succeeds: `return`, `reject`, `discard`, the method `ack`; `extend` renews its lease first.
 
@@ -60,7 +63,8 @@ PROFILES: dict[str, MessageProfile] = {
     "slow": MessageProfile(794, takes=(0.005, 0.03)),
     "flaky": MessageProfile(300, fails=1),
     "worse": MessageProfile(100, fails=2),
-    "later": MessageProfile(100, fails=1, failure="retry"),
+    "later": MessageProfile(90, fails=1, failure="retry"),
+    "snoozes": MessageProfile(10, fails=1000, failure="snooze"),
     "false": MessageProfile(100, fails=1, failure="false"),
     "doomed": MessageProfile(100, retries=1, fails=1000),
     "wrong": MessageProfile(50, success="reject"),
@@ -112,7 +116,12 @@ class CallbackBehavior(NamedTuple):
 
     def finish(self) -> bool:
         """End as a callback does: return or raise."""
-        outcomes = {"retry": Retry("again", delay=BACKOFF), "reject": Reject("wrong"), "discard": Discard("stale")}
+        outcomes = {
+            "retry": Retry("again", delay=BACKOFF),
+            "snooze": Snooze(BACKOFF),
+            "reject": Reject("wrong"),
+            "discard": Discard("stale"),
+        }
         if self.ending in outcomes:
             raise outcomes[self.ending]
         if self.ending == "raise":
@@ -123,16 +132,15 @@ class CallbackBehavior(NamedTuple):
 def behavior_of(payload: bytes, attempt: int, number: int, lease: float) -> CallbackBehavior:
     """Return what to do with an attempt; `number` differs for each.
 
-    A release is not charged as an attempt, so `number` decides whether to release once more.
+    A release or snooze is not charged as an attempt, so `number` decides whether to do it once more.
     """
     profile = profile_of(payload)
     drawn = crc32(b"%d" % number)
     takes = profile.duration(drawn % 100 / 100, lease)
-    if profile.failure == "release":
-        return CallbackBehavior(takes, "failed", "release") if drawn % 2 else CallbackBehavior(takes, "acked")
-    if attempt <= profile.fails:
-        if profile.failure == "nack":
-            return CallbackBehavior(takes, "failed", "nack")
+    fails = drawn % 2 if profile.failure in ("release", "snooze") else attempt <= profile.fails
+    if fails and profile.failure in ("nack", "release"):
+        return CallbackBehavior(takes, "failed", profile.failure)
+    if fails:
         return CallbackBehavior(takes, "failed", ending=profile.failure)
     if profile.success in ("ack", "extend"):
         return CallbackBehavior(takes, "acked", profile.success)

@@ -138,6 +138,17 @@ def _ids_that_live() -> list[Case]:
     return [*cases, Case("one of two ids lives", DUE + there, fire(mixed), "1", moved(60_000, 5) + fresh)]
 
 
+def _noting() -> list[Case]:
+    """Note the time, which counts from `NOW`, if it is a minute later than the one noted."""
+    noted = [World(meta={"schedules_at": at}) for at in (-60_000, -59_999, 60_000)]
+    return [
+        Case("noted a minute ago", DUE + noted[0], fire(ROW), "1", FIRED),
+        Case("noted less than a minute ago", DUE + noted[1], fire(ROW), "1", FIRED + noted[1]),
+        Case("noted before the clock was set back", DUE + noted[2], fire(ROW), "1", FIRED + noted[2]),
+        Case("noted a minute ago, and it fires nothing", noted[0], fire(ROW), "0", noted[0]),
+    ]
+
+
 def _waking() -> list[Case]:
     there = World(pending={"z": -50}, retries={"z": 1}, messages={"z": "Z"})
     with_it = FIRED.but(wake=0) + there
@@ -168,7 +179,7 @@ def _waking() -> list[Case]:
     ]
 
 
-CASES = [*_fired(), *_stands_otherwise(), *_ids_that_live(), *_waking()]
+CASES = [*_fired(), *_stands_otherwise(), *_ids_that_live(), *_noting(), *_waking()]
 CASES += logged(
     CASES,
     {

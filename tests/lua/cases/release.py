@@ -1,8 +1,8 @@
-"""`release`: back to the head of ready, in order and uncharged."""
+"""`release`: back to the head of ready, in order, or after a delay; uncharged."""
 
 from __future__ import annotations
 
-from delayq.broker.requests import Receipt
+from delayq.broker.requests import Release
 from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES, logged
 from tests.support.scripts import Case, T, World, calls
 
@@ -22,22 +22,62 @@ _HELD = World(
 
 CASES = [
     *(
-        Case(name, world + CROWD, calls.release([Receipt("a", T - 7)]), "0", world + CROWD)
+        Case(name, world + CROWD, calls.release([Release("a", T - 7)]), "0", world + CROWD)
         for name, world in STATES.items()
         if name != "leased"
     ),
-    Case("leased under this token", LEASED + CROWD, calls.release([Receipt("a", T - 7)]), "1", _BACK + CROWD),
+    Case("leased under this token", LEASED + CROWD, calls.release([Release("a", T - 7)]), "1", _BACK + CROWD),
     Case(
         "asked for by another process",
         LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w -"}) + CROWD,
-        calls.release([Receipt("a", T - 7)]),
+        calls.release([Release("a", T - 7)]),
         "1",
         LEASED.but(
             unack={"a": 1000},
             deliveries={"a": "backoff -5 1 T-9 T-7 w"},
             meta={"token": "T-3", "released": 1, "backoffs": 1},
+            wake=1,
         )
         + CROWD,
+    ),
+    Case(
+        "after a delay",
+        LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w +"}) + CROWD,
+        calls.release([Release("a", T - 7, 60_000)]),
+        "1",
+        LEASED.but(
+            unack={"a": 60_000},
+            deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+            meta={"token": "T-3", "released": 1, "backoffs": 1},
+            wake=1,
+        )
+        + CROWD,
+    ),
+    Case(
+        "asked for by another process, and after a delay",
+        LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w -"}) + CROWD,
+        calls.release([Release("a", T - 7, 50)]),
+        "1",
+        LEASED.but(
+            unack={"a": 1000},
+            deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+            meta={"token": "T-3", "released": 1, "backoffs": 1},
+            wake=1,
+        )
+        + CROWD,
+    ),
+    Case(
+        "after a delay, before all others that wait",
+        _HELD,
+        calls.release([Release("a", T - 9, 1), Release("b", T - 8)]),
+        "11",
+        _HELD.but(
+            ready=["b", "y", "z"],
+            unack={"a": 1, "c": 500, "d": 500},
+            deliveries=_HELD.deliveries | {"a": "backoff -5 0 T-9 T-9 w", "b": "ready -4 0 T-8 T-8 w"},
+            meta={"released": 4, "backoffs": 1},
+            wake=1,
+        ),
     ),
     Case(
         "asked for among others",
@@ -45,7 +85,7 @@ CASES = [
             deliveries=_HELD.deliveries | {"b": "leased -4 1 T-8 T-8 w -", "c": "leased -3 3 T-7 T-6 w ?"},
             meta={"released": 2, "backoffs": 4},
         ),
-        calls.release([Receipt("a", T - 9), Receipt("b", T - 8), Receipt("c", T - 6)]),
+        calls.release([Release("a", T - 9), Release("b", T - 8), Release("c", T - 6)]),
         "111",
         _HELD.but(
             ready=["a", "c", "y", "z"],
@@ -60,18 +100,18 @@ CASES = [
             wake=1,
         ),
     ),
-    Case("leased under a later token", LEASED + CROWD, calls.release([Receipt("a", T - 9)]), "0", LEASED + CROWD),
+    Case("leased under a later token", LEASED + CROWD, calls.release([Release("a", T - 9)]), "0", LEASED + CROWD),
     Case(
         "a wake-up that is not taken yet is enough",
         LEASED.but(wake=1),
-        calls.release([Receipt("a", T - 7)]),
+        calls.release([Release("a", T - 7)]),
         "1",
         _BACK,
     ),
     Case(
         "twice in a batch is released once",
         LEASED,
-        calls.release([Receipt("a", T - 7), Receipt("a", T - 7)]),
+        calls.release([Release("a", T - 7), Release("a", T - 7)]),
         "10",
         _BACK,
     ),
@@ -79,7 +119,7 @@ CASES = [
         "several keep their order, before those that wait",
         _HELD,
         calls.release(
-            [Receipt("a", T - 9), Receipt("x", T), Receipt("b", T - 8), Receipt("d", T), Receipt("c", T - 6)]
+            [Release("a", T - 9), Release("x", T), Release("b", T - 8), Release("d", T), Release("c", T - 6)]
         ),
         "10101",
         _HELD.but(
@@ -103,6 +143,9 @@ CASES += logged(
         "backoff": [],
         "leased under this token": ["released 0; ids a; tokens T-7"],
         "leased under a later token": [],
+        "after a delay": ["released 0; ids a; tokens T-7"],
+        "asked for by another process, and after a delay": ["released 0; ids a; tokens T-7"],
+        "after a delay, before all others that wait": ["released 0; ids b a; tokens T-8 T-9"],
         "asked for by another process": ["released 0; ids a; tokens T-7"],
         "asked for among others": ["released 0; ids c b a; tokens T-6 T-8 T-9"],
         "twice in a batch is released once": ["released 0; ids a; tokens T-7"],

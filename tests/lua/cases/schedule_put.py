@@ -99,6 +99,18 @@ def _changed() -> list[Case]:
     ]
 
 
+def _noting() -> list[Case]:
+    """Note the time of a change, which counts from `NOW`, if it is a minute later than the one noted."""
+    new = stood(5000, "T+0 0 - 0").but(wake=1)
+    noted = [World(meta={"schedules_at": at}) for at in (-60_000, -59_999, 60_000)]
+    return [
+        Case("noted a minute ago", noted[0], put(one()), "1", new),
+        Case("noted less than a minute ago", noted[1], put(one()), "1", new + noted[1]),
+        Case("noted before the clock was set back", noted[2], put(one()), "1", new + noted[2]),
+        Case("noted a minute ago, and it changes nothing", noted[0], put(one(revision=-9)), "0", noted[0]),
+    ]
+
+
 def _waking() -> list[Case]:
     other = World(schedules={"o": 5000}, schedule_specs={"o": "{}"}, schedule_states={"o": "T-9 0 - 0"})
     return [
@@ -115,4 +127,62 @@ def _waking() -> list[Case]:
     ]
 
 
-CASES = [*_new(), *_changed(), *_waking()]
+def _labels() -> list[Case]:
+    """Keep the index of labels in step with the definitions."""
+
+    def labelled(*labels: str, payload: str = "p") -> str:
+        return '{"retries":3,"labels":[' + ",".join(f'"{label}"' for label in labels) + "]}\n" + payload
+
+    def of(*labels: str) -> World:
+        world = stood(60_000, "T-9 3 -60000 0", labelled(*labels) if labels else "{}")
+        return world.but(schedule_labels={f"{label} s" for label in labels} | {"a other"})
+
+    def putting(spec: str, revision: int = -9) -> ScriptCall[str]:
+        return put(one(revision=revision, at=60_000, spec=spec.encode()))
+
+    def after(spec: str, *labels: str) -> World:
+        index = {f"{label} s" for label in labels} | {"a other"}
+        return stood(60_000, "T+0 3 -60000 0", spec).but(schedule_labels=index, wake=1)
+
+    two, stranger = labelled("a", "user:42"), '{}\n{"labels":["p"]}'
+    quoted = '{"headers":{"k":"\\"labels\\":[\\"q\\"]"},"labels":["a"]}\n'
+    paused = put(one(revision=-9, at=None, paused=1, spec=b""))
+    return [
+        Case(
+            "new with labels",
+            World(),
+            put(one(spec=two.encode())),
+            "1",
+            stood(5000, "T+0 0 - 0", two).but(schedule_labels={"a s", "user:42 s"}, wake=1),
+        ),
+        Case("other labels", of("a", "b"), putting(two), "1", after(two, "a", "user:42")),
+        Case("its first labels", of(), putting(two), "1", after(two, "a", "user:42")),
+        Case("no more labels", of("a", "b"), putting("{}"), "1", after("{}")),
+        Case("labels in a payload are none", of("a"), putting(stranger), "1", after(stranger)),
+        Case("labels in a header are none", of("b"), putting(quoted), "1", after(quoted, "a")),
+        Case("changed meanwhile, with labels", of("a"), putting(two, -8), "0", of("a")),
+        Case(
+            "paused, with labels",
+            of("a"),
+            paused,
+            "1",
+            of("a").but(schedules={}, schedule_states={"s": "T+0 3 -60000 1"}),
+        ),
+        Case(
+            "two with labels",
+            World(),
+            put(one(spec=two.encode()), one("t", at=6000, spec=labelled("a").encode())),
+            "11",
+            stood(5000, "T+0 0 - 0", two)
+            + World(
+                schedules={"t": 6000},
+                schedule_specs={"t": labelled("a")},
+                schedule_states={"t": "T+0 0 - 0"},
+                schedule_labels={"a s", "user:42 s", "a t"},
+                wake=1,
+            ),
+        ),
+    ]
+
+
+CASES = [*_new(), *_changed(), *_noting(), *_waking(), *_labels()]

@@ -7,6 +7,7 @@ from tests.support.scripts import Case, World, calls
 
 ACTIVE = World(schedules={"s": 60_000}, schedule_specs={"s": "{}"}, schedule_states={"s": "T-9 3 -60000 0"})
 PAUSED = World(schedule_specs={"p": "{}"}, schedule_states={"p": "T-9 3 -60000 1"})
+LABELLED = ACTIVE.but(schedule_specs={"s": '{"labels":["a","b"]}\n'}, schedule_labels={"a s", "b s", "a p"})
 
 CASES = [
     Case("active", ACTIVE, calls.schedule_remove(["s"]), "1", World()),
@@ -18,5 +19,7 @@ CASES = [
     Case("messages stay", ACTIVE + PENDING, calls.schedule_remove(["s"]), "1", PENDING),
     Case("half of one is there", ACTIVE.but(schedule_specs={}), calls.schedule_remove(["s"]), "1", World()),
     Case("the other half is there", ACTIVE.but(schedule_states={}), calls.schedule_remove(["s"]), "1", World()),
+    Case("with labels", LABELLED, calls.schedule_remove(["s"]), "1", World(schedule_labels={"a p"})),
+    Case("with labels, twice", LABELLED, calls.schedule_remove(["s", "s"]), "10", World(schedule_labels={"a p"})),
     Case("only its time is there", World(schedules={"s": 5}), calls.schedule_remove(["s"]), "0", World()),
 ]

@@ -1,0 +1,143 @@
+"""The operations behind `queue.schedules`, which the blocking and the asyncio class share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from delayq.broker.context import QueueContext
+from delayq.broker.ids import new_id
+from delayq.broker.replies import StoredSchedule
+from delayq.broker.requests import Outgoing
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
+from delayq.options import check_int
+from delayq.queue.handlers import HandlerRegistry
+from delayq.queue.inspector import MAX_ROWS
+from delayq.queue.producer import Producer, Sent
+from delayq.schedules.definition import Schedule, check_schedule, message_headers, pack, unpack
+from delayq.schedules.info import Applied, Occurrence, ScheduleInfo, SchedulesPage, describe
+from delayq.schedules.redefinition import redefine
+from delayq.schedules.selection import ScheduleSelection, change_each, read_page, read_selected, remove_each, upcoming
+from delayq.schedules.store import Change, ScheduleOutcome, put, read_all, read_one, remove, replan
+from delayq.schedules.timetable import MAX_FIRED
+from delayq.times import from_millis
+
+Moves = dict[str, tuple[datetime | None, datetime | None]]
+
+
+class ScheduleOperations:
+    """The operations on the schedules of a queue."""
+
+    def __init__(self, context: QueueContext, producer: Producer, handlers: HandlerRegistry, executor: Any) -> None:
+        """Work on the schedules of the queue of `context`; `handlers` has those that the program declares."""
+        self._context = context
+        self._producer = producer
+        self._handlers = handlers
+        self._executor = executor
+
+    def _pack(self, schedule: Schedule, *, declared: bool = False) -> bytes:
+        if not isinstance(schedule, Schedule):
+            raise ConfigurationError(f"schedules must be Schedule objects, not {short_repr(schedule)}")
+        return pack(schedule, self._context.settings, self._producer.encode, declared=declared)
+
+    def _add(self, schedule: Schedule) -> Operation[ScheduleOutcome]:
+        outcomes = yield from put(self._context, {schedule.name: self._pack(schedule)})
+        return outcomes[schedule.name]
+
+    def _add_many(self, schedules: Iterable[Schedule]) -> Operation[dict[str, ScheduleOutcome]]:
+        specs: dict[str, bytes] = {}
+        for schedule in schedules:
+            spec = self._pack(schedule)
+            if schedule.name in specs:
+                raise ConfigurationError(f"two schedules are named {schedule.name}: give one of them another name")
+            specs[schedule.name] = spec
+        return (yield from put(self._context, specs))
+
+    def _list(self, selection: ScheduleSelection) -> Operation[list[ScheduleInfo]]:
+        found = yield from read_selected(self._context, selection)
+        return [describe(stored, self._context.decode) for stored in found]
+
+    def _page(self, selection: ScheduleSelection, limit: int, cursor: str | None) -> Operation[SchedulesPage]:
+        check_int(limit, "limit", 1, MAX_ROWS)
+        found, following = yield from read_page(self._context, selection, cursor or "", limit)
+        return SchedulesPage([describe(stored, self._context.decode) for stored in found], following or None)
+
+    def _get(self, name: str) -> Operation[ScheduleInfo | None]:
+        stored, _ = yield from read_one(self._context, check_schedule(name))
+        return None if stored is None else describe(stored, self._context.decode)
+
+    def _change(self, selection: ScheduleSelection, change: Change) -> Operation[int]:
+        total, changed = yield from change_each(self._context, selection, change)
+        if selection.name and not total:
+            raise _unknown(selection.name)
+        return changed
+
+    def _remove(self, selection: ScheduleSelection) -> Operation[int]:
+        if selection.name:  # also one that cannot be read
+            return len((yield from remove(self._context, [selection.name])))
+        return (yield from remove_each(self._context, selection))
+
+    def _set(self, selection: ScheduleSelection, options: Mapping[str, Any]) -> Operation[int]:
+        change = redefine(options, self._context.settings, self._producer.encode)
+        return (yield from self._change(selection, change))
+
+    def _upcoming(self, selection: ScheduleSelection, n: int) -> Operation[list[Occurrence]]:
+        check_int(n, "n", 1, MAX_FIRED)
+        found = yield from upcoming(self._context, selection, n)
+        return [
+            Occurrence(stored.name, from_millis(at).astimezone(ZoneInfo(unpack(stored.spec).definition.tz)))
+            for at, stored in found
+        ]
+
+    def _stored(self, name: str) -> Operation[StoredSchedule]:
+        stored, _ = yield from read_one(self._context, check_schedule(name))
+        if stored is None:
+            raise _unknown(name)
+        return stored
+
+    def _run_now(self, name: str) -> Operation[Sent]:
+        stored = yield from self._stored(name)
+        definition, payload = unpack(stored.spec)
+        headers = message_headers(name, definition)
+        outgoing = Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers)
+        (sent,) = yield from self._producer.send([outgoing])
+        return sent
+
+    def _next(self, name: str, n: int) -> Operation[list[datetime]]:
+        check_int(n, "n", 1, MAX_FIRED)
+        stored = yield from self._stored(name)
+        definition, _ = unpack(stored.spec)
+        zone = ZoneInfo(definition.tz)
+        times = definition.timetable.upcoming(stored.next, n, stored.fired)
+        return [from_millis(time).astimezone(zone) for time in times]
+
+    def _replan(self) -> Operation[Moves]:
+        moved = yield from replan(self._context)
+        return {
+            name: (None if before is None else from_millis(before), None if after is None else from_millis(after))
+            for name, (before, after) in moved.items()
+        }
+
+    def _apply(self, *, prune: bool) -> Operation[Applied]:
+        declared = self._handlers.declared
+        outcomes = yield from self._handlers.put_declared(self._context)
+        removed: list[str] = []
+        if prune:
+            found = yield from read_all(self._context)
+            gone = [name for name in found if name not in declared and _was_declared(found[name])]
+            removed = yield from remove(self._context, sorted(gone))
+        return Applied(outcomes, removed)
+
+
+def _unknown(name: str) -> UnknownScheduleError:
+    return UnknownScheduleError(f"no schedule is named {name}")
+
+
+def _was_declared(stored: StoredSchedule) -> bool:
+    try:
+        return unpack(stored.spec).definition.declared
+    except ConfigurationError:
+        return False

@@ -1,0 +1,61 @@
+"""Changes some options of stored schedules, and keeps the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from delayq.broker.replies import StoredSchedule
+from delayq.broker.requests import SchedulePut
+from delayq.codec import encode_payload
+from delayq.errors import ConfigurationError
+from delayq.options import Settings, check_options
+from delayq.schedules.definition import Definition, Schedule, TimedOptions, define, unpack, write
+from delayq.schedules.store import Change, row_of
+from delayq.times import from_millis
+
+_RULES = {"cron", "every"}
+"""The options that say when a schedule occurs: it has one of them."""
+
+
+def redefine(options: Mapping[str, Any], settings: Settings, encode: Callable[[Any], bytes]) -> Change:
+    """Return the change that gives stored schedules these options; raises `ConfigurationError` if there are none.
+
+    A time zone changes only schedules that have one: not those of an interval.
+    """
+    check_options(options, TimedOptions.__annotations__)
+    if not options:
+        raise ConfigurationError("set what? Give options such as tz='Europe/Berlin'")
+    payload = encode_payload(options["payload"], encode, settings.max_payload) if "payload" in options else None
+
+    def change(stored: StoredSchedule, now: int) -> SchedulePut | None:
+        try:
+            definition, kept = unpack(stored.spec)
+            changed = _changed(stored.name, definition, options, settings)
+            return row_of(stored.name, stored, write(changed, kept if payload is None else payload), now)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"schedule {stored.name}: {error}") from None
+
+    return change
+
+
+def _changed(name: str, old: Definition, options: Mapping[str, Any], settings: Settings) -> Definition:
+    given = {option: value for option, value in options.items() if option != "payload"}
+    if not old.cron and not given.keys() & _RULES:
+        given.pop("tz", None)
+    fields = set(given)
+    if fields & _RULES:
+        fields |= _RULES if given.get("every") is None else _RULES | {"tz"}
+    # The other options are there to be checked together with these.
+    others: dict[str, Any] = {"cron": old.cron or None, "every": None if old.cron else old.every / 1000}
+    if fields & _RULES:
+        others = dict.fromkeys(_RULES)
+    for option in ("start", "end"):
+        time = getattr(old, option)
+        others[option] = None if time is None else from_millis(time)
+    new = define(Schedule(name, **(others | given)), settings, declared=old.declared)
+    changed = replace(old, **{field: getattr(new, field) for field in fields})
+    changed.timetable  # noqa: B018 - raises if it never occurs
+    return changed

@@ -1,0 +1,89 @@
+"""Plans the schedules of a queue anew after the clock of its server was set back, for a consumer.
+
+A schedule that fired while the clock was ahead would occur next at a time that is far away.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from delayq.broker.replies import SchedulePage
+from delayq.broker.requests import SchedulePut
+from delayq.errors import DelayqError
+from delayq.schedules.definition import CLOCK_STEP
+from delayq.schedules.store import BATCH, moves
+
+log = logging.getLogger("delayq.schedules")
+
+CHECK_EVERY = 60.0
+"""Seconds between two looks at the clock."""
+
+
+class ScheduleReplanner:
+    """Looks whether the clock was set back, and then goes through all schedules. Times are local, in seconds."""
+
+    def __init__(self, calls: Any) -> None:
+        """Start without a look; `begin` sets the time of the first."""
+        self._calls = calls
+        self._now = 0.0
+        self._check_at = math.inf
+        self._cursor: str | None = None
+        """The page to read next, while schedules are planned anew."""
+        self._rows: list[SchedulePut] = []
+        self._seen_at: int | None = None
+        """The server's time (ms) when the last page was read, until that is noted."""
+
+    @property
+    def next_at(self) -> float:
+        """When there is something to do next."""
+        return -math.inf if self._rows or self._cursor is not None or self._seen_at is not None else self._check_at
+
+    @property
+    def readers(self) -> tuple[Callable[[Any], None], ...]:
+        """The functions that accept an error: the next look tries again."""
+        return self.on_checked, self.on_page, self.on_put, self.on_noted
+
+    def begin(self, now: float) -> None:
+        """Look for the first time a while from now."""
+        self._check_at = min(self._check_at, now + CHECK_EVERY)
+
+    def plan(self, now: float) -> Iterator[tuple[Any, Callable[[Any], None]]]:
+        """Yield the calls of a turn, each with the function for its reply."""
+        self._now = now
+        if self._rows:
+            yield self._calls.schedule_put(self._rows), self.on_put
+        elif self._cursor is not None:
+            yield self._calls.schedules_page(cursor=self._cursor, limit=BATCH), self.on_page
+        elif self._seen_at is not None:
+            yield self._calls.note_schedules(self._seen_at), self.on_noted
+        elif now >= self._check_at:
+            yield self._calls.schedules_page(limit=1), self.on_checked
+
+    def on_checked(self, reply: SchedulePage | DelayqError) -> None:
+        """Begin if schedules were written at a time that has not come yet."""
+        self._check_at = self._now + CHECK_EVERY
+        if not isinstance(reply, DelayqError) and reply.latest > reply.now + CLOCK_STEP:
+            log.warning("the clock of Redis was set back: planning the schedules anew")
+            self._cursor = "0"
+
+    def on_page(self, reply: SchedulePage | DelayqError) -> None:
+        """Work out what has moved on a page."""
+        if isinstance(reply, DelayqError):
+            self._cursor = None
+            return
+        self._rows = moves(reply)
+        self._cursor = None if reply.cursor == "0" else reply.cursor
+        self._seen_at = reply.now if self._cursor is None else None
+
+    def on_put(self, reply: str | DelayqError) -> None:
+        """Go on: a schedule that has changed meanwhile is up to date."""
+        self._rows = []
+        if isinstance(reply, DelayqError):
+            self._cursor = self._seen_at = None
+
+    def on_noted(self, _: DelayqError | None) -> None:
+        """End, so that the next look finds the clock in order."""
+        self._seen_at = None
