@@ -54,6 +54,6 @@ def cases(request: pytest.FixtureRequest) -> Callable[[int], settings]:
         max_examples=number // share,
         deadline=None,
         database=None,
-        phases=[Phase.generate],
+        phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
