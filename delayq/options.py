@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
@@ -21,6 +22,7 @@ MAX_PREFETCH = 500
 DEDUPE_MAX = 1_000_000
 MAX_CONCURRENCY = 10_000
 MAX_REPLICAS = 1000
+_OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class QueueOptions(TypedDict, total=False):
@@ -59,6 +61,8 @@ class QueueOptions(TypedDict, total=False):
         a fifth shorter at random.
     unknown_for: Duration
         How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h.
+    owner: str | None
+        The service that declares schedules here, kept with each; `schedules.apply(prune=True)` removes only its own.
     grace: Duration
         How long a stop waits for running callbacks; 30 s.
     max_payload: int
@@ -120,6 +124,8 @@ class QueueOptions(TypedDict, total=False):
     a fifth shorter at random."""
     unknown_for: Duration
     """How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h."""
+    owner: str | None
+    """The service that declares schedules here, kept with each; `schedules.apply(prune=True)` removes only its own."""
     grace: Duration
     """How long a stop waits for running callbacks; 30 s."""
     max_payload: int
@@ -163,6 +169,7 @@ class Settings:
     default_retries: int
     backoff: Backoff
     unknown_for: int
+    owner: str
     grace: int
     max_payload: int
     max_length: int | None
@@ -179,6 +186,14 @@ class Settings:
     deadline: int
     socket_timeout: int
     strict: bool
+
+
+def _owner(owner: str | None) -> str:
+    if owner is None:
+        return ""
+    if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
+        raise ConfigurationError(f"owner must be 1 to 64 of A-Z a-z 0-9 . _ -, not {short_repr(owner)}")
+    return owner
 
 
 def check_options(options: Iterable[str], known: Collection[str]) -> None:
@@ -217,6 +232,7 @@ def read_settings(options: QueueOptions) -> Settings:
         default_retries=check_retries(options.get("default_retries", 3), "default_retries"),
         backoff=nack_delay if isinstance(nack_delay, Backoff) else Backoff.constant(nack_delay),
         unknown_for=to_millis(options.get("unknown_for", "1h"), "unknown_for"),
+        owner=_owner(options.get("owner")),
         grace=to_millis(options.get("grace", 30), "grace"),
         max_payload=check_int(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
         max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),

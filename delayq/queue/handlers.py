@@ -84,10 +84,13 @@ class HandlerRegistry:
         return register
 
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
-        """Store the declared schedules in Redis; returns what became of each."""
-        from delayq.schedules.store import put  # slow to load, and most queues have no schedules
+        """Store the declared schedules in Redis; returns what became of each. The first time, log those left over."""
+        from delayq.schedules.orphans import log_orphans  # slow to load, and most queues have no schedules
+        from delayq.schedules.store import put
 
         outcomes = yield from put(context, self.declared)
+        if not self.stored:
+            yield from log_orphans(context, self.declared)
         self.stored = True
         return outcomes
 
@@ -118,12 +121,14 @@ class HandlerRegistry:
             raise ConfigurationError(
                 "a queue with declared schedules cannot have a batch_callback: each schedule has its own function"
             )
-        from delayq.schedules.definition import HEADER
+        from delayq.schedules.definition import DECLARED_HEADER, HEADER
 
-        others: Callable[[Any], Any] = self._unhandled if callback is None else callback.function
+        unhandled = self._unhandled
+        others: Callable[[Any], Any] = unhandled if callback is None else callback.function
 
         def select(message: Any) -> Callable[[Any], Any]:
-            return functions.get(message.headers.get(HEADER, ""), others)
+            headers = message.headers
+            return functions.get(headers.get(HEADER, ""), unhandled if DECLARED_HEADER in headers else others)
 
         return Callback(lambda message: select(message)(message), select=select)
 

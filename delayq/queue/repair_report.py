@@ -44,6 +44,8 @@ class FindingKind(StrEnum):
     """Entries could not be written. Repaired by making the log writable again; what is missing stays so."""
     BALANCE = "counts do not add up"
     """The number of messages is not the sum over the states, and a light examination found no reason: use `deep`."""
+    SCHEDULE = "schedule without a function"
+    """Declared by a function that the program does not have any more. Not repaired: remove it."""
     UNCONSUMED = "due, and nobody consumes"
     """Messages have waited for over 10 s, and no consumer is at work: start one. Not repaired."""
 

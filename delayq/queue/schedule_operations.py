@@ -19,9 +19,10 @@ from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import Producer, Sent
 from delayq.schedules.definition import Schedule, check_schedule, message_headers, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, ScheduleInfo, SchedulesPage, describe
+from delayq.schedules.orphans import find_orphans
 from delayq.schedules.redefinition import redefine
 from delayq.schedules.selection import ScheduleSelection, change_each, read_page, read_selected, remove_each, upcoming
-from delayq.schedules.store import Change, ScheduleOutcome, put, read_all, read_one, remove, replan
+from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, remove, replan
 from delayq.schedules.timetable import MAX_FIRED
 from delayq.times import from_millis
 
@@ -121,23 +122,20 @@ class ScheduleOperations:
             for name, (before, after) in moved.items()
         }
 
+    def _orphans(self) -> Operation[list[str]]:
+        return (yield from find_orphans(self._context, self._handlers.declared))
+
     def _apply(self, *, prune: bool) -> Operation[Applied]:
-        declared = self._handlers.declared
+        if prune and not self._context.settings.owner:
+            raise ConfigurationError(
+                "to prune, give the queue an owner, as in owner='billing': only schedules of that service are removed"
+            )
         outcomes = yield from self._handlers.put_declared(self._context)
         removed: list[str] = []
         if prune:
-            found = yield from read_all(self._context)
-            gone = [name for name in found if name not in declared and _was_declared(found[name])]
-            removed = yield from remove(self._context, sorted(gone))
+            removed = yield from remove(self._context, (yield from self._orphans()))
         return Applied(outcomes, removed)
 
 
 def _unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"no schedule is named {name}")
-
-
-def _was_declared(stored: StoredSchedule) -> bool:
-    try:
-        return unpack(stored.spec).definition.declared
-    except ConfigurationError:
-        return False

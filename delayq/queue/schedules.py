@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Times = list[datetime]
 Occurrences = list[Occurrence]
+NameList = list[str]
 
 
 class Schedules(ScheduleOperations, ScheduleOccurrences):
@@ -133,11 +134,19 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
         """
         return self._executor.perform(self._replan(), writes=True)
 
+    def orphans(self) -> NameList:
+        """Return the names of schedules that this service has declared but no longer declares, sorted.
+
+        Their functions were renamed or removed, and they still fire. The queue's option `owner` names the service; all
+        without one count as the same. Those stored by a delayq older than that option are not found.
+        """
+        return self._executor.perform(self._orphans())
+
     def apply(self, *, prune: bool = False) -> Applied:
         """Store the schedules that this queue object declares with `cron` and `every`, each like `add`.
 
-        Consuming does this when it starts. With `prune`, it removes the schedules in Redis that were declared in code
-        but are not declared by this queue object.
+        Consuming does this when it starts. With `prune`, it also removes the `orphans`; then the queue needs the option
+        `owner`, or `ConfigurationError` is raised.
         """
         return self._executor.perform(self._apply(prune=prune), writes=True)
 
@@ -160,4 +169,5 @@ class AsyncSchedules(ScheduleOperations, AsyncScheduleOccurrences):
     next = awaited(Schedules.next)
     upcoming = awaited(Schedules.upcoming)
     replan = awaited(Schedules.replan)
+    orphans = awaited(Schedules.orphans)
     apply = awaited(Schedules.apply)

@@ -26,6 +26,10 @@ from delayq.times import Duration, from_millis, timestamp, to_millis
 
 HEADER = "schedule"
 """The header with the name of the schedule that has sent a message."""
+DECLARED_HEADER = "schedule-declared"
+"""The header of messages whose schedule was declared in code: they are for its function, not for a callback."""
+DECLARED_LABEL = "declared:"
+"""What the label of declared schedules begins with; the owner follows."""
 MIN_EVERY = 1000
 """The minimum of milliseconds between two occurrences of an interval."""
 BYTES = 16 << 20
@@ -112,7 +116,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     labels: tuple[str, ...] = ()
     """Sorted. The scripts read them from the stored text."""
     declared: bool = False
-    """Whether it was declared in code, so that `apply(prune=True)` may remove it."""
+    """Whether it was declared in code. One of the labels is then that of its owner, see `declared_label`."""
     changes: dict[int, int | None] = {}
     """The new times of single occurrences that were moved, by their own times; None for skipped ones.
 
@@ -187,8 +191,9 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
     if headers != {}:
         encode_headers(headers)
         encode_headers({**headers, HEADER: schedule.name})
-    if HEADER in headers:
-        raise ConfigurationError(f"remove the header {HEADER!r}: delayq sets it to the name of the schedule")
+    for header in (HEADER, DECLARED_HEADER):
+        if header in headers:
+            raise ConfigurationError(f"remove the header {header!r}: delayq sets it")
     start = None if schedule.start is None else timestamp(schedule.start, "start")
     end = None if schedule.end is None else timestamp(schedule.end, "end")
     if start is not None and end is not None and end < start:
@@ -205,9 +210,14 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
         late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
-        labels=_labels(schedule.labels),
+        labels=tuple(sorted({*_labels(schedule.labels), *([declared_label(settings.owner)] if declared else [])})),
         declared=declared,
     )
+
+
+def declared_label(owner: str) -> str:
+    """Return the label of the schedules that a service declares; all without an owner have the same."""
+    return DECLARED_LABEL + owner
 
 
 def check_label(label: str) -> str:
@@ -261,7 +271,8 @@ def occurrence_id(name: str, time: int) -> str:
 
 def message_headers(name: str, definition: Definition) -> bytes:
     """Return the encoded headers of a schedule's messages."""
-    return encode_headers({**definition.headers, HEADER: name})
+    mark = {DECLARED_HEADER: "1"} if definition.declared else {}
+    return encode_headers({**definition.headers, HEADER: name, **mark})
 
 
 def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:

@@ -12,7 +12,7 @@ from delayq.broker.requests import SchedulePut
 from delayq.codec import encode_payload
 from delayq.errors import ConfigurationError
 from delayq.options import Settings, check_options
-from delayq.schedules.definition import Definition, Schedule, TimedOptions, define, unpack, write
+from delayq.schedules.definition import DECLARED_LABEL, Definition, Schedule, TimedOptions, define, unpack, write
 from delayq.schedules.store import Change, row_of
 from delayq.times import from_millis
 
@@ -55,7 +55,10 @@ def _changed(name: str, old: Definition, options: Mapping[str, Any], settings: S
     for option in ("start", "end"):
         time = getattr(old, option)
         others[option] = None if time is None else from_millis(time)
-    new = define(Schedule(name, **(others | given)), settings, declared=old.declared)
+    new = define(Schedule(name, **(others | given)), settings, declared=False)
     changed = replace(old, **{field: getattr(new, field) for field in fields})
+    if "labels" in fields:  # but not that of the owner
+        owner = {label for label in old.labels if old.declared and label.startswith(DECLARED_LABEL)}
+        changed = replace(changed, labels=tuple(sorted({*new.labels, *owner})))
     changed.timetable  # noqa: B018 - raises if it never occurs
     return changed

@@ -45,17 +45,6 @@ def read_one(context: QueueContext, name: str) -> Operation[tuple[StoredSchedule
     return (page.schedules[0] if page.schedules else None), page.now
 
 
-def read_all(context: QueueContext) -> Operation[dict[str, StoredSchedule]]:
-    """Read all schedules, page by page."""
-    schedules: dict[str, StoredSchedule] = {}
-    cursor = ""
-    while cursor != "0":
-        (page,) = yield [context.calls.schedules_page(cursor=cursor or "0", limit=BATCH)]
-        schedules |= {stored.name: stored for stored in page.schedules}
-        cursor = page.cursor
-    return schedules
-
-
 def put(context: QueueContext, specs: Mapping[str, bytes]) -> Operation[dict[str, ScheduleOutcome]]:
     """Store definitions, by name; a schedule that is stored already and is the same does not change."""
     outcomes: dict[str, ScheduleOutcome] = {}

@@ -436,7 +436,7 @@ def test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_lette
 
 @everywhere
 def test_schedule_no_longer_declared_stays_until_it_is_pruned(open_queue, clock):
-    old, new = clock.of(open_queue()), clock.of(open_queue())
+    old, new = clock.of(open_queue(owner="billing")), clock.of(open_queue(owner="billing"))
     for name in ("a", "b"):
         old.every("1h", name=name)(lambda message: None)
     assert old.schedules.apply().outcomes == {"a": "new", "b": "new"}
@@ -448,6 +448,86 @@ def test_schedule_no_longer_declared_stays_until_it_is_pruned(open_queue, clock)
     applied = new.schedules.apply(prune=True)
     assert (applied.outcomes, applied.removed) == ({"b": "unchanged", "c": "unchanged"}, ["a"])
     assert [info.name for info in new.schedules.list()] == ["b", "by-hand", "c"]
+
+
+@everywhere
+def test_pruning_touches_only_what_the_owner_has_declared(open_queue, clock):
+    billing, mail, nobody = (clock.of(open_queue(owner=owner)) for owner in ("billing", "mail", None))
+    for queue, names in ((billing, "ab"), (mail, "cd"), (nobody, "ef")):
+        for name in names:
+            queue.every("1h", name=name, labels=["hourly"])(lambda message: None)
+        queue.schedules.apply()
+    billing.schedules.add("by-hand", every="1h", labels=["declared:mail"])
+    after = clock.of(open_queue(owner="mail"))
+    after.every("1h", name="c", labels=["hourly"])(lambda message: None)
+    assert after.schedules.orphans() == ["d"]
+    assert after.schedules.apply(prune=True).removed == ["d"]
+    assert after.schedules.orphans() == []
+    assert [info.name for info in after.schedules.list()] == ["a", "b", "by-hand", "c", "e", "f"]
+    assert [info.name for info in after.schedules.list(label="declared:billing")] == ["a", "b"]
+    assert clock.of(open_queue()).schedules.orphans() == ["e", "f"]
+    with pytest.raises(ConfigurationError, match="to prune, give the queue an owner, as in owner='billing'"):
+        nobody.schedules.apply(prune=True)
+    assert len(after.schedules.list()) == 6
+
+
+@everywhere
+def test_owner_of_a_schedule_is_kept_when_its_labels_change(open_queue, clock):
+    queue, by_hand = clock.of(open_queue(owner="billing")), clock.of(open_queue())
+    queue.every("1h", name="a", labels=["hourly"])(lambda message: None)
+    queue.schedules.apply()
+    assert queue.schedules.get("a").labels == ("declared:billing", "hourly")
+    assert by_hand.schedules.set("a", labels=["sweeps"], every="2h") == 1
+    assert queue.schedules.get("a").labels == ("declared:billing", "sweeps")
+    queue.schedules.apply()
+    assert queue.schedules.get("a").labels == ("declared:billing", "hourly")
+
+
+@everywhere
+def test_start_names_the_schedules_that_are_no_longer_declared(open_queue, clock, caplog):
+    old = clock.of(open_queue(owner="billing"))
+    for n in range(12):
+        old.every("1h", name=f"old-{n:02}")(lambda message: None)
+    old.run(burst=True)
+    assert not [record for record in caplog.records if record.name == "delayq.schedules"]
+    new = clock.of(open_queue(owner="billing"))
+    new.every("1h", name="new")(lambda message: None)
+    new.schedules.add("by-hand", every="1h")
+    for _ in range(2):
+        new.run(burst=True)
+    (record,) = [record for record in caplog.records if record.name == "delayq.schedules"]
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        f"queue {new.name}: schedules are left over that this program does not declare: "
+        + ", ".join(f"old-{n:02}" for n in range(10))
+        + ", …; remove them, or call schedules.apply(prune=True)"
+    )
+    assert record.schedules == [f"old-{n:02}" for n in range(12)]
+
+
+def test_message_of_an_unknown_declared_schedule_is_not_for_the_callback(open_queue, clock):
+    old, new = clock.of(open_queue()), clock.of(open_queue())
+    seen = []
+    old.every("1h", name="renamed")(lambda message: seen.append(("old", message.headers["schedule"])))
+    old.schedules.apply()
+    new.every("1h", name="sweep")(lambda message: seen.append(("new", message.headers["schedule"])))
+    new.callback(lambda message: seen.append(("callback", message.headers["schedule"])))
+    new.schedules.add("by-hand", every="1h")
+    new.schedules.apply()
+    clock.advance(HOUR)
+    new.run(burst=True)
+    assert sorted(seen) == [("callback", "by-hand"), ("new", "sweep")]
+    assert [message.id for message in new.list("backoff").messages] == ["renamed@2026-11-20T08:00:00Z"]
+    clock.advance(timedelta(seconds=6))
+    old.run(burst=True)
+    assert seen[2:] == [("old", "renamed")]
+    assert new.counts().living == 0
+
+
+def test_header_that_marks_declared_schedules_is_reserved():
+    queue = DelayQueue("reminders", url="memory://declared-header")
+    with pytest.raises(ConfigurationError, match="remove the header 'schedule-declared': delayq sets it"):
+        queue.schedules.add("s", every="1h", headers={"schedule-declared": "1"})
 
 
 def test_invalid_declaration_is_refused_at_once():

@@ -50,6 +50,53 @@ def keys(client):
     return {key: client.dump(key) for key in client.scan_iter()}
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, whose modules can be imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+APP = """
+from delayq import {kind}
+
+queue = {kind}("reminders", url={url!r}, owner="billing")
+
+
+@queue.every("1h")
+{prefix}def {function}(message):
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["DelayQueue", "AsyncDelayQueue"])
+def test_doctor_names_the_schedules_that_a_program_no_longer_declares(cli, queue, redis_url, folder, kind):
+    with DelayQueue("reminders", url=redis_url, owner="billing") as before:
+        for name in ("nightly", "sweep"):
+            before.every("1h", name=name)(lambda message: None)
+        before.schedules.apply()
+    prefix = "async " if kind == "AsyncDelayQueue" else ""
+    module = f"app_{kind.lower()}"
+    (folder / f"{module}.py").write_text(APP.format(kind=kind, url=redis_url, prefix=prefix, function="sweep"))
+    ended = cli("doctor", f"{module}:queue")
+    assert (ended.code, ended.out, ended.err) == (4, "reminders  schedule without a function: 1 (nightly)\n", "")
+    assert cli("doctor").code == 0
+    queue.schedules.remove("nightly")
+    assert cli("doctor", f"{module}:queue", "--deep").err == "no problems found in 1 queue\n"
+    assert cli("doctor", f"{module}:other").code == 2
+
+
+def test_doctor_refuses_the_stream_of_a_program(cli, redis_url, folder):
+    text = f"from delayq.streams import StreamQueue\nqueue = StreamQueue('s', url={redis_url!r}, callback=print)\n"
+    (folder / "app_stream.py").write_text(text)
+    ended = cli("doctor", "app_stream:queue")
+    assert (ended.code, ended.err) == (
+        2,
+        "delayq: app_stream:queue is a stream: doctor checks delay queues. See 'delayq doctor --help'.\n",
+    )
+
+
 def test_healthy_queues_have_no_findings(cli, queue, other):
     queue.send_delay_msg("hello", 60)
     other.send_delay_msg("hello")

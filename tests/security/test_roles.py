@@ -293,6 +293,7 @@ OPERATIONS = {
     "schedules.skip": Operation(lambda q: q.schedules.skip("nightly", LATER)[0].outcome == "skipped"),
     "schedules.move": Operation(lambda q: q.schedules.move("nightly", LATER, LATER + HOUR).outcome == "moved"),
     "schedules.restore": Operation(lambda q: q.schedules.restore("asleep", LATER)[0].outcome == "restored"),
+    "schedules.orphans": Operation(lambda q: q.schedules.orphans() == []),
     "schedules.history": Operation(lambda q: q.schedules.history("nightly").since is not None),
     "purge": Operation(lambda q: q.purge() == 4),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),

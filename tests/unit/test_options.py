@@ -52,7 +52,7 @@ OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events"}
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events"}
 """Settings whose names differ from their options."""
-ELSEWHERE = {"url", "redis", "prefix", "codec", "durability"}
+ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner"}
 
 
 def test_every_option_is_covered_here():
@@ -88,6 +88,7 @@ def test_defaults_are_as_documented():
         default_retries=3,
         backoff=Backoff.exponential(5, factor=5, max=600, jitter=0.2),
         unknown_for=3_600_000,
+        owner="",
         grace=30_000,
         max_payload=1 << 20,
         max_length=None,
@@ -102,6 +103,12 @@ def test_defaults_are_as_documented():
         socket_timeout=5000,
         strict=False,
     )
+
+
+@pytest.mark.parametrize("owner", ["", "a b", "a:b", "é", "x" * 65, 5, True, b"a"])
+def test_invalid_owner_is_refused(owner):
+    with pytest.raises(ConfigurationError, match=r"owner must be 1 to 64 of A-Z a-z 0-9 \. _ -, not"):
+        read_settings({"owner": owner})
 
 
 @pytest.mark.parametrize("name", DURATIONS)
