@@ -50,6 +50,7 @@ META_SETTINGS = (
     "dead_max",
     "dead_ttl",
     "schedules_at",
+    "schedules_zones",
 )
 """The fields of `meta` that are settings and internal counters. All others are totals, which `stats` shows."""
 

@@ -173,6 +173,8 @@ class SchedulePage(NamedTuple):
     now: int
     latest: int
     """The latest time (ms, to the minute) of a change to schedules; later than `now` if the clock was set back."""
+    zones: str
+    """The release of the time zone data by which all were planned, '' if not noted."""
     cursor: str
     schedules: list[StoredSchedule]
 
@@ -283,8 +285,8 @@ def read_due(reply: list[Any], limit: int) -> DueSchedules:
 
 def read_schedules(reply: list[Any]) -> SchedulePage:
     """Parse the reply of `schedules_page`."""
-    now, latest, cursor, *_ = reply
-    return SchedulePage(now, latest, cursor.decode(), _stored_schedules(reply[1:]))
+    now, latest, zones, cursor, *_ = reply
+    return SchedulePage(now, latest, zones.decode(), cursor.decode(), _stored_schedules(reply[2:]))
 
 
 def read_names(reply: list[Any]) -> tuple[str, list[str]]:

@@ -47,9 +47,10 @@ class ScheduleCalls(ScriptCalls):
         """
         return self._call("schedules_find", [label, prefix, cursor, limit], replies.read_names)
 
-    def note_schedules(self, at: int) -> RedisCommand[None]:
-        """Note a time (ms) as the latest at which schedules were written: the clock was set back, which is seen to."""
-        return RedisCommand(("HSET", self.keys.meta, "schedules_at", at), lambda _: None)
+    def note_schedules(self, at: int, *, zones: str) -> RedisCommand[None]:
+        """Note that all schedules were planned anew at a time (ms), and by which release of the time zone data."""
+        fields = ("schedules_at", at, "schedules_zones", zones) if zones else ("schedules_at", at)
+        return RedisCommand(("HSET", self.keys.meta, *fields), lambda _: None)
 
     def keep_plan(self, calendar: str, revision: int, plan: bytes) -> ScriptCall[bool]:
         """Store the plan of a calendar (b'' deletes it) if it still has `revision`; returns whether it did."""

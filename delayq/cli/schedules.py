@@ -203,16 +203,21 @@ def _print_upcoming(session: Session, found: list[Occurrence], *, as_json: bool)
 def replan(session: Session, queue: str, *, as_json: bool) -> None:
     """Work out anew when each schedule of QUEUE occurs next, after new time zone data; print those that moved.
 
-    JSON: {"moved": [{"name", "before": TIME, "after": TIME}, …]}; a TIME is null if there is no occurrence.
+    Workers with newer data do this by themselves, a minute after they start.
+
+    JSON: {"moved": [{"name", "before": TIME, "after": TIME}, …], "zones", "zones_before"}; a TIME is null if there is
+    no occurrence, and "zones" are releases of the time zone data such as "2026a", null if not known.
     """
-    moved = session.existing_queue(queue).schedules.replan()
+    done = session.existing_queue(queue).schedules.replan()
+    zones, before = done.zones or None, done.zones_before or None
     if as_json:
-        print_json({"moved": [{"name": name, "before": iso(a), "after": iso(b)} for name, (a, b) in moved.items()]})
+        moved = [{"name": name, "before": iso(a), "after": iso(b)} for name, (a, b) in done.moved.items()]
+        print_json({"moved": moved, "zones": zones, "zones_before": before})
         return
-    for name, times in moved.items():
+    for name, times in done.moved.items():
         print_line(f"{name}  {' → '.join(iso(time) or 'none' for time in times)}")
-    if not moved:
-        print_note("no schedule has moved")
+    release = f"time zone data {zones or 'unknown'}, before {before or 'unknown'}"
+    print_note(f"{pluralize(len(done.moved), 'schedule')} moved; {release}")
 
 
 def _json(info: ScheduleInfo) -> dict[str, Any]:

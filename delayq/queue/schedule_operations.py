@@ -18,15 +18,14 @@ from delayq.queue.handlers import HandlerRegistry
 from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import Producer, Sent
 from delayq.schedules.definition import Schedule, check_schedule, message_headers, pack, unpack
-from delayq.schedules.info import Applied, Occurrence, ScheduleInfo, SchedulesPage, describe
+from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
 from delayq.schedules.orphans import find_orphans
 from delayq.schedules.redefinition import redefine
 from delayq.schedules.selection import ScheduleSelection, change_each, read_page, read_selected, remove_each, upcoming
 from delayq.schedules.store import Change, ScheduleOutcome, put, read_one, remove, replan
 from delayq.schedules.timetable import MAX_FIRED
+from delayq.schedules.zone_data import zone_release
 from delayq.times import from_millis
-
-Moves = dict[str, tuple[datetime | None, datetime | None]]
 
 
 class ScheduleOperations:
@@ -115,12 +114,13 @@ class ScheduleOperations:
         times = definition.timetable.upcoming(stored.next, n, stored.fired)
         return [from_millis(time).astimezone(zone) for time in times]
 
-    def _replan(self) -> Operation[Moves]:
-        moved = yield from replan(self._context)
-        return {
+    def _replan(self) -> Operation[Replanned]:
+        moved, zones_before = yield from replan(self._context)
+        times = {
             name: (None if before is None else from_millis(before), None if after is None else from_millis(after))
             for name, (before, after) in moved.items()
         }
+        return Replanned(times, zone_release(), zones_before)
 
     def _orphans(self) -> Operation[list[str]]:
         return (yield from find_orphans(self._context, self._handlers.declared))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Unpack
 from delayq._parity import awaited
 from delayq.queue.producer import Sent
 from delayq.queue.schedule_occurrences import AsyncScheduleOccurrences, ScheduleOccurrences
-from delayq.queue.schedule_operations import Moves, ScheduleOperations
+from delayq.queue.schedule_operations import ScheduleOperations
 from delayq.schedules.definition import Schedule, TimedOptions, make_schedule
-from delayq.schedules.info import Applied, Occurrence, ScheduleInfo, SchedulesPage
+from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage
 from delayq.schedules.selection import select, select_many
 from delayq.schedules.store import ScheduleOutcome, pause, resume
 
@@ -125,12 +125,12 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
         """
         return self._executor.perform(self._upcoming(select_many(label, prefix), n))
 
-    def replan(self) -> Moves:
-        """Work out anew when each schedule occurs next; returns the old and the new time of those that moved, by name.
+    def replan(self) -> Replanned:
+        """Work out anew when each schedule occurs next; returns which have moved.
 
-        Use it when this machine has new time zone data. Consumers do it by themselves after the clock of the server was
-        set back by more than an hour: they look every minute. What has fired while the clock
-        was ahead may fire again.
+        Consumers do it by themselves if they have newer time zone data than the schedules were planned with, and after
+        the clock of the server was set back by more than an hour: what has fired while it was ahead may fire again.
+        They look every minute. Raises `ConfigurationError` if this machine has older data.
         """
         return self._executor.perform(self._replan(), writes=True)
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import hashlib
 import zoneinfo
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from datetime import timezone
 from typing import NamedTuple
 
 from delayq.reminders.event import PINNED, Event
+from delayq.schedules.zone_data import releases
 
 _READER = 3
 """Changes whenever a new version reads other events from the same lines."""
@@ -88,28 +86,9 @@ def can_be_known(event: Event) -> bool:
 
 def context_of(*, alarms: bool) -> str:
     """Return what all events depend on besides their files."""
-    return f"{_READER} {'alarms' if alarms else ''} {_database_version()}"
+    return f"{_READER} {'alarms' if alarms else ''} {' '.join(releases())}"
 
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
     """Return a short digest of parts, each of which ends by itself."""
     return hashlib.blake2b(b"\0".join(parts), digest_size=8).digest()
-
-
-def _database_version() -> str:
-    """Return the version of the time zone database: of the system's, then of the package that replaces it."""
-    folders = [Path(path) for path in zoneinfo.TZPATH]
-    found = [_version(folder) for folder in folders if folder.is_dir()]
-    with suppress(PackageNotFoundError):
-        found.append(version("tzdata"))
-    return " ".join(found)
-
-
-def _version(folder: Path) -> str:
-    for name in ("tzdata.zi", "+VERSION"):
-        try:
-            with (folder / name).open(encoding="utf-8", errors="replace") as file:
-                return file.readline(80).strip()
-        except OSError:
-            continue
-    return f"{datetime.fromtimestamp(folder.stat().st_mtime):%Y%m%d%H%M%S}"  # noqa: DTZ006 - only compared

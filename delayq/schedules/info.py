@@ -80,6 +80,18 @@ class Applied:
     removed: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """What `schedules.replan` did."""
+
+    moved: Mapping[str, tuple[datetime | None, datetime | None]]
+    """The old and the new time of those that moved, by name; None for no occurrence."""
+    zones: str
+    """The release of the time zone data of this machine, such as 2026a; '' if it is not known."""
+    zones_before: str
+    """That by which the schedules were planned before, '' if it is not known."""
+
+
 def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> ScheduleInfo:
     """Return the description of a stored schedule."""
     definition, payload = unpack(stored.spec)

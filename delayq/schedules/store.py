@@ -17,6 +17,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import CLOCK_STEP, unpack
 from delayq.schedules.next_times import next_time, with_changes
+from delayq.schedules.zone_data import zone_release
 
 BATCH = 500
 """Schedules read or stored in one call."""
@@ -75,20 +76,37 @@ def update(context: QueueContext, name: str, change: Change) -> Operation[Stored
             return stored
 
 
-def replan(context: QueueContext) -> Operation[dict[str, Move]]:
-    """Work out all next times anew, page by page; returns those that moved, by name."""
+def replan(context: QueueContext) -> Operation[tuple[dict[str, Move], str]]:
+    """Work out all next times anew, page by page.
+
+    Returns those that moved, by name, and the release of the time zone data by which they were planned before ('' if
+    not known). Raises `ConfigurationError` if that of this machine is older.
+    """
     moved: dict[str, Move] = {}
+    zones, noted = zone_release(), ""
     cursor = ""
     while cursor != "0":
         (page,) = yield [context.calls.schedules_page(cursor=cursor or "0", limit=BATCH)]
+        if not cursor:
+            noted = page.zones
+            if zones and zones < noted:
+                raise ConfigurationError(older_zones(zones, noted))
         rows = moves(page)
         fired = set((yield from put_rows(context, rows)))  # by a consumer meanwhile: they are up to date
         before = {stored.name: stored.next for stored in page.schedules}
         moved |= {row.name: (before[row.name], int(row.next or 0) or None) for row in rows if row.name not in fired}
         cursor = page.cursor
-    if page.latest > page.now + CLOCK_STEP:
-        yield [context.calls.note_schedules(page.now)]
-    return moved
+    if page.latest > page.now + CLOCK_STEP or zones > noted:
+        yield [context.calls.note_schedules(page.now, zones=zones)]
+    return moved, noted
+
+
+def older_zones(mine: str, noted: str) -> str:
+    """Say that this machine has older time zone data than that by which schedules were planned."""
+    return (
+        f"the time zone data of this machine is {mine}, but the schedules were planned with {noted}: update the tzdata"
+        " of the system, or of Python where the system has none"
+    )
 
 
 def moves(page: SchedulePage) -> list[SchedulePut]:

@@ -1,6 +1,6 @@
-"""Plans the schedules of a queue anew after the clock of its server was set back, for a consumer.
+"""Plans the schedules of a queue anew, for a consumer: with newer time zone data, or after the clock was set back.
 
-A schedule that fired while the clock was ahead would occur next at a time that is far away.
+A schedule that fired while the clock of the server was ahead would occur next at a time that is far away.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from delayq.broker.replies import SchedulePage
 from delayq.broker.requests import SchedulePut
 from delayq.errors import DelayqError
 from delayq.schedules.definition import CLOCK_STEP
-from delayq.schedules.store import BATCH, moves
+from delayq.schedules.store import BATCH, moves, older_zones
+from delayq.schedules.zone_data import zone_release
+from delayq.text import pluralize
 
 log = logging.getLogger("delayq.schedules")
 
 CHECK_EVERY = 60.0
-"""Seconds between two looks at the clock."""
+"""Seconds between two looks."""
 
 
 class ScheduleReplanner:
-    """Looks whether the clock was set back, and then goes through all schedules. Times are local, in seconds."""
+    """Looks whether the schedules must be planned anew, and goes through all of them. Times are local, in seconds."""
 
     def __init__(self, calls: Any) -> None:
         """Start without a look; `begin` sets the time of the first."""
         self._calls = calls
+        self._zones = zone_release()
+        self._noted_zones = self._zones
+        self._moved = 0
         self._now = 0.0
         self._check_at = math.inf
         self._cursor: str | None = None
@@ -58,16 +63,25 @@ class ScheduleReplanner:
         elif self._cursor is not None:
             yield self._calls.schedules_page(cursor=self._cursor, limit=BATCH), self.on_page
         elif self._seen_at is not None:
-            yield self._calls.note_schedules(self._seen_at), self.on_noted
+            yield self._calls.note_schedules(self._seen_at, zones=self._zones), self.on_noted
         elif now >= self._check_at:
             yield self._calls.schedules_page(limit=1), self.on_checked
 
     def on_checked(self, reply: SchedulePage | DelayqError) -> None:
-        """Begin if schedules were written at a time that has not come yet."""
+        """Begin if schedules were written at a time that has not come yet, or planned with older time zone data."""
         self._check_at = self._now + CHECK_EVERY
-        if not isinstance(reply, DelayqError) and reply.latest > reply.now + CLOCK_STEP:
+        if isinstance(reply, DelayqError):
+            return
+        known, self._noted_zones = self._noted_zones, reply.zones
+        if reply.latest > reply.now + CLOCK_STEP:
             log.warning("the clock of Redis was set back: planning the schedules anew")
-            self._cursor = "0"
+            self._cursor, self._moved = "0", 0
+        elif self._zones > reply.zones:
+            text = "time zone data %s, before %s: planning the schedules anew"
+            log.info(text, self._zones, reply.zones or "unknown")
+            self._cursor, self._moved = "0", 0
+        elif self._zones and known != reply.zones > self._zones:
+            log.warning("%s", older_zones(self._zones, reply.zones))
 
     def on_page(self, reply: SchedulePage | DelayqError) -> None:
         """Work out what has moved on a page."""
@@ -81,9 +95,13 @@ class ScheduleReplanner:
     def on_put(self, reply: str | DelayqError) -> None:
         """Go on: a schedule that has changed meanwhile is up to date."""
         self._rows = []
+        if not isinstance(reply, DelayqError):
+            self._moved += reply.count("1")
         if isinstance(reply, DelayqError):
             self._cursor = self._seen_at = None
 
     def on_noted(self, _: DelayqError | None) -> None:
-        """End, so that the next look finds the clock in order."""
+        """End, so that the next look finds nothing to do."""
         self._seen_at = None
+        if self._moved:
+            log.warning("planned anew: %s moved", pluralize(self._moved, "schedule"))

@@ -159,19 +159,19 @@ def test_consumers_plan_anew_when_the_clock_was_set_back(open_queue, clock, monk
     for queue in (first, *others):
         queue.stop_consume()
     assert "the clock of Redis was set back: planning the schedules anew" in caplog.messages
-    assert first.schedules.replan() == {}
+    assert first.schedules.replan().moved == {}
 
 
 @everywhere
 def test_schedules_are_planned_anew_by_hand(timed, clock):
     set_back(timed, clock)
-    moved = timed.schedules.replan()
+    moved = timed.schedules.replan().moved
     assert {name: after for name, (_, after) in moved.items()} == {
         name: time for name, time in NEXT.items() if name != "paused"
     }
     assert moved["ending"][0] is None
     assert moved["hourly"][0] > START + 3650 * DAY
-    assert timed.schedules.replan() == {}
+    assert timed.schedules.replan().moved == {}
 
 
 def test_adding_a_schedule_again_after_the_clock_was_set_back_plans_it(timed, clock):
@@ -195,7 +195,7 @@ def test_new_time_zone_data_moves_a_schedule(timed, redis_client):
     right = timed.schedules.get("digest").next
     for wrong in (right - HOUR, right + HOUR):
         redis_client.zadd(Keys.of("delayq", timed.name).schedules, {"digest": timestamp(wrong)})
-        assert timed.schedules.replan() == {"digest": (wrong, right)}
+        assert timed.schedules.replan().moved == {"digest": (wrong, right)}
     assert timed.schedules.next("digest") == [right]
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delayq.broker.keys import Keys
+from delayq.schedules.zone_data import zone_release
 
 
 @pytest.fixture
@@ -143,11 +144,19 @@ def test_next_prints_the_next_occurrences(cli, scheduled):
 
 
 def test_replan_prints_the_schedules_that_moved(cli, scheduled, redis_client):
-    assert "no schedule has moved" in cli("schedules", "replan", "reminders").err
+    release = zone_release()
+    assert cli("schedules", "replan", "reminders").err == (
+        f"0 schedules moved; time zone data {release or 'unknown'}, before unknown\n"
+    )
     before = cli("schedules", "next", "reminders", "digest", "-n", "1", "--json").json["next"]
     redis_client.zadd(Keys.of("delayq", "reminders").schedules, {"digest": 4_102_444_800_000})
     moved = {"name": "digest", "before": "2100-01-01T00:00:00.000Z", "after": before[0]}
-    assert cli("schedules", "replan", "reminders", "--json").json == {"moved": [moved]}
+    zones = release or None
+    assert cli("schedules", "replan", "reminders", "--json").json == {
+        "moved": [moved],
+        "zones": zones,
+        "zones_before": zones,
+    }
     redis_client.zrem(Keys.of("delayq", "reminders").schedules, "digest")
     assert cli("schedules", "replan", "reminders").out == f"digest  none → {before[0]}\n"
 

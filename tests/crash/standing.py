@@ -11,7 +11,7 @@ from delayq.queue.inspector import read_death
 from tests.model.scan import Scan, each_id_has_one_place, read
 
 DAY = 86_400_000
-_MARKS = ("token", "dedupe", "events", "schema", "identity", "slot_cursor", "schedules_at")
+_MARKS = ("token", "dedupe", "events", "schema", "identity", "slot_cursor", "schedules_at", "schedules_zones")
 
 
 def standing(executor: Executor, calls: Calls) -> dict[str, Any]:

@@ -32,11 +32,11 @@ def assert_soon(measure: Callable[[int], float], seconds: float, tries: int = 3)
 
 
 @contextmanager
-def program(script: str, *arguments: str) -> Iterator[Process]:
-    """Start a Python script with text output; it is ended at the end."""
+def program(script: str, *arguments: str, **variables: str) -> Iterator[Process]:
+    """Start a Python script with text output, and with environment variables; it is ended at the end."""
     process = Process(
         [sys.executable, "-c", script, *arguments],
-        env=os.environ | {"PYTHONPATH": SOURCE},
+        env=os.environ | {"PYTHONPATH": SOURCE} | variables,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -66,9 +66,13 @@ def test_partly_deleted_schedule_is_read(executor):
 def test_schedules_are_read_by_name(executor):
     plant(executor, THREE)
     page = executor.call(calls.schedules_page(["far", "none", "asleep"], limit=9))
-    assert page == (NOW, 0, "0", [FAR, ASLEEP])
-    executor.client.hset(KEYS.meta, "schedules_at", NOW + 5)
-    assert executor.call(calls.schedules_page(["far"], limit=9)).latest == NOW + 5
+    assert page == (NOW, 0, "", "0", [FAR, ASLEEP])
+    executor.call(calls.note_schedules(NOW + 5, zones=""))
+    assert executor.call(calls.schedules_page(["far"], limit=9))[:3] == (NOW, NOW + 5, "")
+    executor.call(calls.note_schedules(NOW + 6, zones="2026a"))
+    assert executor.call(calls.schedules_page(["far"], limit=9))[:3] == (NOW, NOW + 6, "2026a")
+    executor.call(calls.note_schedules(NOW + 7, zones=""))
+    assert executor.call(calls.schedules_page(["far"], limit=9))[:3] == (NOW, NOW + 7, "2026a")
     executor.client.delete(KEYS.meta)
     assert executor.call(calls.schedules_page(["none"], limit=9)).schedules == []
     executor.client.hset(KEYS.schedule_specs, "9", "{}")

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import struct
 import zoneinfo
 from datetime import datetime
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from delayq.reminders import Calendar, Event
 from tests.reminders.conftest import read
 from tests.reminders.test_calendar import numbers
+from tests.support.zones import write_zone
 
 ZONE = "Test/Zone"
 
@@ -33,14 +32,6 @@ def database(tmp_path):
     yield put
     zoneinfo.reset_tzpath(to=before)
     ZoneInfo.clear_cache()
-
-
-def write_zone(path: Path, hours: int) -> None:
-    """Write a zone with a fixed offset from UTC, in the format of RFC 8536."""
-    header = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
-    block = struct.pack(">lbb", hours * 3600, 0, 0) + b"XXX\0"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(header + block + header + block + f"\n<XXX>{-hours}\n".encode())
 
 
 def hours(queue):

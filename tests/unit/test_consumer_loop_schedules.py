@@ -9,15 +9,23 @@ import pytest
 from delayq.broker.replies import DueSchedules, PromoteReply, SchedulePage, StoredSchedule
 from delayq.errors import QueueFullError
 from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
+from delayq.worker import schedule_replanning
 from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_SCHEDULES
 from tests.support.loop_harness import LOCAL, SERVER, LoopHarness, claimed, promoted
 
 MINUTE = 60_000
+MINE = "2026c"
+"""The release of the time zone data of this machine."""
 
 
 def standing(name="s", at=SERVER, revision="7", fired=0, payload=b"P", **definition) -> StoredSchedule:
     spec = _encode(Definition(**{"retries": 2, "every": MINUTE} | definition)) + b"\n" + payload
     return StoredSchedule(name, at, spec, revision, fired, 0, False)
+
+
+@pytest.fixture(autouse=True)
+def _release(monkeypatch):
+    monkeypatch.setattr(schedule_replanning, "zone_release", lambda: MINE)
 
 
 def due(*schedules: StoredSchedule, now=SERVER, complete=True) -> DueSchedules:
@@ -63,6 +71,10 @@ def looking() -> LoopHarness:
     return harness
 
 
+def page(now: int, latest: int, cursor: str, schedules: list[StoredSchedule], zones: str = MINE) -> SchedulePage:
+    return SchedulePage(now, latest, zones, cursor, schedules)
+
+
 def answer(harness: LoopHarness, **replies) -> None:
     """Answer a turn; a schedule occurs later."""
     harness.reply(pending_to_ready=occurring(harness, 500), **replies)
@@ -71,7 +83,7 @@ def answer(harness: LoopHarness, **replies) -> None:
 def test_it_looks_at_the_clock_every_minute():
     harness = looking()
     assert harness.now == LOCAL + 60
-    answer(harness, schedules_page=SchedulePage(SERVER, SERVER + CLOCK_STEP, "0", []))
+    answer(harness, schedules_page=page(SERVER, SERVER + CLOCK_STEP, "0", []))
     assert harness.sleeps == 60
 
 
@@ -84,9 +96,9 @@ def away(*names: str) -> list[StoredSchedule]:
 def test_it_plans_schedules_anew_page_by_page_if_the_clock_was_set_back():
     harness = looking()
     latest = SERVER + CLOCK_STEP + 1
-    answer(harness, schedules_page=SchedulePage(SERVER, latest, "0", []))
+    answer(harness, schedules_page=page(SERVER, latest, "0", []))
     harness.wake()
-    answer(harness, schedules_page=SchedulePage(SERVER, latest, "5", away("a", "b")))
+    answer(harness, schedules_page=page(SERVER, latest, "5", away("a", "b")))
     harness.wake()
     assert [(row.name, row.revision, row.paused, row.spec) for row in harness.ask("schedule_put").what] == [
         ("a", "7", 0, b""),
@@ -97,10 +109,11 @@ def test_it_plans_schedules_anew_page_by_page_if_the_clock_was_set_back():
     assert harness.ask("schedules_page").options["cursor"] == "5"
     answer(
         harness,
-        schedules_page=SchedulePage(SERVER + 1, latest, "0", [standing("c", SERVER // MINUTE * MINUTE + MINUTE)]),
+        schedules_page=page(SERVER + 1, latest, "0", [standing("c", SERVER // MINUTE * MINUTE + MINUTE)]),
     )
     harness.wake()
-    assert harness.ask("note_schedules").what == SERVER + 1
+    noted = harness.ask("note_schedules")
+    assert (noted.what, noted.options) == (SERVER + 1, {"zones": MINE})
     answer(harness, note_schedules=None)
     assert harness.sleeps == 60
 
@@ -109,14 +122,52 @@ def test_it_plans_schedules_anew_page_by_page_if_the_clock_was_set_back():
 def test_a_refused_plan_is_tried_again_after_a_minute(refused):
     harness = looking()
     for _ in range(2):
-        answer(harness, schedules_page=SchedulePage(SERVER, SERVER + 2 * CLOCK_STEP, "0", []))
+        answer(harness, schedules_page=page(SERVER, SERVER + 2 * CLOCK_STEP, "0", []))
         harness.wake()
         if refused == "schedule_put":
-            answer(harness, schedules_page=SchedulePage(SERVER, SERVER + 2 * CLOCK_STEP, "5", away("a")))
+            answer(harness, schedules_page=page(SERVER, SERVER + 2 * CLOCK_STEP, "5", away("a")))
             harness.wake()
         answer(harness, **{refused: QueueFullError("full")})
         assert harness.sleeps == 60
         harness.wake()
+
+
+@pytest.mark.parametrize("noted", ["", "2025b", "2026b"])
+def test_it_plans_schedules_anew_with_newer_time_zone_data(noted, caplog):
+    caplog.set_level(logging.INFO, "delayq.schedules")
+    harness = looking()
+    answer(harness, schedules_page=page(SERVER, SERVER, "0", [], noted))
+    harness.wake()
+    answer(harness, schedules_page=page(SERVER, SERVER, "0", away("a", "b"), noted))
+    harness.wake()
+    answer(harness, schedule_put="10")
+    harness.wake()
+    answer(harness, note_schedules=None)
+    assert harness.sleeps == 60
+    assert caplog.messages == [
+        f"time zone data 2026c, before {noted or 'unknown'}: planning the schedules anew",
+        "planned anew: 1 schedule moved",
+    ]
+
+
+def test_it_warns_once_that_its_time_zone_data_is_older(caplog):
+    harness = looking()
+    for noted in ("2026d", "2026d", "2027a"):
+        answer(harness, schedules_page=page(SERVER, SERVER, "0", [], noted))
+        assert harness.sleeps == 60
+        harness.wake()
+    assert caplog.messages == [
+        f"the time zone data of this machine is 2026c, but the schedules were planned with {noted}: update the tzdata"
+        " of the system, or of Python where the system has none"
+        for noted in ("2026d", "2027a")
+    ]
+
+
+def test_unknown_time_zone_data_is_never_compared(monkeypatch, caplog):
+    monkeypatch.setattr(schedule_replanning, "zone_release", lambda: "")
+    harness = looking()
+    answer(harness, schedules_page=page(SERVER, SERVER, "0", [], "2026d"))
+    assert (harness.sleeps, caplog.messages) == (60, [])
 
 
 def test_a_queue_without_schedules_is_never_asked_for_them():

@@ -23,7 +23,7 @@ OTHER = b'{"retries":3,"every":7200000}\n1'
 
 
 def page(*schedules: StoredSchedule) -> SchedulePage:
-    return SchedulePage(NOW, NOW, "0", list(schedules))
+    return SchedulePage(NOW, NOW, "", "0", list(schedules))
 
 
 def stored(revision: str, at: int | None = NOW + 5, last: int = 0, spec: bytes = OTHER) -> StoredSchedule:
