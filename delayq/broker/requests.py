@@ -129,6 +129,8 @@ class ScheduleFire(NamedTuple):
     headers: bytes
     occurrences: str
     """Ids and due times (ms), alternating, separated by spaces."""
+    overlap: str = ""
+    """`skip` or `after`, and the ids of messages that may not live beside them, separated by spaces; '' for any."""
 
 
 def flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:

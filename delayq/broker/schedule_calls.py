@@ -24,7 +24,7 @@ class ScheduleCalls(ScriptCalls):
         return self._call("schedule_remove", [self._now, *schedules], statuses)
 
     def fire(self, fires: Iterable[ScheduleFire]) -> ScriptCall[str]:
-        """Store the messages of occurrences and advance their schedules; a status each: 1 fired, 0 already advanced."""
+        """Store the messages of occurrences and advance their schedules; returns a status each, see the script."""
         return self._call("fire", [self._now, *flat(fires)], statuses)
 
     def schedules_due(self, *, ahead: int, offset: int, limit: int, byte_limit: int) -> ScriptCall[DueSchedules]:

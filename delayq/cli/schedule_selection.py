@@ -113,6 +113,11 @@ def remove(session: Session, queue: str, names: tuple[str, ...], chosen: Chosen)
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", help="Send this many missed occurrences.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "skip", "after"]),
+    help="What to do while the message before has not ended.",
+)
 @click.option("--late-after", type=DURATION, help="Treat an occurrence later than this as missed.")
 @click.pass_obj
 def set_(session: Session, /, queue: str, names: tuple[str, ...], *, chosen: Chosen, **options: Any) -> None:

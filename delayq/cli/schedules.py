@@ -54,7 +54,7 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_js
     """List the schedules of QUEUE, page by page.
 
     JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "tz", "payload",
-    "encoding", "retries", "headers", "start", "end", "count", "misfire", "late_after", "labels", "changes",
+    "encoding", "retries", "headers", "start", "end", "count", "misfire", "overlap", "late_after", "labels", "changes",
     "declared"}, …], "cursor"}; "every" and "late_after" are in seconds, "changes" has the skipped and moved occurrences
     as {"occurrence", "due"}, and "cursor" is null on the last page.
     """
@@ -111,6 +111,12 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", default="once", help="Send this many missed occurrences.")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "skip", "after"]),
+    default="allow",
+    help="What to do while the message before has not ended.  [default: allow]",
+)
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Add a label, such as user:42; repeatable.")
 @click.option(
     "--late-after",
@@ -248,6 +254,7 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
         "start": exact_time(info.start, now),
         "end": exact_time(info.end, now),
         "misfire": f"{info.misfire}, after {format_duration(info.late_after.total_seconds())}",
+        "overlap": "" if info.overlap == "allow" else info.overlap,
         "retries": str(info.retries),
         "labels": " ".join(info.labels),
         **{f"occurrence {iso(time)}": exact_time(due, now) or "skipped" for time, due in info.changes.items()},

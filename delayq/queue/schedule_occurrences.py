@@ -19,7 +19,8 @@ from delayq.options import check_int
 from delayq.queue.cancellation import cancel, reschedule
 from delayq.queue.producer import BATCH, BATCH_BYTES, Producer
 from delayq.queue.schedule_history import ScheduleHistory, history
-from delayq.schedules.definition import check_schedule, message_headers, occurrence_id, unpack
+from delayq.schedules.definition import check_schedule, unpack
+from delayq.schedules.messages import message_headers, occurrence_id
 from delayq.schedules.occurrences import (
     Backfill,
     OccurrenceChange,

@@ -17,8 +17,9 @@ from delayq.options import check_int
 from delayq.queue.handlers import HandlerRegistry
 from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import Producer, Sent
-from delayq.schedules.definition import Schedule, check_schedule, message_headers, pack, unpack
+from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
+from delayq.schedules.messages import message_headers
 from delayq.schedules.orphans import find_orphans
 from delayq.schedules.redefinition import redefine
 from delayq.schedules.selection import ScheduleSelection, change_each, read_page, read_selected, remove_each, upcoming

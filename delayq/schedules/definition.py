@@ -10,19 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import msgspec
 from msgspec.structs import asdict
 
-from delayq.broker.replies import StoredSchedule
-from delayq.broker.requests import ScheduleFire
 from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings, check_int, check_options, check_retries
 from delayq.schedules.changed_rule import ChangedRule
-from delayq.schedules.timetable import MAX_FIRED, Cron, DueOccurrences, Interval, Timetable
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.schedules.timetable import MAX_FIRED, Cron, Interval, Timetable
+from delayq.times import Duration, timestamp, to_millis
 
 HEADER = "schedule"
 """The header with the name of the schedule that has sent a message."""
@@ -32,8 +30,6 @@ DECLARED_LABEL = "declared:"
 """What the label of declared schedules begins with; the owner follows."""
 MIN_EVERY = 1000
 """The minimum of milliseconds between two occurrences of an interval."""
-BYTES = 16 << 20
-"""The maximum bytes of payloads that one schedule fires at a time."""
 CLOCK_STEP = 3_600_000
 """Milliseconds by which the server's clock may be set back without more than that no occurrence fires twice."""
 MAX_LABELS = 10
@@ -42,6 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LABEL = re.compile(r"[A-Za-z0-9._:@-]{1,100}")
 
 Misfire = Literal["skip", "once"] | int
+Overlap = Literal["allow", "skip", "after"]
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -63,6 +60,9 @@ class ScheduleOptions(TypedDict, total=False):
     """What to do with missed occurrences: `"skip"`, `"once"` to send the latest, or how many to send; `"once"`."""
     late_after: Duration | None
     """How late an occurrence may be before it counts as missed; 60 s, or until the next one is due if that is less."""
+    overlap: Overlap
+    """What to do while the message of the occurrence before has not ended: `allow` both, `skip` this one, or fire it
+    `after` the end; `allow`."""
     labels: Iterable[str]
     """Up to 10 texts such as `user:42`, by which to list, pause and change many schedules; none."""
 
@@ -97,6 +97,7 @@ class Schedule:
     count: int | None = None
     misfire: Misfire = "once"
     late_after: Duration | None = None
+    overlap: Overlap = "allow"
     labels: Iterable[str] = ()
 
 
@@ -113,6 +114,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     count: int | None = None
     misfire: str | int = "once"
     late_after: int | None = None
+    overlap: str = "allow"
     labels: tuple[str, ...] = ()
     """Sorted. The scripts read them from the stored text."""
     declared: bool = False
@@ -210,6 +212,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
         late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
+        overlap=_overlap(schedule.overlap),
         labels=tuple(sorted({*_labels(schedule.labels), *([declared_label(settings.owner)] if declared else [])})),
         declared=declared,
     )
@@ -246,6 +249,12 @@ def _misfire(misfire: Misfire) -> Misfire:
     raise ConfigurationError(f"misfire must be 'skip', 'once' or a number up to {MAX_FIRED}, not {short_repr(misfire)}")
 
 
+def _overlap(overlap: Overlap) -> Overlap:
+    if isinstance(overlap, str) and overlap in get_args(Overlap):
+        return overlap
+    raise ConfigurationError(f"overlap must be 'allow', 'skip' or 'after', not {short_repr(overlap)}")
+
+
 def unpack(spec: bytes) -> ParsedSchedule:
     """Return a parsed schedule; raises `ConfigurationError` if it cannot be read."""
     head, _, payload = spec.partition(b"\n")
@@ -261,36 +270,3 @@ def _read(head: bytes) -> Definition:
     if not definition.cron and definition.every < 1:
         raise ConfigurationError("its definition cannot be read: it never occurs")
     return definition
-
-
-def occurrence_id(name: str, time: int) -> str:
-    """Return the id of the message for an occurrence."""
-    spec = "milliseconds" if time % 1000 else "seconds"
-    return f"{name}@{from_millis(time).replace(tzinfo=None).isoformat(timespec=spec)}Z"
-
-
-def message_headers(name: str, definition: Definition) -> bytes:
-    """Return the encoded headers of a schedule's messages."""
-    mark = {DECLARED_HEADER: "1"} if definition.declared else {}
-    return encode_headers({**definition.headers, HEADER: name, **mark})
-
-
-def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
-    """Return what a due schedule fires; raises `ConfigurationError` if it cannot be read."""
-    definition, payload = unpack(stored.spec)
-    limit = max(1, min(MAX_FIRED, BYTES // max(1, len(payload))))
-    first = now if stored.next is None else stored.next
-    due = definition.timetable.due(first, now, stored.fired, ahead=ahead, limit=limit)
-    origin = definition.rule.origin
-    occurrences = " ".join(f"{occurrence_id(stored.name, origin(time))} {time}" for time in due.times)
-    row = ScheduleFire(
-        stored.name,
-        stored.revision,
-        "" if due.next is None else due.next,
-        due.times[-1] if due.times else 0,
-        definition.retries,
-        payload,
-        message_headers(stored.name, definition),
-        occurrences,
-    )
-    return row, due

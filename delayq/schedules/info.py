@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from delayq.broker.replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
-from delayq.schedules.definition import Definition, Misfire, unpack
+from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
 from delayq.schedules.store import ScheduleOutcome
 from delayq.schedules.timetable import MAX_LATE
 from delayq.times import from_millis
@@ -48,6 +48,7 @@ class ScheduleInfo:
     end: datetime | None
     count: int | None
     misfire: Misfire
+    overlap: Overlap
     late_after: timedelta
     """How late the next occurrence may be before it counts as missed."""
     labels: tuple[str, ...]
@@ -115,6 +116,7 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         start=_datetime(definition.start),
         end=_datetime(definition.end),
         count=definition.count,
+        overlap=definition.overlap,  # type: ignore[arg-type]  # the same
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
         late_after=timedelta(milliseconds=_tolerance(definition, stored)),
         labels=definition.labels,

@@ -29,6 +29,9 @@ MAX_BYTES = 1 << 20
 """Bytes of definitions and payloads read at a time."""
 EARLY_RETRY = 0.005
 """Seconds until the next poll after one that was too early: clocks differ by a little."""
+HELD_WAIT = 0.2
+"""Seconds until the next try after all due schedules wait for the end of a message: others still fire ahead of time."""
+_OVERLAPS = "schedule %s: an occurrence is skipped, as the message of the one before has not ended"
 ERROR_WAIT = 1.0
 """Seconds until the next try after Redis refused a call."""
 
@@ -42,7 +45,7 @@ class ScheduleFirer:
         Schedules that cannot be fired here are read again once per `tick`.
         """
         # Slow to import, and most senders have no schedules. Not later, in the consumer's thread: see `scripts._read`.
-        from delayq.schedules.definition import firing
+        from delayq.schedules.messages import firing
         from delayq.worker.schedule_replanning import ScheduleReplanner
 
         self._firing = firing
@@ -98,7 +101,14 @@ class ScheduleFirer:
             self._on_error(reply)
             return
         self._last_error = ""
+        held = reply.count("2")
+        if held and not self._complete:  # they stay at the front, like those that cannot be fired
+            self._skipped += held
+        elif held == len(rows):
+            self._wait_until = self._now + HELD_WAIT
         for (row, taken), status in zip(rows, reply, strict=True):
+            if status == "3":
+                log.info(_OVERLAPS, row.name, extra={"schedule": row.name})
             if status == "1" and taken.missed:
                 text = "schedule %s: occurrences were missed, catching up with %d"
                 log.warning(text, row.name, len(taken.times), extra={"schedule": row.name})

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from delayq import DelayQueue, Schedule
-from delayq.schedules.definition import firing
+from delayq.schedules.messages import firing
 from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES, MAX_SCHEDULES
 from measure.bench_server import QUEUE, BenchServer
 from measure.figure import MILLISECONDS, NEVER, NUMBER, Figure, Measurement, Reading, at_most

@@ -118,6 +118,10 @@ PROVOKED = {
             failures/test_deploys.py::test_old_worker_leaves_messages_of_a_new_function_to_the_new_worker
             behaviour/test_schedules.py::test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_letter
         """,
+        "occurrences of a schedule that come due while a callback of it runs: they do not overlap": """
+            failures/test_overlap.py::test_slow_callbacks_of_two_workers_never_overlap
+            behaviour/test_schedules.py::test_occurrences_overlap_only_if_they_may
+        """,
         "newer time zone data on some machines: schedules are planned anew, and once": """
             failures/test_deploys.py::test_worker_with_newer_time_zone_data_plans_the_schedules_anew
             unit/test_consumer_loop_schedules.py::test_it_plans_schedules_anew_with_newer_time_zone_data

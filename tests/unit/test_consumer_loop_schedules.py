@@ -10,7 +10,7 @@ from delayq.broker.replies import DueSchedules, PromoteReply, SchedulePage, Stor
 from delayq.errors import QueueFullError
 from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
 from delayq.worker import schedule_replanning
-from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_SCHEDULES
+from delayq.worker.schedule_firing import FIRE_AHEAD, HELD_WAIT, MAX_SCHEDULES
 from tests.support.loop_harness import LOCAL, SERVER, LoopHarness, claimed, promoted
 
 MINUTE = 60_000
@@ -195,6 +195,7 @@ def test_schedules_read_in_one_turn_fire_in_the_next():
         b"P",
         b'{"a":"b","schedule":"s"}',
         f"s@2023-11-14T22:13:20Z {SERVER}",
+        "",
     )
     harness.reply(fire="1", pending_to_ready=occurring(harness, 40))
     assert harness.sleeps == 1
@@ -308,6 +309,49 @@ def test_page_of_unfireable_schedules_is_skipped():
     harness.reply(fire="1", pending_to_ready=occurring(harness, 0))
     harness.wake()
     assert harness.ask("schedules_due").options["offset"] == 0
+
+
+def test_schedule_that_waits_for_the_end_of_a_message_holds_up_no_other():
+    harness = woken()
+    held, other = standing("held", overlap="after"), standing("other")
+    harness.reply(schedules_due=due(held, other), pending_to_ready=occurring(harness, 0))
+    harness.wake()
+    harness.reply(fire="21", pending_to_ready=occurring(harness, 0))
+    harness.wake()
+    harness.reply(schedules_due=due(held), pending_to_ready=occurring(harness, 0))
+    harness.wake()
+    harness.reply(fire="2", pending_to_ready=occurring(harness, 0))
+    assert harness.sleeps == HELD_WAIT < FIRE_AHEAD / 1000
+    harness.wake()
+    assert harness.asked[0] == "schedules_due"
+
+
+def test_page_of_schedules_that_wait_is_skipped():
+    harness = woken()
+    page = [standing(f"held{n}", overlap="after") for n in range(MAX_SCHEDULES)]
+    harness.reply(schedules_due=due(*page, complete=False), pending_to_ready=occurring(harness, 0))
+    harness.wake()
+    harness.reply(
+        fire="2" * MAX_SCHEDULES, schedules_due=due(*page, complete=False), pending_to_ready=occurring(harness, 0)
+    )
+    harness.wake()
+    assert harness.ask("schedules_due").options["offset"] == MAX_SCHEDULES
+    harness.reply(
+        fire="2" * MAX_SCHEDULES, schedules_due=due(standing("other")), pending_to_ready=occurring(harness, 0)
+    )
+    harness.wake()
+    assert [row.name for row in harness.ask("fire").what] == ["other"]
+
+
+def test_skipped_occurrence_is_logged(caplog):
+    caplog.set_level(logging.INFO, "delayq.schedules")
+    harness = woken()
+    harness.reply(schedules_due=due(standing("sweep", overlap="skip", fired=3)), pending_to_ready=occurring(harness, 0))
+    harness.wake()
+    harness.reply(fire="3", pending_to_ready=occurring(harness, 60))
+    assert caplog.messages == [
+        "schedule sweep: an occurrence is skipped, as the message of the one before has not ended"
+    ]
 
 
 def test_without_cronsim_a_cron_schedule_is_left_to_others(monkeypatch, caplog):

@@ -13,7 +13,8 @@ from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
 from delayq.broker.replies import SchedulePage, StoredSchedule
 from delayq.options import read_settings
-from delayq.schedules.definition import occurrence_id, pack, unpack
+from delayq.schedules.definition import pack, unpack
+from delayq.schedules.messages import occurrence_id
 from delayq.schedules.store import BATCH, pause, put, update
 
 NOW = 1_800_000_000_000

@@ -3,8 +3,10 @@
 -- KEYS: schedules zset, schedule_states hash, pending zset, retries hash, messages hash, headers hash, events stream,
 --   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision, next occurrence (ms, '' for none), last
---   occurrence (ms), retries, payload, headers, ids and due times (ms) of its messages
--- Returns: a status per schedule: 1 fired, 0 it has changed, or the byte budget is spent: read it again
+--   occurrence (ms), retries, payload, headers, ids and due times (ms) of its messages, what to do (skip, after) while
+--   which ids live ('' for nothing)
+-- Returns: a status per schedule: 1 fired, 0 it has changed, or the byte budget is spent: read it again, 2 not yet: the
+--   message of an earlier occurrence lives, 3 advanced without a message for that reason
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, schedule, signal, log
 local schedules, schedule_states, pending, retries, messages, headers, events, meta, replies, wake = unpack(KEYS)
@@ -20,12 +22,26 @@ redis.call('HLEN', headers)
 local logged, note = logging(meta), noting(meta)
 local statuses, moved, ended, states, seen = {}, {}, {}, {}, {}
 local dues, retry_counts, payloads, header_texts, ids, times, left = {}, {}, {}, {}, {}, {}, {}
-for i = 4, #ARGV, 8 do
-  local name, revision, at, latest, retry_count, payload, header_text, occurrences = unpack(ARGV, i, i + 7)
+
+-- Returns what to do if one of the messages lives that an occurrence must not overlap.
+local function living(overlap)
+  local policy, others = string.match(overlap, '^(%a+) (.+)$')
+  for id in string.gmatch(others or '', '%S+') do
+    if read_payload(messages, id) then return policy end
+  end
+end
+
+for i = 4, #ARGV, 9 do
+  local name, revision, at, latest, retry_count, payload, header_text, occurrences, overlap = unpack(ARGV, i, i + 8)
   local current, fired, last, paused = state_of(schedule_states, name)
   statuses[#statuses + 1] = '0'
-  if current == revision and not seen[name] and bytes_left > 0 then
+  local open = current == revision and not seen[name] and bytes_left > 0
+  local lives = open and living(overlap)
+  if lives == 'after' then
+    statuses[#statuses] = '2'
+  elseif open then
     statuses[#statuses], seen[name] = '1', true
+    if lives == 'skip' then statuses[#statuses], occurrences = '3', '' end
     for id, due in string.gmatch(occurrences, '(%S+) (%d+)') do
       fired, last = fired + 1, latest
       if not read_payload(messages, id) then

@@ -138,6 +138,33 @@ def _ids_that_live() -> list[Case]:
     return [*cases, Case("one of two ids lives", DUE + there, fire(mixed), "1", moved(60_000, 5) + fresh)]
 
 
+def _overlapping() -> list[Case]:
+    """Fire an occurrence that may not overlap another, while the message of that is in each state."""
+    cases = []
+    for policy, status, after in (("skip", "3", moved(60_000, 3, -60_000)), ("after", "2", DUE)):
+        row = ROW._replace(overlap=f"{policy} a")
+        for name, world in STATES.items():
+            case = f"{policy} while {name}"
+            if name in ("dead", "gone"):
+                cases.append(Case(case, DUE + world, fire(row), "1", FIRED + world))
+            else:
+                cases.append(Case(case, DUE + world, fire(row), status, after + world))
+        second = World(pending={"b": 9}, retries={"b": 1}, messages={"b": "B"})
+        both = ROW._replace(overlap=f"{policy} a b")
+        cases.append(Case(f"{policy} while the second of two lives", DUE + second, fire(both), status, after + second))
+        cases.append(Case(f"{policy} while none lives", DUE, fire(both), "1", FIRED))
+        changed = both._replace(revision="7")
+        cases.append(Case(f"{policy}, but it has changed", DUE + second, fire(changed), "0", DUE + second))
+    other = World(schedules={"o": -20}, schedule_specs={"o": "{}"}, schedule_states={"o": "T-5 3 -60000 0"})
+    held = ScheduleFire("o", str(T - 5), NOW + 7000, NOW - 20, 3, b"new", b"", f"o@1 {NOW - 20}", "after a")
+    there = World(pending={"a": 5}, retries={"a": 1}, messages={"a": "old"})
+    fired = FIRED.but(pending={"a": 5, "s@1": -50}, retries={"a": 1, "s@1": 3}, messages={"a": "old", "s@1": "new"})
+    cases.append(Case("one waits, another fires", DUE + other + there, fire(held, ROW), "21", fired + other))
+    last = ROW._replace(next="", overlap="skip a")
+    cases.append(Case("its last is skipped", DUE + there, fire(last), "3", moved(None, 3, -60_000) + there))
+    return cases
+
+
 def _noting() -> list[Case]:
     """Note the time, which counts from `NOW`, if it is a minute later than the one noted."""
     noted = [World(meta={"schedules_at": at}) for at in (-60_000, -59_999, 60_000)]
@@ -179,7 +206,7 @@ def _waking() -> list[Case]:
     ]
 
 
-CASES = [*_fired(), *_stands_otherwise(), *_ids_that_live(), *_noting(), *_waking()]
+CASES = [*_fired(), *_stands_otherwise(), *_ids_that_live(), *_overlapping(), *_noting(), *_waking()]
 CASES += logged(
     CASES,
     {

@@ -1,0 +1,56 @@
+"""The messages that a schedule fires: their ids, headers and times."""
+
+from __future__ import annotations
+
+from delayq.broker.replies import StoredSchedule
+from delayq.broker.requests import ScheduleFire
+from delayq.codec import encode_headers
+from delayq.schedules.definition import DECLARED_HEADER, HEADER, Definition, unpack
+from delayq.schedules.timetable import MAX_FIRED, DueOccurrences
+from delayq.times import from_millis
+
+BYTES = 16 << 20
+"""The maximum bytes of payloads that one schedule fires at a time."""
+
+
+def occurrence_id(name: str, time: int) -> str:
+    """Return the id of the message for an occurrence."""
+    spec = "milliseconds" if time % 1000 else "seconds"
+    return f"{name}@{from_millis(time).replace(tzinfo=None).isoformat(timespec=spec)}Z"
+
+
+def message_headers(name: str, definition: Definition) -> bytes:
+    """Return the encoded headers of a schedule's messages."""
+    mark = {DECLARED_HEADER: "1"} if definition.declared else {}
+    return encode_headers({**definition.headers, HEADER: name, **mark})
+
+
+def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
+    """Return what a due schedule fires; raises `ConfigurationError` if it cannot be read."""
+    definition, payload = unpack(stored.spec)
+    alone = definition.overlap != "allow"
+    limit = 1 if alone else max(1, min(MAX_FIRED, BYTES // max(1, len(payload))))
+    first = now if stored.next is None else stored.next
+    due = definition.timetable.due(first, now, stored.fired, ahead=ahead, limit=limit)
+    origin = definition.rule.origin
+    occurrences = " ".join(f"{occurrence_id(stored.name, origin(time))} {time}" for time in due.times)
+    row = ScheduleFire(
+        stored.name,
+        stored.revision,
+        "" if due.next is None else due.next,
+        due.times[-1] if due.times else 0,
+        definition.retries,
+        payload,
+        message_headers(stored.name, definition),
+        occurrences,
+        _others(stored, definition) if alone else "",
+    )
+    return row, due
+
+
+def _others(stored: StoredSchedule, definition: Definition) -> str:
+    """Return what the next occurrence may not overlap, and what to do then, for `fire`."""
+    early = (origin for origin, time in definition.changes.items() if time == 0)  # one of them may be the last
+    times = (definition.rule.origin(stored.last), *early) if stored.last else ()
+    ids = [occurrence_id(stored.name, time) for time in times]
+    return " ".join([definition.overlap, *ids]) if ids else ""
