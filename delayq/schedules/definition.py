@@ -19,7 +19,8 @@ from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings, check_int, check_options, check_retries
 from delayq.schedules.changed_rule import ChangedRule
-from delayq.schedules.timetable import MAX_FIRED, Cron, Interval, Timetable
+from delayq.schedules.cron import Cron
+from delayq.schedules.timetable import MAX_FIRED, Interval, Timetable
 from delayq.times import Duration, timestamp, to_millis
 
 HEADER = "schedule"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from delayq.broker.replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
+from delayq.schedules.local_times import MAX_LATE
 from delayq.schedules.store import ScheduleOutcome
-from delayq.schedules.timetable import MAX_LATE
 from delayq.times import from_millis
 
 

@@ -385,7 +385,7 @@ def test_large_payloads_are_fired_in_batches(timed, clock):
 
 def test_schedules_can_be_listed_and_managed_without_cronsim(timed, monkeypatch):
     timed.schedules.add("digest", cron="7 9 * * *")
-    monkeypatch.setattr("delayq.schedules.timetable.cronsim", None)
+    monkeypatch.setattr("delayq.schedules.cron.cronsim", None)
     _read.cache_clear()
     assert [info.cron for info in timed.schedules.list()] == ["7 9 * * *"]
     assert timed.schedules.run_now("digest").new

@@ -355,7 +355,7 @@ def test_skipped_occurrence_is_logged(caplog):
 
 
 def test_without_cronsim_a_cron_schedule_is_left_to_others(monkeypatch, caplog):
-    monkeypatch.setattr("delayq.schedules.timetable.cronsim", None)
+    monkeypatch.setattr("delayq.schedules.cron.cronsim", None)
     harness = woken()
     cron = standing("nightly", cron="1 2 3 4 *", every=0)
     harness.reply(schedules_due=due(cron, standing("sweep")), pending_to_ready=occurring(harness, 0))

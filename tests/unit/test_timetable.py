@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delayq import ConfigurationError
-from delayq.schedules import timetable
-from delayq.schedules.timetable import MAX_FIRED, MAX_TEXT, Cron, DueOccurrences, Interval, Timetable, check_zone
+from delayq.schedules import cron
+from delayq.schedules.cron import MAX_TEXT, Cron
+from delayq.schedules.local_times import check_zone
+from delayq.schedules.timetable import MAX_FIRED, DueOccurrences, Interval, Timetable
 from delayq.times import LATEST
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -80,7 +82,7 @@ def test_unknown_zone_raises_one_line(tz, error):
 
 
 def test_missing_cronsim_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(timetable, "cronsim", None)
+    monkeypatch.setattr(cron, "cronsim", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'delayq\[cron\]'"):
         Cron("0 9 * * *")
 

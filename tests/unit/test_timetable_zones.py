@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from delayq.schedules.timetable import Cron, Timetable
+from delayq.schedules.cron import Cron
+from delayq.schedules.timetable import Timetable
 
 ZONES = [
     ("Australia/Lord_Howe", 2026),  # half an hour

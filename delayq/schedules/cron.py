@@ -1,0 +1,91 @@
+"""Cron expressions: cronsim computes times of a wall clock that never changes, `quartz` adds forms of Quartz.
+
+A cron expression occurs at whole seconds. It is *fixed* if its second, minute and hour do not begin with `*`: see
+`local_times`, which handles the clock changes of a zone.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from delayq.errors import ConfigurationError, short_repr
+from delayq.schedules.daily import DailyTimes, daily_times
+from delayq.schedules.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
+
+try:
+    import cronsim
+except ImportError:  # an extra
+    cronsim = None  # type: ignore[assignment]
+
+MAX_TEXT = 200
+"""The maximum of characters of a cron expression."""
+
+_NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class Cron(LocalTimes):
+    """Occurrences of a cron expression in a time zone; see the module's docstring."""
+
+    def __init__(self, text: str, tz: str = "UTC") -> None:
+        """Parse an expression of five fields, of six with seconds, or like `@daily`; see `check_zone` for `tz`."""
+        if cronsim is None:
+            raise ConfigurationError("cron expressions need cronsim: pip install 'delayq[cron]'")
+        zone = check_zone(tz)
+        if not isinstance(text, str) or not text.isascii() or not text.isprintable() or len(text) > MAX_TEXT:
+            raise ConfigurationError(f"cron must be five fields such as '0 9 * * MON-FRI', not {short_repr(text)}")
+        parsed = _parse(text)
+        super().__init__(parsed, zone, fixed=parsed.fixed)
+
+
+class _Expression:
+    """A cron expression, parsed: its times of a wall clock, and whether it is fixed."""
+
+    def __init__(self, forward: Any, backward: Any, *, fixed: bool) -> None:
+        self._forward = forward
+        self._backward = backward
+        self.daily: DailyTimes | None = daily_times(forward)
+        self.fixed = fixed
+
+    def after(self, wall: int) -> int | None:
+        """Return the first time after a time."""
+        return self.daily.after(wall) if self.daily else _following(self._forward, wall)
+
+    def up_to(self, wall: int) -> int | None:
+        """Return the last time that is not after a time."""
+        return _following(self._backward, wall + 1)
+
+
+@lru_cache(maxsize=4096)  # many schedules have few expressions, and parsing takes longer than finding a time
+def _parse(text: str) -> _Expression:
+    """Parse a cron expression; raises `ConfigurationError` if it is not valid or never matches."""
+    fields = " ".join(_NAMED.get(text.strip().lower(), text).split())
+    try:
+        from delayq.schedules.quartz import simulate  # needs cronsim
+
+        forward, backward = simulate(fields, EPOCH), simulate(fields, EPOCH, reverse=True)
+    except (cronsim.CronSimError, AssertionError) as error:
+        what = str(error).lower() or "bad field"
+        raise ConfigurationError(f"cron {short_repr(text)} is not valid: {what}") from None
+    if _following(forward, 0) is None:
+        raise ConfigurationError(f"cron {short_repr(text)} never matches: no such date in the next 50 years")
+    clock = fields.split()[-5:-3] + fields.split()[:-5]
+    return _Expression(forward, backward, fixed=not any(field.startswith("*") for field in clock))
+
+
+def _following(parsed: Any, wall: int) -> int | None:
+    """Return the second of a wall clock that comes after this one, or before it."""
+    walk = copy(parsed)
+    walk.dt = EPOCH + timedelta(seconds=wall)
+    found = next(walk, None)
+    return None if found is None else wall_seconds(found)
