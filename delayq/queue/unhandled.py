@@ -7,7 +7,7 @@ from typing import Any
 
 from delayq.errors import NoCallbackError
 from delayq.outcomes import Reject, Snooze
-from delayq.schedules.definition import HEADER
+from delayq.schedules.definition import DECLARED_HEADER, HEADER
 from delayq.text import format_duration
 
 log = logging.getLogger("delayq.consumer")
@@ -29,7 +29,8 @@ class UnhandledMessages:
         """Snooze a message, or reject it."""
         name = message.headers.get(HEADER)
         what = "this message" if name is None else f"schedule {name}, which this program does not declare"
-        reason = f"no handler for {what}: register one with @queue.callback"
+        declared = DECLARED_HEADER in message.headers
+        reason = f"no handler for {what}: {'remove it' if declared else 'register one with @queue.callback'}"
         if message.lateness >= self._seconds:
             raise Reject(f"{NoCallbackError.__name__}: {reason}")
         if name not in self._logged:

@@ -151,7 +151,8 @@ def test_occurrences_overlap_only_if_they_may(timed, clock, overlap, at_nine):
     seen = busy(timed)
     assert seen[0] == first
     clock.advance(HOUR / 4)
-    seen += busy(timed)
+    for _ in range(3):  # one waits for the other, and perhaps for the next run
+        seen += busy(timed)
     assert seen[1:] == (later if overlap == "after" else later[1:])
 
 

@@ -7,6 +7,7 @@ killed, a guard does the same.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -142,9 +143,9 @@ def processes_of(folder: Path) -> list[bytes]:
 def start_guard(pid: int) -> None:
     """Start what kills all that this process has started when it is dead, for only then does its pipe close."""
     command = [sys.executable, "-ES", "-c", GUARD, str(pid)]  # without site-packages: coverage would measure it
-    _guards.append(
-        subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[2], start_new_session=True)
-    )
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[2], start_new_session=True)
 
-
-_guards: list[subprocess.Popen[bytes]] = []
+    @atexit.register
+    def end() -> None:
+        if os.getpid() == pid:  # not in a fork, which has the pipe as well
+            guard.communicate()
