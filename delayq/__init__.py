@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from delayq.errors import QueueFullError as QueueFullError
     from delayq.errors import ServerError as ServerError
     from delayq.errors import SignatureError as SignatureError
+    from delayq.errors import StoppedByCallbackError as StoppedByCallbackError
     from delayq.errors import UnavailableError as UnavailableError
     from delayq.errors import UndecodableError as UndecodableError
     from delayq.errors import UnknownOccurrenceError as UnknownOccurrenceError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from delayq.outcomes import Reject as Reject
     from delayq.outcomes import Retry as Retry
     from delayq.outcomes import Snooze as Snooze
+    from delayq.outcomes import StopWorker as StopWorker
     from delayq.queue.async_delay_queue import AsyncDelayQueue as AsyncDelayQueue
     from delayq.queue.bulk_runs import RunInfo as RunInfo
     from delayq.queue.cancellation import CancelOutcome as CancelOutcome

@@ -15,6 +15,7 @@
 * `UnknownScheduleError`: no schedule of the queue has this name; add it, or fix the name.
 * `UnknownOccurrenceError`: a schedule has no occurrence at this time; the error names the nearest.
 * `NoCallbackError`: the queue has no callback to consume with; register one.
+* `StoppedByCallbackError`: a callback stopped its consumer by `StopWorker`; fix what the error names, then start again.
 * `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
 """
 
@@ -109,6 +110,10 @@ class UnknownOccurrenceError(DelayqError, LookupError):
 
 class NoCallbackError(DelayqError):
     """Consuming was started on a queue without a callback."""
+
+
+class StoppedByCallbackError(DelayqError):
+    """A callback raised `StopWorker`: its message is back in the queue, and the consumer has ended."""
 
 
 def short_repr(value: object) -> str:

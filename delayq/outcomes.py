@@ -6,6 +6,7 @@ Returning anything but `False` acknowledges it; `False` or another exception tak
     raise Snooze("1h")
     raise Reject("no such user")
     raise Discard("the meeting is over")
+    raise StopWorker("the mail server refuses the password")
 """
 
 from __future__ import annotations
@@ -47,3 +48,11 @@ class Reject(Outcome):
 
 class Discard(Outcome):
     """Settle the message without processing it; counted separately from acknowledged messages."""
+
+
+class StopWorker(Outcome):
+    """Return the message to the queue as if it had not been delivered, and stop the consumer: no message can succeed.
+
+    It takes no retry and no attempt. Callbacks that run may finish, and no other starts. `run` and `wait` then raise
+    `StoppedByCallbackError` with this reason; a `lease` returns its messages and raises this on.
+    """

@@ -45,6 +45,7 @@ _CODES: dict[type[errors.DelayqError], Exit] = {
     errors.ConfigurationError: Exit.USAGE,
     errors.PayloadError: Exit.USAGE,
     errors.NoCallbackError: Exit.USAGE,
+    errors.StoppedByCallbackError: Exit.USAGE,
     errors.UnknownScheduleError: Exit.NOT_FOUND,
     errors.UnknownOccurrenceError: Exit.NOT_FOUND,
     errors.UnsafeServerError: Exit.UNHEALTHY,

@@ -15,6 +15,7 @@ from delayq.cli.exit_codes import redact
 from delayq.cli.options import F
 from delayq.cli.output import to_json
 from delayq.text import clean, iso
+from delayq.worker.drivers import STOP_LOG
 
 _COLOURS = {"INFO": "blue", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _STANDARD = {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
@@ -39,6 +40,7 @@ def configure_logging(level: str, *, as_json: bool) -> None:
         handler.setFormatter(_CleanLines("%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"))
     handler.addFilter(_Once())
     handler.addFilter(_OncePerServer())
+    handler.addFilter(lambda record: record.name != STOP_LOG)  # the last line of the command says it
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from delayq.cli.exit_codes import Exit
+from delayq.cli.exit_codes import CommandError, Exit
 from delayq.queue.stop_signals import handle_signals
 
 log = logging.getLogger("delayq.worker")
@@ -33,8 +33,10 @@ KILL_AFTER = 10.0
 CHECK_EVERY = 1.0
 """Seconds after which the parent checks its children even if nothing was reported."""
 
-_STARTED, _FINISHED = b"!", b"."
-"""What a child reports."""
+_STARTED, _FINISHED, _ERROR = b"!", b".", b"\0"
+"""What a child reports; the text of an error follows the last of them."""
+_MAX_ERROR = 2000
+"""Bytes of such a text."""
 
 Command = Callable[[int, int], list[str]]
 """Returns the arguments of a child for its number and the file descriptor of its channel."""
@@ -58,9 +60,13 @@ class Channel:
         """Report to the parent that this child has finished its work; one that ends without this is replaced."""
         self._report(_FINISHED)
 
+    def report_error(self, text: str) -> None:
+        """Report to the parent an error that stops all children, and which the parent prints."""
+        self._report(_ERROR + text.encode("utf-8", "replace")[:_MAX_ERROR])
+
     def _report(self, what: bytes) -> None:
         with suppress(OSError):  # the parent has ended, which `_watch` notices as well
-            self._socket.send(what)
+            self._socket.sendall(what)
 
     def _watch(self) -> None:
         with suppress(OSError):
@@ -81,6 +87,7 @@ class _Child:
         self.pause = 0.0
         self.again_at = 0.0
         self.code: int | None = None
+        self.report = b""
 
     def start(self, command: Command) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -92,7 +99,14 @@ class _Child:
                 process_group=0,
             )
         self.channel, self.started, self.finished, self.since = ours, False, False, time.monotonic()
+        self.report = b""
         return ours
+
+    @property
+    def error(self) -> str | None:
+        """The error that the child reported."""
+        _, marked, text = self.report.partition(_ERROR)
+        return text.decode("utf-8", "replace") if marked else None
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -111,9 +125,14 @@ class Supervisor:
         self._stops = 0
         self._kill_at: float | None = None
         self._first_consumes = False
+        self._error: CommandError | None = None
+        """The error that a child reported, which stops the others."""
 
     def run(self) -> Exit | int:
-        """Supervise until all children have ended; return the highest of their exit codes."""
+        """Supervise until all children have ended; return the highest of their exit codes.
+
+        Raises `CommandError` once all have ended if a child reported an error: it is said once, whoever has it.
+        """
         with self._listening():
             # The others start once the first consumes, so an error that all of them have is reported once.
             self._start(self._children[0])
@@ -122,6 +141,8 @@ class Supervisor:
                 self._forward()
                 for child in self._children:
                     self._check(child)
+        if self._error is not None:
+            raise self._error
         return max(child.code or 0 for child in self._children)
 
     def _start(self, child: _Child) -> None:
@@ -136,18 +157,23 @@ class Supervisor:
     def _read(self, channel: socket.socket, child: _Child | None) -> None:
         """Read a child's report; without a child, a signal woke us."""
         try:
-            report = channel.recv(64, socket.MSG_DONTWAIT)
+            report = channel.recv(2 * _MAX_ERROR, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
         if not report:
             self._selector.unregister(channel)
         elif child is not None:
             child.started = True
-            child.finished |= _FINISHED in report
-            if not self._first_consumes and not self._stops:
+            child.report += report
+            child.finished = _FINISHED in child.report.partition(_ERROR)[0]
+            if not self._first_consumes and not self._stopping:
                 self._first_consumes = True
                 for other in self._children[1:]:
                     self._start(other)
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stops > 0 or self._error is not None
 
     def _forward(self) -> None:
         while self._signals:
@@ -166,7 +192,7 @@ class Supervisor:
         if child.code is not None:
             return
         if child.process is None:
-            if self._stops or (not self._first_consumes and self._children[0].code is not None):
+            if self._stopping or (not self._first_consumes and self._children[0].code is not None):
                 child.code = 0
             elif child.again_at and time.monotonic() >= child.again_at:
                 self._start(child)
@@ -181,8 +207,17 @@ class Supervisor:
             if channel in self._selector.get_map():
                 self._selector.unregister(channel)
             channel.close()
-        if child.finished or self._stops or not self._first_consumes:
-            child.code = _exit_code(code, child, stopping=self._stops > 0)
+        self._on_ended(child, code)
+
+    def _on_ended(self, child: _Child, code: int) -> None:
+        """Stop all children because of an error that this one reported, or start another in its place."""
+        if child.error is not None and self._error is None:
+            self._error = CommandError(child.error, Exit(code) if code in list(Exit) else Exit.FAILURE)
+            for other in self._children:
+                if not self._stops:  # a second signal would cut off its callbacks
+                    other.signal(signal.SIGTERM)
+        if child.finished or self._stopping or not self._first_consumes:
+            child.code = _exit_code(code, child, stopping=self._stopping)
             return
         healthy = time.monotonic() - child.since > max(HEALTHY_AFTER, child.pause)
         child.pause = FIRST_PAUSE if healthy or not child.pause else min(2 * child.pause, MAX_PAUSE)

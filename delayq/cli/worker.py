@@ -13,11 +13,12 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.deliver import check_options, deliver_options, make_adapter, open_queue
-from delayq.cli.exit_codes import Exit
+from delayq.cli.exit_codes import Exit, to_command_error
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
 from delayq.cli.options import DURATION, engine_option, group_option
 from delayq.cli.session import Session
+from delayq.errors import StoppedByCallbackError
 
 if TYPE_CHECKING:
     from delayq.cli.app_loader import AnyQueue
@@ -101,7 +102,13 @@ def worker(
     # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
     consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
     consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
-    serve(queues, consume, started=started, ended=ended)
+    try:
+        serve(queues, consume, started=started, ended=ended)
+    except StoppedByCallbackError as error:
+        if channel is None:
+            raise
+        channel.report_error(str(error))
+        return to_command_error(error).code
     if channel:
         channel.report_finished()
     return Exit.OK

@@ -2,8 +2,8 @@
 
     queue.callback(Webhook("https://example.com/reminders", secret="whsec_…"))
 
-Each takes a `Message` and acknowledges it by returning; otherwise it raises `Retry` or `Reject`. All are thread-safe.
-`delayq worker --deliver …` runs them without code.
+Each takes a `Message` and acknowledges it by returning; otherwise it raises `Retry`, `Reject` or `StopWorker`. All are
+thread-safe. `delayq worker --deliver …` runs them without code.
 """
 
 from delayq.delivery.adapter import Adapter

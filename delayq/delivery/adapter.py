@@ -16,7 +16,7 @@ class Adapter(ABC):
     """A callback that passes messages on. All threads of a worker share one instance."""
 
     def __call__(self, message: Message[Any]) -> None:
-        """Pass the message on; raises `Retry` or `Reject` with the reason if that fails.
+        """Pass the message on; raises `Retry`, `Reject` or `StopWorker` with the reason if that fails.
 
         For a `Retry` without a delay, the queue's `nack_delay` decides when the message is delivered again.
         """
@@ -29,7 +29,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def hand_on(self, message: Message[Any]) -> None:
-        """Pass the message on, or raise `Retry` or `Reject`."""
+        """Pass the message on, or raise `Retry`, `Reject` or `StopWorker`."""
 
     def close(self) -> None:
         """Close all connections and end all running programs."""

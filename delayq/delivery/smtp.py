@@ -16,13 +16,17 @@ from typing import Any, Literal, NoReturn
 from delayq.delivery.adapter import Adapter
 from delayq.delivery.email_message import EmailTemplate
 from delayq.delivery.smtp_connection import LimitedSMTP, LimitedSMTPS
+from delayq.delivery.smtp_replies import PERMANENT, advice_on_error, advice_on_reply, as_text
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
-from delayq.outcomes import Reject, Retry
+from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message
 
 PORTS = {"starttls": 587, "ssl": 465, "off": 25}
+
+MAX_REPLY = 300
+"""Characters of a server's reply that are logged and stored."""
 
 _OK = 250
 _ADDRESS = re.compile(r"\S+@\S+")
@@ -36,9 +40,10 @@ class Smtp(Adapter):
     made of the id and the due time, so a redelivery has the same one.
 
     If the server replies 4xx to an email, it is retried after `retry_after`. On 5xx, or if the payload gives no valid
-    email, the message moves to the dead letter. If the server is unreachable, offers no encryption or refuses the
-    password, the message is retried after the queue's `nack_delay`. If the server refuses some of several addresses
-    for good, the email is not sent to the others again.
+    email, the message moves to the dead letter. If the server is unreachable, the message is retried after the queue's
+    `nack_delay`. What no message can overcome stops the consumer by `StopWorker`, and no message is charged: an unknown
+    host, no encryption, a refused login, a refused sender. If the server refuses some of several addresses for good,
+    the email is not sent to the others again.
     """
 
     def __init__(
@@ -110,8 +115,11 @@ class Smtp(Adapter):
         try:
             return connection.send_message(email, self._template.sender.addr_spec, to)
         except smtplib.SMTPRecipientsRefused as error:
+            for code, text in error.recipients.values():
+                self._check_options(code, text, error)
             self._raise_refusal(error.recipients)
         except smtplib.SMTPResponseException as error:
+            self._check_options(error.smtp_code, error.smtp_error, error)
             self._raise_refusal({"": (error.smtp_code, error.smtp_error)})
         except smtplib.SMTPNotSupportedError as error:
             raise Reject(f"{self._host} does not accept non-ASCII addresses") from error
@@ -122,14 +130,19 @@ class Smtp(Adapter):
         """Raise `Retry` if any of the refusals is temporary, else `Reject`."""
         code, text = min(replies.values())
         reason = self._replied(code, text)
-        if code < 500:  # noqa: PLR2004 - 5xx is permanent
+        if code < PERMANENT:
             raise Retry(reason, delay=self._retry_after)
         raise Reject(reason)
 
+    def _check_options(self, code: int, text: bytes | str, error: Exception) -> None:
+        """Raise `StopWorker` if a reply means that the server refuses all emails sent with these options."""
+        if (advice := advice_on_reply(code, as_text(text), to=type(error))) is not None:
+            raise StopWorker(f"{self._replied(code, text)}: {advice}") from error
+
     def _replied(self, code: int, text: bytes | str) -> str:
         """Return a server's reply: its first line without addresses, which may come from the payload."""
-        line, *_ = [*(text if isinstance(text, str) else text.decode("utf-8", "replace")).splitlines(), ""]
-        return f"{self._host} replied {code} {_ADDRESS.sub('…', line)}".strip()
+        line, *_ = [*as_text(text).splitlines(), ""]
+        return f"{self._host} replied {code} {_ADDRESS.sub('…', line)[:MAX_REPLY]}".strip()
 
     def _broken(self, error: OSError) -> Retry:
         return Retry(f"{self._host}: {error.strerror or str(error) or type(error).__name__}")
@@ -148,8 +161,11 @@ class Smtp(Adapter):
             return self._connect(until)
         except smtplib.SMTPResponseException as error:
             # The failure is about the connection, not about the message.
+            self._check_options(error.smtp_code, error.smtp_error, error)
             raise Retry(self._replied(error.smtp_code, error.smtp_error)) from error
         except OSError as error:
+            if (advice := advice_on_error(error, self._tls)) is not None:
+                raise StopWorker(f"{self._host}: {advice}") from error
             raise self._broken(error) from error
 
     def _connect(self, until: float) -> LimitedSMTP | LimitedSMTPS:

@@ -94,8 +94,8 @@ class QueueBase(Generic[T, M]):
         """Register the function that processes messages, as a decorator or by a call; returns it unchanged.
 
         The function is called with a message. If it returns, the message is acknowledged. `False` or an exception uses
-        one retry. It may raise `Retry`, `Snooze`, `Reject` or `Discard` for another outcome. A queue has one callback:
-        a second one raises `ConfigurationError`.
+        one retry. It may raise `Retry`, `Snooze`, `Reject`, `Discard` or `StopWorker` for another outcome. A queue has
+        one callback: a second one raises `ConfigurationError`.
         """
         return self._handlers.callback(function)
 
@@ -108,9 +108,9 @@ class QueueBase(Generic[T, M]):
 
         The function is called with a list of 1 to `most` messages (up to 1000). It never waits for a batch to fill up.
         If it returns, all messages that were not settled by hand are acknowledged. `False` or an exception uses one
-        retry of each; `Retry`, `Snooze`, `Reject` and `Discard` apply to all. It may also return a list with one result
-        for each message, which counts as the result of a callback; an exception in the list counts as raised.
-        `concurrency` is the number of batches that run at a time.
+        retry of each; `Retry`, `Snooze`, `Reject`, `Discard` and `StopWorker` apply to all. It may also return a list
+        with one result for each message, which counts as the result of a callback; an exception in the list counts as
+        raised. `concurrency` is the number of batches that run at a time.
         """
         return self._handlers.batch_callback(function, most)
 

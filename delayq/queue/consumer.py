@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from delayq._parity import mirrors
 from delayq.broker.context import EngineContext
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, StoppedByCallbackError, short_repr
 from delayq.options import check_bool, check_concurrency, check_options
 from delayq.queue.stop_signals import StopSignals
 from delayq.times import Duration, monotonic, to_millis
@@ -170,6 +170,8 @@ class Consuming:
         self._begun = True
         try:
             self._driver.run()
+        except StoppedByCallbackError as error:  # the driver has logged it
+            self._error = error
         except Exception as error:
             log.exception("the consumer ended")
             self._error = error

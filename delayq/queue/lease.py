@@ -12,7 +12,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import DelayqError, UndecodableError
 from delayq.options import check_int
-from delayq.outcomes import Outcome
+from delayq.outcomes import Outcome, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.disposition import Completion, disposition_of, undecodable
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
@@ -150,9 +150,12 @@ class Lease(_LeaseBase[Message[T]], Generic[T, E]):
         return self._entered  # type: ignore[no-any-return]  # E is what `n` makes of it, see DelayQueue.lease
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Ack the messages that were not settled by hand; nack them after an exception, or apply a raised outcome."""
+        """Ack the messages that were not settled by hand; nack them after an exception, or apply a raised outcome.
+
+        `StopWorker` is raised on: there is no consumer to stop.
+        """
         self._executor.perform(self._settle(error))
-        return isinstance(error, Outcome)
+        return isinstance(error, Outcome) and not isinstance(error, StopWorker)
 
 
 class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
@@ -177,6 +180,9 @@ class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
         return self._entered  # type: ignore[no-any-return]  # E is what `n` makes of it, see AsyncDelayQueue.lease
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Ack the messages that were not settled by hand; nack them after an exception, or apply a raised outcome."""
+        """Ack the messages that were not settled by hand; nack them after an exception, or apply a raised outcome.
+
+        `StopWorker` is raised on: there is no consumer to stop.
+        """
         await self._executor.perform(self._settle(error))
-        return isinstance(error, Outcome)
+        return isinstance(error, Outcome) and not isinstance(error, StopWorker)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import PromoteReply
-from delayq.errors import DelayqError
+from delayq.errors import DelayqError, StoppedByCallbackError
 from delayq.outcomes import Outcome
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.testing import queue_internals
@@ -135,6 +135,8 @@ class DrainWorker:
                 if error is not None and self._state.raising and not isinstance(error, Outcome):
                     self._raised = error
                 buffer.complete(batch, deliveries, result, error)
+                if buffer.stop_reason is not None:
+                    self._raised = StoppedByCallbackError(buffer.stop_reason)
             for completion in buffer.drain():
                 completions.append(completion)
                 self._record(completion.deliveries, at, completion)

@@ -12,7 +12,7 @@ from delayq.times import Duration, monotonic
 from delayq.worker.callback_threads import CallbackThreads, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN, Driver
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult, Withdraw
-from delayq.worker.message import AsyncMessage
+from delayq.worker.message import AsyncMessage, Batch, InFlightDelivery
 from delayq.worker.wakeup import AsyncListener
 from delayq.worker.work_buffer import Callback
 
@@ -64,7 +64,10 @@ class AsyncDriver(Driver):
         return task in self._workers
 
     async def run(self) -> None:
-        """Run the loop to its end. If its task is cancelled, as at the end of `asyncio.run`, it stops without grace."""
+        """Run the loop to its end. If its task is cancelled, as at the end of `asyncio.run`, it stops without grace.
+
+        Raises `StoppedByCallbackError` if a callback stopped it.
+        """
         self._task = cast("asyncio.Task[Any]", asyncio.current_task())
         listener = AsyncListener(self._executor, self._context.calls, self._on_wakeup)
         try:
@@ -84,6 +87,7 @@ class AsyncDriver(Driver):
                 self._giving_up.cancel()
         if self._cancelled:
             raise asyncio.CancelledError
+        self._raise_stop()
 
     async def _drive(self, listener: AsyncListener) -> None:
         run = self._executor._run  # noqa: SLF001 - the only user of `on_cancel`
@@ -174,8 +178,16 @@ class AsyncDriver(Driver):
                     await asyncio.sleep(0)  # `asyncio.run` cancels all tasks at once: the loop learns of it, too
                 if me not in self._workers or (cancelled and self._cancelled):
                     return
-                now = buffer.complete(batch, deliveries, result, error)
+                now = self._complete(batch, deliveries, result, error)
             self._loop_signal.set()
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(me)
                 return
+
+    def _complete(
+        self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None
+    ) -> float:
+        now = self._buffer.complete(batch, deliveries, result, error)
+        if self._buffer.stop_reason is not None:
+            self.stop(None)
+        return now

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from delayq.backoff import Backoff
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
-from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze
+from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
 from delayq.text import format_duration
 from delayq.times import to_millis
 from delayq.worker.message import InFlightDelivery, log_label, truncate
@@ -69,7 +69,7 @@ def disposition_of(
         if isinstance(result, CoroutineType):
             result.close()
     outcome = result if error is None else error
-    if isinstance(outcome, Retry | Snooze):
+    if isinstance(outcome, Retry | Snooze | StopWorker):
         return _disposition_of_delay(deliveries, outcome)
     if isinstance(outcome, Reject):
         reason = _reason(outcome) or "rejected"
@@ -108,6 +108,12 @@ def dispositions_of(
             "return one result for each message, or None for all"
         )
     return [Completion(deliveries, *disposition_of(deliveries, result, error, backoff), took)]
+
+
+def stop_reason_of(result: object, error: BaseException | None) -> str | None:
+    """Return why a callback stops its consumer; None if it does not."""
+    outcomes = [error] if error is not None else result if isinstance(result, list) else [result]
+    return next((_reason(one) or "no reason given" for one in outcomes if isinstance(one, StopWorker)), None)
 
 
 def undecodable(delivery: InFlightDelivery, error: UndecodableError, backoff: Backoff) -> Completion:
@@ -156,8 +162,10 @@ def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) ->
 
 
 def _disposition_of_delay(
-    deliveries: Sequence[InFlightDelivery], outcome: Retry | Snooze
+    deliveries: Sequence[InFlightDelivery], outcome: Retry | Snooze | StopWorker
 ) -> tuple[Disposition, str, int | None]:
+    if isinstance(outcome, StopWorker):
+        return Disposition.RELEASE, "", None
     try:
         if isinstance(outcome, Snooze):
             return Disposition.RELEASE, "", to_millis(outcome.delay, "delay")

@@ -9,6 +9,7 @@ workers than they need.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from delayq.broker.batches import batched
 from delayq.broker.context import EngineContext
 from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
-from delayq.errors import ConfigurationError
+from delayq.errors import ConfigurationError, StoppedByCallbackError
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.health import Health, OnHealthChange
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     import asyncio
 
     from delayq.broker.transport.executor import Executor
+
+STOP_LOG = "delayq.consumer.stop"
+"""The logger of a stop by a callback, whose error is raised as well."""
+stop_log = logging.getLogger(STOP_LOG)
 
 EXIT_WITHIN = 2.0
 """Seconds that a consumer has to settle and release its messages if Redis does not answer: when its process or its
@@ -102,6 +107,14 @@ class Driver:
         at = monotonic() + (self.grace if grace is None else to_millis(grace, "grace") / 1000)
         self._stop_at = at if self._stop_at is None else min(self._stop_at, at)
 
+    def _raise_stop(self) -> None:
+        """Log and raise the error of a consumer that a callback has stopped: perhaps nobody waits for its end."""
+        reason = self._buffer.stop_reason
+        if reason is not None:
+            queue = self._context.queue
+            stop_log.error("a callback stopped the consumer of %s: %s", queue, reason, extra={"queue": queue})
+            raise StoppedByCallbackError(reason)
+
     def _should_retry(self, error: Exception) -> bool:
         """Retry whatever the error is: a later try may succeed.
 
@@ -122,6 +135,8 @@ class Driver:
         """Add what has happened meanwhile to the result of a step."""
         result.now = monotonic()
         result.completions = self._buffer.drain()
+        if self._buffer.stop_reason is not None and self._stop_at is None:
+            self._stop_within(None)
         if self._woken:  # not swapped: the listener's thread may set it meanwhile
             self._woken, result.woken = False, True
         result.stop_at = self._ends_at if self.stopped else None
@@ -191,7 +206,11 @@ class ThreadDriver(Driver):
         return thread in self._workers
 
     def run(self) -> None:
-        """Run the loop to its end."""
+        """Run the loop to its end; raises `StoppedByCallbackError` if a callback stopped it."""
+        self._run_loop()
+        self._raise_stop()
+
+    def _run_loop(self) -> None:
         listener = Listener(self._executor, self._context.calls, self._on_wakeup)
         loop = self._loop.run()
         try:
@@ -260,6 +279,8 @@ class ThreadDriver(Driver):
                 except BaseException as raised:  # noqa: BLE001 - whatever a callback raises costs one retry only
                     error = raised
                 buffer.complete(batch, deliveries, result, error)
+                if buffer.stop_reason is not None:
+                    self.stop(None)
             loop_signal.send()
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(threading.current_thread())

@@ -22,6 +22,7 @@ from delayq.worker.disposition import (
     disposition_of,
     dispositions_of,
     log_failure,
+    stop_reason_of,
     undecodable,
 )
 from delayq.worker.message import Batch, InFlightDelivery
@@ -58,6 +59,8 @@ class WorkBuffer:
         self._executor = executor
         self._backlog: deque[InFlightDelivery] = deque()
         self._completions: list[Completion] = []
+        self.stop_reason: str | None = None
+        """Why a callback has stopped the consumer; None if none has."""
 
     # For the driver
 
@@ -151,6 +154,8 @@ class WorkBuffer:
             self._completions.append(_completion((deliveries, _ACK, "", None, took)))
             return now
         backoff = self._context.settings.backoff
+        if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
+            self.stop_reason = stop_reason_of(result, error)
         try:
             if self._single:
                 completions = [Completion(deliveries, *disposition_of(deliveries, result, error, backoff), took)]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from delayq import Discard, Reject, Retry, Snooze
+from delayq import Discard, Reject, Retry, Snooze, StoppedByCallbackError, StopWorker
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -157,6 +157,22 @@ def test_outcome_applies_to_all_messages_of_the_batch(batch_queue, outcome, stat
 
     assert [message and message.state for message in found] == states
     assert queue.stats().totals[total] == 3
+
+
+@pytest.mark.parametrize("how", ["raised", "in a list"])
+def test_stop_ends_the_consumer_and_returns_its_messages(batch_queue, how):
+    def act(messages):
+        if how == "raised":
+            raise StopWorker("no table")
+        return [None, StopWorker("no table"), StopWorker("other")]
+
+    queue = batch_queue()
+    with pytest.raises(StoppedByCallbackError, match=r"^no table$"):
+        once(queue, act, retries=0)
+
+    found = [queue.get(id) for id in "abc"]
+    assert [message and (message.state, message.attempts) for message in found][1:] == [("ready", 0)] * 2
+    assert (found[0] is None) == (how == "in a list")
 
 
 def test_returned_list_settles_each_message_by_its_entry(batch_queue, caplog):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from datetime import timedelta
 
 import pytest
 
-from delayq import Backoff, Discard, Reject, Retry, Snooze
+from delayq import Backoff, Discard, Reject, Retry, Snooze, StoppedByCallbackError, StopWorker
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -160,6 +161,44 @@ def test_snooze_with_an_invalid_delay_is_treated_as_a_failure(open_queue):
 
     assert (message.state, message.attempts) == ("backoff", 1)
     assert "delay" in message.error
+
+
+@pytest.mark.parametrize("how", ["raised", "returned"])
+def test_stop_returns_the_message_and_ends_the_consumer_with_its_reason(open_queue, how, caplog):
+    outcome = StopWorker("no password")
+    queue = open_queue(events=True)
+    queue.callback(raising(outcome) if how == "raised" else lambda message: outcome)
+    queue.send_many(["hello"] * 5, retries=0)
+    for attempt in (1, 2):
+        with pytest.raises(StoppedByCallbackError, match=r"^no password$"):
+            queue.run(concurrency=2)
+        counts = queue.counts()
+        assert (counts.ready + counts.pending, counts.living, counts.dead) == (5, 5, 0), attempt
+    assert {(one.attempts, one.retries_left) for one in queue.list("ready").messages} == {(0, 0)}
+    assert {event.kind for event in queue.events()} == {"sent", "promoted", "delivered", "released"}
+    logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [record.exc_info for record in logged] == [None, None]
+    assert "no password" in logged[0].getMessage()
+
+
+def test_stop_lets_running_callbacks_finish(open_queue):
+    queue = open_queue()
+    begun, stopped = threading.Event(), threading.Event()
+
+    def work(message):
+        if message.payload == "stop":
+            begun.wait(30)
+            stopped.set()
+            raise StopWorker("enough")
+        begun.set()
+        stopped.wait(30)
+
+    queue.callback(work)
+    queue.send_many(["slow", "stop"])
+    with pytest.raises(StoppedByCallbackError, match=r"^enough$"):
+        queue.run(concurrency=2)
+    assert [one.attempts for one in queue.list("ready").messages] == [0]
+    assert queue.stats().totals["acked"] == 1
 
 
 def test_retry_with_an_invalid_delay_is_treated_as_a_failure(open_queue):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from delayq import ConfigurationError, Discard, Reject, Retry, Snooze
+from delayq import ConfigurationError, Discard, Reject, Retry, Snooze, StopWorker
 from tests.behaviour.places import bring, everywhere
 from tests.support.waiting import wait_until
 
@@ -351,6 +351,15 @@ def test_snooze_in_the_block_settles_the_message_and_is_not_raised(queue):
 
     message = queue.get("m")
     assert (message.state, message.attempts, message.retries_left) == ("backoff", 0, 0)
+
+
+def test_stop_in_the_block_returns_the_message_and_is_raised_on(queue):
+    queue.send_delay_msg("hello", id="m", retries=0)
+
+    with pytest.raises(StopWorker, match=r"^no password$"), queue.lease():
+        raise StopWorker("no password")
+
+    assert (queue.get("m").state, queue.get("m").attempts) == ("ready", 0)
 
 
 def test_released_message_returns_to_the_head_of_the_queue(queue):

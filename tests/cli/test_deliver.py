@@ -102,6 +102,52 @@ def test_smtp_mails_messages(start: Start, queue, tmp_path):
     assert "s3cr3t" not in ended.err
 
 
+@pytest.fixture
+def locked(tmp_path):
+    """A mail server that takes no password; the options of a worker for it, and what makes it trusted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with mail_server(context, login=("bot", "s3cr3t")) as box:
+        server = ("--smtp-host", "127.0.0.1", "--smtp-port", str(box.port), "--smtp-user", "bot")
+        letter = ("--smtp-from", "bot@example.org", "--smtp-to", "{email}", "--smtp-subject", "{summary}")
+        env = {"SSL_CERT_FILE": str(tmp_path / "ca.pem"), "DELAYQ_SMTP_PASSWORD": "wr0ng"}
+        yield (*SERVE, "smtp", *server, *letter), env
+
+
+@pytest.mark.parametrize("processes", ["1", "3"])
+def test_refused_login_stops_all_workers_with_one_line_and_charges_nothing(start: Start, queue, locked, processes):
+    options, env = locked
+    sent = queue.send_many([{"summary": "x", "email": "anna@example.com"} for _ in range(30)])
+    more = () if processes == "1" else ("--processes", processes)
+    ended = start(*options, *more, env=env).ended()
+    assert (ended.code, ended.out) == (2, "")
+    (line,) = [line for line in ended.err.splitlines() if "535" in line]
+    assert line.startswith("delayq: 127.0.0.1 replied 535 ")
+    assert line.endswith(": check user, password and encryption")
+    assert "Traceback" not in ended.err
+    assert "ERROR" not in ended.err
+    assert "wr0ng" not in ended.err
+    messages = [queue.get(id) for id in sent.ids]
+    assert {(one.state, one.attempts, one.retries_left) for one in messages} == {("ready", 0, 3)}
+    assert queue.counts().dead == 0
+    assert queue.stats().totals.get("released", 0) >= 1
+
+
+def test_worker_stopped_by_its_mail_server_lets_running_deliveries_finish(start: Start, queue):
+    queue.send_many([{"n": n} for n in range(4)])
+    with mail_server() as box:
+        box.replies = {"MAIL": ["", "550 5.1.8 sender rejected"]}
+        server = ("--smtp-host", "127.0.0.1", "--smtp-port", str(box.port), "--smtp-tls", "off")
+        letter = ("--smtp-from", "bot@example.org", "--smtp-to", "a@example.com", "--smtp-subject", "x")
+        ended = start(*SERVE, "smtp", *server, *letter, "--concurrency", "1").ended()
+        assert (ended.code, len(box.letters)) == (2, 1)
+    assert ended.err.splitlines()[-1] == "delayq: 127.0.0.1 replied 550 5.1.8 sender rejected: check the sender"
+    assert (queue.counts().living, queue.counts().dead) == (3, 0)
+    assert {entry.attempts for entry in queue.list("ready").messages} == {0}
+
+
 def test_command_passes_messages_to_a_program(start: Start, queue):
     queue.send_delay_msg({"code": 0}, id="a")
     queue.send_delay_msg({"code": 100}, id="b")

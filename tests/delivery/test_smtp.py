@@ -13,7 +13,7 @@ import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayq import ConfigurationError, Reject, Retry
+from delayq import ConfigurationError, Reject, Retry, StopWorker
 from delayq.delivery import Smtp
 from delayq.delivery.email_message import EmailTemplate
 from delayq.testing.redis_server import free_port
@@ -145,12 +145,99 @@ def test_4xx_is_retried_after_a_delay(box, mailer, command):
     assert len(box.letters) == 1
 
 
-@pytest.mark.parametrize("command", ["MAIL", "RCPT", "DATA"])
+@pytest.mark.parametrize("command", ["RCPT", "DATA"])
 def test_5xx_rejects(box, mailer, command):
     box.replies = {command: ["550 5.1.1 no such user anna@example.com here"]}
     with pytest.raises(Reject, match=r"^127.0.0.1 replied 550 5.1.1 no such user … here$"):
         mailer()(delivered(EVENT))
     assert not box.letters
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        ("MAIL", "530 5.7.0 Authentication required"),
+        ("RCPT", "530 5.7.1 Authentication required"),
+        ("DATA", "530 5.7.1 Authentication required"),
+        ("MAIL", "538 5.7.11 Encryption required for bot@example.org"),
+        ("MAIL", "550 5.1.8 bot@example.org: sender rejected"),
+        ("MAIL", "553 5.7.1 not owned by you"),
+        ("MAIL", "501 5.1.7 bad sender"),
+    ],
+)
+def test_refusal_of_all_emails_stops_the_worker(box, mailer, command, reply):
+    box.replies = {command: [reply]}
+    mail = mailer()
+    with pytest.raises(StopWorker, match=rf"^127.0.0.1 replied {reply[:3]} .*: check ") as raised:
+        mail(delivered(EVENT))
+    assert "example.org" not in str(raised.value)
+    assert not box.letters
+    mail(delivered(EVENT))
+    assert len(box.letters) == 1
+
+
+@pytest.mark.parametrize("reply", ["552 5.3.4 too large", "554 5.3.4 too large", "550 5.6.7 needs SMTPUTF8"])
+def test_refusal_of_one_email_at_mail_from_rejects(box, mailer, reply):
+    box.replies = {"MAIL": [reply]}
+    with pytest.raises(Reject, match=f"^127.0.0.1 replied {reply}$"):
+        mailer()(delivered(EVENT))
+
+
+def test_long_reply_is_cut(box, mailer):
+    box.replies = {"RCPT": ["550 " + "no " * 160]}
+    with pytest.raises(Reject) as raised:
+        mailer()(delivered(EVENT))
+    assert len(str(raised.value)) < 330
+
+
+def answering(line: bytes):
+    """Start a server that says one line to each connection; returns its socket and thread."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = server.accept()
+        with client:
+            client.sendall(line)
+            client.recv(1000)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return server, thread
+
+
+@pytest.mark.parametrize(
+    ("line", "tls", "outcome", "error"),
+    [
+        (b"554 no SMTP service here\r\n", "off", StopWorker, "replied 554 no SMTP .*: check the mail server"),
+        (b"421 too many connections\r\n", "off", Retry, "replied 421 too many connections$"),
+        (b"220 not encrypted\r\n", "ssl", StopWorker, "it does not speak TLS from the first byte"),
+    ],
+)
+def test_greeting_decides_between_a_retry_and_a_stop(line, tls, outcome, error):
+    server, thread = answering(line)
+    with server:
+        port = server.getsockname()[1]
+        mail = Smtp("127.0.0.1", port, sender="a@example.org", to="b@example.org", subject="x", tls=tls)
+        with pytest.raises(outcome, match=error):
+            mail(delivered({}))
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("number", "outcome", "error"),
+    [
+        (socket.EAI_NONAME, StopWorker, "^mail.example.com: no such host: check the name of the mail server$"),
+        (socket.EAI_AGAIN, Retry, "^mail.example.com: "),
+    ],
+)
+def test_unknown_host_stops_the_worker_and_a_failed_look_up_is_retried(monkeypatch, number, outcome, error):
+    def look_up(*_: object, **__: object) -> None:
+        raise socket.gaierror(number, "look-up failed")
+
+    mail = Smtp("mail.example.com", sender="a@example.org", to="b@example.org", subject="x")
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(outcome, match=error):
+        mail(delivered({}))
 
 
 def test_closed_connection_is_retried(box, mailer):
@@ -262,33 +349,56 @@ def test_tls_from_the_first_byte(authority, tmp_path, monkeypatch):
         mail.close()
         trustme.CA(key_type=trustme.KeyType.ECDSA).cert_pem.write_to_path(tmp_path / "other.pem")
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "other.pem"))
-        with pytest.raises(Retry, match="certificate verify failed"):
+        with pytest.raises(StopWorker, match=r"127.0.0.1: its certificate is not trusted: unable to get"):
             mail(delivered(EVENT))
         assert len(box.letters) == 1
 
 
-def test_wrong_password_is_retried(authority):
+def test_wrong_password_stops_the_worker(authority):
     with mail_server(tls_server(authority, "127.0.0.1"), login=("bot", "s3cr3t")) as box:
         mail = Smtp(
             "127.0.0.1", box.port, sender="a@example.org", to="{email}", subject="x", user="bot", password="wr0ng"
         )
-        with pytest.raises(Retry, match="replied 535") as raised:
+        with pytest.raises(StopWorker, match=r"replied 535 .*: check user, password and encryption$") as raised:
             mail(delivered(EVENT))
         assert "wr0ng" not in str(raised.value)
-        assert raised.value.delay is None
+
+
+def test_server_without_login_stops_the_worker(box):
+    mail = Smtp(
+        "127.0.0.1",
+        box.port,
+        sender="a@example.org",
+        to="b@example.org",
+        subject="x",
+        tls="off",
+        user="a",
+        password="b",
+    )
+    with pytest.raises(StopWorker, match=r"^127.0.0.1: it offers no login: check"):
+        mail(delivered({}))
+
+
+def test_login_that_fails_for_now_is_retried(authority):
+    context, reply = tls_server(authority, "127.0.0.1"), "454 4.7.0 Temporary authentication failure"
+    with mail_server(context, login=("bot", "s3cr3t"), login_reply=reply) as box:
+        options = {"sender": "a@example.org", "to": "b@example.org", "subject": "x"}
+        mail = Smtp("127.0.0.1", box.port, user="bot", password="s3cr3t", **options)
+        with pytest.raises(Retry, match="replied 454"):
+            mail(delivered({}))
 
 
 def test_server_with_a_wrong_certificate_gets_nothing(authority):
     with mail_server(tls_server(authority, "mail.example.org")) as box:
         mail = Smtp("127.0.0.1", box.port, sender="a@example.org", to="{email}", subject="x")
-        with pytest.raises(Retry, match="certificate verify failed"):
+        with pytest.raises(StopWorker, match="its certificate is not trusted: IP address mismatch"):
             mail(delivered(EVENT))
         assert not box.letters
 
 
 def test_server_without_encryption_gets_nothing(box):
     mail = Smtp("127.0.0.1", box.port, sender="a@example.org", to="{email}", subject="x")
-    with pytest.raises(Retry, match="STARTTLS"):
+    with pytest.raises(StopWorker, match=r"^127.0.0.1: it offers no encryption by STARTTLS: check"):
         mail(delivered(EVENT))
     assert not box.letters
 

@@ -126,6 +126,11 @@ PROVOKED = {
             failures/test_deploys.py::test_worker_with_newer_time_zone_data_plans_the_schedules_anew
             unit/test_consumer_loop_schedules.py::test_it_plans_schedules_anew_with_newer_time_zone_data
         """,
+        "a delivery that no message can succeed in: the worker stops, and nothing is charged": """
+            behaviour/test_outcomes.py::test_stop_returns_the_message_and_ends_the_consumer_with_its_reason
+            cli/test_deliver.py::test_refused_login_stops_all_workers_with_one_line_and_charges_nothing
+            delivery/test_smtp.py::test_refusal_of_all_emails_stops_the_worker
+        """,
         "a second signal is faster": """
             failures/test_workers.py::test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes
             failures/test_workers.py::test_second_signal_ends_the_worker_at_once

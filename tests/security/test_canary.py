@@ -129,6 +129,7 @@ NO_HOLDERS = {
         "Reject",
         "Discard",
         "Snooze",
+        "StopWorker",
     ),  # what the user wrote
     *(
         "CancelOutcome",

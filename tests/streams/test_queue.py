@@ -17,6 +17,8 @@ from delayq import (
     Retry,
     SendStatus,
     Snooze,
+    StoppedByCallbackError,
+    StopWorker,
 )
 from delayq.worker.wakeup import LISTENER
 from tests.streams.conftest import everywhere
@@ -347,6 +349,26 @@ def test_snoozed_message_comes_again_after_the_delay_and_is_not_counted(open_que
     queue.stop_consume()
     assert [attempt for attempt, _ in seen] == [1, 1]
     assert seen[1][1] - seen[0][1] >= delay
+
+
+@everywhere
+def test_stop_by_a_callback_ends_the_consumer_and_counts_no_attempt(open_queue):
+    queue = open_queue(lease="2s", tick="100ms")
+    attempts = []
+
+    @queue.callback
+    def work(message):
+        attempts.append(message.attempt)
+        if len(attempts) == 1:
+            raise StopWorker("no password")
+
+    queue.send(b"x", retries=0)
+    with pytest.raises(StoppedByCallbackError, match=r"^no password$"):
+        queue.run()
+    queue.start_consume()
+    wait_until(lambda: counts(queue) == (0, 0, 0, 0))
+    queue.stop_consume()
+    assert attempts == [1, 1]
 
 
 @everywhere

@@ -148,15 +148,19 @@ def mail_server(
     *,
     at_once: bool = False,
     login: tuple[str, str] | None = None,
+    login_reply: str | None = None,
     utf8: bool = True,
 ) -> Iterator[Mailbox]:
     """Start a mail server on this machine.
 
-    With a context it demands STARTTLS, or `at_once` speaks TLS from the first byte; with a login it demands a password.
+    With a context it demands STARTTLS, or `at_once` speaks TLS from the first byte; with a login it demands a password,
+    and replies `login_reply` to any.
     """
     box = Mailbox(free_port())
 
     def check(_: Any, __: Any, ___: Any, ____: Any, given: Any) -> AuthResult:
+        if login_reply is not None:
+            return AuthResult(success=False, handled=False, message=login_reply)
         return AuthResult(success=(given.login.decode(), given.password.decode()) == login, handled=False)
 
     options: dict[str, Any] = {"tls_context": context, "require_starttls": True} if context and not at_once else {}

@@ -19,6 +19,8 @@ from delayq import (
     Reject,
     Retry,
     Snooze,
+    StoppedByCallbackError,
+    StopWorker,
     UnavailableError,
 )
 from delayq.testing import crash, drain, restart, unreachable
@@ -160,6 +162,17 @@ def test_snoozed_message_comes_again_at_its_time(clock, delayq_queue):
     delayq_queue.send_delay_msg("x")
     drained = drain(delayq_queue, until="1h")
     assert [(one.outcome, one.attempt) for one in drained] == [("snoozed", 1), ("acked", 1)]
+
+
+def test_stop_by_a_callback_returns_the_message_and_ends_the_drain(clock, delayq_queue):
+    @delayq_queue.callback
+    def stop(message):
+        raise StopWorker("no password")
+
+    delayq_queue.send_delay_msg("x", id="m")
+    with pytest.raises(StoppedByCallbackError, match=r"^no password$"):
+        drain(delayq_queue)
+    assert (delayq_queue.get("m").state, delayq_queue.get("m").attempts) == ("ready", 0)
 
 
 def test_outcomes_are_not_raised(clock, delayq_queue):

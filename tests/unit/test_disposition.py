@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from delayq import Discard, Reject, Retry, Snooze
+from delayq import Discard, Reject, Retry, Snooze, StopWorker
 from delayq.broker.replies import ClaimedMessage
 from delayq.worker.disposition import Completion, Disposition, describe, disposition_of, dispositions_of
 from delayq.worker.message import InFlightDelivery
@@ -93,6 +93,7 @@ def test_exception_without_a_text_is_named_by_its_class():
         (Retry(delay=timedelta(seconds=2)), (Disposition.NACK, "retry", 2000)),
         (Snooze("5m"), (Disposition.RELEASE, "", 300_000)),
         (Snooze(0, "full"), (Disposition.RELEASE, "", 0)),
+        (StopWorker("no password"), (Disposition.RELEASE, "", None)),
         (Reject("no such user"), (Disposition.REJECT, "no such user", None)),
         (Reject(), (Disposition.REJECT, "rejected", None)),
         (Discard("over"), (Disposition.DISCARD, "over", None)),
