@@ -113,6 +113,7 @@ def remove(session: Session, queue: str, names: tuple[str, ...], chosen: Chosen)
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", help="Send this many missed occurrences.")
+@click.option("--jitter", type=DURATION, help="Make each message due up to this long after its occurrence.")
 @click.option(
     "--overlap",
     type=click.Choice(["allow", "skip", "after"]),

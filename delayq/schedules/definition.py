@@ -33,6 +33,8 @@ MIN_EVERY = 1000
 """The minimum of milliseconds between two occurrences of an interval."""
 CLOCK_STEP = 3_600_000
 """Milliseconds by which the server's clock may be set back without more than that no occurrence fires twice."""
+MAX_JITTER = 86_400_000
+"""The maximum of milliseconds by which a message is due after its occurrence."""
 MAX_LABELS = 10
 """The maximum of labels of a schedule."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -61,6 +63,9 @@ class ScheduleOptions(TypedDict, total=False):
     """What to do with missed occurrences: `"skip"`, `"once"` to send the latest, or how many to send; `"once"`."""
     late_after: Duration | None
     """How late an occurrence may be before it counts as missed; 60 s, or until the next one is due if that is less."""
+    jitter: Duration
+    """Each message is due up to this long after its occurrence, up to a day: drawn from its id, so always the same; 0.
+    Spreads what many schedules send at the same time. Occurrences that were moved have none."""
     overlap: Overlap
     """What to do while the message of the occurrence before has not ended: `allow` both, `skip` this one, or fire it
     `after` the end; `allow`."""
@@ -98,6 +103,7 @@ class Schedule:
     count: int | None = None
     misfire: Misfire = "once"
     late_after: Duration | None = None
+    jitter: Duration = 0
     overlap: Overlap = "allow"
     labels: Iterable[str] = ()
 
@@ -115,6 +121,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     count: int | None = None
     misfire: str | int = "once"
     late_after: int | None = None
+    jitter: int = 0
     overlap: str = "allow"
     labels: tuple[str, ...] = ()
     """Sorted. The scripts read them from the stored text."""
@@ -213,6 +220,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
         late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
+        jitter=to_millis(schedule.jitter, "jitter", max=MAX_JITTER),
         overlap=_overlap(schedule.overlap),
         labels=tuple(sorted({*_labels(schedule.labels), *([declared_label(settings.owner)] if declared else [])})),
         declared=declared,

@@ -48,6 +48,7 @@ class ScheduleInfo:
     end: datetime | None
     count: int | None
     misfire: Misfire
+    jitter: timedelta
     overlap: Overlap
     late_after: timedelta
     """How late the next occurrence may be before it counts as missed."""
@@ -116,6 +117,7 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         start=_datetime(definition.start),
         end=_datetime(definition.end),
         count=definition.count,
+        jitter=timedelta(milliseconds=definition.jitter),
         overlap=definition.overlap,  # type: ignore[arg-type]  # the same
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
         late_after=timedelta(milliseconds=_tolerance(definition, stored)),

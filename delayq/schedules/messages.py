@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import ScheduleFire
 from delayq.codec import encode_headers
@@ -32,8 +34,7 @@ def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFir
     limit = 1 if alone else max(1, min(MAX_FIRED, BYTES // max(1, len(payload))))
     first = now if stored.next is None else stored.next
     due = definition.timetable.due(first, now, stored.fired, ahead=ahead, limit=limit)
-    origin = definition.rule.origin
-    occurrences = " ".join(f"{occurrence_id(stored.name, origin(time))} {time}" for time in due.times)
+    rows = [_row(stored.name, definition, time) for time in due.times]
     row = ScheduleFire(
         stored.name,
         stored.revision,
@@ -42,10 +43,19 @@ def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFir
         definition.retries,
         payload,
         message_headers(stored.name, definition),
-        occurrences,
+        " ".join(rows),
         _others(stored, definition) if alone else "",
     )
     return row, due
+
+
+def _row(name: str, definition: Definition, time: int) -> str:
+    """Return id and due time of the message of the occurrence that is due at a time."""
+    origin = definition.rule.origin(time)
+    id = occurrence_id(name, origin)
+    if definition.jitter and origin == time:  # one that was moved is due at the time it was given
+        time += int.from_bytes(blake2b(id.encode(), digest_size=8).digest()) % (definition.jitter + 1)
+    return f"{id} {time}"
 
 
 def _others(stored: StoredSchedule, definition: Definition) -> str:

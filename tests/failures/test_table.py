@@ -120,7 +120,7 @@ PROVOKED = {
         """,
         "occurrences of a schedule that come due while a callback of it runs: they do not overlap": """
             failures/test_overlap.py::test_slow_callbacks_of_two_workers_never_overlap
-            behaviour/test_schedules.py::test_occurrences_overlap_only_if_they_may
+            behaviour/test_schedule_firing.py::test_occurrences_overlap_only_if_they_may
         """,
         "newer time zone data on some machines: schedules are planned anew, and once": """
             failures/test_deploys.py::test_worker_with_newer_time_zone_data_plans_the_schedules_anew
