@@ -106,7 +106,7 @@ def remove(session: Session, queue: str, names: tuple[str, ...], chosen: Chosen)
 @names_argument
 @chosen_options
 @click.option("--cron", metavar="EXPRESSION", help="Send at the times of a cron expression.")
-@click.option("--tz", metavar="ZONE", help="Read cron expressions in this time zone; intervals stay as they are.")
+@click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone, but not for elapsed time.")
 @click.option("--every", type=DURATION, help="Send at this interval.")
 @retries_option("as it is")
 @click.option("--start", type=TIME, metavar="TIME", help="Start at this time.")

@@ -102,8 +102,8 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option(
     "--cron", metavar="EXPRESSION", help="Send at the times of a cron expression: '0 9 * * MON-FRI', '@daily'."
 )
-@click.option("--tz", metavar="ZONE", help="Read --cron in this time zone, such as Europe/Berlin.  [default: UTC]")
-@click.option("--every", type=DURATION, help="Send at this interval: 30s, 15m, 1d.")
+@click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone.  [default: UTC]")
+@click.option("--every", type=DURATION, help="Send at this interval: 30s, 15m; with --tz whole days: 2d, 1w.")
 @codec_option
 @retries_option()
 @header_option
@@ -237,7 +237,7 @@ def _json(info: ScheduleInfo) -> dict[str, Any]:
 
 def _occurs(info: ScheduleInfo) -> str:
     if info.every is not None:
-        return f"every {format_duration(info.every.total_seconds())}"
+        return f"every {format_duration(info.every.total_seconds())}" + ("" if info.tz == "UTC" else f" {info.tz}")
     return f"{info.cron} {info.tz}"
 
 

@@ -73,14 +73,15 @@ class DelayBase(QueueBase[T, M]):
         return self._handlers.schedule(name, {**options, "cron": expression, "tz": tz})
 
     def every(
-        self, interval: Duration, *, name: str | None = None, **options: Unpack[ScheduleOptions]
+        self, interval: Duration, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
     ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
         """Declare a schedule with an interval, as in `@queue.every("15m")`; see `cron`.
 
         Intervals are counted from `start`, by default from 1970, so that all processes agree: every 15 minutes means
-        at each quarter of an hour in UTC.
+        at each quarter of an hour in UTC. With `tz`, an interval must be whole days, such as `"2d"`: it occurs at the
+        same local time, that of `start` or midnight, also after a clock change.
         """
-        return self._handlers.schedule(name, {**options, "every": interval})
+        return self._handlers.schedule(name, {**options, "every": interval, "tz": tz})
 
 
 class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):

@@ -32,7 +32,7 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
     _executor: Executor
 
     def add(self, name: str, **options: Unpack[TimedOptions]) -> ScheduleOutcome:
-        """Add a schedule: with `cron` and its `tz`, or with `every`, and the options of `ScheduleOptions`.
+        """Add a schedule: with `cron` or `every`, in a `tz` or without, and the options of `ScheduleOptions`.
 
         If a schedule with this name exists and is the same, nothing changes. If it differs, this one replaces it: it
         stays paused if it was, keeps the count of what it has fired, and fires no occurrence twice. An occurrence that
@@ -94,7 +94,8 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
         """Change some options of schedules, selected as in `pause`, and keep the others; returns how many changed.
 
         For example, `set(label="user:42", tz="Europe/Paris")`. Each keeps its state and the count of what it has
-        fired, as with `add`. `tz` leaves intervals unchanged. An error may leave some changed: call it again.
+        fired, as with `add`. `tz` leaves intervals of elapsed time unchanged. An error may leave some changed: call it
+        again.
 
         Raises `UnknownScheduleError` if no schedule has this name.
         """

@@ -19,8 +19,8 @@ from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings, check_int, check_options, check_retries
 from delayq.schedules.changed_rule import ChangedRule
-from delayq.schedules.cron import Cron
-from delayq.schedules.timetable import MAX_FIRED, Interval, Timetable
+from delayq.schedules.rules import DAY, make_rule
+from delayq.schedules.timetable import MAX_FIRED, Timetable
 from delayq.times import Duration, timestamp, to_millis
 
 HEADER = "schedule"
@@ -81,12 +81,13 @@ class TimedOptions(ScheduleOptions, total=False):
     every: Duration | None
     """The time from one occurrence to the next, at least a second."""
     tz: str | None
-    """The IANA name of the time zone of `cron`; `UTC`."""
+    """The IANA name of the time zone of `cron`; `UTC`. With it, `every` must be whole days, and they are days of the
+    wall clock: it occurs at the same local time, whether a day has 23, 24 or 25 hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule to add: a name, either `cron` with its `tz` or `every`, and the options of `ScheduleOptions`.
+    """A schedule to add: a name, either `cron` or `every`, with or without `tz`, and the options of `ScheduleOptions`.
 
     Its `repr` omits payload and headers, which may be private.
     """
@@ -115,6 +116,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cron: str = ""
     tz: str = "UTC"
     every: int = 0
+    wall: bool = False
+    """Whether `every` is days of the wall clock of `tz`, and not elapsed time."""
     headers: dict[str, str] = {}
     start: int | None = None
     end: int | None = None
@@ -136,7 +139,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def rule(self) -> ChangedRule:
         """Its occurrences, whatever its count; raises `ConfigurationError` like `timetable`."""
-        rule = Cron(self.cron, self.tz) if self.cron else Interval(self.every, self.start or 0)
+        rule = make_rule(cron=self.cron, every=self.every, tz=self.tz, wall=self.wall, start=self.start)
         return ChangedRule(rule, self.start, self.end, self.changes)
 
     @cached_property
@@ -195,8 +198,13 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
     """Return the definition of a schedule; raises `ConfigurationError` if one of its options is not valid."""
     if (schedule.cron is None) is (schedule.every is None):
         raise ConfigurationError("give cron or every, but not both")
-    if schedule.every is not None and schedule.tz is not None:
-        raise ConfigurationError("tz works with cron only: every is elapsed time, the same in all zones")
+    every = 0 if schedule.every is None else to_millis(schedule.every, "every", min=MIN_EVERY)
+    wall = bool(every) and schedule.tz is not None
+    if wall and every % (1000 * DAY):
+        raise ConfigurationError(
+            "with tz, every must be whole days such as '2d', which are days of its wall clock; without, it is elapsed"
+            f" time: not {short_repr(schedule.every)}"
+        )
     headers = {} if schedule.headers is None else schedule.headers
     if headers != {}:
         encode_headers(headers)
@@ -213,7 +221,8 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         retries=settings.default_retries if schedule.retries is None else check_retries(schedule.retries),
         cron="" if schedule.cron is None else schedule.cron,
         tz=tz,
-        every=0 if schedule.every is None else to_millis(schedule.every, "every", min=MIN_EVERY),
+        every=every,
+        wall=wall,
         headers=dict(sorted(headers.items())),
         start=start,
         end=end,

@@ -52,6 +52,11 @@ class LocalTimes:
         self._millis = 0 if start is None else start % 1000
         self._start = None if start is None else start // 1000
 
+    @staticmethod
+    def wall(time: int | None, zone: ZoneInfo) -> int:
+        """Return what the clocks of a zone show at a time (ms), in seconds since their 1970; 0 for None."""
+        return 0 if time is None else time // 1000 + _offset(time // 1000, zone)
+
     def after(self, time: int) -> int | None:
         """Return the first occurrence after a time."""
         found = (self._fixed_after if self._fixed else self._counted_after)((time - self._millis) // 1000)
@@ -71,7 +76,7 @@ class LocalTimes:
 
     def _offset(self, time: int) -> int:
         """Return the seconds by which the zone is ahead of UTC at a time."""
-        return _whole(datetime.fromtimestamp(time, self._zone).utcoffset())
+        return _offset(time, self._zone)
 
     def _change(self, since: int, until: int) -> int:
         """Return the second of the clock change between two times with different offsets."""
@@ -159,6 +164,10 @@ def _hint(tz: object) -> str:
 def wall_seconds(wall: datetime) -> int:
     """Return a time of the wall clock in seconds since its 1970."""
     return _whole(wall - EPOCH)
+
+
+def _offset(time: int, zone: ZoneInfo) -> int:
+    return _whole(datetime.fromtimestamp(time, zone).utcoffset())
 
 
 def _whole(time: timedelta | None) -> int:

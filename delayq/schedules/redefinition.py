@@ -23,7 +23,7 @@ _RULES = {"cron", "every"}
 def redefine(options: Mapping[str, Any], settings: Settings, encode: Callable[[Any], bytes]) -> Change:
     """Return the change that gives stored schedules these options; raises `ConfigurationError` if there are none.
 
-    A time zone changes only schedules that have one: not those of an interval.
+    A time zone changes only schedules that have one: not those of elapsed time.
     """
     check_options(options, TimedOptions.__annotations__)
     if not options:
@@ -43,15 +43,17 @@ def redefine(options: Mapping[str, Any], settings: Settings, encode: Callable[[A
 
 def _changed(name: str, old: Definition, options: Mapping[str, Any], settings: Settings) -> Definition:
     given = {option: value for option, value in options.items() if option != "payload"}
-    if not old.cron and not given.keys() & _RULES:
+    zoned = not old.every or old.wall
+    if not zoned and not given.keys() & _RULES:
         given.pop("tz", None)
     fields = set(given)
-    if fields & _RULES:
-        fields |= _RULES if given.get("every") is None else _RULES | {"tz"}
     # The other options are there to be checked together with these.
-    others: dict[str, Any] = {"cron": old.cron or None, "every": None if old.cron else old.every / 1000}
+    others: dict[str, Any] = {"cron": old.cron or None, "every": old.every / 1000 if old.every else None}
     if fields & _RULES:
         others = dict.fromkeys(_RULES)
+        fields |= {*_RULES, "tz", "wall"}
+    if zoned and (old.wall or given.get("every") is None):
+        others["tz"] = old.tz
     for option in ("start", "end"):
         time = getattr(old, option)
         others[option] = None if time is None else from_millis(time)

@@ -16,27 +16,6 @@ MAX_FIRED = 1000
 """The maximum of occurrences that fire at a time, and of missed ones that are sent after all."""
 
 
-class Interval:
-    """Occurrences at a fixed interval in milliseconds, counted from an anchor."""
-
-    def __init__(self, every: int, anchor: int = 0) -> None:
-        """Occur every `every` milliseconds: at the anchor, after it and before it."""
-        self._every = every
-        self._anchor = anchor
-
-    def after(self, time: int) -> int:
-        """Return the first occurrence after a time."""
-        return time + self._every - (time - self._anchor) % self._every
-
-    def up_to(self, time: int) -> int:
-        """Return the last occurrence that is not after a time."""
-        return time - (time - self._anchor) % self._every
-
-    def gap(self, _: int) -> int:
-        """Return the milliseconds from an occurrence to the next."""
-        return self._every
-
-
 class DueOccurrences(NamedTuple):
     """The occurrences to fire now, and the next one (None if there is none)."""
 

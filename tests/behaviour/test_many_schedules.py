@@ -109,6 +109,20 @@ def test_any_option_of_a_schedule_can_be_changed(users):
     assert users.schedules.get("digest-2").next < SUMMER
 
 
+@everywhere
+def test_days_of_the_wall_clock_keep_their_zone(users):
+    set_, get = users.schedules.set, users.schedules.get
+    assert set_("ping-1", every="2d", tz="Europe/Berlin", start=None) == 1
+    assert (get("ping-1").tz, get("ping-1").next.hour) == ("Europe/Berlin", 23)  # midnight there, in winter
+    assert set_("ping-1", every="1w") == set_("ping-1", tz="Asia/Tokyo") == 1
+    assert (get("ping-1").tz, get("ping-1").every, get("ping-1").next.hour) == ("Asia/Tokyo", timedelta(days=7), 15)
+    with pytest.raises(ConfigurationError, match="with tz, every must be whole days"):
+        set_("ping-1", every="90m")
+    assert set_("ping-1", every="90m", tz=None) == 1
+    assert (get("ping-1").tz, get("ping-1").every) == ("UTC", timedelta(minutes=90))
+    assert set_("ping-1", tz="Asia/Tokyo") == 0
+
+
 @pytest.mark.parametrize(
     ("selection", "options", "error"),
     [
@@ -117,7 +131,7 @@ def test_any_option_of_a_schedule_can_be_changed(users):
         ({"label": "user:1"}, {}, "set what"),
         ({"label": "user:1"}, {"end": SUMMER - timedelta(days=1)}, "schedule digest-1: end is before start"),
         ({"name": "ping-1"}, {"every": None}, "schedule ping-1: give cron or every"),
-        ({"name": "ping-1"}, {"every": "1h", "tz": "UTC"}, "schedule ping-1: tz works with cron only"),
+        ({"name": "ping-1"}, {"every": "1h", "tz": "UTC"}, "schedule ping-1: with tz, every must be whole days"),
         ({}, {"tz": "UTC"}, "select schedules: give a name"),
         ({"name": "ping-1", "label": "user:1"}, {"tz": "UTC"}, "select schedules: give a name"),
         ({"label": "user 1"}, {"tz": "UTC"}, "label must be 1 to 100 of"),

@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -66,6 +67,23 @@ def test_cron_expression_uses_the_time_zone_of_the_schedule(timed, clock):
         "2026-11-24T09:00:00+01:00",
         "2026-11-25T09:00:00+01:00",
     ]
+
+
+def test_days_with_a_zone_occur_at_the_same_local_time_across_clock_changes(timed, clock):
+    start = datetime(2026, 10, 20, 9, 0, 0, 250_000, tzinfo=ZoneInfo("Europe/Berlin"))  # before clocks go back
+    clock.now = start - HOUR
+    timed.schedules.add("pills", every="2d", tz="Europe/Berlin", start=start, end=start + 20 * DAY, count=4)
+    timed.schedules.add("elapsed", every="2d", start=start)
+    days = timed.schedules.next("pills", 10)
+    assert [f"{at:%d %H:%M:%S.%f %z}" for at in days] == [
+        "20 09:00:00.250000 +0200",
+        "22 09:00:00.250000 +0200",
+        "24 09:00:00.250000 +0200",
+        "26 09:00:00.250000 +0100",
+    ]
+    assert timed.schedules.next("elapsed", 4)[-1].isoformat() == "2026-10-26T07:00:00.250000+00:00"  # 08:00 in Berlin
+    clock.advance(2 * HOUR)
+    assert sorted(ran(timed)) == ["elapsed@2026-10-20T07:00:00.250Z", "pills@2026-10-20T07:00:00.250Z"]
 
 
 def test_interval_can_start_at_any_millisecond(timed, clock):
@@ -329,7 +347,9 @@ def test_unknown_schedule_raises_an_error(timed, act):
         ({"cron": "0 9 * * *", "every": 60}, "give cron or every, but not both"),
         ({"cron": "0 0 30 2 *"}, "bad day-of-month"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
-        ({"every": 60, "tz": "UTC"}, "tz works with cron only"),
+        ({"every": 60, "tz": "UTC"}, "with tz, every must be whole days"),
+        ({"every": "36h", "tz": "Europe/Berlin"}, "with tz, every must be whole days"),
+        ({"every": "1d", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
         ({"every": 0.5}, "every must be between 1 s"),
         ({"every": True}, "every must be"),
         ({"every": 60, "start": datetime(2026, 1, 1)}, "start must carry a time zone"),  # noqa: DTZ001

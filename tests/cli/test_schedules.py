@@ -69,6 +69,14 @@ def test_add_prints_new_changed_or_unchanged(cli, queue):
     assert (info.cron, info.tz, info.payload) == ("@daily", "UTC", {"a": 1})
 
 
+def test_adds_days_of_a_wall_clock(cli, queue):
+    start = ("--start", "2190-03-01T09:00+01:00")
+    ended = cli("schedules", "add", "reminders", "pills", "--every", "2d", "--tz", "Europe/Berlin", *start)
+    assert ended.code == 0, ended.err
+    assert "every 2d Europe/Berlin" in cli("schedules", "list", "reminders").out
+    assert queue.schedules.next("pills", 30)[-1].hour == 9  # in summer
+
+
 def test_adds_a_schedule_with_every_option(cli, queue):
     ended = cli(
         *("schedules", "add", "reminders", "s", "hello", "--codec", "text", "--every", "90s", "--retries", "0"),
@@ -90,7 +98,7 @@ def test_adds_a_schedule_with_every_option(cli, queue):
         (["--cron", "0 9 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
         (["--cron", "0 9 * * *", "--every", "1h"], "give cron or every, but not both"),
         ([], "give cron or every, but not both"),
-        (["--every", "1h", "--tz", "UTC"], "tz works with cron only"),
+        (["--every", "1h", "--tz", "UTC"], "with tz, every must be whole days"),
         (["--every", "10ms"], "every must be between 1 s and"),
         (["--every", "soon"], "must look like"),
         (["--every", "1h", "--misfire", "never"], "misfire must be"),

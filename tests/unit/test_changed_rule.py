@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from delayq.schedules.changed_rule import ChangedRule
 from delayq.schedules.cron import Cron
-from delayq.schedules.timetable import Interval, Timetable
+from delayq.schedules.rules import Interval
+from delayq.schedules.timetable import Timetable
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_000 // DAY * DAY

@@ -12,7 +12,8 @@ from delayq import ConfigurationError
 from delayq.schedules import cron
 from delayq.schedules.cron import MAX_TEXT, Cron
 from delayq.schedules.local_times import check_zone
-from delayq.schedules.timetable import MAX_FIRED, DueOccurrences, Interval, Timetable
+from delayq.schedules.rules import Interval
+from delayq.schedules.timetable import MAX_FIRED, DueOccurrences, Timetable
 from delayq.times import LATEST
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
