@@ -12,10 +12,12 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from typing import Any
 
-from delayq.delivery.envelope import fields
+from delayq.delivery.envelope import fields, time_text
+from delayq.delivery.recipients import part_of
 from delayq.delivery.template import Template
 from delayq.errors import ConfigurationError, short_repr
 from delayq.outcomes import Reject
+from delayq.times import from_millis
 from delayq.worker.message import Message
 
 MAX_SUBJECT = 200
@@ -46,8 +48,16 @@ class EmailTemplate:
         self._body = Template(body, "body")
 
     def build(self, message: Message[Any]) -> tuple[EmailMessage, list[str]]:
-        """Return the email and its recipients; raises `Reject` if the message makes no valid email."""
-        values = fields(message)
+        """Return the email and to whom it is to be sent; raises `Reject` if the message makes no valid email.
+
+        For the recipients that an earlier message has left over it is the same email, with the same recipients in `To`.
+        """
+        part = part_of(message)
+        if part is None:
+            id, due, values = message.id, message.due, fields(message)
+        else:
+            id, due = part.id, from_millis(part.due)
+            values = fields(message, id=id, due=time_text(due), attempt=part.attempts + message.attempt)
         to = [self._recipient(template.fill(values)) for template in self._to]
         email = EmailMessage(policy=SMTP)
         email["From"] = self.sender
@@ -55,10 +65,15 @@ class EmailTemplate:
         email["Subject"] = _line(self._subject.fill(values), "subject")[:MAX_SUBJECT]
         _line(str(email["Subject"]), "subject")  # encoded words are decoded by now, so check again
         email["Date"] = datetime.now(UTC)
-        email["Message-ID"] = f"<{_name(message)}@{self.sender.domain}>"
+        email["Message-ID"] = f"<{_name(id, due)}@{self.sender.domain}>"
         email["Auto-Submitted"] = "auto-generated"  # RFC 3834: prevents out-of-office replies
         email.set_content(self._body.fill(values))
-        return email, [one.addr_spec for one in to]
+        addresses = list(dict.fromkeys(one.addr_spec for one in to))
+        if part is not None:
+            addresses = [one for one in addresses if one in part.to]
+            if not addresses:
+                raise Reject("none of the recipients that were left over is one of this worker's")
+        return email, addresses
 
     def _recipient(self, text: str) -> Address:
         found = _address(_line(text, "address"))
@@ -89,11 +104,10 @@ def _address(text: str) -> Address | None:
     return found if found.username and found.domain and not _CONTROLS.search(str(found)) else None
 
 
-def _name(message: Message[Any]) -> str:
+def _name(id: str, due: datetime) -> str:
     """Return a name that all attempts of a message share and no other message has, even one with the same id.
 
     An id with characters that are special in a Message-ID is hashed.
     """
-    id = message.id
     plain = id if _PLAIN.fullmatch(id) else f"digest.{hashlib.sha256(id.encode()).hexdigest()}"
-    return f"{plain}.{round(message.due.timestamp() * 1000)}"
+    return f"{plain}.{round(due.timestamp() * 1000)}"

@@ -7,6 +7,7 @@ JSON; their numbers are passed on digit by digit.
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -34,7 +35,12 @@ def as_json(payload: object) -> bytes | None:
 
 def due_text(message: Message[Any]) -> str:
     """Return the due time in ISO 8601, in UTC with milliseconds."""
-    return message.due.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return time_text(message.due)
+
+
+def time_text(at: datetime) -> str:
+    """Return a time in UTC in ISO 8601, with milliseconds."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def envelope(message: Message[Any]) -> bytes:
@@ -52,11 +58,11 @@ def envelope(message: Message[Any]) -> bytes:
     return _encode({**base, **payload, "headers": message.headers})
 
 
-def fields(message: Message[Any]) -> dict[str, Any]:
-    """Return the fields for templates: those of the payload, plus id, attempt, due and payload."""
+def fields(message: Message[Any], **own: Any) -> dict[str, Any]:
+    """Return the fields for templates: those of the payload, plus id, attempt, due and payload, or `own` for these."""
     json = as_json(message.payload)
     value = _text(bytes(message.payload)) if json is None else msgspec.json.decode(json)
-    base = {"id": message.id, "attempt": message.attempt, "due": due_text(message), "payload": value}
+    base = {"id": message.id, "attempt": message.attempt, "due": due_text(message), "payload": value, **own}
     return {**base, **value} if isinstance(value, dict) else base
 
 

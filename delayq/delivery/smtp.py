@@ -13,8 +13,9 @@ from contextlib import suppress
 from email.message import EmailMessage
 from typing import Any, Literal, NoReturn
 
-from delayq.delivery.adapter import Adapter
+from delayq.delivery.adapter import Adapter, log
 from delayq.delivery.email_message import EmailTemplate
+from delayq.delivery.recipients import split, was_split
 from delayq.delivery.smtp_connection import LimitedSMTP, LimitedSMTPS
 from delayq.delivery.smtp_replies import PERMANENT, advice_on_error, advice_on_reply, as_text
 from delayq.errors import ConfigurationError, short_repr
@@ -42,8 +43,8 @@ class Smtp(Adapter):
     If the server replies 4xx to an email, it is retried after `retry_after`. On 5xx, or if the payload gives no valid
     email, the message moves to the dead letter. If the server is unreachable, the message is retried after the queue's
     `nack_delay`. What no message can overcome stops the consumer by `StopWorker`, and no message is charged: an unknown
-    host, no encryption, a refused login, a refused sender. If the server refuses some of several addresses for good,
-    the email is not sent to the others again.
+    host, no encryption, a refused login, a refused sender. If the server accepts an email for some of several addresses
+    only, a new message is stored for those it deferred, and one for those it refused; nobody else gets it again.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class Smtp(Adapter):
     def hand_on(self, message: Message[Any]) -> None:
         """Send the message over an idle connection, or over a new one."""
         email, to = self._template.build(message)
+        if len(to) > 1 and was_split(message):
+            return
         connection = self._connection(monotonic() + self._timeout)
         try:
             refused = self._send(connection, email, to)
@@ -100,7 +103,7 @@ class Smtp(Adapter):
             raise
         self._idle.append(connection)
         if refused:
-            self._raise_refusal(refused)
+            self._leave_over(message, refused)
 
     def close(self) -> None:
         """Close the idle connections with QUIT."""
@@ -125,6 +128,17 @@ class Smtp(Adapter):
             raise Reject(f"{self._host} does not accept non-ASCII addresses") from error
         except OSError as error:  # includes the errors of smtplib
             raise self._broken(error) from error
+
+    def _leave_over(self, message: Message[Any], replies: Mapping[str, tuple[int, bytes]]) -> None:
+        """Store messages for the addresses that were refused while others were accepted."""
+        left = {"later": [one for one, (code, _) in replies.items() if code < PERMANENT]}
+        left["refused"] = [one for one in replies if one not in left["later"]]
+        if not split(message, left, self._retry_after):
+            self._raise_refusal(replies)
+        reply = self._replied(*min(replies.values()))
+        text = "message %s: %s, for %d recipients; %d are tried again alone, %d are refused for good"
+        counts = len(replies), len(left["later"]), len(left["refused"])
+        log.warning(text, message.id, reply, *counts, extra={"id": message.id})
 
     def _raise_refusal(self, replies: Mapping[str, tuple[int, bytes | str]]) -> NoReturn:
         """Raise `Retry` if any of the refusals is temporary, else `Reject`."""

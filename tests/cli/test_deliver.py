@@ -148,6 +148,24 @@ def test_worker_stopped_by_its_mail_server_lets_running_deliveries_finish(start:
     assert {entry.attempts for entry in queue.list("ready").messages} == {0}
 
 
+def test_recipients_that_the_mail_server_does_not_accept_are_left_over_alone(start: Start, queue):
+    queue.send_delay_msg({"to": ["a@example.com", "b@example.com", "c@example.com"]}, id="m")
+    with mail_server() as box:
+        box.replies = {"b@example.com": ["450 busy"], "c@example.com": ["550 unknown"] * 2}
+        server = ("--smtp-host", "127.0.0.1", "--smtp-port", str(box.port), "--smtp-tls", "off")
+        to = [word for name in "abc" for word in ("--smtp-to", f"{name}@example.com")]
+        letter = ("--smtp-from", "bot@example.org", *to, "--smtp-subject", "x")
+        ended = start(*SERVE, "smtp", *server, *letter, "--burst").ended()
+        assert (ended.code, [one.rcpt_tos for one in box.letters]) == (0, [["a@example.com"]])
+    assert "127.0.0.1 replied 450 busy, for 2 recipients; 1 are tried again alone, 1 are refused for good" in ended.err
+    (dead,), (waiting,) = queue.dead.list().messages, queue.list("pending").messages
+    assert (dead.id.split(":")[:2], dead.reason) == (["m", "refused"], "127.0.0.1 replied 550 unknown")
+    assert (waiting.id.split(":")[:2], waiting.retries_left) == (["m", "later"], 2)
+    assert json.loads(waiting.headers["delayq-smtp"])["to"] == ["b@example.com"]
+    assert 290 < (waiting.due - queue.stats().at).total_seconds() <= 300
+    assert queue.counts().living == 1
+
+
 def test_command_passes_messages_to_a_program(start: Start, queue):
     queue.send_delay_msg({"code": 0}, id="a")
     queue.send_delay_msg({"code": 100}, id="b")

@@ -251,17 +251,15 @@ def test_closed_connection_is_retried(box, mailer):
 @pytest.mark.parametrize(
     ("replies", "outcome", "error"),
     [
-        (["", "550 no"], Reject, "replied 550 no"),
-        (["", "450 busy"], Retry, "replied 450 busy"),
         (["550 no", "450 busy"], Retry, "replied 450 busy"),
         (["550 no", "551 no"], Reject, "replied 550 no"),
     ],
 )
-def test_temporary_refusal_among_several_retries(box, mailer, replies, outcome, error):
+def test_email_that_nobody_gets_is_retried_if_any_refusal_is_temporary(box, mailer, replies, outcome, error):
     box.replies = {"RCPT": [*replies]}
     with pytest.raises(outcome, match=error):
         mailer(to=["{email}", "boss@example.com"])(delivered(EVENT))
-    assert len(box.letters) == replies.count("")
+    assert not box.letters
 
 
 def test_unreachable_server_is_retried():
@@ -457,7 +455,7 @@ def test_payload_cannot_change_headers(summary, name, address):
     assert names[:6] == ["From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"]
     assert set(names[6:]) == {"Content-Type", "Content-Transfer-Encoding", "MIME-Version"}
     assert not re.search(r"[^\r]\n|\r[^\n]|\0", head)
-    assert len(to) == 2
+    assert len(set(to)) == len(to) <= 2
     assert not any(re.search(r"[\r\n\0]", one) for one in to)
 
 

@@ -131,6 +131,10 @@ PROVOKED = {
             cli/test_deliver.py::test_refused_login_stops_all_workers_with_one_line_and_charges_nothing
             delivery/test_smtp.py::test_refusal_of_all_emails_stops_the_worker
         """,
+        "a mail server takes some of several recipients: the others are left over alone, also if the worker dies": """
+            delivery/test_recipients.py::test_deferred_and_refused_recipients_are_left_over_alone
+            delivery/test_recipients.py::test_worker_that_died_before_the_acknowledgement_leaves_nobody_a_second_email
+        """,
         "a second signal is faster": """
             failures/test_workers.py::test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes
             failures/test_workers.py::test_second_signal_ends_the_worker_at_once

@@ -109,7 +109,7 @@ def receiver(*replies: Answer, context: ssl.SSLContext | None = None) -> Iterato
 
 @dataclass
 class Mailbox:
-    """What a mail server has taken, and how it answers: "" for yes, else the answer, by command and in turn."""
+    """What a mail server has taken, and how it answers a command or a recipient, in turn: "" for yes."""
 
     port: int
     replies: dict[str, list[str]] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Mailbox:
         return "250 OK"
 
     async def handle_RCPT(self, _: SMTP, __: Any, envelope: Envelope, address: str, ___: list[str]) -> str:  # noqa: N802
-        if reply := self._answer("RCPT"):
+        if reply := self._answer(address) or self._answer("RCPT"):
             return reply
         envelope.rcpt_tos.append(address)
         return "250 OK"
