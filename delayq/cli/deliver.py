@@ -44,7 +44,10 @@ _OPTIONS = [
     click.option(
         "--retry-delay", type=DURATION, help=f"Wait this long after the first failure.  [default: {RETRY_DELAY}]"
     ),
-    click.option("--webhook-url", metavar="URL", help="Post messages to this URL."),
+    click.option("--webhook-url", metavar="URL", help="Post messages to this URL, or template ('{url}')."),
+    click.option(
+        "--allow-private", is_flag=True, help="Let a payload's URL name hosts of this machine and its network."
+    ),
     click.option(
         "--webhook-header", type=_Lines(), multiple=True, metavar="NAME=VALUE", help="Add an HTTP header; repeatable."
     ),
@@ -90,7 +93,7 @@ def deliver_options(function: F) -> F:
 def check_options(ctx: click.Context, words: Sequence[str]) -> None:
     """Raise a usage error for options that are missing or conflict."""
     way: str | None = ctx.params["deliver"]
-    needed = ("deliver", "webhook_", "smtp_", "command_", "queue", "engine", "group", "retry_delay")
+    needed = ("deliver", "webhook_", "allow_private", "smtp_", "command_", "queue", "engine", "group", "retry_delay")
     explicit = [
         name
         for name in ctx.params
@@ -111,7 +114,8 @@ def _find_error(way: str, options: dict[str, Any], explicit: Sequence[str], word
     if options["queue"] is None:
         return "--deliver needs --queue"
     for name in explicit:
-        if name.startswith(("webhook_", "smtp_", "command_")) and not name.startswith(f"{way}_"):
+        of = "webhook_" if name == "allow_private" else name
+        if of.startswith(("webhook_", "smtp_", "command_")) and not of.startswith(f"{way}_"):
             return f"{_flag(name)} cannot be used with --deliver {way}"
     for name in NEEDED[way]:
         if not options[name]:
@@ -131,7 +135,8 @@ def make_adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
             for name in ("httpx", "httpcore"):  # their log has URLs and headers, which may contain secrets
                 logging.getLogger(name).setLevel(logging.WARNING)
             secret, headers = _secret(options["webhook_secret_file"]), _headers(options["webhook_header"])
-            return Webhook(options["webhook_url"], secret=secret, headers=headers, **timing)
+            private = options["allow_private"]
+            return Webhook(options["webhook_url"], secret=secret, headers=headers, allow_private=private, **timing)
         case "smtp":
             body = options["smtp_body_file"]
             return Smtp(

@@ -15,6 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
+from delayq.delivery.public_address import is_public
 from delayq.times import monotonic
 
 MAX_IDLE_CONNECTIONS = 100
@@ -52,18 +53,26 @@ class Deadline:
         return left
 
 
-def open_pool(url: httpx.URL, deadline: Deadline) -> httpcore.ConnectionPool:
-    """Return the connections to a receiver."""
+class PrivateAddressError(Exception):
+    """A host has an address that is not public; no connection was made."""
+
+
+def open_pool(url: httpx.URL, deadline: Deadline, *, only_public: bool = False) -> httpcore.ConnectionPool:
+    """Return the connections to a receiver.
+
+    With `only_public`, connecting to any other address raises `PrivateAddressError`. The addresses that are judged are
+    those connected to. No proxy is used then: it would look up the host itself.
+    """
     options: dict[str, Any] = {
         "ssl_context": httpx.create_ssl_context(),
         "max_connections": None,
         "max_keepalive_connections": MAX_IDLE_CONNECTIONS,
         "keepalive_expiry": IDLE_SECONDS,
-        "network_backend": _Backend(deadline),
+        "network_backend": _Backend(deadline, only_public=only_public),
     }
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(url.host):
+    if only_public or not proxy or proxy_bypass(url.host):
         return httpcore.ConnectionPool(**options)
     through = httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
     kind = httpcore.SOCKSProxy if through.url.scheme.startswith("socks5") else httpcore.HTTPProxy
@@ -78,8 +87,9 @@ def core_url(url: httpx.URL) -> httpcore.URL:
 class _Backend(httpcore.NetworkBackend):
     """Connects to the addresses of a host in turn."""
 
-    def __init__(self, deadline: Deadline) -> None:
+    def __init__(self, deadline: Deadline, *, only_public: bool) -> None:
         self._deadline = deadline
+        self._only_public = only_public
         self._plain = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -92,7 +102,10 @@ class _Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         del timeout
         error: Exception = httpcore.ConnectError(f"no address for {host}")
-        for address in _addresses(host, port):
+        addresses = _addresses(host, port)
+        if self._only_public and not all(map(is_public, addresses)):
+            raise PrivateAddressError(host)
+        for address in addresses:
             left = self._deadline.left(httpcore.ConnectTimeout)
             try:
                 stream = self._plain.connect_tcp(address, port, left, local_address, socket_options)
@@ -134,6 +147,6 @@ class _Stream(httpcore.NetworkStream):
 def _addresses(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a part of the name is too long
         raise httpcore.ConnectError(str(error)) from error
     return list(dict.fromkeys(str(address[4][0]) for address in found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -37,9 +37,24 @@ class Template:
                 )
         self._parts = [(literal, field and field.split(".")) for literal, field, *_ in parts]
 
-    def fill(self, fields: Mapping[str, Any]) -> str:
-        """Return the text with the fields filled in; raises `Reject` if the payload lacks one."""
-        return "".join(literal + (_look_up(path, fields) if path else "") for literal, path in self._parts)
+    @property
+    def has_fields(self) -> bool:
+        """Whether the text depends on a payload."""
+        return any(path for _, path in self._parts)
+
+    @property
+    def prefix(self) -> str:
+        """The text before the first field."""
+        literals = []
+        for literal, path in self._parts:
+            literals.append(literal)
+            if path:
+                break
+        return "".join(literals)
+
+    def fill(self, fields: Mapping[str, Any], encode: Callable[[str], str] = str) -> str:
+        """Return the text with the fields filled in, each value encoded; raises `Reject` if the payload lacks one."""
+        return "".join(literal + (encode(_look_up(path, fields)) if path else "") for literal, path in self._parts)
 
 
 def _look_up(path: list[str], fields: Mapping[str, Any]) -> str:

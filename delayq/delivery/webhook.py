@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import time
@@ -18,13 +17,13 @@ from delayq.delivery.adapter import Adapter
 from delayq.delivery.envelope import envelope
 from delayq.delivery.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
 from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_bool
 from delayq.outcomes import Reject, Retry
 from delayq.times import Duration, to_millis
 from delayq.worker.message import Message
 
 if TYPE_CHECKING:
     import httpcore
-    import httpx
 
 MAX_BODY_BYTES = 1 << 16
 """Bytes of a response body to read, so that its connection can be reused; beyond that it is closed."""
@@ -45,6 +44,9 @@ class Webhook(Adapter):
     message's id, the same for all attempts. 2xx acknowledges the message. 429 and 503 retry it after their Retry-After.
     Other 5xx, 408, 425, 3xx (redirects are not followed), timeouts and connection errors retry it after the queue's
     `nack_delay`. Any other 4xx moves it to the dead letter. The response body is ignored.
+
+    The URL may be a template such as "https://example.com/{user.id}", whose values are percent-encoded, or "{url}". If
+    the payload decides on the host, a message whose host has an address that is not public moves to the dead letter.
     """
 
     def __init__(
@@ -55,37 +57,41 @@ class Webhook(Adapter):
         timeout: Duration = 15,
         headers: Mapping[str, str] | None = None,
         max_wait: Duration = 3600,
+        allow_private: bool = False,
     ) -> None:
         """Post to `url`; the first message opens the connection.
 
         `secret` defaults to the environment variable DELAYQ_WEBHOOK_SECRET. `timeout` limits the whole request, from
-        connecting to the end of the reply. A Retry-After counts up to `max_wait`.
+        connecting to the end of the reply. A Retry-After counts up to `max_wait`. With `allow_private`, a payload may
+        also name hosts of this machine and its network.
         """
         _httpx()
         secret = os.environ.get("DELAYQ_WEBHOOK_SECRET") if secret is None else secret
         self._keys = read_keys(secret) if secret else ()
-        self._url = _checked_url(url)
-        self._name = f"webhook {self._url.host}"
+        from delayq.delivery.http_pool import Deadline, open_pool
+        from delayq.delivery.webhook_url import WebhookUrl
+
+        self._url = WebhookUrl(url)
+        self._name = f"webhook {self._url.host}" if self._url.host else "the payload's webhook"
         self._timeout = to_millis(timeout, "timeout", min=1) / 1000
         self._max_wait = to_millis(max_wait, "max_wait") / 1000
-        self._headers = _all_headers(headers or {}, self._url)
-        from delayq.delivery.http_pool import Deadline, core_url, open_pool
-
-        self._target = core_url(self._url)
+        self._headers = _checked_headers(headers or {})
         self._deadline = Deadline()
-        self._pool = open_pool(self._url, self._deadline)
+        only_public = self._url.chooses_host and not check_bool(allow_private, "allow_private")
+        self._pool = open_pool(self._url.sample, self._deadline, only_public=only_public)
 
     def __repr__(self) -> str:
         """Show the host; the rest of a URL may be secret."""
-        return f"<Webhook {self._url.host}>"
+        return f"<Webhook {self._url.host or 'of the payload'}>"
 
     def hand_on(self, message: Message[Any]) -> None:
         """Post the message and act on the status."""
         body, at = envelope(message), int(time.time())
+        target, url_headers = self._url.of(message)
         headers = {"content-type": "application/json", ID: message.id, TIMESTAMP: str(at)}
         if self._keys:
             headers[SIGNATURE] = sign(self._keys, message.id, at, body)
-        status, response_headers = self._post(body, headers)
+        status, response_headers = self._post(target, body, {**url_headers, **self._headers, **headers})
         if 200 <= status < 300:  # noqa: PLR2004 - HTTP success
             return
         reason = f"{self._name} replied {status}"
@@ -95,18 +101,23 @@ class Webhook(Adapter):
             raise Reject(reason)
         raise Retry(reason)
 
-    def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
+    def _post(self, target: httpcore.URL, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
         import httpcore
 
-        all_headers = _httpx().Headers([*self._headers.multi_items(), *headers.items()])
+        from delayq.delivery.http_pool import PrivateAddressError
+
+        all_headers = _httpx().Headers(headers)
         try:
             with (
                 self._deadline.within(self._timeout),
-                self._pool.stream("POST", self._target, headers=all_headers.raw, content=body) as reply,
+                self._pool.stream("POST", target, headers=all_headers.raw, content=body) as reply,
             ):
                 with suppress(*_errors()):  # the status is known, so a failure to read the body does not matter
                     _drain(reply)
                 return reply.status, _httpx().Headers(reply.headers)
+        except PrivateAddressError as error:
+            advice = "allow it with allow_private, or --allow-private"
+            raise Reject(f"{self._name} has an address that is not public: {advice}") from error
         except httpcore.TimeoutException as error:
             raise Retry(f"{self._name} did not reply within {self._timeout:g} s") from error
         except _errors() as error:
@@ -163,30 +174,15 @@ def _errors() -> tuple[type[Exception], ...]:
     )
 
 
-def _checked_url(url: str) -> httpx.URL:
-    http = _httpx()
-    try:
-        read: httpx.URL = http.URL(url)
-    except (http.InvalidURL, TypeError, ValueError):
-        read = http.URL("")
-    if read.scheme not in ("http", "https") or not read.host:
-        raise ConfigurationError("url must be http:// or https:// with a host")  # not shown: it may be secret
-    return read
-
-
-def _all_headers(given: Mapping[str, str], url: httpx.URL) -> httpx.Headers:
+def _checked_headers(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of every request, with lower-case names."""
+    headers = {"user-agent": f"delayq/{__version__}", "accept": "*/*"}
     for name, value in given.items():
         if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
             raise ConfigurationError(f"{short_repr(name)} is not a header you can set for a webhook")
         if not _VALUE.fullmatch(value):
             raise ConfigurationError(f"the value of header {name} must be printable ASCII on one line")
-    headers: httpx.Headers = _httpx().Headers(
-        {"host": url.netloc.decode(), "user-agent": f"delayq/{__version__}", "accept": "*/*"}
-    )
-    if url.userinfo:
-        login = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
-        headers["authorization"] = f"Basic {login}"
-    headers.update(given)
+        headers[name.lower()] = value
     return headers
 
 

@@ -80,6 +80,19 @@ def test_status_of_the_webhook_decides_how_a_message_is_settled(start: Start, qu
     assert "Traceback" not in ended.err
 
 
+def test_url_of_a_payload_reaches_no_private_address_unless_allowed(start: Start, queue, hooks):
+    queue.send_delay_msg({"url": hooks.url}, id="m")
+    ended = start(*SERVE, "webhook", "--webhook-url", "{url}", "--burst").ended()
+    assert (ended.code, len(hooks.requests)) == (0, 0)
+    (dead,) = queue.dead.list().messages
+    assert dead.reason.startswith("the payload's webhook has an address that is not public: allow it with ")
+    assert "s3cr3t" not in ended.err
+    queue.dead.redrive("m")
+    options = ("--webhook-url", "{url}", "--allow-private", "--processes", "2", "--burst")
+    assert start(*SERVE, "webhook", *options).ends() == 0
+    assert [request.path for request in hooks.requests] == ["/hooks?key=s3cr3t"]
+
+
 def test_smtp_mails_messages(start: Start, queue, tmp_path):
     queue.send_delay_msg({"summary": "Zahnarzt", "email": "anna@example.com"})
     (tmp_path / "body").write_text("Dear {email},\n{summary}.\n")
@@ -277,6 +290,8 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
         (["--deliver", "log"], "--deliver needs --queue"),
         (["--deliver", "pigeon"], "'pigeon' is not one of"),
         ([*SERVE[1:], "log", "app:queue"], "'app:queue' cannot be used with --deliver log"),
+        ([*SERVE[1:], "log", "--allow-private"], "--allow-private cannot be used with --deliver log"),
+        (["a:b", "--allow-private"], "--allow-private needs --deliver"),
         ([*SERVE[1:], "log", "--smtp-host", "x"], "--smtp-host cannot be used with --deliver log"),
         ([*SERVE[1:], "webhook"], "--deliver webhook needs --webhook-url"),
         ([*SERVE[1:], "webhook", "--webhook-url", "ftp://s3cr3t/"], "url must be http:// or https://"),

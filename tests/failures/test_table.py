@@ -135,6 +135,10 @@ PROVOKED = {
             delivery/test_recipients.py::test_deferred_and_refused_recipients_are_left_over_alone
             delivery/test_recipients.py::test_worker_that_died_before_the_acknowledgement_leaves_nobody_a_second_email
         """,
+        "a payload names a host of this machine or its network: no connection, also if the name is rebound": """
+            delivery/test_payload_urls.py::test_payload_that_names_a_private_host_is_rejected_and_nothing_is_sent
+            delivery/test_payload_urls.py::test_name_that_is_rebound_reaches_no_private_address
+        """,
         "a second signal is faster": """
             failures/test_workers.py::test_stop_in_a_signal_handler_ends_run_wherever_the_signal_comes
             failures/test_workers.py::test_second_signal_ends_the_worker_at_once
