@@ -106,6 +106,7 @@ def remove(session: Session, queue: str, names: tuple[str, ...], chosen: Chosen)
 @names_argument
 @chosen_options
 @click.option("--cron", metavar="EXPRESSION", help="Send at the times of a cron expression.")
+@click.option("--rrule", metavar="RULE", help="Send by a recurrence rule of iCalendar.")
 @click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone, but not for elapsed time.")
 @click.option("--every", type=DURATION, help="Send at this interval.")
 @retries_option("as it is")

@@ -53,10 +53,10 @@ def schedules() -> None:
 def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_json: bool) -> None:
     """List the schedules of QUEUE, page by page.
 
-    JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "tz", "payload",
-    "encoding", "retries", "headers", "start", "end", "count", "misfire", "jitter", "overlap", "late_after", "labels",
-    "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in seconds, "changes" has the skipped
-    and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last page.
+    JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "rrule", "tz",
+    "payload", "encoding", "retries", "headers", "start", "end", "count", "misfire", "jitter", "overlap", "late_after",
+    "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in seconds, "changes" has
+    the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last page.
     """
     read = partial(session.existing_queue(queue).schedules.page, **chosen._asdict())
     is_empty, cursor = True, paging.cursor
@@ -102,6 +102,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option(
     "--cron", metavar="EXPRESSION", help="Send at the times of a cron expression: '0 9 * * MON-FRI', '@daily'."
 )
+@click.option("--rrule", metavar="RULE", help="Send by a recurrence rule: 'FREQ=MONTHLY;BYDAY=-1FR'; see --start.")
 @click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone.  [default: UTC]")
 @click.option("--every", type=DURATION, help="Send at this interval: 30s, 15m; with --tz whole days: 2d, 1w.")
 @codec_option
@@ -130,7 +131,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 def add(
     session: Session, /, queue: str, name: str, payload: str, *, codec: str, header: Any, misfire: str, **options: Any
 ) -> None:
-    """Add the schedule NAME to QUEUE: send PAYLOAD (JSON, by default null) by --cron or --every.
+    """Add the schedule NAME to QUEUE: send PAYLOAD (JSON, by default null) by --cron, --every or --rrule.
 
     If NAME exists, it is changed; an identical schedule stays as it is.
     """
@@ -238,7 +239,7 @@ def _json(info: ScheduleInfo) -> dict[str, Any]:
 def _occurs(info: ScheduleInfo) -> str:
     if info.every is not None:
         return f"every {format_duration(info.every.total_seconds())}" + ("" if info.tz == "UTC" else f" {info.tz}")
-    return f"{info.cron} {info.tz}"
+    return f"{info.cron or info.rrule} {info.tz}"
 
 
 def _row(info: ScheduleInfo, now: datetime) -> list[str | int]:

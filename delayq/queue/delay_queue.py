@@ -83,6 +83,15 @@ class DelayBase(QueueBase[T, M]):
         """
         return self._handlers.schedule(name, {**options, "every": interval, "tz": tz})
 
+    def rrule(
+        self, rule: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+        """Declare a schedule with a recurrence rule of iCalendar, as in `@queue.rrule("FREQ=MONTHLY;BYDAY=-1FR")`.
+
+        See `cron`. The rule counts from `start`, which also says the time of day if the rule does not.
+        """
+        return self._handlers.schedule(name, {**options, "rrule": rule, "tz": tz})
+
 
 class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     """A reliable delay queue: it delivers a message when it is due, and again until it is settled.

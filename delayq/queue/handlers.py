@@ -68,7 +68,7 @@ class HandlerRegistry:
         # Imported late: it is slow to load, and most queues have no schedules.
         from delayq.schedules.definition import make_schedule, pack
 
-        if callable(options.get("every")) or callable(options.get("cron")):
+        if any(callable(options.get(rule)) for rule in ("every", "cron", "rrule")):
             raise ConfigurationError('give the interval or expression of a schedule: @queue.every("15m")')
 
         def register(function: F) -> F:

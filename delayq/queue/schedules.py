@@ -32,7 +32,7 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
     _executor: Executor
 
     def add(self, name: str, **options: Unpack[TimedOptions]) -> ScheduleOutcome:
-        """Add a schedule: with `cron` or `every`, in a `tz` or without, and the options of `ScheduleOptions`.
+        """Add a schedule: with one of `cron`, `every` and `rrule`, and the options of `ScheduleOptions`.
 
         If a schedule with this name exists and is the same, nothing changes. If it differs, this one replaces it: it
         stays paused if it was, keeps the count of what it has fired, and fires no occurrence twice. An occurrence that
@@ -144,7 +144,7 @@ class Schedules(ScheduleOperations, ScheduleOccurrences):
         return self._executor.perform(self._orphans())
 
     def apply(self, *, prune: bool = False) -> Applied:
-        """Store the schedules that this queue object declares with `cron` and `every`, each like `add`.
+        """Store the schedules that this queue object declares with `cron`, `every` and `rrule`, like `add`.
 
         Consuming does this when it starts. With `prune`, it also removes the `orphans`; then the queue needs the option
         `owner`, or `ConfigurationError` is raised.

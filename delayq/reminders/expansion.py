@@ -8,21 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from math import prod
-from types import FunctionType
 from typing import Any
 
-from dateutil import rrule
 from recurring_ical_events import EventAdapter, Occurrence, Series
 from recurring_ical_events.util import compare_greater
 
+from delayq.schedules.bounded_rrule import DAYS_OF_A_MONTH, MAX_STEPS, MAX_TIMES, NoMoreDays, matches
+
 MAX_OCCURRENCES = 20_000
 """Maximal occurrences of one event: one per hour for two years."""
-MAX_TIMES = 1_440
-"""Maximal occurrences on one day, the minutes of it; more could not be planned for three weeks."""
 MAX_RULES = 10
-MAX_STEPS = 250_000
-"""Maximal occurrences and days to look at for one event, about half a second; one per hour for 27 years."""
-_DAYS_OF_A_MONTH = 30
 _YEARS_WITHOUT = 41
 """A rule that matches nothing for so long never will: in 40 years, each weekday has been a 29th of February."""
 _MARGIN = timedelta(days=2)
@@ -35,10 +30,6 @@ Component = Any
 
 class UnboundedSeries(Exception):  # noqa: N818 - becomes the line of an event
     """A series that takes too long to expand; the text says why."""
-
-
-class _NoMoreDays(Exception):  # noqa: N818 - ends a loop
-    """The rule has been followed as far as needed."""
 
 
 class _Adapter(EventAdapter):  # type: ignore[misc]  # the library has no types
@@ -57,18 +48,6 @@ class _Occurrence(Occurrence):  # type: ignore[misc]  # as above
         self.component = adapter.component
         self.origin: Any = None if start is None else start - adapter.move_recurrences_by
         """Where the rule of the series puts it; None for an occurrence that its component names."""
-
-
-class _Days(rrule._iterinfo):  # type: ignore[misc]  # noqa: SLF001 - as above
-    """The days that a rule may match, a month or a year at a time, up to the last year that is needed."""
-
-    def rebuild(self, year: int, month: int) -> None:
-        self.rrule.follow(year)
-        super().rebuild(year, month)
-
-
-_matches: Any = FunctionType(rrule.rrule._iter.__code__, vars(rrule) | {"_iterinfo": _Days})  # noqa: SLF001
-"""dateutil's own search for the dates of a rule, but over `_Days`: it has no end of its own."""
 
 
 class _Rules(Series.RecurrenceRules):  # type: ignore[misc]  # as above
@@ -91,13 +70,12 @@ class _Rules(Series.RecurrenceRules):  # type: ignore[misc]  # as above
             begin, found = self.start.year, False
 
             def follow(year: int, begin: int = begin) -> None:
-                self._count(_DAYS_OF_A_MONTH)
+                self._count(DAYS_OF_A_MONTH)
                 if year > last.year and (found or year > begin + _YEARS_WITHOUT):  # noqa: B023 - called in this turn
-                    raise _NoMoreDays
+                    raise NoMoreDays
 
-            rule.follow = follow
             try:
-                for start in _matches(rule):
+                for start in matches(rule, follow):
                     self._count(1)
                     found = True
                     if start > last:
@@ -105,7 +83,7 @@ class _Rules(Series.RecurrenceRules):  # type: ignore[misc]  # as above
                         break
                     if start >= first and not (rule.until and compare_greater(start, rule.until)):
                         yield start
-            except _NoMoreDays:
+            except NoMoreDays:
                 self.endless = True
             if not (found or rule.until):
                 self.unmatched.add(rule.string)

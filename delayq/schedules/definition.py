@@ -74,20 +74,22 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class TimedOptions(ScheduleOptions, total=False):
-    """The options of a schedule, apart from its name: either `cron`, with `tz`, or `every`, and the others."""
+    """The options of a schedule, apart from its name: one of `cron`, `every` and `rrule`, and the others."""
 
     cron: str | None
     """A cron expression of five fields, of six with seconds first, or `@daily` and the like."""
     every: Duration | None
     """The time from one occurrence to the next, at least a second."""
+    rrule: str | None
+    """A recurrence rule of iCalendar such as `FREQ=MONTHLY;BYDAY=-1FR`, at the time of day of `start`."""
     tz: str | None
-    """The IANA name of the time zone of `cron`; `UTC`. With it, `every` must be whole days, and they are days of the
-    wall clock: it occurs at the same local time, whether a day has 23, 24 or 25 hours."""
+    """The IANA name of the time zone of `cron` and `rrule`; `UTC`. With it, `every` must be whole days, which are days
+    of the wall clock: it occurs at the same local time, whether a day has 23, 24 or 25 hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule to add: a name, either `cron` or `every`, with or without `tz`, and the options of `ScheduleOptions`.
+    """A schedule to add: a name, one of `cron`, `every` and `rrule`, and the options of `ScheduleOptions`.
 
     Its `repr` omits payload and headers, which may be private.
     """
@@ -107,6 +109,7 @@ class Schedule:
     jitter: Duration = 0
     overlap: Overlap = "allow"
     labels: Iterable[str] = ()
+    rrule: str | None = None
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -118,6 +121,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     every: int = 0
     wall: bool = False
     """Whether `every` is days of the wall clock of `tz`, and not elapsed time."""
+    rrule: str = ""
     headers: dict[str, str] = {}
     start: int | None = None
     end: int | None = None
@@ -139,7 +143,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def rule(self) -> ChangedRule:
         """Its occurrences, whatever its count; raises `ConfigurationError` like `timetable`."""
-        rule = make_rule(cron=self.cron, every=self.every, tz=self.tz, wall=self.wall, start=self.start)
+        rule = make_rule(
+            cron=self.cron, every=self.every, wall=self.wall, rrule=self.rrule, tz=self.tz, start=self.start
+        )
         return ChangedRule(rule, self.start, self.end, self.changes)
 
     @cached_property
@@ -196,8 +202,10 @@ def write(definition: Definition, payload: bytes) -> bytes:
 
 def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definition:
     """Return the definition of a schedule; raises `ConfigurationError` if one of its options is not valid."""
-    if (schedule.cron is None) is (schedule.every is None):
-        raise ConfigurationError("give cron or every, but not both")
+    if [schedule.cron, schedule.every, schedule.rrule].count(None) != 2:  # noqa: PLR2004
+        raise ConfigurationError("give cron, every or rrule: one of them")
+    if "" in (schedule.cron, schedule.rrule):
+        raise ConfigurationError(f"{'rrule' if schedule.cron is None else 'cron'} is empty")
     every = 0 if schedule.every is None else to_millis(schedule.every, "every", min=MIN_EVERY)
     wall = bool(every) and schedule.tz is not None
     if wall and every % (1000 * DAY):
@@ -220,6 +228,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
     return Definition(
         retries=settings.default_retries if schedule.retries is None else check_retries(schedule.retries),
         cron="" if schedule.cron is None else schedule.cron,
+        rrule="" if schedule.rrule is None else schedule.rrule,
         tz=tz,
         every=every,
         wall=wall,
@@ -285,6 +294,6 @@ def _read(head: bytes) -> Definition:
         definition = _decode(head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"its definition cannot be read: {type(error).__name__}") from None
-    if not definition.cron and definition.every < 1:
+    if not (definition.cron or definition.rrule) and definition.every < 1:
         raise ConfigurationError("its definition cannot be read: it never occurs")
     return definition

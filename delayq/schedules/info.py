@@ -39,6 +39,7 @@ class ScheduleInfo:
     """Messages fired so far."""
     cron: str | None
     every: timedelta | None
+    rrule: str | None
     tz: str
     payload: Any = field(repr=False)
     """The decoded payload; the raw bytes if they cannot be decoded."""
@@ -110,6 +111,7 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         fired=stored.fired,
         cron=definition.cron or None,
         every=timedelta(milliseconds=definition.every) if definition.every else None,
+        rrule=definition.rrule or None,
         tz=definition.tz,
         payload=decoded,
         retries=definition.retries,

@@ -16,7 +16,7 @@ from delayq.schedules.definition import DECLARED_LABEL, Definition, Schedule, Ti
 from delayq.schedules.store import Change, row_of
 from delayq.times import from_millis
 
-_RULES = {"cron", "every"}
+_RULES = {"cron", "every", "rrule"}
 """The options that say when a schedule occurs: it has one of them."""
 
 
@@ -48,7 +48,7 @@ def _changed(name: str, old: Definition, options: Mapping[str, Any], settings: S
         given.pop("tz", None)
     fields = set(given)
     # The other options are there to be checked together with these.
-    others: dict[str, Any] = {"cron": old.cron or None, "every": old.every / 1000 if old.every else None}
+    others: dict[str, Any] = {"cron": old.cron or None, "every": old.every / 1000 or None, "rrule": old.rrule or None}
     if fields & _RULES:
         others = dict.fromkeys(_RULES)
         fields |= {*_RULES, "tz", "wall"}

@@ -1,10 +1,11 @@
-"""The rules that say when a schedule occurs: elapsed time, days of the wall clock, or a cron expression."""
+"""The rules that say when a schedule occurs: elapsed time, days of the wall clock, cron expressions and RRULEs."""
 
 from __future__ import annotations
 
 from delayq.schedules.changed_rule import OccurrenceRule
 from delayq.schedules.cron import Cron
 from delayq.schedules.local_times import LocalTimes, check_zone
+from delayq.schedules.recurrence import RRule
 
 DAY = 86_400
 """Seconds of a day of a wall clock that never changes."""
@@ -40,8 +41,10 @@ class WallDays(LocalTimes):
         super().__init__(Interval(days * DAY, self.wall(start, zone)), zone, fixed=True, start=start)
 
 
-def make_rule(*, cron: str, every: int, tz: str, wall: bool, start: int | None) -> OccurrenceRule:
+def make_rule(*, cron: str, every: int, wall: bool, rrule: str, tz: str, start: int | None) -> OccurrenceRule:
     """Return the rule of a definition; raises `ConfigurationError` if it is not valid or never occurs."""
     if cron:
         return Cron(cron, tz)
+    if rrule:
+        return RRule(rrule, tz, start)
     return WallDays(every // (1000 * DAY), tz, start) if wall else Interval(every, start or 0)

@@ -60,6 +60,7 @@ class StreamBase(QueueBase[T, M]):
         raise STREAMS.refusal(Feature.SCHEDULES)
 
     every = cron
+    rrule = cron
 
 
 class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):

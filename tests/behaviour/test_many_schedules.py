@@ -130,7 +130,7 @@ def test_days_of_the_wall_clock_keep_their_zone(users):
         ({"label": "user:1"}, {"zone": "UTC"}, "unknown option 'zone'"),
         ({"label": "user:1"}, {}, "set what"),
         ({"label": "user:1"}, {"end": SUMMER - timedelta(days=1)}, "schedule digest-1: end is before start"),
-        ({"name": "ping-1"}, {"every": None}, "schedule ping-1: give cron or every"),
+        ({"name": "ping-1"}, {"every": None}, "schedule ping-1: give cron, every or rrule"),
         ({"name": "ping-1"}, {"every": "1h", "tz": "UTC"}, "schedule ping-1: with tz, every must be whole days"),
         ({}, {"tz": "UTC"}, "select schedules: give a name"),
         ({"name": "ping-1", "label": "user:1"}, {"tz": "UTC"}, "select schedules: give a name"),

@@ -86,6 +86,50 @@ def test_days_with_a_zone_occur_at_the_same_local_time_across_clock_changes(time
     assert sorted(ran(timed)) == ["elapsed@2026-10-20T07:00:00.250Z", "pills@2026-10-20T07:00:00.250Z"]
 
 
+@everywhere
+def test_recurrence_rule_occurs_in_the_zone_until_its_count_is_over(timed, clock):
+    start = datetime(2026, 11, 27, 9, tzinfo=ZoneInfo("Europe/Berlin"))
+    rule = {"rrule": "FREQ=MONTHLY;BYDAY=-1FR;COUNT=3", "tz": "Europe/Berlin", "start": start}
+    assert timed.schedules.add("report", **rule) == "new"
+    assert timed.schedules.add("report", **rule) == "unchanged"
+    info = timed.schedules.get("report")
+    assert (info.rrule, info.cron, info.every, info.tz) == (rule["rrule"], None, None, "Europe/Berlin")
+    assert [at.isoformat() for at in timed.schedules.next("report", 9)] == [
+        "2026-11-27T09:00:00+01:00",
+        "2026-12-25T09:00:00+01:00",
+        "2027-01-29T09:00:00+01:00",
+    ]
+    clock.now = start
+    assert ran(timed) == ["report@2026-11-27T08:00:00Z"]
+    assert timed.schedules.set("report", rrule="FREQ=MONTHLY;BYDAY=-1TH;UNTIL=20270131") == 1
+    assert [f"{at:%d.%m. %H:%M}" for at in timed.schedules.next("report", 9)] == ["31.12. 09:00", "28.01. 09:00"]
+    assert timed.schedules.set("report", tz="Asia/Tokyo") == 1
+    assert [f"{at:%d.%m. %H:%M}" for at in timed.schedules.next("report", 9)] == ["31.12. 17:00", "28.01. 17:00"]
+    assert timed.schedules.set("report", every="1h") == 1
+    assert timed.schedules.get("report").rrule is None
+
+
+@pytest.mark.parametrize(
+    "rule", [{"cron": "0 9 * * *"}, {"every": "1d"}, {"every": "1d", "tz": "Asia/Tokyo"}, {"rrule": "FREQ=DAILY"}]
+)
+def test_any_rule_has_a_start_an_end_and_a_count(timed, clock, rule):
+    start = START + 3 * DAY + HOUR / 2
+    timed.schedules.add("ended", **rule, start=start, end=start + 3 * DAY)
+    timed.schedules.add("counted", **rule, start=start, count=2)
+    ended, counted = timed.schedules.next("ended", 9), timed.schedules.next("counted", 9)
+    assert ended[:2] == counted
+    assert start <= ended[0] < start + DAY
+    assert start + 2 * DAY < ended[-1] <= start + 3 * DAY
+    clock.advance(3 * DAY)
+    fired = []
+    for _ in range(40):
+        clock.advance(3 * HOUR)
+        fired += ran(timed)
+    assert sum(one.startswith("counted@") for one in fired) == 2
+    assert sum(one.startswith("ended@") for one in fired) == len(ended)
+    assert {info.state for info in timed.schedules.list()} == {"ended"}
+
+
 def test_interval_can_start_at_any_millisecond(timed, clock):
     timed.schedules.add("odd", every="10m", start=START + timedelta(minutes=7, milliseconds=5))
     clock.advance(timedelta(minutes=17, seconds=30))
@@ -325,6 +369,22 @@ def test_schedules_can_be_listed_and_managed_without_cronsim(timed, monkeypatch)
     assert timed.schedules.remove("digest")
 
 
+def test_consumer_without_dateutil_leaves_recurrence_rules_to_others(timed, clock, monkeypatch, caplog):
+    timed.schedules.add("report", rrule="FREQ=DAILY", start=START + HOUR)
+    timed.schedules.add("sweep", every="1h")
+    clock.advance(HOUR)
+    with monkeypatch.context() as context:
+        context.delattr("delayq.schedules.bounded_rrule")
+        context.setitem(sys.modules, "delayq.schedules.bounded_rrule", None)
+        _read.cache_clear()
+        assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
+        assert [line for line in caplog.messages if "report" in line] == [
+            "schedule report cannot be fired here: an rrule needs python-dateutil: pip install 'delayq[rrule]'"
+        ]
+    _read.cache_clear()
+    assert ran(timed) == ["report@2026-11-20T08:30:00Z"]
+
+
 def test_purge_keeps_schedules(timed, clock):
     timed.schedules.add("sweep", every="1h")
     timed.send_delay_msg(1)
@@ -343,14 +403,20 @@ def test_unknown_schedule_raises_an_error(timed, act):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({}, "give cron or every, but not both"),
-        ({"cron": "0 9 * * *", "every": 60}, "give cron or every, but not both"),
+        ({}, "give cron, every or rrule: one of them"),
+        ({"cron": "0 9 * * *", "every": 60}, "give cron, every or rrule: one of them"),
         ({"cron": "0 0 30 2 *"}, "bad day-of-month"),
         ({"cron": "0 9 * * *", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
         ({"every": 60, "tz": "UTC"}, "with tz, every must be whole days"),
         ({"every": "36h", "tz": "Europe/Berlin"}, "with tz, every must be whole days"),
         ({"every": "1d", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
         ({"every": 0.5}, "every must be between 1 s"),
+        ({"rrule": "FREQ=DAILY", "every": 60}, "give cron, every or rrule: one of them"),
+        ({"rrule": "FREQ=DAILY;BYDAY=1FR"}, "rrule part 'BYDAY=1FR' is not valid"),
+        ({"rrule": "FREQ=DAILY;COUNT=3"}, "rrule part 'COUNT=3' needs a start"),
+        ({"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "never matches"),
+        ({"rrule": ""}, "rrule is empty"),
+        ({"cron": ""}, "cron is empty"),
         ({"every": True}, "every must be"),
         ({"every": 60, "start": datetime(2026, 1, 1)}, "start must carry a time zone"),  # noqa: DTZ001
         ({"every": 60, "start": START, "end": START - DAY}, "end is before start"),

@@ -69,6 +69,19 @@ def test_add_prints_new_changed_or_unchanged(cli, queue):
     assert (info.cron, info.tz, info.payload) == ("@daily", "UTC", {"a": 1})
 
 
+def test_adds_and_changes_a_recurrence_rule(cli, queue):
+    options = ("--rrule", "FREQ=MONTHLY;BYDAY=-1FR", "--tz", "Europe/Berlin", "--start", "2190-01-01T09:00+01:00")
+    ended = cli("schedules", "add", "reminders", "report", *options)
+    assert ended.code == 0, ended.err
+    assert "FREQ=MONTHLY;BYDAY=-1FR Europe/Berlin" in cli("schedules", "list", "reminders").out
+    assert "2190-01-29T09:00:00+01:00" in cli("schedules", "next", "reminders", "report").out
+    assert cli("schedules", "set", "reminders", "report", "--rrule", "FREQ=YEARLY;BYDAY=-1FR").code == 0
+    found = cli("schedules", "show", "reminders", "report", "--json").json
+    assert (found["rrule"], found["cron"], found["every"]) == ("FREQ=YEARLY;BYDAY=-1FR", None, None)
+    refused = cli("schedules", "set", "reminders", "report", "--rrule", "FREQ=YEARLY;BYDAY=9XX")
+    assert (refused.code, "rrule part 'BYDAY=9XX' is not valid" in refused.line) == (2, True)
+
+
 def test_adds_days_of_a_wall_clock(cli, queue):
     start = ("--start", "2190-03-01T09:00+01:00")
     ended = cli("schedules", "add", "reminders", "pills", "--every", "2d", "--tz", "Europe/Berlin", *start)
@@ -96,8 +109,8 @@ def test_adds_a_schedule_with_every_option(cli, queue):
     [
         (["--cron", "0 0 30 2 *"], "bad day-of-month"),
         (["--cron", "0 9 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
-        (["--cron", "0 9 * * *", "--every", "1h"], "give cron or every, but not both"),
-        ([], "give cron or every, but not both"),
+        (["--cron", "0 9 * * *", "--every", "1h"], "give cron, every or rrule: one of them"),
+        ([], "give cron, every or rrule: one of them"),
         (["--every", "1h", "--tz", "UTC"], "with tz, every must be whole days"),
         (["--every", "10ms"], "every must be between 1 s and"),
         (["--every", "soon"], "must look like"),

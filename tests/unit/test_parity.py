@@ -43,6 +43,7 @@ NOT_AWAITED = {
     "callback": "registers a function and touches nothing",
     "batch_callback": "registers a function and touches nothing",
     "cron": "declares a schedule and touches nothing",
+    "rrule": "declares a schedule and touches nothing",
     "every": "declares a schedule and touches nothing",
     "lease": "gives an object that is awaited or entered",
     "stop": "asks for a stop and returns at once; `wait` waits",
