@@ -46,6 +46,16 @@ _OPTIONS = [
     ),
     click.option("--webhook-url", metavar="URL", help="Post messages to this URL, or template ('{url}')."),
     click.option(
+        "--webhook-service",
+        type=click.Choice(["slack", "mattermost", "ntfy"]),
+        help="Post a text in the form of this service.",
+    ),
+    click.option(
+        "--webhook-text",
+        metavar="TEMPLATE",
+        help="Set the text for a chat, such as '{summary}'.  [default: the payload]",
+    ),
+    click.option(
         "--allow-private", is_flag=True, help="Let a payload's URL name hosts of this machine and its network."
     ),
     click.option(
@@ -135,8 +145,15 @@ def make_adapter(options: dict[str, Any], words: Sequence[str]) -> Adapter:
             for name in ("httpx", "httpcore"):  # their log has URLs and headers, which may contain secrets
                 logging.getLogger(name).setLevel(logging.WARNING)
             secret, headers = _secret(options["webhook_secret_file"]), _headers(options["webhook_header"])
-            private = options["allow_private"]
-            return Webhook(options["webhook_url"], secret=secret, headers=headers, allow_private=private, **timing)
+            return Webhook(
+                options["webhook_url"],
+                secret=secret,
+                headers=headers,
+                allow_private=options["allow_private"],
+                service=options["webhook_service"],
+                text=options["webhook_text"],
+                **timing,
+            )
         case "smtp":
             body = options["smtp_body_file"]
             return Smtp(

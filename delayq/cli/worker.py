@@ -29,7 +29,14 @@ log = logging.getLogger("delayq.worker")
 _GROUPS = {
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
-    "With --deliver webhook": ["--webhook-url", "--allow-private", "--webhook-header", "--webhook-secret-file"],
+    "With --deliver webhook": [
+        "--webhook-url",
+        "--webhook-service",
+        "--webhook-text",
+        "--allow-private",
+        "--webhook-header",
+        "--webhook-secret-file",
+    ],
     "With --deliver smtp": [
         "--smtp-host",
         "--smtp-port",

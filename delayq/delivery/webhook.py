@@ -10,15 +10,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from delayq import __version__
 from delayq.delivery.adapter import Adapter
+from delayq.delivery.chat_format import ChatFormat
 from delayq.delivery.envelope import envelope
 from delayq.delivery.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_bool
-from delayq.outcomes import Reject, Retry
+from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.times import Duration, to_millis
 from delayq.worker.message import Message
 
@@ -32,6 +33,8 @@ _LATER = {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE}
 """The statuses for which Retry-After is respected."""
 _TEMPORARY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 """4xx statuses that are not about the message, so they are retried."""
+_WRONG_URL = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
+"""Statuses with which a chat refuses every text: its token, its channel or its topic is wrong."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
 _RESERVED = {"content-type", "content-length", "host", "transfer-encoding", ID, TIMESTAMP, SIGNATURE}
@@ -47,6 +50,9 @@ class Webhook(Adapter):
 
     The URL may be a template such as "https://example.com/{user.id}", whose values are percent-encoded, or "{url}". If
     the payload decides on the host, a message whose host has an address that is not public moves to the dead letter.
+
+    For a service, "slack", "mattermost" or "ntfy", `text` is posted as it expects it. If it refuses your URL with
+    401, 403, 404 or 410, the consumer stops by `StopWorker`: all messages would be refused.
     """
 
     def __init__(
@@ -58,14 +64,22 @@ class Webhook(Adapter):
         headers: Mapping[str, str] | None = None,
         max_wait: Duration = 3600,
         allow_private: bool = False,
+        service: Literal["slack", "mattermost", "ntfy"] | None = None,
+        text: str | None = None,
     ) -> None:
         """Post to `url`; the first message opens the connection.
 
         `secret` defaults to the environment variable DELAYQ_WEBHOOK_SECRET. `timeout` limits the whole request, from
         connecting to the end of the reply. A Retry-After counts up to `max_wait`. With `allow_private`, a payload may
-        also name hosts of this machine and its network.
+        also name hosts of this machine and its network. `text` is the template of what a service gets, by default the
+        payload; its requests have no signatures.
         """
         _httpx()
+        self._chat = None if service is None else ChatFormat(service, text)
+        if self._chat is None and text is not None:
+            raise ConfigurationError("text needs a service: slack, mattermost or ntfy")
+        if self._chat is not None and secret:
+            raise ConfigurationError(f"requests to {service} are not signed: leave out the secret")
         secret = os.environ.get("DELAYQ_WEBHOOK_SECRET") if secret is None else secret
         self._keys = read_keys(secret) if secret else ()
         from delayq.delivery.http_pool import Deadline, open_pool
@@ -86,20 +100,29 @@ class Webhook(Adapter):
 
     def hand_on(self, message: Message[Any]) -> None:
         """Post the message and act on the status."""
-        body, at = envelope(message), int(time.time())
         target, url_headers = self._url.of(message)
-        headers = {"content-type": "application/json", ID: message.id, TIMESTAMP: str(at)}
-        if self._keys:
-            headers[SIGNATURE] = sign(self._keys, message.id, at, body)
+        body, headers = self._content(message)
         status, response_headers = self._post(target, body, {**url_headers, **self._headers, **headers})
         if 200 <= status < 300:  # noqa: PLR2004 - HTTP success
             return
         reason = f"{self._name} replied {status}"
         if status in _LATER:
             raise Retry(reason, delay=wait_of(response_headers, self._max_wait))
+        if self._chat is not None and status in _WRONG_URL and self._url.is_fixed:
+            raise StopWorker(f"{reason}: check the URL, and the login if there is one")
         if 400 <= status < 500 and status not in _TEMPORARY:  # noqa: PLR2004 - HTTP client errors
             raise Reject(reason)
         raise Retry(reason)
+
+    def _content(self, message: Message[Any]) -> tuple[bytes, dict[str, str]]:
+        """Return the body of a message's request, and the headers that describe it."""
+        if self._chat is not None:
+            return self._chat.body(message), {"content-type": self._chat.content_type}
+        body, at = envelope(message), int(time.time())
+        headers = {"content-type": "application/json", ID: message.id, TIMESTAMP: str(at)}
+        if self._keys:
+            headers[SIGNATURE] = sign(self._keys, message.id, at, body)
+        return body, headers
 
     def _post(self, target: httpcore.URL, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
         import httpcore

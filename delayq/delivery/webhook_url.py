@@ -38,6 +38,8 @@ class WebhookUrl:
         start, _, rest = self._template.prefix.partition("://")
         self.chooses_host = self._fixed is None and not ("/" in rest or "?" in rest)
         """Whether the payload decides where a request goes."""
+        self.is_fixed = self._fixed is not None
+        """Whether all messages go to the same URL."""
         own = self._fixed if self._fixed is not None or self.chooses_host else checked_url(f"{start}://{rest}")
         self.host = None if own is None else own.host
         self.sample = own or httpx.URL("https://example.com/")

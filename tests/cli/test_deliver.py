@@ -93,6 +93,29 @@ def test_url_of_a_payload_reaches_no_private_address_unless_allowed(start: Start
     assert [request.path for request in hooks.requests] == ["/hooks?key=s3cr3t"]
 
 
+@pytest.mark.parametrize(
+    ("service", "body"),
+    [("slack", b'{"text":"At 9: A&amp;B"}'), ("mattermost", b'{"text":"At 9: A&B"}'), ("ntfy", b"At 9: A&B")],
+)
+def test_chat_gets_the_text_of_a_template(start: Start, queue, hooks, service, body):
+    queue.send_delay_msg({"summary": "A&B"})
+    options = ("--webhook-url", hooks.url, "--webhook-service", service, "--webhook-text", "At 9: {summary}")
+    assert start(*SERVE, "webhook", *options, "--burst").ends() == 0
+    assert [request.body for request in hooks.requests] == [body]
+    assert queue.counts().living == 0
+
+
+def test_chat_that_refuses_its_url_stops_the_worker_and_buries_nothing(start: Start, queue, hooks):
+    hooks.replies = [status(404, b"no_service")]
+    queue.send_many([{"n": n} for n in range(5)])
+    ended = start(*SERVE, "webhook", "--webhook-url", hooks.url, "--webhook-service", "slack").ended()
+    assert ended.code == 2
+    line = "delayq: webhook 127.0.0.1 replied 404: check the URL, and the login if there is one"
+    assert ended.err.splitlines()[-1] == line
+    assert (queue.counts().living, queue.counts().dead) == (5, 0)
+    assert {one.attempts for one in queue.list("ready").messages} == {0}
+
+
 def test_smtp_mails_messages(start: Start, queue, tmp_path):
     queue.send_delay_msg({"summary": "Zahnarzt", "email": "anna@example.com"})
     (tmp_path / "body").write_text("Dear {email},\n{summary}.\n")
@@ -292,6 +315,8 @@ MAIL = ("--smtp-host", "mail.example.com", "--smtp-from", "a@example.org", "--sm
         ([*SERVE[1:], "log", "app:queue"], "'app:queue' cannot be used with --deliver log"),
         ([*SERVE[1:], "log", "--allow-private"], "--allow-private cannot be used with --deliver log"),
         (["a:b", "--allow-private"], "--allow-private needs --deliver"),
+        ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-text", "x"], "text needs a service"),
+        ([*SERVE[1:], "webhook", "--webhook-url", "http://x/", "--webhook-service", "irc"], "'irc' is not one of"),
         ([*SERVE[1:], "log", "--smtp-host", "x"], "--smtp-host cannot be used with --deliver log"),
         ([*SERVE[1:], "webhook"], "--deliver webhook needs --webhook-url"),
         ([*SERVE[1:], "webhook", "--webhook-url", "ftp://s3cr3t/"], "url must be http:// or https://"),
