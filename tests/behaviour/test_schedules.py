@@ -486,6 +486,21 @@ def test_functions_get_messages_of_their_schedules_and_the_callback_the_rest(tim
 
 
 @everywhere
+def test_any_rule_can_be_declared(open_queue, clock):
+    timed = clock.of(open_queue(owner="billing"))
+    berlin = {"tz": "Europe/Berlin", "start": datetime(2026, 11, 20, 9, tzinfo=ZoneInfo("Europe/Berlin"))}
+    timed.cron("0 9 LW * ?", name="payday", tz="Europe/Berlin")(see)
+    timed.every("2d", name="pills", **berlin)(see)
+    timed.rrule("FREQ=MONTHLY;BYDAY=-1FR", name="rent", **berlin)(see)
+    assert timed.schedules.apply().outcomes == dict.fromkeys(("payday", "pills", "rent"), "new")
+    assert timed.schedules.apply(prune=True).outcomes == dict.fromkeys(("payday", "pills", "rent"), "unchanged")
+    found = {info.name: f"{info.next:%d.%m. %H:%M}" for info in timed.schedules.list()}
+    assert found == {"payday": "30.11. 08:00", "pills": "20.11. 08:00", "rent": "27.11. 08:00"}
+    with pytest.raises(ConfigurationError, match="give the interval or expression of a schedule"):
+        timed.rrule(see)
+
+
+@everywhere
 def test_declared_schedules_are_stored_when_consuming_starts(timed, clock):
     seen = []
     timed.every("1h", name="sweep")(lambda message: seen.append(message.id))

@@ -29,6 +29,8 @@ def digest(message: Message[int]) -> None:
     assert_type(message.payload, int)
 
 
+@queue.every("2d", tz="Europe/Berlin")
+@queue.rrule("FREQ=MONTHLY;BYDAY=-1FR", tz="Europe/Berlin", count=3)
 @queue.every("15m", retries=0)
 def sweep(message: Message[int]) -> bool:
     return message.payload > 1
