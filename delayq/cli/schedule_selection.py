@@ -114,6 +114,7 @@ def remove(session: Session, queue: str, names: tuple[str, ...], chosen: Chosen)
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", help="Send this many missed occurrences.")
+@click.option("--except", "except_", multiple=True, metavar="DAYS", help="Leave out these days; repeatable.")
 @click.option("--jitter", type=DURATION, help="Make each message due up to this long after its occurrence.")
 @click.option(
     "--overlap",
@@ -129,5 +130,5 @@ def set_(session: Session, /, queue: str, names: tuple[str, ...], *, chosen: Cho
     """
     if options["misfire"] and options["misfire"].isdecimal():
         options["misfire"] = int(options["misfire"])
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value not in (None, ())}
     _act(session, queue, names, chosen, act=partial(Schedules.set, **given), done="changed")

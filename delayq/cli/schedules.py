@@ -54,9 +54,9 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_js
     """List the schedules of QUEUE, page by page.
 
     JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "rrule", "tz",
-    "payload", "encoding", "retries", "headers", "start", "end", "count", "misfire", "jitter", "overlap", "late_after",
-    "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in seconds, "changes" has
-    the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last page.
+    "payload", "encoding", "retries", "headers", "start", "end", "count", "misfire", "except", "jitter", "overlap",
+    "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in seconds,
+    "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last page.
     """
     read = partial(session.existing_queue(queue).schedules.page, **chosen._asdict())
     is_empty, cursor = True, paging.cursor
@@ -112,6 +112,13 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option("--end", type=TIME, metavar="TIME", help="End at this time.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--misfire", metavar="skip|once|N", default="once", help="Send this many missed occurrences.")
+@click.option(
+    "--except",
+    "except_",
+    multiple=True,
+    metavar="DAYS",
+    help="Leave out these days: 2026-12-24, holidays:DE, holidays:DE-BY, school.ics; repeatable.",
+)
 @click.option(
     "--jitter", type=DURATION, default="0", help="Make each message due up to this long after its occurrence."
 )
@@ -233,7 +240,8 @@ def replan(session: Session, queue: str, *, as_json: bool) -> None:
 def _json(info: ScheduleInfo) -> dict[str, Any]:
     payload, encoding, _ = decode_payload(info.payload, len(info.payload))
     changes = [{"occurrence": iso(time), "due": iso(due)} for time, due in info.changes.items()]
-    return json_fields(info) | {"payload": payload, "encoding": encoding, "changes": changes}
+    fields = {name.removesuffix("_"): value for name, value in json_fields(info).items()}
+    return fields | {"payload": payload, "encoding": encoding, "changes": changes}
 
 
 def _occurs(info: ScheduleInfo) -> str:
@@ -258,6 +266,7 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
         "start": exact_time(info.start, now),
         "end": exact_time(info.end, now),
         "misfire": f"{info.misfire}, after {format_duration(info.late_after.total_seconds())}",
+        "except": " ".join(info.except_),
         "jitter": format_duration(info.jitter.total_seconds()) if info.jitter else "",
         "overlap": "" if info.overlap == "allow" else info.overlap,
         "retries": str(info.retries),

@@ -19,6 +19,8 @@ from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings, check_int, check_options, check_retries
 from delayq.schedules.changed_rule import ChangedRule
+from delayq.schedules.exceptions import Exceptions, ExceptRule, read_exceptions
+from delayq.schedules.local_times import check_zone
 from delayq.schedules.rules import DAY, make_rule
 from delayq.schedules.timetable import MAX_FIRED, Timetable
 from delayq.times import Duration, timestamp, to_millis
@@ -63,6 +65,9 @@ class ScheduleOptions(TypedDict, total=False):
     """What to do with missed occurrences: `"skip"`, `"once"` to send the latest, or how many to send; `"once"`."""
     late_after: Duration | None
     """How late an occurrence may be before it counts as missed; 60 s, or until the next one is due if that is less."""
+    except_: Exceptions
+    """Days on which it does not occur, in its time zone: dates, `holidays:DE` or `holidays:DE-BY` (public holidays, by
+    the package `holidays`), and `.ics` files, of which the whole days of the next ten years are taken now; none."""
     jitter: Duration
     """Each message is due up to this long after its occurrence, up to a day: drawn from its id, so always the same; 0.
     Spreads what many schedules send at the same time. Occurrences that were moved have none."""
@@ -106,6 +111,7 @@ class Schedule:
     count: int | None = None
     misfire: Misfire = "once"
     late_after: Duration | None = None
+    except_: Exceptions = ()
     jitter: Duration = 0
     overlap: Overlap = "allow"
     labels: Iterable[str] = ()
@@ -128,6 +134,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     count: int | None = None
     misfire: str | int = "once"
     late_after: int | None = None
+    except_: tuple[str, ...] = ()
+    """Dates and codes of holidays, sorted."""
     jitter: int = 0
     overlap: str = "allow"
     labels: tuple[str, ...] = ()
@@ -146,6 +154,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         rule = make_rule(
             cron=self.cron, every=self.every, wall=self.wall, rrule=self.rrule, tz=self.tz, start=self.start
         )
+        if self.except_:
+            rule = ExceptRule(rule, check_zone(self.tz), self.except_)
         return ChangedRule(rule, self.start, self.end, self.changes)
 
     @cached_property
@@ -238,6 +248,7 @@ def define(schedule: Schedule, settings: Settings, *, declared: bool) -> Definit
         count=None if schedule.count is None else check_int(schedule.count, "count", 1, 1 << 53),
         misfire=_misfire(schedule.misfire),
         late_after=None if schedule.late_after is None else to_millis(schedule.late_after, "late_after"),
+        except_=read_exceptions(schedule.except_) if schedule.except_ != () else (),
         jitter=to_millis(schedule.jitter, "jitter", max=MAX_JITTER),
         overlap=_overlap(schedule.overlap),
         labels=tuple(sorted({*_labels(schedule.labels), *([declared_label(settings.owner)] if declared else [])})),

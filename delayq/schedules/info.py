@@ -49,6 +49,8 @@ class ScheduleInfo:
     end: datetime | None
     count: int | None
     misfire: Misfire
+    except_: tuple[str, ...]
+    """Days on which it does not occur: dates, and codes such as `holidays:DE`."""
     jitter: timedelta
     overlap: Overlap
     late_after: timedelta
@@ -119,6 +121,7 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         start=_datetime(definition.start),
         end=_datetime(definition.end),
         count=definition.count,
+        except_=definition.except_,
         jitter=timedelta(milliseconds=definition.jitter),
         overlap=definition.overlap,  # type: ignore[arg-type]  # the same
         misfire=definition.misfire,  # type: ignore[arg-type]  # as it was checked when it was packed
