@@ -40,7 +40,7 @@ MAX_JITTER = 86_400_000
 MAX_LABELS = 10
 """The maximum of labels of a schedule."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_LABEL = re.compile(r"[A-Za-z0-9._:@-]{1,100}")
+_LABEL = re.compile(r"[A-Za-z0-9._:@/+-]{1,100}")
 
 Misfire = Literal["skip", "once"] | int
 Overlap = Literal["allow", "skip", "after"]
@@ -264,7 +264,7 @@ def declared_label(owner: str) -> str:
 def check_label(label: str) -> str:
     """Return a label; raise `ConfigurationError` if it is not valid."""
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ConfigurationError(f"label must be 1 to 100 of A-Z a-z 0-9 . _ : @ -, not {short_repr(label)}")
+        raise ConfigurationError(f"label must be 1 to 100 of A-Z a-z 0-9 . _ : @ / + -, not {short_repr(label)}")
     return label
 
 

@@ -298,7 +298,7 @@ def test_the_readme_is_short():
 
 
 def test_the_readme_lists_every_topic():
-    (named,) = re.findall(r"`delayq docs TOPIC` shows one: ([^.]+)\.", README.read_text())
+    (named,) = re.findall(r"`delayq docs TOPIC`: ([^.]+)\.", README.read_text())
     assert set(re.split(r",\s+", re.sub(r" \([^)]*\)", "", named))) == TOPICS
 
 
