@@ -14,7 +14,11 @@ FILE = Path("pyproject.toml")
 
 def _load(ctx: click.Context, _: click.Parameter, config: Path | None) -> None:
     path = config or FILE
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:  # its name is too long, say
+        raise click.UsageError(f"the file --config names cannot be read: {error.strerror}", ctx) from error
+    if not there:
         if config is not None:
             raise click.UsageError(f"there is no file {str(path)!r}", ctx)
         return

@@ -15,8 +15,10 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.schedules.daily import DailyTimes, daily_times
 from delayq.schedules.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
 
-try:
+try:  # here, and not in the thread of a consumer: a fork during an import leaves the child with a lock
     import cronsim
+
+    from delayq.schedules.quartz import simulate
 except ImportError:  # an extra
     cronsim = None  # type: ignore[assignment]
 
@@ -71,8 +73,6 @@ def _parse(text: str) -> _Expression:
     """Parse a cron expression; raises `ConfigurationError` if it is not valid or never matches."""
     fields = " ".join(_NAMED.get(text.strip().lower(), text).split())
     try:
-        from delayq.schedules.quartz import simulate  # needs cronsim
-
         forward, backward = simulate(fields, EPOCH), simulate(fields, EPOCH, reverse=True)
     except (cronsim.CronSimError, AssertionError) as error:
         what = str(error).lower() or "bad field"

@@ -17,6 +17,13 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.schedules.local_times import EPOCH, LocalTimes, check_zone, wall_seconds
 from delayq.schedules.rrule_parts import FREQUENCIES, RRuleParts, read_rrule
 
+try:  # here, and not in the thread of a consumer: a fork during an import leaves the child with a lock
+    from dateutil import rrule
+
+    from delayq.schedules import bounded_rrule
+except ImportError:  # an extra
+    bounded_rrule = None  # type: ignore[assignment]
+
 LAST_YEAR = 2199
 """The last year in which something can be due."""
 _PERIODS = 4
@@ -32,10 +39,8 @@ class RRule(LocalTimes):
 
     def __init__(self, text: str, tz: str, start: int | None) -> None:
         """Count from a start (ms), or from the midnight with which 1970 began."""
-        try:
-            from delayq.schedules import bounded_rrule
-        except ImportError:
-            raise ConfigurationError("an rrule needs python-dateutil: pip install 'delayq[rrule]'") from None
+        if bounded_rrule is None:
+            raise ConfigurationError("an rrule needs python-dateutil: pip install 'delayq[rrule]'")
         zone, parts = check_zone(tz), read_rrule(text)
         times = prod(len(parts.numbers.get(name, [0])) for name in _TIMES)
         if times > bounded_rrule.MAX_TIMES:
@@ -110,8 +115,6 @@ class Recurrence:
 
     def _from(self, index: int, since: int, last_year: int = LAST_YEAR) -> Iterator[int]:
         """Return the times of a period and those after it, in order, from a time on, and at least to a year."""
-        from dateutil import rrule
-
         try:
             rule = rrule.rrule(dtstart=self._begin(index), **self._arguments)
         except ValueError:  # hours that the interval never reaches
@@ -162,8 +165,6 @@ class Recurrence:
     @staticmethod
     def _read_options(parts: RRuleParts, begin: datetime) -> dict[str, Any]:
         """Return the arguments of dateutil, with all that the start says, so that the rule may begin elsewhere."""
-        from dateutil import rrule
-
         frequency = FREQUENCIES.index(parts.frequency)
         options: dict[str, Any] = {name.lower(): values for name, values in parts.numbers.items()}
         if parts.days:

@@ -429,7 +429,7 @@ def work(message):
 sys.meta_path.insert(0, Watcher())
 queue.start_consume()
 queue.send_many(["return", "return False", "raise"])
-while len(seen) < 6 or queue.counts().living:  # a message of the schedule, and a second attempt of two others
+while len(seen) < 7 or queue.counts().living:  # a message of each schedule, and a second attempt of two others
     threading.Event().wait(0.01)
 queue.stop_consume()
 """
@@ -439,6 +439,8 @@ def test_consumer_threads_import_no_modules(url, redis_client):
     """A fork during an import would leave the child with a locked import system."""
     with DelayQueue("reminders", url=url) as queue:
         queue.schedules.add("sweep", cron="* * * * * *", payload="schedule")
+        queue.schedules.add("rent", rrule="FREQ=HOURLY", payload="schedule")
+        redis_client.zadd(queue._context.calls.keys.schedules, {"rent": int(1000 * (time.time() - 1))})
     with start(IMPORT_WATCHER, url) as process:
         assert process.communicate(timeout=30) == ("", None)
         assert process.returncode == 0

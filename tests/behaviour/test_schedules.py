@@ -374,8 +374,7 @@ def test_consumer_without_dateutil_leaves_recurrence_rules_to_others(timed, cloc
     timed.schedules.add("sweep", every="1h")
     clock.advance(HOUR)
     with monkeypatch.context() as context:
-        context.delattr("delayq.schedules.bounded_rrule")
-        context.setitem(sys.modules, "delayq.schedules.bounded_rrule", None)
+        context.setattr("delayq.schedules.recurrence.bounded_rrule", None)
         _read.cache_clear()
         assert ran(timed) == ["sweep@2026-11-20T08:00:00Z"]
         assert [line for line in caplog.messages if "report" in line] == [

@@ -153,6 +153,7 @@ def test_any_command_line_ends_with_one_line_and_a_known_code(redis_url, tmp_pat
     @example(["show", "q", "nothing"], {}, redis_url, b"", None)
     @example(["stats", "q"], {}, "redis://127.0.0.1:1/0", b"", None)
     @example(["stats", "--no-such-option"], {}, redis_url, b"", None)
+    @example(["stats", "q"], {"DELAYQ_CONFIG": "\u00e9" * 3000}, redis_url, b"", None)
     @given(
         lines(),
         settings_from_outside(),

@@ -330,6 +330,7 @@ def test_table_has_every_public_operation():
         "batch_callback",
         "cron",
         "every",
+        "rrule",
         "stop_consume",
         "close",
     }  # send nothing, or only end a running consumer

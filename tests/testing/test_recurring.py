@@ -96,7 +96,7 @@ def test_unfireable_schedule_does_not_block_messages(delayq_clock, delayq_queues
     queue.schedules.add("daily", cron="@daily", payload="daily")
     queue.callback(lambda message: None)
     queue.send_delay_msg("a message", "4d")
-    monkeypatch.setattr("delayq.schedules.definition.firing", missing)
+    monkeypatch.setattr("delayq.schedules.messages.firing", missing)
     assert [one.payload for one in drain(queue, until="5d")] == ["a message"]
     assert "schedule daily cannot be fired here" in caplog.text
     assert delayq_clock.now == BEGIN + timedelta(days=5)

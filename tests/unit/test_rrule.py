@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import chain, takewhile
-from time import perf_counter
+from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -169,12 +169,12 @@ def test_times_are_local(text, start, shown):
     ],
 )  # fmt: skip
 def test_invalid_rule_is_refused_by_its_part(text, error):
-    begun = perf_counter()
+    begun = process_time()
     with pytest.raises(ConfigurationError) as caught:
         RRule(text, "UTC", timestamp(START))
     assert error in str(caught.value)
     assert str(caught.value).isprintable()
-    assert perf_counter() - begun < 1
+    assert process_time() - begun < 1
 
 
 def test_count_needs_a_start():
@@ -204,12 +204,12 @@ ALL_MINUTES = f"BYHOUR={','.join(map(str, range(24)))};BYMINUTE={','.join(map(st
 )
 def test_no_rule_takes_more_than_a_second(text):
     start = timestamp(datetime(1970, 1, 1, tzinfo=UTC))
-    spent, begun = [], perf_counter()
+    spent, begun = [], process_time()
     rule = RRule(text, "Europe/Berlin", start)
-    spent.append(perf_counter() - begun)
+    spent.append(process_time() - begun)
     for at in (start, timestamp(START), timestamp(datetime(2199, 1, 1, tzinfo=UTC))):
         for find in (rule.after, rule.up_to):
-            begun = perf_counter()
+            begun = process_time()
             find(at)
-            spent.append(perf_counter() - begun)
+            spent.append(process_time() - begun)
     assert max(spent) < 1
