@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from delayq.queue.schedule_history import ScheduleHistory as ScheduleHistory
     from delayq.queue.schedules import AsyncSchedules as AsyncSchedules
     from delayq.queue.schedules import Schedules as Schedules
+    from delayq.queue.worker import AsyncWorker as AsyncWorker
+    from delayq.queue.worker import Worker as Worker
     from delayq.schedules.definition import Schedule as Schedule
     from delayq.schedules.definition import ScheduleOptions as ScheduleOptions
     from delayq.schedules.info import Applied as Applied

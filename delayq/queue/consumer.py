@@ -44,14 +44,19 @@ class ConsumeOptions(TypedDict, total=False):
     consumer's thread or event loop, so it must return quickly."""
 
 
-def context_of_run(context: EngineContext, options: ConsumeOptions) -> EngineContext:
-    """Return the queue's context with the options of one run; raises `ConfigurationError` for a wrong one."""
+def check_consume_options(options: ConsumeOptions) -> None:
+    """Raise `ConfigurationError` for a wrong option of one run; those that settings have are checked with them."""
     check_options(options, ConsumeOptions.__annotations__)
     check_bool(options.get("burst", False), "burst")
     if (hook := options.get("on_health_change")) is not None and not callable(hook):
         raise ConfigurationError(f"on_health_change must be a function, not {short_repr(hook)}")
     if inspect.iscoroutinefunction(hook):
         raise ConfigurationError("on_health_change must not be a coroutine function: nothing would await it")
+
+
+def context_of_run(context: EngineContext, options: ConsumeOptions) -> EngineContext:
+    """Return the queue's context with the options of one run; raises `ConfigurationError` for a wrong one."""
+    check_consume_options(options)
     settings = context.settings
     if (concurrency := options.get("concurrency")) is not None:
         settings = replace(settings, concurrency=check_concurrency(concurrency))

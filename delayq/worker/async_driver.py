@@ -36,12 +36,15 @@ class AsyncDriver(Driver):
         self, executor: AsyncExecutor, context: EngineContext, callback: Callback, name: str, **options: Any
     ) -> None:
         super().__init__(executor, context, callback, name, **options)
-        self._loop_signal = asyncio.Event()
-        self._worker_signal = asyncio.Queue()
-        self._workers: set[asyncio.Task[Any]] = set()
+        self._prepare_tasks()
         self._threads = CallbackThreads(name)
         self._callback = callback
         self._blocks = is_blocking(callback.function)
+
+    def _prepare_tasks(self) -> None:
+        self._loop_signal = asyncio.Event()
+        self._worker_signal = asyncio.Queue()
+        self._workers: set[asyncio.Task[Any]] = set()
         self._event_loop = asyncio.get_running_loop()
         self._cancelled = False
         self._giving_up: asyncio.TimerHandle | None = None

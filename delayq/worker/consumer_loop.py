@@ -49,13 +49,14 @@ class ConsumerLoop:
         burst: bool = False,
         reports_starts: bool = True,
         promotes: bool = False,
+        in_flight: InFlight | None = None,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
         Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
-        before each claim.
+        before each claim. `in_flight` replaces what decides how much to claim.
         """
-        self.in_flight = InFlight(context.calls, context.settings, batch)
+        self.in_flight = InFlight(context.calls, context.settings, batch) if in_flight is None else in_flight
         self.settlements = PendingSettlements(context.calls, context.settings)
         self._context = context
         tick = context.settings.tick / 1000
@@ -66,7 +67,7 @@ class ConsumerLoop:
         self._burst, self._promotes = burst, promotes
         self._now = 0.0
         self._sent_at = 0.0
-        self._outlook = Outlook(tick)
+        self.outlook = Outlook(tick)
         self._settle_at = math.inf
         self.refusals = Refusals()
         self._stop_at: float | None = None
@@ -200,7 +201,7 @@ class ConsumerLoop:
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
-        calls, outlook, now = self._context.calls, self._outlook, self._now
+        calls, outlook, now = self._context.calls, self.outlook, self._now
         plan = self._housekeeping()
         capacity = min(self._capacity(), self.in_flight.prefetch.max_claimed)  # with what is overdue from now on
         settles, late = bool(plan), outlook.deadline_at <= now
@@ -241,7 +242,7 @@ class ConsumerLoop:
             return self.refusals.wait_until - self._now
         if self._burst and self._changed and not self.in_flight:
             return 0.0
-        until = [self._outlook.next_at(claims=claims)]
+        until = [self.outlook.next_at(claims=claims)]
         if self.settlements or self._returned:
             until.append(self._settle_at)
         if self.in_flight:
@@ -282,31 +283,31 @@ class ConsumerLoop:
 
     def _on_promoted(self, promoted: PromoteReply) -> None:
         # Promotion runs after settlements, expiry and collection, so it sees their effects.
-        self._outlook.read_promoted(promoted, sent_at=self._sent_at, now=self._now)
-        self.schedule_firer.occurs_at = self._outlook.local(promoted.next_schedule)
+        self.outlook.read_promoted(promoted, sent_at=self._sent_at, now=self._now)
+        self.schedule_firer.occurs_at = self.outlook.local(promoted.next_schedule)
         # A burst polls again after it has settled or expired something: if the server did not know a script yet, that
         # script was loaded and run after this promotion.
         fires = self.schedule_firer.next_at
-        self._drained = not self._changed and self._outlook.is_empty(self._now) and (fires is None or fires > self._now)
+        self._drained = not self._changed and self.outlook.is_empty(self._now) and (fires is None or fires > self._now)
 
     def _on_collected(self, collected: CollectReply) -> None:
         if collected.trimmed:
             text = "trimmed %d entries of the dead letter"
             log.warning(text, collected.trimmed, extra={"trimmed": collected.trimmed})
-        self._outlook.read_collected(collected, self._now)
+        self.outlook.read_collected(collected, self._now)
 
     def _on_claimed(self, claimed: ClaimReply) -> None:
         added = self.in_flight.add(claimed, self._sent_at, self._now)
         if starting := self.start_reports.hold_alone(claimed, added):
             self._claimed += starting
             self.start_reports.check_after(self._now)
-        self._outlook.ready = claimed.left
+        self.outlook.ready = claimed.left
         self._drained = self._drained and not claimed.left
 
     def _on_due_claimed(self, claimed: ClaimReply) -> None:
         self._drained = False
-        self._outlook.read_claimed(claimed, sent_at=self._sent_at, now=self._now)
-        self.schedule_firer.occurs_at = self._outlook.local(claimed.next_schedule)
+        self.outlook.read_claimed(claimed, sent_at=self._sent_at, now=self._now)
+        self.schedule_firer.occurs_at = self.outlook.local(claimed.next_schedule)
         self._on_claimed(claimed)
 
     def _on_alone(self, delivery: InFlightDelivery) -> None:

@@ -47,6 +47,12 @@ MIN_CONNECTIONS = 2
 """Connections that a consumer needs at a time: it waits for wake-ups on one of them."""
 
 
+def check_connections(executor: Any, needed: int = MIN_CONNECTIONS) -> None:
+    """Raise `ConfigurationError` if the user's pool has too few connections for a consumer."""
+    if executor.max_connections < needed:
+        raise ConfigurationError(f"a consumer needs {needed} connections: raise max_connections of the pool")
+
+
 class Driver:
     """What both drivers share: the buffer, the stop, and how workers are started and signalled."""
 
@@ -64,16 +70,17 @@ class Driver:
         on_health_change: OnHealthChange | None = None,
     ) -> None:
         """Run `callback` on the messages that a loop claims; `name` is the start of its workers' names."""
-        if executor.max_connections < MIN_CONNECTIONS:
-            raise ConfigurationError(
-                f"a consumer needs {MIN_CONNECTIONS} connections: raise max_connections of the pool"
-            )
-        self.health = Health(on_health_change)
+        check_connections(executor)
         self._loop = ConsumerLoop(context, executor.consumer_id, batch=callback.batch, burst=burst)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._executor = executor
         self._context = context
+        self._prepare(name, on_health_change)
+
+    def _prepare(self, name: str, on_health_change: OnHealthChange | None) -> None:
+        """Set what no driver takes from its queue."""
         self.name = name
+        self.health = Health(on_health_change)
         self._stop_at: float | None = None
         """Time until which a stop waits for callbacks; None before a stop."""
         self._idle_since: float | None = None
@@ -182,6 +189,9 @@ class ThreadDriver(Driver):
         self, executor: Executor, context: EngineContext, callback: Callback, name: str, **options: Any
     ) -> None:
         super().__init__(executor, context, callback, name, **options)
+        self._prepare_threads()
+
+    def _prepare_threads(self) -> None:
         self._loop_signal = ThreadSignal()
         self._worker_signal = SimpleQueue()
         self._ended = False

@@ -74,3 +74,12 @@ class Prefetch:
         # Whole batches only: a part of one would start the next callback with less than is ready by then.
         callbacks = int(PREFETCH_SECONDS * self._concurrency / max(self._took, 1e-6))
         return min(MAX_PREFETCH * self.times, callbacks * self._batch)
+
+    def limit_beside_others(self, stalled: float) -> int:
+        """Return the same for a queue that shares its workers: one callback at least, while any start.
+
+        Otherwise what is prefetched for other queues would start before the first message of this one.
+        """
+        if not self.adaptive or self._paused or stalled > PREFETCH_SECONDS:
+            return self.limit(stalled)
+        return max(self._batch, self.limit(stalled))

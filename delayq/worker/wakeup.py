@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delayq.broker.engine import EngineCalls
 from delayq.broker.requests import RedisCommand
@@ -78,6 +78,10 @@ class Listener:
         if self._calls.waiting_takes and wait:
             self._thread.join(2 * BLOCK)
 
+    def _wakes(self) -> list[Any]:
+        """Return the calls that pass on a wake-up which the consumer may not have seen."""
+        return [self._calls.wake()]
+
     def _run(self) -> None:
         waits = _Waits(self._calls, self._executor.max_block)
         while self._listening.wait() and not self._closed.is_set():
@@ -89,7 +93,7 @@ class Listener:
                 self._listening.clear()
                 self._on_wakeup()
                 if self._closed.is_set():  # the consumer may not have seen the wake-up
-                    self._executor.run([self._calls.wake()], deadline=0)
+                    self._executor.run(self._wakes(), deadline=0)
                     break
         atexit.unregister(self._thread.join)
 
@@ -119,7 +123,11 @@ class AsyncListener:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
         if self._blocked:
-            await self._executor.run([self._calls.wake()], deadline=0)
+            await self._executor.run(self._wakes(), deadline=0)
+
+    def _wakes(self) -> list[Any]:
+        """Return the calls that pass on a wake-up which the blocking call may have taken."""
+        return [self._calls.wake()]
 
     async def _run(self) -> None:
         waits = _Waits(self._calls, self._executor.max_block)

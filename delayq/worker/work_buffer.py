@@ -88,6 +88,11 @@ class WorkBuffer:
         return bool(self._backlog)
 
     @property
+    def backlog(self) -> int:
+        """How many deliveries wait for a worker."""
+        return len(self._backlog)
+
+    @property
     def finished(self) -> bool:
         """Whether a completion waits for the driver."""
         return bool(self._completions)
@@ -103,19 +108,27 @@ class WorkBuffer:
         """
         if self._single:
             return self._get_one()
+        deliveries = self.take()
+        return self.open(deliveries, Batch(monotonic(), [True], self._context.queue)) if deliveries else None
+
+    def take(self) -> list[InFlightDelivery]:
+        """Remove and return the deliveries for one call of the callback."""
         deliveries: list[InFlightDelivery] = []
         with suppress(IndexError):
             while len(deliveries) < self._batch:
                 deliveries.append(self._backlog.popleft())
-        if not deliveries:
-            return None
-        started = monotonic()
-        batch = Batch(started, [True], self._context.queue)
+        return deliveries
+
+    def open(self, deliveries: list[InFlightDelivery], batch: Batch) -> tuple[Batch, list[InFlightDelivery], Any]:
+        """Return what `get` does for deliveries that were taken, as this batch."""
+        started = batch.started
         for delivery in deliveries:
             delivery.batch = batch
         messages = [one for one in (self._message(delivery, started) for delivery in deliveries) if one is not None]
         if len(messages) < len(deliveries):
             deliveries = [message._delivery for message in messages]  # noqa: SLF001 - what a message wraps
+        if self._single:
+            return batch, deliveries, messages[0] if messages else None
         return batch, deliveries, messages or None
 
     def _get_one(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:

@@ -21,7 +21,7 @@ import redis.asyncio
 from click.testing import CliRunner
 
 import delayq
-from delayq import AsyncDelayQueue, DelayqError, DelayQueue, NewMessage, Schedule
+from delayq import AsyncDelayQueue, AsyncWorker, DelayqError, DelayQueue, NewMessage, Schedule, Worker
 from delayq.cli import main
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
@@ -101,6 +101,7 @@ def instances(url) -> dict[str, Any]:
         taken["ScheduleHistory"] = queue.schedules.history("nightly")
         assert taken["ScheduleInfo"].payload == PAYLOAD
         taken["Consuming"] = queue.callback(lambda message: None) and queue.start_consume()
+        taken["Worker"] = Worker({queue: 1})
         queue.stop_consume()
 
     async def scene() -> None:
@@ -111,6 +112,7 @@ def instances(url) -> dict[str, Any]:
             taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there, "AsyncSchedules": there.schedules})
             there.callback(lambda message: None)
             taken["AsyncConsuming"] = await there.start_consume()
+            taken["AsyncWorker"] = AsyncWorker({there: 1})
             await there.stop_consume()
 
     asyncio.run(scene())

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, assert_type
 
-from delayq import AsyncConsuming, AsyncDelayQueue, AsyncMessage, Consuming, DelayQueue, Message, Retry
+from delayq import (
+    AsyncConsuming,
+    AsyncDelayQueue,
+    AsyncMessage,
+    AsyncWorker,
+    Consuming,
+    DelayQueue,
+    Message,
+    Retry,
+    Worker,
+)
 
 
 @dataclass
@@ -163,3 +173,19 @@ async def consuming_is_a_handle_with_asyncio() -> None:
     assert_type(await queue.stop_consume(), bool)
     await queue.run()
     await queue.run(burst=True, concurrency=4, grace="5s", connect_timeout=2)
+
+
+def workers_take_queues_with_weights() -> None:
+    worker = Worker({queue: 6, DelayQueue("other"): 1}, concurrency=20, limits={queue: 5}, strict=True)
+    assert_type(worker.start_consume(burst=False), Consuming)
+    assert_type(worker.stop_consume("5s"), bool)
+    worker.run(grace="5s")
+    Worker({queue: "6"})  # type: ignore[dict-item]
+
+
+async def workers_with_asyncio() -> None:
+    queue = AsyncDelayQueue("reminders", payload_type=Reminder, callback=remind_later)
+    worker = AsyncWorker({queue: 6}, limits={queue: 5})
+    assert_type(await worker.start_consume(), AsyncConsuming)
+    assert_type(await worker.stop_consume(), bool)
+    AsyncWorker({DelayQueue("other"): 6})  # type: ignore[dict-item]

@@ -13,12 +13,14 @@ from delayq import (
     AsyncLease,
     AsyncMessage,
     AsyncSchedules,
+    AsyncWorker,
     Consuming,
     DeadLetter,
     DelayQueue,
     Lease,
     Message,
     Schedules,
+    Worker,
 )
 from delayq.broker.transport.executor import AsyncExecutor, Executor
 from delayq.reminders import AsyncCalendar, Calendar
@@ -33,6 +35,7 @@ TWINS = [
     (Lease, AsyncLease),
     (Consuming, AsyncConsuming),
     (Executor, AsyncExecutor),
+    (Worker, AsyncWorker),
     (StreamQueue, AsyncStreamQueue),
     (StreamDeadLetter, AsyncStreamDeadLetter),
     (Relay, AsyncRelay),

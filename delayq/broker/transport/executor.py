@@ -39,6 +39,8 @@ class _Client:
         Messages name the `server`.
         """
         self.client = client
+        self.is_cluster = isinstance(client, Cluster)
+        """Whether the calls of one round trip may go to several nodes."""
         if isinstance(client, Cluster):
             self.protocol: RedisProtocol = ClusterProtocol(client.slot_map, deadline=deadline, server=server)
             nodes = ClusterConnections(client.pool, self._kind, owned=owned)

@@ -1,0 +1,263 @@
+"""The driver of a worker with several queues: a loop for each server, and one pool of threads for all callbacks."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delayq.broker.batches import batched
+from delayq.broker.requests import Release
+from delayq.broker.scripts import MAX_MOVED
+from delayq.errors import StoppedByCallbackError
+from delayq.times import Duration, monotonic
+from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver, check_connections, stop_log
+from delayq.worker.health import OnHealthChange
+from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
+from delayq.worker.message import InFlightDelivery
+from delayq.worker.pool import Pool, PoolQueue
+from delayq.worker.pool_loop import PoolLoop
+from delayq.worker.shared_wakeup import SharedListener, SharedWaits
+from delayq.worker.thread_signal import ThreadSignal
+from delayq.worker.wakeup import Listener
+
+if TYPE_CHECKING:
+    from delayq.broker.transport.executor import Executor
+
+
+class ServerLoop:
+    """The loop of the queues on one server, and what its driver knows of that server."""
+
+    def __init__(self, queues: Sequence[PoolQueue], pool: Pool, *, burst: bool) -> None:
+        """Send the calls of all queues over the connections of the first one."""
+        self.queues = queues
+        self.executor = queues[0].executor
+        self.loop = PoolLoop(queues, pool, burst=burst)
+        self.shared, self.alone = split_listening(queues)
+        check_connections(self.executor, 1 + bool(self.shared) + len(self.alone))
+        self.error: Exception | None = None
+        """Why the server does not answer, or what it refuses; None while all is well."""
+        self.cancelled = False
+        """Whether the task of this loop was cancelled."""
+        self._idle_since: float | None = None
+        self.give_up_at = math.inf
+        """Time until which a stop waits for the server once no callback runs."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether a completion waits for the loop."""
+        return any(queue.buffer.finished for queue in self.queues)
+
+    def waits_for_server(self, stop_at: float | None) -> bool:
+        """Return whether to try again; a stop waits for running callbacks, but not for a server."""
+        if stop_at is None:
+            return True
+        now = monotonic()
+        if self.loop.any_running():
+            self._idle_since = None
+        else:
+            self._idle_since = self._idle_since or now
+            self.give_up_at = min(self.give_up_at, self._idle_since + EXIT_WITHIN)
+        return now < min(stop_at, self.give_up_at)
+
+    def releases(self) -> Iterator[Any]:
+        """Yield the calls that release what no worker has taken, after the loop has failed."""
+        for queue in self.queues:
+            queue.buffer.withdraw(queue.withdrawn)
+            for part in batched([Release(*delivery.receipt) for delivery in queue.withdrawn], MAX_MOVED):
+                yield queue.context.calls.release(part)
+
+    def wakes(self) -> list[Any]:
+        """Return the calls that pass on the wake-ups that came too late for the loop."""
+        return [queue.context.calls.wake() for queue in self.queues if queue.woken]
+
+
+def split_listening(queues: Sequence[PoolQueue]) -> tuple[list[PoolQueue], list[PoolQueue]]:
+    """Return the queues that one blocking command can wait for together, and those that need one each.
+
+    These are streams, and the queues of a cluster, whose keys may be on different nodes.
+    """
+    alone = [queue for queue in queues if queue.context.calls.waiting_takes or queue.executor.is_cluster]
+    return [queue for queue in queues if queue not in alone], alone
+
+
+class PoolState:
+    """What the drivers with threads and with tasks share: stopping, health, and starting workers."""
+
+    pool: Pool
+    servers: list[ServerLoop]
+    health: Any
+    claimed: int
+    _stop_at: float | None
+    _started: int
+    _grace: float
+    name: str
+    stop: Callable[[Duration | None], None]
+    _start_worker: Callable[[str], None]
+    _signal_worker: Callable[[], None]
+
+    @property
+    def grace(self) -> float:
+        """Seconds that a stop waits for running callbacks unless it says otherwise."""
+        return self._grace
+
+    def _raise_stop(self) -> None:
+        """Log and raise the error of a worker that a callback has stopped."""
+        if (queue := self.pool.stopped_by) is not None:
+            reason, name = str(queue.buffer.stop_reason), queue.context.queue
+            stop_log.error("a callback of %s stopped the worker: %s", name, reason, extra={"queue": name})
+            raise StoppedByCallbackError(reason)
+
+    def _report_of(self, server: ServerLoop, result: StepResult) -> StepResult:
+        """Add what has happened meanwhile to the result of a step."""
+        result.now = monotonic()
+        if self.pool.stop_reason is not None and self._stop_at is None:
+            self.stop(None)
+        result.stop_at = None if self._stop_at is None else min(self._stop_at, server.give_up_at)
+        return result
+
+    def _report_error(self, server: ServerLoop, error: Exception | None) -> None:
+        """Report the health of the worker: the error of any server."""
+        if error is not server.error or error is not None:
+            server.error = error
+            self.health.report(next((one.error for one in self.servers if one.error), None))
+
+    def _retries(self, server: ServerLoop, error: Exception) -> bool:
+        self._report_error(server, error)
+        return server.waits_for_server(self._stop_at)
+
+    def _start(self, deliveries: list[InFlightDelivery]) -> None:
+        """Start as many workers as the deliveries need, and signal one."""
+        self.claimed += len(deliveries)
+        pool = self.pool
+        in_flight = sum(len(queue.in_flight.deliveries) for queue in pool.queues)
+        abandoned = sum(queue.in_flight.abandoned for queue in pool.queues)
+        wanted = min(pool.concurrency, in_flight) + abandoned
+        while self._started < wanted:
+            self._started += 1
+            self._start_worker(f"{self.name}-{self._started}")
+        self._signal_worker()
+
+
+class _AllLoops:
+    """The signal of a callback's end, which is for all loops: its place is free for the queues of any server."""
+
+    def __init__(self, signals: Sequence[ThreadSignal]) -> None:
+        self._signals = signals
+
+    def send(self) -> None:
+        """End the sleep of all loops."""
+        for signal in self._signals:
+            signal.send()
+
+
+class PoolDriver(PoolState, ThreadDriver):
+    """Drives the queues of a worker with threads: one loop a server, and up to `concurrency` workers."""
+
+    _executor: Executor
+
+    def __init__(
+        self,
+        pool: Pool,
+        groups: Sequence[Sequence[PoolQueue]],
+        name: str,
+        *,
+        grace: float,
+        burst: bool = False,
+        on_health_change: OnHealthChange | None = None,
+    ) -> None:
+        """Drive the queues of a pool, in groups of those on the same server."""
+        self.pool = pool
+        self.servers = [ServerLoop(queues, pool, burst=burst) for queues in groups]
+        self._grace = grace
+        self._buffer: Any = pool
+        self._prepare(name, on_health_change)
+        self._prepare_threads()
+        self._signals = {server: ThreadSignal() for server in self.servers}
+        self._loop_signal: Any = _AllLoops([*self._signals.values()])
+        self._starting = threading.Lock()
+        self._failure: BaseException | None = None
+
+    def stop(self, grace: Duration | None) -> None:
+        """Stop within `grace`, by default the worker's; harmless when stopped already, and from inside a callback."""
+        self._stop_within(grace)
+        self.pool.withdraw()  # at once: no callback may start while a loop is busy
+        self._loop_signal.send()
+
+    def run(self) -> None:
+        """Run the loops to their end; raises `StoppedByCallbackError` if a callback stopped the worker."""
+        others = [
+            threading.Thread(target=self._run_server, args=(server,), name=f"{self.name}-loop", daemon=True)
+            for server in self.servers[1:]
+        ]
+        for thread in others:
+            thread.start()
+        self._run_server(self.servers[0])
+        for thread in others:
+            thread.join()
+        self._ended = True
+        for _ in list(self._workers):
+            self._worker_signal.put(None)
+        if self._failure is not None:
+            raise self._failure
+        self._raise_stop()
+
+    def _run_server(self, server: ServerLoop) -> None:
+        try:
+            self._drive(server)
+        except BaseException as error:  # noqa: BLE001 - raised by `run`
+            self._failure = self._failure or error
+            self.stop(None)  # a worker serves all of its queues or none
+
+    def _drive(self, server: ServerLoop) -> None:
+        listeners, steps = self._listen(server), server.loop.run()
+        try:
+            step = next(steps)
+            while True:
+                result = StepResult(0.0)
+                if isinstance(step, RoundTrip):
+                    result.replies = self._exchange(server, step.calls)
+                elif isinstance(step, Run):
+                    with self._starting:
+                        self._start(step.deliveries)
+                elif isinstance(step, Sleep):
+                    for listener in listeners:
+                        listener.listen(on=step.listen)
+                    self._signals[server].sleep(0 if server.finished else step.seconds)
+                step = steps.send(self._report_of(server, result))
+                self._report_error(server, server.loop.error)
+        except StopIteration:
+            return
+        except BaseException:
+            with suppress(Exception):
+                server.executor.run(list(server.releases()), deadline=0)
+            raise
+        finally:
+            for listener in listeners:
+                listener.close(wait=self._exiting)
+            if wakes := server.wakes():
+                server.executor.run(wakes, deadline=0)
+
+    def _listen(self, server: ServerLoop) -> list[Listener]:
+        signal = self._signals[server]
+        listeners = [
+            Listener(server.executor, queue.context.calls, partial(self._on_queue_woken, queue, signal))
+            for queue in server.alone
+        ]
+        if server.shared:
+            waits: Any = SharedWaits(server.shared)
+            listeners.append(SharedListener(server.executor, waits, signal.send))
+        return listeners
+
+    def _exchange(self, server: ServerLoop, calls: list[Any]) -> list[Any]:
+        replies = server.executor.run(calls, should_retry=partial(self._retries, server))
+        for queue in server.queues:
+            queue.executor.check()
+        return list(replies)
+
+    def _on_queue_woken(self, queue: PoolQueue, signal: ThreadSignal) -> None:
+        queue.woken = True
+        signal.send()
