@@ -19,6 +19,7 @@ from types import FrameType
 
 from delayq.cli.app_loader import AnyQueue
 from delayq.cli.exit_codes import Exit, to_command_error
+from delayq.cli.worker_pool import PooledQueues
 from delayq.errors import DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.consumer import SIGNALS_WITHIN, AsyncConsuming, ConsumeOptions, Consuming, claimed_by, was_stopped
@@ -31,7 +32,9 @@ log = logging.getLogger("delayq.worker")
 Notify = Callable[[], None]
 
 
-def serve(queues: Sequence[AnyQueue], options: ConsumeOptions, *, started: Notify, ended: Notify) -> None:
+def serve(
+    queues: Sequence[AnyQueue | PooledQueues], options: ConsumeOptions, *, started: Notify, ended: Notify
+) -> None:
     """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
     Calls `started` once all consumers run, and `ended` once they have ended. If callbacks were cut off, which may never
@@ -45,7 +48,7 @@ def serve(queues: Sequence[AnyQueue], options: ConsumeOptions, *, started: Notif
 class _ServedQueue:
     """A queue, its consumer, and how that ended."""
 
-    def __init__(self, queue: AnyQueue, options: ConsumeOptions) -> None:
+    def __init__(self, queue: AnyQueue | PooledQueues, options: ConsumeOptions) -> None:
         grace = options.get("grace")
         self.queue = queue
         self.name = queue.name
@@ -58,6 +61,8 @@ class _ServedQueue:
 
     @property
     def is_async(self) -> bool:
+        if isinstance(self.queue, PooledQueues):
+            return self.queue.is_async
         return isinstance(self.queue, AsyncDelayQueue | AsyncStreamQueue)
 
     @property
@@ -76,7 +81,7 @@ class _ServedQueue:
             await opening
 
     async def start(self, options: ConsumeOptions) -> None:
-        if isinstance(self.queue, AsyncDelayQueue | AsyncStreamQueue):
+        if isinstance(self.queue, AsyncDelayQueue | AsyncStreamQueue | PooledQueues):
             self.consuming = await self.queue.start_consume(**options)
         else:
             self.consuming = self.queue.start_consume(**options)
@@ -115,7 +120,9 @@ class _WorkerRun:
     While the queues are opened, the first ends the worker at once.
     """
 
-    def __init__(self, queues: Sequence[AnyQueue], options: ConsumeOptions, started: Notify, ended: Notify) -> None:
+    def __init__(
+        self, queues: Sequence[AnyQueue | PooledQueues], options: ConsumeOptions, started: Notify, ended: Notify
+    ) -> None:
         self._served = [_ServedQueue(queue, options) for queue in queues]
         self._options = options
         self._burst = bool(options.get("burst"))

@@ -22,11 +22,13 @@ from delayq.errors import StoppedByCallbackError
 
 if TYPE_CHECKING:
     from delayq.cli.app_loader import AnyQueue
+    from delayq.cli.worker_pool import PooledQueues
 
 log = logging.getLogger("delayq.worker")
 
 
 _GROUPS = {
+    "Many queues, one pool": ["--strict", "--limit"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
     "With --deliver webhook": [
@@ -54,12 +56,16 @@ _GROUPS = {
 
 
 @click.command(cls=GroupedCommand, groups=_GROUPS)
-@click.argument("words", nargs=-1, metavar="[MODULE[:QUEUE]]…")
+@click.argument("words", nargs=-1, metavar="[MODULE[:QUEUE][=WEIGHT]]…")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Callbacks at a time, of each queue in each process.",
+    help="Callbacks at a time, of each queue in each process; with weights, of all queues together.",
+)
+@click.option("--strict", is_flag=True, help="One pool for all queues, by the order given: the first has precedence.")
+@click.option(
+    "--limit", multiple=True, metavar="QUEUE=N", help="One pool, and N callbacks of a queue at a time at most."
 )
 @click.option("--processes", type=click.IntRange(1, 512), default=1, metavar="N", help="Worker processes.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
@@ -78,6 +84,9 @@ def worker(
     QUEUE is a DelayQueue, a StreamQueue, or its asyncio version, with a callback. MODULE may be in the current folder.
     Options not given here default to the queue's own. A queue without a URL uses --url.
 
+    With weights, as in 'app:critical=6 app:low=1', one pool of --concurrency callbacks serves all queues: while both
+    have messages, 6 of any 7 starts are those of critical. See 'delayq docs production'.
+
     SIGTERM or SIGINT (Ctrl-C) lets running callbacks finish for up to --grace; a second signal cuts them off (exit code
     1). With --processes, a worker that dies is replaced. If Redis goes away, a worker continues once it is back. If one
     queue fails for good, the whole worker stops, with the worst exit code of its queues.
@@ -87,6 +96,8 @@ def worker(
     """
     session: Session = ctx.obj
     check_options(ctx, words)
+    if options["deliver"] and (options["strict"] or options["limit"]):
+        raise click.UsageError("--strict and --limit are for several queues of modules, and --deliver serves one")
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
     configure_logging(options["log_level"], as_json=options["log_json"])
@@ -104,7 +115,8 @@ def worker(
     if supervised and supervised[0] > 1:
         # Only the first process warns about the server.
         logging.getLogger("delayq.doctor").setLevel(logging.ERROR)
-    queues, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, words)
+    queues: Sequence[AnyQueue | PooledQueues]
+    queues, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, words, options)
     started = channel.report_started if channel else lambda: None
     # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
     consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
@@ -121,17 +133,21 @@ def worker(
     return Exit.OK
 
 
-def _imported(session: Session, targets: Sequence[str]) -> tuple[Sequence[AnyQueue], Callable[[], None]]:
+def _imported(
+    session: Session, words: Sequence[str], options: dict[str, Any]
+) -> tuple[Sequence[AnyQueue | PooledQueues], Callable[[], None]]:
     """Return the queues of modules, and a function for the end that does nothing."""
     from delayq.cli.app_loader import find_queues
+    from delayq.cli.worker_pool import find_pool
     from delayq.queue.async_delay_queue import AsyncDelayQueue
     from delayq.queue.delay_queue import DelayQueue
 
-    queues = find_queues(targets)
+    pool = find_pool(words, options["limit"], strict=options["strict"])
+    queues = find_queues(words) if pool is None else pool.queues
     for queue in queues:
         if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:
             log.warning("%s has the prefix %r, not %r", queue.name, queue.prefix, session.prefix)
-    return queues, lambda: None
+    return queues if pool is None else [pool], lambda: None
 
 
 def _delivering(
