@@ -23,7 +23,6 @@ from delayq import (
 )
 from delayq.broker.keys import Keys
 from delayq.streams import StreamQueue
-from tests.support.faces import Asyncio, Stand
 from tests.support.processes import PATIENCE, Process
 from tests.support.waiting import wait_until
 
@@ -55,17 +54,9 @@ def open_worker(face, gate):
     """`open_worker({queue: weight}, **options)` makes a worker of the face, which the end of the test stops."""
     workers = []
 
-    def subject(queue):
-        return queue._subject if isinstance(queue, Stand) else queue
-
     def open_worker(queues, **options):
-        if "limits" in options:
-            options["limits"] = {subject(queue): limit for queue, limit in options["limits"].items()}
-        queues = {subject(queue): weight for queue, weight in queues.items()}
-        asynchronous = isinstance(face, Asyncio)
-        worker = Stand(AsyncWorker(queues, **options), face) if asynchronous else Worker(queues, **options)
-        workers.append(worker)
-        return worker
+        workers.append(face.worker(queues, **options))
+        return workers[-1]
 
     yield open_worker
     gate.set()

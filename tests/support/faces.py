@@ -24,7 +24,9 @@ from delayq import (
     AsyncLease,
     AsyncMessage,
     AsyncSchedules,
+    AsyncWorker,
     DelayQueue,
+    Worker,
 )
 
 Errand = tuple[Callable[[], Any], "Future[Any]"]
@@ -36,6 +38,10 @@ class Blocking:
     def open(self, name: str, **options: Any) -> Any:
         """Open a queue."""
         return DelayQueue(name, **options)
+
+    def worker(self, queues: dict[Any, int], **options: Any) -> Any:
+        """Make a worker of queues that were opened here."""
+        return Worker(queues, **options)
 
     def client(self, url: str, **options: Any) -> Any:
         """Return a client such as a user may pass to a queue."""
@@ -66,6 +72,12 @@ class Asyncio:
         if callback is not None:
             queue.callback(callback)
         return queue
+
+    def worker(self, queues: dict[Any, int], **options: Any) -> Any:
+        """Make a worker of queues that were opened here."""
+        if "limits" in options:
+            options["limits"] = {queue._subject: limit for queue, limit in options["limits"].items()}
+        return Stand(AsyncWorker({queue._subject: weight for queue, weight in queues.items()}, **options), self)
 
     def client(self, url: str, **options: Any) -> Any:
         """Return a client such as a user may pass to a queue."""

@@ -1,0 +1,23 @@
+"""A worker of many queues with Sentinels and in a Cluster, whose queues are on different nodes."""
+
+from collections import Counter
+
+from tests.support.waiting import wait_until
+
+
+def test_worker_shares_its_callbacks_between_queues_of_any_deployment(face, deployment, open_queue):
+    started = []
+    weights = {}
+    for name, weight in {"critical": 6, "default": 3, "low": 1}.items():
+        queue = open_queue(deployment, name, callback=lambda message: started.append(message.queue))
+        queue.send_many(map(str, range(400)))
+        weights[queue] = weight
+    worker = face.worker(weights, concurrency=1)
+    worker.start_consume()
+    wait_until(lambda: len(started) >= 600)
+    assert Counter(started[:600]) == {"critical": 360, "default": 180, "low": 60}
+    wait_until(lambda: len(started) == 1200)
+    for queue in weights:  # woken, not polled
+        queue.send_delay_msg("one more")
+        wait_until(lambda name=queue.name: started[-1] == name)
+    assert worker.stop_consume()
