@@ -158,6 +158,14 @@ class Calls(ScheduleCalls):
         """Delete every message of the queue; returns how many."""
         return self._call("purge", [self._now], lambda reply: integers(reply)[0])
 
+    def pause(self, until: str, reason: str) -> ScriptCall[int]:
+        """Pause the queue until a time (ms, +ms from now, 0 for no end); returns its end, -1 if it has passed."""
+        return self._call("pause", [self._now, until, reason], lambda reply: integers(reply)[0])
+
+    def resume(self) -> ScriptCall[bool]:
+        """End a pause, and wake a consumer; returns whether the queue was paused."""
+        return self._call("resume", [self._now], lambda reply: integers(reply) == (1,))
+
     def counts(self) -> ScriptCall[replies.CountsReply]:
         """Count the messages in each state."""
         return self._call("counts", [self._now], replies.read_counts)

@@ -45,6 +45,7 @@ class Feature(StrEnum):
     GET = "reading a message by id"
     LIST = "listing messages"
     PURGE = "purging"
+    PAUSE = "pausing"
     EVENTS = "event log"
     RUNS = "run ledger"
     DEDUPE = "dedupe window"
@@ -119,6 +120,7 @@ _DELAY_ONLY = frozenset(
         Feature.CANCEL,
         Feature.REPLACE,
         Feature.PURGE,
+        Feature.PAUSE,
         Feature.EVENTS,
         Feature.RUNS,
         Feature.DEDUPE,

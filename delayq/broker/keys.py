@@ -47,6 +47,7 @@ META_SETTINGS = (
     "slot_cursor",
     "events",
     "dedupe",
+    "paused",
     "dead_max",
     "dead_ttl",
     "schedules_at",

@@ -53,6 +53,8 @@ class PromoteReply(NamedTuple):
     now: int
     next_schedule: int = -1
     """When the next schedule occurs (ms, -1 for never)."""
+    paused: int = -1
+    """When a pause ends (ms, 0 for no end); -1 if there is none, or nothing waits nor is leased."""
 
 
 class ExpireReply(NamedTuple):

@@ -9,6 +9,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.options import engine_option, json_option
 from delayq.cli.output import print_json, print_line, print_note, print_rich, table
+from delayq.cli.pause import pause_json, pause_text
 from delayq.cli.session import Session
 from delayq.queue.counts import Stats, waiting_text
 from delayq.states import State
@@ -26,8 +27,8 @@ def queues(session: Session, *, as_json: bool) -> None:
     """List the queues in use, with the number of messages in each state.
 
     JSON: {"queues": [{"queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "next_due",
-    "oldest_due", "overdue", "lag", "nobody_consumes"}, …]}. overdue is the number of messages that are due and wait for
-    a consumer, lag how long the first has waited, in seconds.
+    "oldest_due", "overdue", "lag", "nobody_consumes", "paused"}, …]}. overdue is the number of messages that are due
+    and wait for a consumer, lag how long the first has waited, in seconds, paused null or {"until", "reason"}.
     """
     names = session.queue_names()
     found = dict(zip(names, session.stats(names), strict=True))
@@ -39,6 +40,8 @@ def queues(session: Session, *, as_json: bool) -> None:
         rows = [_row(name, stats) for name, stats in found.items()]
         print_rich(table(["queue", *MAIN_STATES, "overdue", "lag", "next due"], rows))
         for name, stats in found.items():
+            if stats.counts.paused:
+                print_line(f"{name}: {pause_text(stats.counts.paused, stats.at)}")
             if stats.nobody_consumes:
                 print_line(f"{name}: {unconsumed(stats)}")
 
@@ -58,6 +61,7 @@ def counts_json(stats: Stats) -> dict[str, Any]:
         "overdue": stats.counts.overdue,
         "lag": stats.lag.total_seconds(),
         "nobody_consumes": stats.nobody_consumes,
+        "paused": pause_json(stats.counts.paused),
     }
 
 

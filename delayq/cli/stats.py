@@ -13,6 +13,7 @@ from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES, StateCounts
 from delayq.cli.options import DURATION, group_option, json_option, queue_with
 from delayq.cli.output import console, print_json, print_rich, table
+from delayq.cli.pause import pause_text
 from delayq.cli.queues import MAIN_STATES, counts_json, unconsumed
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
@@ -37,7 +38,8 @@ def stats(
     """Count the messages of QUEUE in each state, and its totals since it was created.
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry", "garbage",
-    "dead", "living", "next_due", "oldest_due", "next_deadline", "overdue", "lag", "nobody_consumes", "totals": {…}}.
+    "dead", "living", "next_due", "oldest_due", "next_deadline", "overdue", "lag", "nobody_consumes", "paused",
+    "totals": {…}}.
     overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
     seconds. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue
     {"queue", "queued", "processing"}.
@@ -93,6 +95,8 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
         rows.append(["overdue", found.counts.overdue, oldest or ""])
     counts = table(["state", "messages", ""], rows, fill=True, wrap=True)
     parts = [counts, "", unconsumed(found)] if found.nobody_consumes else [counts]
+    if found.counts.paused:
+        parts += ["", pause_text(found.counts.paused, found.at)]
     return Group(*parts, "", table(["totals", ""], list(found.totals.items()))) if found.totals else Group(*parts)
 
 

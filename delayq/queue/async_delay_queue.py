@@ -88,6 +88,8 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
 
     # Administration
 
+    pause = awaited(DelayQueue.pause)
+    resume = awaited(DelayQueue.resume)
     purge = awaited(DelayQueue.purge)
     examine = awaited(DelayQueue.examine)
     repair = awaited(DelayQueue.repair)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from delayq.broker.keys import META_SETTINGS
 from delayq.broker.replies import CountsReply
+from delayq.queue.pausing import Pause, pause_in_force
 from delayq.text import format_duration, pluralize
 from delayq.times import from_millis
 
@@ -29,6 +30,8 @@ class Counts:
     dead: int
     overdue: int
     """How many of these are due and wait for a consumer; not a state of its own."""
+    paused: Pause | None = None
+    """The pause of the queue; None if it is not paused."""
 
     @property
     def living(self) -> int:
@@ -64,9 +67,9 @@ class Stats:
 
     @property
     def nobody_consumes(self) -> bool:
-        """Whether messages wait and no consumer is at work: for 10 s nobody has claimed one, nor holds a lease."""
+        """Whether messages wait and nobody has claimed one for 10 s, nor holds a lease; not said of a paused queue."""
         idle = self.last_claim is None or self.at - self.last_claim > UNCONSUMED_AFTER
-        return idle and not self.held and self.lag > UNCONSUMED_AFTER
+        return idle and not self.held and self.lag > UNCONSUMED_AFTER and not self.counts.paused
 
 
 def stats_of(counted: CountsReply) -> Stats:
@@ -86,8 +89,9 @@ def stats_of(counted: CountsReply) -> Stats:
 
 
 def counts_of(counted: CountsReply) -> Counts:
-    """Return the number of messages in each state."""
-    return Counts(**{name: getattr(counted, name) for name in Counts.__slots__})
+    """Return the number of messages in each state, and the pause of the queue."""
+    numbers = {name: getattr(counted, name) for name in Counts.__slots__ if name != "paused"}
+    return Counts(**numbers, paused=pause_in_force(counted.meta.get("paused", ""), counted.now))
 
 
 def waiting_text(stats: Stats) -> str:

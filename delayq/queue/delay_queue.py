@@ -21,6 +21,7 @@ from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import GroupCommit
 from delayq.queue.inspector import Inspector, MessageInfo, Page
+from delayq.queue.pausing import Pause, pause
 from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
 from delayq.queue.repair import examine
 from delayq.queue.repair_report import Checkup
@@ -267,6 +268,19 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(refusals_of(self._context, run))
 
     # Administration
+
+    def pause(self, until: Duration | datetime | None = None, *, reason: str = "") -> Pause:
+        """Start no more callbacks and give no leases, in any process, until `resume`, or by itself at `until`.
+
+        `until` is a duration from now or an aware datetime, by the server's clock. Callbacks that run end and settle as
+        usual; within a tick, consumers return what they have claimed and not started. Sends, schedules, cancels and
+        expiring leases go on. In a pause, changes its end and reason (a line of at most 200 characters).
+        """
+        return self._perform(pause(self._context, until, reason))
+
+    def resume(self) -> bool:
+        """End a pause: idle consumers go on at once, others within a tick. Returns whether the queue was paused."""
+        return self._perform(single(self._context.calls.resume()))
 
     def purge(self) -> int:
         """Delete all messages, also those being processed; returns how many. Keeps the dead letter and schedules."""

@@ -63,6 +63,10 @@ class EventKind(StrEnum):
     """Sent again from the dead letter; its attempts start anew."""
     PURGED = "purged"
     """All messages of the queue were deleted; the event names no message."""
+    PAUSED = "paused"
+    """The queue was paused, or its pause changed: `due` is when it ends by itself; the event names no message."""
+    RESUMED = "resumed"
+    """A pause was ended by `resume`; the event names no message."""
     DEAD_PURGED = "dead_purged"
     """Its entry in the dead letter, the one with this token, was deleted."""
     DEAD_TRIMMED = "dead_trimmed"
@@ -145,7 +149,9 @@ def expand(entry: EventEntry) -> list[MessageEvent]:
     columns, at = EventColumns.of(entry), from_millis(entry.at)
     kind = EventKind(entry.kind) if entry.kind in set(EventKind) else entry.kind
     if not columns.ids:
-        return [MessageEvent(entry.offset, 0, kind, at, None)]
+        due, reason = next(iter(columns.dues), None), next(iter(columns.reasons), None)
+        ends = None if due is None else from_millis(due)
+        return [MessageEvent(entry.offset, 0, kind, at, None, due=ends, reason=reason)]
 
     def cell(column: Sequence[Any], index: int) -> Any:
         return column[index] if index < len(column) else None

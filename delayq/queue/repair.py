@@ -126,7 +126,11 @@ class _Examination:
                 why = "a list is too long to be counted" if self._deep else "run a deep examination"
                 text = f"{counted.messages} messages, {placed} of them in a state: {why}"
                 self._collector.add(FindingKind.BALANCE, text)
-        if (stats := stats_of(counted)).nobody_consumes:
+        stats = stats_of(counted)
+        if paused := stats.counts.paused:
+            end = "until it is resumed" if paused.until is None else f"until {paused.until.isoformat()}"
+            self._collector.add(FindingKind.PAUSED, f"{end}{paused.reason and f': {paused.reason}'}", count=0)
+        if stats.nobody_consumes:
             self._collector.add(FindingKind.UNCONSUMED, waiting_text(stats), count=stats.counts.overdue)
 
     def _page(self, part: str, cursor: str) -> Operation[tuple[str, list[bytes]]]:

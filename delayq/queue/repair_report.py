@@ -46,6 +46,8 @@ class FindingKind(StrEnum):
     """The number of messages is not the sum over the states, and a light examination found no reason: use `deep`."""
     SCHEDULE = "schedule without a function"
     """Declared by a function that the program does not have any more. Not repaired: remove it."""
+    PAUSED = "paused"
+    """The queue is paused, which is no defect: its count is 0."""
     UNCONSUMED = "due, and nobody consumes"
     """Messages have waited for over 10 s, and no consumer is at work: start one. Not repaired."""
 

@@ -102,7 +102,8 @@ class ConsumerLoop:
             if self._burst and self._drained and not busy:
                 return
             claims = self._capacity() > 0
-            result = yield Sleep(wait := self._idle_time(claims=claims), listen=claims and wait > 0)
+            wait = self._idle_time(claims=claims)
+            result = yield Sleep(wait, listen=wait > 0 and (claims or self.outlook.paused))
 
     def _turn(self) -> Generator[Step, StepResult, None]:
         plan = self._plan()
@@ -179,8 +180,8 @@ class ConsumerLoop:
         self._settle_at = min(self._settle_at, self._now + wait)
 
     def _capacity(self) -> int:
-        """Return how many more may be claimed: none while settlements are refused, or while one waits to run alone."""
-        if self.refusals.of_settlements or self.start_reports.is_exclusive(self._now):
+        """Return how many more may be claimed: none in a pause, or if settlements are refused, or one runs alone."""
+        if self.refusals.of_settlements or self.outlook.paused or self.start_reports.is_exclusive(self._now):
             return 0
         unsent = len(self.settlements)
         if unsent and self._now >= self.refusals.wait_until:
@@ -284,6 +285,7 @@ class ConsumerLoop:
     def _on_promoted(self, promoted: PromoteReply) -> None:
         # Promotion runs after settlements, expiry and collection, so it sees their effects.
         self.outlook.read_promoted(promoted, sent_at=self._sent_at, now=self._now)
+        self.in_flight.recalled |= self.outlook.paused
         self.schedule_firer.occurs_at = self.outlook.local(promoted.next_schedule)
         # A burst polls again after it has settled or expired something: if the server did not know a script yet, that
         # script was loaded and run after this promotion.

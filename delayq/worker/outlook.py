@@ -26,6 +26,8 @@ class Outlook:
         """When to ask again what is due next."""
         self.empty = False
         """Whether the last look has found nothing at all, so that a cheaper one may do."""
+        self.paused = False
+        """Whether the queue was paused when last looked at: nothing may start."""
         self._clock = ClockEstimate()
         self._tick = tick
 
@@ -36,7 +38,8 @@ class Outlook:
         self.deadline_at = self._local_or_never(promoted.next_deadline)
         self.ready = promoted.waiting
         self.look_at = now + self._tick
-        self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1
+        self.paused = promoted.paused >= 0
+        self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1 and not self.paused
         if promoted.garbage:
             self.collect_at = now
 

@@ -110,11 +110,11 @@ class PoolQueue:
         self.hung = len({delivery.batch for delivery in overdue}) if overdue else 0
 
     def claimable_from(self, now: float) -> float:
-        """Return the local time from which there is something to claim, as far as is known; never if it is refused."""
+        """Return the local time from which there is something to claim, as far as is known; never in a pause."""
         loop = self.loop
         if now < loop.refusals.wait_until or loop.refusals.of_settlements or self.in_flight.stuck:
             return math.inf
-        if loop.start_reports.is_exclusive(now):
+        if loop.outlook.paused or loop.start_reports.is_exclusive(now):
             return math.inf
         return 0.0 if loop.outlook.ready or self.woken else loop.outlook.due_at
 

@@ -109,7 +109,7 @@ def completion(env):
         (["frobnicate"], "no command 'frobnicate'. See 'delayq --help'."),
         (["dead"], "Missing command. See 'delayq dead --help'."),
         (["dead", "lst"], "no command 'lst', did you mean 'list'? See 'delayq dead --help'."),
-        (["pause"], "no command 'pause', did you mean 'schedules pause'? See 'delayq --help'."),
+        (["skip"], "no command 'skip', did you mean 'schedules skip'? See 'delayq --help'."),
         (["purg"], "no command 'purg'. See 'delayq --help'."),  # what deletes is never suggested
         (["cancle", "q", "a"], "no command 'cancle'. See 'delayq --help'."),
         (["dead", "prge"], "no command 'prge'. See 'delayq dead --help'."),

@@ -75,7 +75,7 @@ def test_lists_the_queues_in_use(cli, redis_url, populated):
     mails, reminders = cli("queues", "--json").json["queues"]
     assert set(mails) == {
         "queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "next_due", "oldest_due",
-        "overdue", "lag", "nobody_consumes",
+        "overdue", "lag", "nobody_consumes", "paused",
     }  # fmt: skip
     assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
     assert datetime.fromisoformat(reminders["next_due"]).utcoffset().total_seconds() == 0

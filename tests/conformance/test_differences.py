@@ -337,6 +337,14 @@ def purges(worker):
     assert worker.counts() == (0, 0)
 
 
+def pauses(worker):
+    worker.send(b"a")
+    worker.do(worker.queue.pause)
+    assert worker.take() is None
+    assert worker.do(worker.queue.resume)
+    assert worker.take().ack()
+
+
 def repairs(worker):
     worker.send(b"a")
     assert worker.do(worker.queue.repair).queue == NAME
@@ -437,6 +445,7 @@ CHECKS = {
     Feature.GET: Check(reads_one),
     Feature.LIST: Check(lists),
     Feature.PURGE: Check(purges, none_of("purge")),
+    Feature.PAUSE: Check(pauses, none_of("pause", "resume")),
     Feature.EVENTS: Check(logs_events, logs_no_events),
     Feature.RUNS: Check(keeps_runs, keeps_no_runs),
     Feature.DEDUPE: Check(dedupes, dedupes_nothing),

@@ -132,6 +132,7 @@ NO_HOLDERS = {
         "Discard",
         "Snooze",
         "StopWorker",
+        "Pause",
     ),  # what the user wrote
     *(
         "CancelOutcome",
@@ -383,6 +384,8 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
     "dead redrive": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"], ["broken", "--all", "--yes"]],
     "dead purge": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"]],
+    "pause": [["q"], ["q", "--until", "2h", "--reason", "deploy"], ["broken"]],
+    "resume": [["q"], ["broken"]],
     "purge": [["q", "--dry-run"], ["q", "--yes"], ["broken", "--yes"]],
     "acl": [["producer"], ["consumer", "admin", "--aclfile"]],
     "preload": [[]],

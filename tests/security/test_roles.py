@@ -295,6 +295,8 @@ OPERATIONS = {
     "schedules.restore": Operation(lambda q: q.schedules.restore("asleep", LATER)[0].outcome == "restored"),
     "schedules.orphans": Operation(lambda q: q.schedules.orphans() == []),
     "schedules.history": Operation(lambda q: q.schedules.history("nightly").since is not None),
+    "pause": Operation(lambda q: q.pause("1h", reason="deploy").reason == "deploy"),
+    "resume": Operation(lambda q: q.resume() is False),
     "purge": Operation(lambda q: q.purge() == 4),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),

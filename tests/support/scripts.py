@@ -35,7 +35,7 @@ NUMBERING = "0-*" if server_version() >= (7,) else "*"
 without_gaps = pytest.mark.skipif(NUMBERING == "*", reason="entries are numbered without gaps from Redis 7 on")
 LOG = {"events": f"{NUMBERING} 100000"}
 """What `meta` holds while the event log is on."""
-SETTINGS = ("events", "dedupe")
+SETTINGS = ("events", "dedupe", "paused")
 """Fields of `meta` that are texts."""
 
 

@@ -153,6 +153,25 @@ def test_first_error_is_raised_on_request(clock, delayq_queue):
     assert (counts.backoff, counts.ready, counts.active) == (1, 1, 0)  # the failure counts, and no message stays leased
 
 
+def test_paused_queue_delivers_from_the_end_of_its_pause_on(clock, delayq_queue):
+    delayq_queue.callback(lambda message: None)
+    for days in (1, 9):
+        delayq_queue.send_delay_msg(days, days * DAY)
+    delayq_queue.pause("2d", reason="deploy")
+
+    assert outcomes(drain(delayq_queue)) == [(1, "acked", 2 * DAY), (9, "acked", 9 * DAY)]
+
+
+def test_nothing_of_a_queue_paused_without_an_end_is_drained(clock, delayq_queue):
+    delayq_queue.callback(lambda message: None)
+    delayq_queue.send_delay_msg("a", "1h")
+    delayq_queue.pause()
+    assert drain(delayq_queue, until="2d") == []
+
+    delayq_queue.resume()
+    assert outcomes(drain(delayq_queue)) == [("a", "acked", 2 * DAY)]
+
+
 def test_snoozed_message_comes_again_at_its_time(clock, delayq_queue):
     @delayq_queue.callback
     def later(message):

@@ -2,16 +2,17 @@
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, schedules zset,
 --   events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; ids in ready
---   and retry that are not stale; ids; ms; ms or -1
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused": ids; ms or -1; ms or -1; ids in ready
+--   and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause (ms, 0 for no end), -1 if there is
+--   none or nothing waits or is leased
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
--- Uses: clock, once, record, log
+-- Uses: clock, once, record, pause, log
 local pending, ready, unack, retry, garbage, deliveries, schedules, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local now = math.floor(clock(override) / 1000)
 -- Most calls find little to do: keys that do not exist are not read.
 local existing = redis.call('EXISTS', pending, ready, unack, retry, garbage, schedules)
-if existing == 0 then return string.format('0 -1 -1 0 0 %.0f -1', now) end
+if existing == 0 then return string.format('0 -1 -1 0 0 %.0f -1 -1', now) end
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -23,19 +24,20 @@ elseif head[2] and tonumber(head[2]) <= now then
 end
 local moved = #due / 2
 local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
-local next_deadline, waiting, spent, next_schedule, settings
+local next_deadline, waiting, spent, next_schedule, settings, paused
 if existing > 1 or #head == 0 then
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
   waiting, spent = redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
   next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2]
 end
 waiting = (waiting or 0) + moved
-if waiting > 0 then
-  settings = redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry')
-  waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
+if waiting > 0 or next_deadline then
+  settings = redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused')
+  paused = pause_end(settings[4], now)
+  waiting = paused and 0 or math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
 end
-local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
-  spent or 0, now, next_schedule or -1)
+local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
+  spent or 0, now, next_schedule or -1, paused or -1)
 if moved == 0 then return reply end
 
 local ids, dues, records = {}, {}, {}

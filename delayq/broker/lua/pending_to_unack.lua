@@ -1,12 +1,13 @@
 -- Claims due ids straight from pending under a lease, while nothing waits in ready and retry: what a promotion and a
--- claim do in turn, at half the cost. Each id gets a token higher than any before.
+-- claim do in turn, at half the cost. Each id gets a token higher than any before. While the queue is paused it claims
+-- none, and reports none as due.
 -- KEYS: pending zset, ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
 --   schedules zset, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), lease (ms), consumer (or marked)
 -- Returns: the first due time left in pending, the first deadline, the next schedule (ms or -1); then as `ready_to_unack`
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed; a call that claimed nothing
 --   runs again.
--- Uses: bytes, clock, once, record, started, lease, log
+-- Uses: bytes, clock, once, record, started, lease, pause, log
 local pending, ready, retry, unack, retries, messages, deliveries, headers, schedules, events, meta, replies, wake =
   unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
@@ -40,7 +41,11 @@ if head[4] and tonumber(head[4]) <= now then
   due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, wanted)
 end
 for n = 1, #due / 2 do found[n] = due[2 * n - 1] end
-local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events')
+local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused')
+if pause_end(counters[4], now) then
+  next_due = '-1'
+  return build_reply({})
+end
 local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
 local without_payload, claimed_pairs, taken = {}, {}
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do

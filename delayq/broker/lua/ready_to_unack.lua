@@ -1,11 +1,12 @@
--- Claims ids from ready and retry under a lease, within the byte budget; each gets a token higher than any before.
+-- Claims ids from ready and retry under a lease, within the byte budget; each gets a token higher than any before. While
+-- the queue is paused it claims none, and reports that none are left.
 -- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, events stream,
 --   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in ready and retry, 1 for a message that must run alone, else nil, an array
 --   of retries left, then per message: id, token, payload, due (ms), attempt, headers (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, stale, started, lease, log
+-- Uses: bytes, clock, once, record, stale, started, lease, pause, log
 local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
@@ -14,7 +15,9 @@ local now, alone = math.floor(time / 1000), false
 local deadline = string.format('%.0f', now + lease)
 local length, scanned = {ready = redis.call('LLEN', ready), retry = redis.call('LLEN', retry)}, {ready = 0, retry = 0}
 local headed = redis.call('HLEN', headers) > 0 and headers
-local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events')
+local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused')
+local paused = pause_end(counters[4], now)
+if paused then wanted = 0 end
 local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
 local scan_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
 -- Claims up to `count` entries of a list. Stale entries, whose ids have moved elsewhere since, are skipped.
@@ -57,7 +60,7 @@ else
   take(ready, 'ready', wanted - #ids)
   take(retry, 'retry', wanted - #ids)
 end
-local left = length.ready + length.retry - scanned.ready - scanned.retry
+local left = paused and 0 or length.ready + length.retry - scanned.ready - scanned.retry
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 redis.call('ZCARD', unack)
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.

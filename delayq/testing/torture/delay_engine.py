@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, astuple
 from typing import Any
 
 from delayq.broker.keys import Keys
@@ -14,7 +13,7 @@ from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.producer import NewMessage
 from delayq.queue.server_check import removal
 from delayq.states import State
-from delayq.testing.torture.callback_engine import CallbackEngine
+from delayq.testing.torture.callback_engine import CallbackEngine, numbers
 from delayq.testing.torture.engine_interface import QueueSnapshot, WrongCountError
 from delayq.testing.torture.final_scan import scan
 from delayq.testing.torture.history import Recorder, ScanRecord
@@ -53,7 +52,7 @@ class DelayEngine(CallbackEngine):
     def inspect(self, queue: Any, chance: random.Random) -> None:
         super().inspect(queue, chance)
         stats = queue.stats()
-        if min(*astuple(stats.counts), *stats.totals.values()) < 0:
+        if min(*numbers(stats.counts).values(), *stats.totals.values()) < 0:
             raise WrongCountError(f"negative count: {stats}")
         state = chance.choice(list(State))
         page = queue.list(state, limit=20)
@@ -64,7 +63,7 @@ class DelayEngine(CallbackEngine):
 
     def poll(self, queue: Any) -> QueueSnapshot:
         stats = queue.stats()
-        return QueueSnapshot(counts=asdict(stats.counts), living=stats.counts.living, totals=stats.totals)
+        return QueueSnapshot(counts=numbers(stats.counts), living=stats.counts.living, totals=stats.totals)
 
     def scan(self, task: ProcessTask, direct: Executor, *, own: bool) -> ScanRecord:
         return scan(direct, Keys.of(task.prefix, task.queue), own=own)

@@ -21,6 +21,27 @@ CASES = [
         PromoteReply(0, NOW + 90_000, NOW + 90_000, 2, 1, NOW),
         CROWD,
     ),
+    *(
+        Case(
+            f"paused {how}: due messages become ready, and nothing is to be claimed",
+            World(pending={"a": -1}, messages={"a": "m"}, meta={"paused": setting}),
+            calls.pending_to_ready(),
+            PromoteReply(1, -1, -1, waiting, 0, NOW, -1, ends),
+            World(ready=["a"], messages={"a": "m"}, deliveries={"a": "ready -1 0 0 0 -"}, meta={"paused": setting}),
+        )
+        for how, setting, ends, waiting in [
+            ("until later", f"{NOW + 1} x", NOW + 1, 0),
+            ("without an end", "0 x y", 0, 0),
+            ("until now", f"{NOW} x", -1, 1),
+        ]
+    ),
+    Case(
+        "paused, with leased messages only",
+        World(unack={"a": 70}, meta={"paused": "0 "}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, NOW + 70, 0, 0, NOW, -1, 0),
+        World(unack={"a": 70}, meta={"paused": "0 "}),
+    ),
     Case(
         "when the next schedule occurs",
         World(schedules={"s": 700, "t": 500, "u": 600}),

@@ -47,6 +47,13 @@ def _plain() -> list[Case]:
     abc = pending(a=-5, b=-5, c=-4)
     return [
         Case("nothing there", World(), claim(3), claimed(), World()),
+        *(
+            Case(f"paused {how}", world, claim(3), claimed(), world)
+            for how, world in {
+                "until later": A.but(meta={"paused": f"{NOW + 1} x"}),
+                "without an end": pending(a=-5, b=7).but(meta={"paused": "0 "}),
+            }.items()
+        ),
         Case("nothing is due yet", pending(a=1), claim(3), claimed(due=1), pending(a=1)),
         Case("one is due now", pending(a=0), claim(3), claimed(given("a", due=0)), leased(pending(a=0), "a")),
         Case(

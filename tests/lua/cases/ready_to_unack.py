@@ -41,6 +41,22 @@ def _plain() -> list[Case]:
     abc = waiting("abc")
     return [
         Case("nothing there", World(), claim(3), claimed(), World()),
+        *(
+            Case(f"paused {how}", waiting("a", "b", meta=meta), claim(3), claimed(), waiting("a", "b", meta=meta))
+            for how, meta in {"until later": {"paused": f"{NOW + 10**9} x"}, "without an end": {"paused": "0 "}}.items()
+        ),
+        Case(
+            "paused until now",
+            waiting("a", meta={"paused": f"{NOW} x"}),
+            claim(3),
+            claimed(given("a")),
+            waiting("a").but(
+                ready=[],
+                unack={"a": LEASE},
+                deliveries={"a": "leased -5 1 T+0 T+0 me"},
+                meta={"token": "T+0", "delivered": 1, "paused": f"{NOW} x"},
+            ),
+        ),
         Case(
             "one message",
             waiting("a"),

@@ -1,0 +1,70 @@
+"""`delayq pause` and `delayq resume`: hold back all messages of a queue, and let them go on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from delayq.broker.engine import Feature
+from delayq.cli.options import DURATION, TIME, json_option, queue_with
+from delayq.cli.output import print_result
+from delayq.cli.session import Session
+from delayq.cli.zones import exact_time
+from delayq.queue.pausing import Pause
+from delayq.text import clean, iso
+
+
+class _Until(click.ParamType[Any]):
+    """A duration from now, or a time with its zone."""
+
+    name = "until"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
+        """Return the end of a pause: what has a dash is a time."""
+        is_time = isinstance(value, datetime) or (isinstance(value, str) and "-" in value)
+        return (TIME if is_time else DURATION).convert(value, param, ctx)  # type: ignore[no-any-return]
+
+
+@click.command()
+@queue_with(Feature.PAUSE)
+@click.option("--until", type=_Until(), metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00Z.")
+@click.option("--reason", default="", help="Say why; it is shown wherever the pause is.")
+@json_option
+@click.pass_obj
+def pause(session: Session, queue: str, *, until: timedelta | datetime | None, reason: str, as_json: bool) -> None:
+    """Pause QUEUE: no callback starts in any process, and no lease is given; all else goes on.
+
+    Callbacks that run end as usual. Workers return what they have claimed and not started. Again: change the end and
+    the reason.
+
+    JSON: {"queue", "paused": {"until", "reason"}}.
+    """
+    made = session.existing_queue(queue).pause(until, reason=reason)
+    print_result({"queue": queue, "paused": pause_json(made)}, f"{queue}  {pause_text(made)}", as_json=as_json)
+
+
+@click.command()
+@queue_with(Feature.PAUSE)
+@json_option
+@click.pass_obj
+def resume(session: Session, queue: str, *, as_json: bool) -> None:
+    """End the pause of QUEUE: idle workers go on at once.
+
+    JSON: {"queue", "resumed"}; false if the queue was not paused.
+    """
+    resumed = session.existing_queue(queue).resume()
+    text = f"{queue}  {'resumed' if resumed else 'was not paused'}"
+    print_result({"queue": queue, "resumed": resumed}, text, as_json=as_json)
+
+
+def pause_text(pause: Pause, now: datetime | None = None) -> str:
+    """Return until when a queue is paused, and why."""
+    end = "until it is resumed" if pause.until is None else f"until {exact_time(pause.until, now or datetime.now(UTC))}"
+    return f"paused {end}{f': {clean(pause.reason)}' if pause.reason else ''}"
+
+
+def pause_json(pause: Pause | None) -> dict[str, Any] | None:
+    """Return a pause for JSON; None for none."""
+    return None if pause is None else {"until": iso(pause.until), "reason": pause.reason}

@@ -1,0 +1,53 @@
+"""Pausing a whole queue, and resuming it: claims give no messages meanwhile, and everything else goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from delayq.broker.context import QueueContext
+from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
+from delayq.times import Duration, from_millis, timestamp, to_millis
+
+MAX_REASON = 200
+"""Characters of a reason: it is shown in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of a queue: when it ends by itself, and why it was made."""
+
+    until: datetime | None
+    """The time of the server at which it ends; None if only `resume` ends it."""
+    reason: str
+    """The reason given; '' for none."""
+
+
+def pause(context: QueueContext, until: Duration | datetime | None, reason: str) -> Operation[Pause]:
+    """Pause a queue, or change the pause."""
+    if not isinstance(reason, str) or len(reason) > MAX_REASON or not reason.isprintable():
+        raise ConfigurationError(
+            f"reason must be one line of at most {MAX_REASON} characters, not {short_repr(reason)}"
+        )
+    end, *_ = yield [context.calls.pause(_until_text(until), reason), *context.confirming]
+    if end < 0:
+        raise ConfigurationError(f"until {short_repr(str(until))} has passed: give a time to come, or a duration")
+    return Pause(from_millis(end) if end else None, reason)
+
+
+def pause_in_force(setting: str, now: int) -> Pause | None:
+    """Return the pause that a queue has at a time (ms) by its setting, "until reason"; None if it is not paused."""
+    end, _, reason = setting.partition(" ")
+    if not end.isdecimal() or 0 < int(end) <= now:
+        return None
+    return Pause(from_millis(int(end)) if int(end) else None, reason)
+
+
+def _until_text(until: Duration | datetime | None) -> str:
+    """Return the end in the form of the script: milliseconds since 1970, `+` and milliseconds from now, or 0."""
+    if until is None:
+        return "0"
+    if isinstance(until, datetime):
+        return f"{max(timestamp(until, 'until'), 1)}"
+    return f"+{to_millis(until, 'until', min=1)}"
