@@ -230,15 +230,16 @@ class Pool:
         most: dict[int, int] = {}
         free = max(0, self.free)
         stalled = 0.0 if free else now - self._last_start
-        ahead = 0
         stops: set[int] = set()
         here = 0
+        limits = {queue: queue.in_flight.prefetch.limit(stalled) // queue.callback.batch for queue in queues}
+        ahead = max((limits[queue] for queue in queues if queue.waiting_starts(now)), default=0)
         for queue in queues:
             queue.in_flight.allotted = 0
             if waiting := queue.waiting_starts(now):
-                own = queue.in_flight.prefetch.limit_beside_others(stalled) // queue.callback.batch
+                # One at least if others have some ahead: all of those would start before the first of this queue.
+                own = limits[queue] or int(ahead > 0 and queue.in_flight.prefetch.may_guess)
                 places = queue.places
-                ahead = max(ahead, own)
                 most[queue.number] = int(min(waiting, (free if places == math.inf else places) + own))
                 if places == math.inf and most[queue.number] < waiting:
                     stops.add(queue.number)

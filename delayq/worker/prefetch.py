@@ -75,11 +75,7 @@ class Prefetch:
         callbacks = int(PREFETCH_SECONDS * self._concurrency / max(self._took, 1e-6))
         return min(MAX_PREFETCH * self.times, callbacks * self._batch)
 
-    def limit_beside_others(self, stalled: float) -> int:
-        """Return the same for a queue that shares its workers: one callback at least, while any start.
-
-        Otherwise what is prefetched for other queues would start before the first message of this one.
-        """
-        if not self.adaptive or self._paused or stalled > PREFETCH_SECONDS:
-            return self.limit(stalled)
-        return max(self._batch, self.limit(stalled))
+    @property
+    def may_guess(self) -> bool:
+        """Whether one callback may be claimed ahead without an estimate that says so, beside those of other queues."""
+        return self.adaptive and not self._paused

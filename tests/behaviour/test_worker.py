@@ -407,3 +407,18 @@ def test_a_queue_of_the_other_kind_is_refused():
         Worker({AsyncDelayQueue("one", callback=lambda message: None): 1})
     with pytest.raises(ConfigurationError, match="AsyncDelayQueue or AsyncStreamQueue"):
         AsyncWorker({DelayQueue("one", callback=lambda message: None): 1})
+
+
+def test_a_busy_worker_claims_nothing_ahead_before_it_knows_how_long_callbacks_take(open_queue, open_worker, busy):
+    queues = {open_queue(name): weight for name, weight in WEIGHTS.items()}
+    for queue in queues:
+        queue.callback(busy)
+    critical, default, low = queues
+    open_worker(queues, concurrency=1).start_consume()
+    low.send_delay_msg("first")
+    wait_until(lambda: len(busy.seen) == 1)
+    for queue in (critical, default):  # an idle worker could start them
+        queue.send_delay_msg("second")
+        wait_until(lambda queue=queue: queue.counts().ready == 1)  # the worker has looked
+    assert (critical.counts().active, default.counts().active, low.counts().active) == (0, 0, 1)
+    assert not any(queue.stats().totals.get("delivered") for queue in (critical, default))  # nor released since
