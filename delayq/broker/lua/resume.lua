@@ -13,7 +13,7 @@ if past then return past end
 
 local now, setting = math.floor(clock(override) / 1000), logging(meta)
 local paused = pause_end(redis.call('HGET', meta, 'paused'), now)
-local wakes = paused and redis.call('LLEN', wake) == 0
+local wakes = redis.call('LLEN', wake) == 0
 redis.call('HDEL', meta, 'paused') -- first, because a full Redis refuses a script whose first write adds data
 local reply = remember(replies, slot, sequence, now, paused and '1' or '0')
 if not paused then return reply end
