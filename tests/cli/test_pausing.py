@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from delayq import DelayQueue, Pause
+from delayq import DelayQueue, Pause, Worker
 from delayq.times import monotonic
 from tests.cli.conftest import Start
 from tests.support.waiting import wait_until
@@ -96,3 +96,21 @@ def test_bad_pause_is_one_line_and_changes_nothing(cli, queue, arguments, code, 
     assert text in ended.err
     assert ended.err.count("\n") == 1
     assert queue.counts().paused is None
+
+
+def test_paused_queue_holds_up_no_other_of_its_worker_and_goes_on_after_resume(cli, redis_url):
+    seen = []
+    with DelayQueue("paused", url=redis_url) as paused, DelayQueue("other", url=redis_url) as other:
+        for queue in (paused, other):
+            queue.callback(lambda message, name=queue.name: seen.append(name))
+        paused.send_many(range(20))
+        other.send_many(range(20))
+        assert cli("pause", "paused").code == 0
+        worker = Worker({paused: 3, other: 1}, concurrency=2)
+        worker.start_consume()
+        wait_until(lambda: other.counts().living == 0)
+        assert seen == ["other"] * 20
+        assert cli("resume", "paused").code == 0
+        wait_until(lambda: paused.counts().living == 0)
+        worker.stop_consume()
+    assert seen[20:] == ["paused"] * 20
