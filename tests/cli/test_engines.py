@@ -345,6 +345,8 @@ UNSUPPORTED = [
             (("spark", "load", "table", "tasks"), "bulk load"),
             (("cancel", "tasks", "7"), "cancelling and rescheduling"),
             (("reschedule", "tasks", "7", "--delay", "1h"), "cancelling and rescheduling"),
+            (("pause", "tasks"), "pausing"),
+            (("resume", "tasks"), "pausing"),
             (("purge", "tasks", "--yes"), "purging"),
         ]
     ],
@@ -368,6 +370,8 @@ COMMANDS = {
     "delayq show": ("show", "tasks", "7"),
     "delayq cancel": ("cancel", "tasks", "7"),
     "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),
+    "delayq pause": ("pause", "tasks"),
+    "delayq resume": ("resume", "tasks"),
     "delayq purge": ("purge", "tasks", "--yes"),
 }
 

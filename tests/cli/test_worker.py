@@ -325,7 +325,7 @@ def test_prefix_of_the_command_that_differs_from_the_queue_is_reported(start: St
         (":queue", "is not MODULE or MODULE:QUEUE"),
         ("a b", "is not MODULE or MODULE:QUEUE"),
         ("a b:queue", "is not MODULE or MODULE:QUEUE"),
-        ("app:queue=6", "is not MODULE or MODULE:QUEUE"),
+        ("app:queue=six", "the weight must be a whole number from 1"),
         ("..:queue", "is not MODULE or MODULE:QUEUE"),
         ("app.py", "app.py is a file: name the module, as in app"),
         ("app.py:queue", "app.py is a file: name the module, as in app:queue"),

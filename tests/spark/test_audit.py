@@ -343,6 +343,15 @@ def test_purge_cancels_all_messages(run_audit):
     assert run_audit(reminders("a"), events).statuses["cancelled"] == 1
 
 
+def test_pauses_change_no_message(run_audit):
+    events = log_of(("a", "sent"), ("", "paused"), ("a", "promoted delivered acked"), ("", "resumed"))
+    for event in events:
+        event["id"] = event["id"] or None
+    result = run_audit(reminders("a"), events)
+    assert result.statuses["delivered"] == 1
+    assert result.adds_up
+
+
 def test_redriven_message_can_be_delivered(run_audit):
     result = run_audit(
         reminders("a"), log_of(("a", "sent promoted delivered spent dead redriven promoted delivered acked"))

@@ -28,6 +28,8 @@ NAMES = [part.split()[0] for part in EVENTS.split(", ")]
 T0 = datetime(2026, 3, 28, 21, 40, tzinfo=UTC)
 ERRORS = [None, "", "ValueError: no", "  KeyError: 'a'\r\nTraceback", "日本: <script>", "x" * 300, "\nlater"]
 REASONS = [None, "retries spent", "retries spent", "no such customer\nat all", "rejected"]
+OF_QUEUE = ("purged", "paused", "resumed")
+"""Events that name no message."""
 STARTS, SETTLED = ("sent", "replaced", "redriven"), ("acked", "discarded")
 UNMOVED = ("promoted", "retried", "rescheduled", "dead_purged", "dead_trimmed")
 
@@ -52,7 +54,7 @@ def random_log(seed: int = 7) -> list[tuple]:
         at = T0 + timedelta(milliseconds=n * 25_000 + draw.randrange(20_000))
         for index in range(draw.choice([1, 1, 1, 2, 3])):
             kind = str(draw.choice(list(EventKind)))
-            id = None if kind == "purged" else f"m-{draw.randrange(90)}"
+            id = None if kind in OF_QUEUE else f"m-{draw.randrange(90)}"
             more: dict = {}
             if kind in ("delivered", *SETTLED, "nacked", "expired", "released", "dead"):
                 if kind == "delivered" or not tokens[id]:
