@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import TypeVar
 
+BATCH = 250
+"""Messages sent in one call: more cost the server no less, and consumers wait until it ends."""
+
 T = TypeVar("T")
 
 

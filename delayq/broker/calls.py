@@ -59,7 +59,7 @@ class Calls(ScheduleCalls):
         if len(messages) == 1 and not (max_length or replace or run or isinstance(messages, OutgoingTable)):
             return self.send_one(messages[0])
         table = messages if isinstance(messages, OutgoingTable) else OutgoingTable(*zip(*messages, strict=True))
-        stride = 5 if any(table.headers) else 4
+        stride = 6 if any(table.attributes) else 5 if any(table.headers) else 4
         rows: list[Argument] = [stride] * (1 + stride * len(table.ids))
         for at in range(stride):
             rows[1 + at :: stride] = table[at]

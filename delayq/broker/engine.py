@@ -29,6 +29,7 @@ class Feature(StrEnum):
     REPLACE = "replacing"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
+    NAMES = "names of messages"
     BLOCKING_LEASES = "waiting for a message"
     LEASE_MANY = "leasing several at a time"
     SHORT_LEASES = "leases under a second"
@@ -114,6 +115,7 @@ DELAY = EngineCapabilities(
 )
 _DELAY_ONLY = frozenset(
     {
+        Feature.NAMES,
         Feature.START_REPORTS,
         Feature.DELAYS,
         Feature.SCHEDULES,

@@ -78,6 +78,8 @@ class Keys:
     """hash: id → delivery record, from the first promotion to settlement."""
     headers: str
     """hash: id → headers; only of messages sent with some."""
+    attributes: str
+    """hash: id → attributes (see `broker.attributes`); only of messages that have some."""
     errors: str
     """hash: id → last error; only of messages that have failed."""
     replies: str

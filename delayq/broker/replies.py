@@ -23,6 +23,7 @@ class ClaimedMessage(msgspec.Struct, gc=False):
     due: int
     attempt: int
     headers: bytes
+    attributes: bytes = b""
     sent: int | None = None
     """None if the engine does not store it."""
 
@@ -83,6 +84,7 @@ class MessageRow(NamedTuple):
     retries_left: str
     record: str
     headers: bytes
+    attributes: bytes
     error: str
 
 
@@ -110,6 +112,7 @@ class SnapshotReply(NamedTuple):
     retries: list[bytes | None]
     records: list[bytes | None]
     headers: list[bytes | None]
+    attributes: list[bytes | None]
     errors: list[bytes | None]
     payloads: list[bytes | None]
 
@@ -143,6 +146,7 @@ class GetReply(NamedTuple):
     retries_left: str
     record: str
     headers: bytes
+    attributes: bytes
     error: str
     entry: str
     dead: bytes
@@ -227,13 +231,14 @@ def read_claim(reply: list[Any]) -> ClaimReply:
     now, deadline, left, alone, retries, *cells = reply
     deliveries = map(
         ClaimedMessage,
-        map(bytes.decode, cells[::6]),
-        map(int, cells[1::6]),
-        cells[2::6],
+        map(bytes.decode, cells[::7]),
+        map(int, cells[1::7]),
+        cells[2::7],
         [int(left or 0) for left in retries],
-        map(int, cells[3::6]),
-        map(int, cells[4::6]),
-        [headers or b"" for headers in cells[5::6]],
+        map(int, cells[3::7]),
+        map(int, cells[4::7]),
+        [headers or b"" for headers in cells[5::7]],
+        [attributes or b"" for attributes in cells[6::7]],
     )
     return ClaimReply(now, deadline, left, list(deliveries), alone is not None)
 
@@ -256,9 +261,9 @@ def read_get(reply: list[bytes]) -> GetReply | None:
     """Parse the reply of `get`; None for an unknown id."""
     if not reply:
         return None
-    payload, pending, unack, left, record, headers, error, entry, dead = reply
+    payload, pending, unack, left, record, headers, attributes, error, entry, dead = reply
     texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    return GetReply(payload, *texts, headers, error.decode(errors="replace"), entry.decode(), dead)
+    return GetReply(payload, *texts, headers, attributes, error.decode(errors="replace"), entry.decode(), dead)
 
 
 def read_page(reply: list[Any]) -> PageReply:
@@ -268,9 +273,10 @@ def read_page(reply: list[Any]) -> PageReply:
 
 
 def _read_row(row: list[Any]) -> MessageRow:
-    id, at, payload, size, left, record, headers, error = row
+    id, at, payload, size, left, record, headers, attributes, error = row
     texts = (left.decode(), record.decode())
-    return MessageRow(id.decode(), at.decode(), payload, size, *texts, headers, error.decode("utf-8", "replace"))
+    error_text = error.decode("utf-8", "replace")
+    return MessageRow(id.decode(), at.decode(), payload, size, *texts, headers, attributes, error_text)
 
 
 def pairs(reply: Any) -> dict[bytes, Any]:

@@ -63,6 +63,7 @@ class Outgoing(NamedTuple):
     retries: int
     payload: bytes
     headers: bytes
+    attributes: bytes = b""
 
 
 class OutgoingTable(NamedTuple):
@@ -73,6 +74,7 @@ class OutgoingTable(NamedTuple):
     retries: Sequence[int]
     payloads: Sequence[bytes]
     headers: Sequence[bytes]
+    attributes: Sequence[bytes]
 
 
 Messages = Sequence[Outgoing] | OutgoingTable

@@ -83,7 +83,7 @@ def to_messages(batch: pa.RecordBatch, options: SendOptions) -> tuple[OutgoingTa
         batch = batch.take(pa.array(valid, pa.int64()))
     ids: Any = batch.column("id").to_pylist()
     payloads: Any = _payloads(batch).to_pylist()
-    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers), refusals
+    return OutgoingTable(ids, _dues(batch), _retries(batch, options), payloads, headers, [b""] * len(ids)), refusals
 
 
 def _payloads(batch: pa.RecordBatch) -> Any:

@@ -19,7 +19,8 @@ from delayq.bulk.message_batches import Refusal, to_messages
 from delayq.bulk.send_options import SendOptions
 from delayq.errors import DelayqError
 from delayq.queue.bulk_runs import MAX_REFUSALS
-from delayq.queue.producer import BATCH_BYTES, SPENT, send_spent
+from delayq.queue.producer import BATCH_BYTES
+from delayq.queue.send_again import SPENT, send_spent
 from delayq.times import monotonic
 
 CALLS_PER_ROUND_TRIP = 50

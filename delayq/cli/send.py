@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 import msgspec
 
+from delayq.broker.batches import BATCH
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
@@ -19,7 +20,7 @@ from delayq.cli.output import print_json, print_line, print_note, print_result
 from delayq.cli.progress import progress_bars
 from delayq.cli.zones import exact_time
 from delayq.errors import DelayqError
-from delayq.queue.producer import BATCH, NewMessage, SendStatus, Sent
+from delayq.queue.producer import NewMessage, SendStatus, Sent
 from delayq.text import format_duration, pluralize
 
 MAX_LINE = 16 << 20
@@ -42,6 +43,7 @@ _FEATURES = {
     "at": Feature.DELAYS,
     "retries": Feature.RETRIES,
     "header": Feature.HEADERS,
+    "name": Feature.NAMES,
     "replace": Feature.REPLACE,
 }
 """The options that not every engine offers."""
@@ -56,6 +58,7 @@ _FEATURES = {
 @due_options
 @retries_option()
 @click.option("--id", type=ID, help="Send only if no message with this id exists.")
+@click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @header_option
 @click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message with this id.")
 @json_option

@@ -62,6 +62,7 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         return details | {"lease ends": exact_time(message.deadline, now) or expired, "holder": message.holder or ""}
     retries = f"{message.retries_left:,} {'retry' if message.retries_left == 1 else 'retries'}"
     return details | {
+        "name": message.name,
         "due": exact_time(message.due, now),
         "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
         "attempts": f"{message.attempts}, {retries} left",

@@ -11,7 +11,8 @@ from delayq.options import QueueOptions
 from delayq.queue.async_base import AsyncBase
 from delayq.queue.base import ANY_PAYLOAD, T
 from delayq.queue.dead_letter import AsyncDeadLetter
-from delayq.queue.delay_queue import DelayBase, DelayQueue
+from delayq.queue.delay_base import DelayBase
+from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import AsyncGroupCommit
 from delayq.queue.inspector import Inspector

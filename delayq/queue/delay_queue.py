@@ -6,18 +6,16 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from delayq.broker.calls import Calls
-from delayq.broker.context import QueueContext
-from delayq.broker.keys import Keys
-from delayq.broker.transport.operation import Operation, single
+from delayq.broker.transport.operation import single
 from delayq.options import QueueOptions
-from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, R, SyncBase, T
+from delayq.queue.base import ANY_PAYLOAD, SyncBase, T
 from delayq.queue.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
 from delayq.queue.counts import Counts, Stats
 from delayq.queue.dead_letter import DeadLetter
+from delayq.queue.delay_base import DelayBase
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import GroupCommit
 from delayq.queue.inspector import Inspector, MessageInfo, Page
@@ -25,7 +23,6 @@ from delayq.queue.pausing import Pause, pause
 from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
 from delayq.queue.repair import examine
 from delayq.queue.repair_report import Checkup
-from delayq.queue.server_check import opening
 from delayq.states import State
 from delayq.times import Duration
 from delayq.worker.message import Message
@@ -34,64 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from delayq.queue.schedules import Schedules
-    from delayq.schedules.definition import ScheduleOptions
-
-
-class DelayBase(QueueBase[T, M]):
-    """What the two delay queues share: their keys and calls."""
-
-    _context: QueueContext
-
-    def _make_context(self) -> QueueContext:
-        return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name)
-
-    def _make_calls(self) -> Calls:
-        return Calls(Keys.of(self.prefix, self.name))
-
-    def _opening(self) -> list[Any]:
-        requests: list[Any] = list(opening(self._context.calls.keys, self.prefix, self.name))
-        settings, calls = self.settings, self._context.calls
-        events, window = settings.events, settings.dedupe_window
-        max_ids = settings.dedupe_max if "dedupe_max" in self._options else None
-        limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
-        dead = [value if name in self._options else None for name, value in limits.items()]
-        if any(value is not None for value in (events, window, *dead)):
-            requests.append(calls.configure(events=events, dedupe_window=window, dedupe_max=max_ids, dead=dead))
-        return requests
-
-    def _put_declared(self) -> Operation[Any]:
-        return self._handlers.put_declared(self._context)
-
-    def cron(
-        self, expression: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
-        """Declare a schedule with a cron expression, and register the function that processes its messages.
-
-        Use it as a decorator: `@queue.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`. The time zone is `UTC` by default.
-        The function works like a `callback`, but only for messages of this schedule. The schedule has the name of the
-        function unless you give one. It is stored in Redis when consuming starts, or by `queue.schedules.apply()`.
-        """
-        return self._handlers.schedule(name, {**options, "cron": expression, "tz": tz})
-
-    def every(
-        self, interval: Duration, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
-        """Declare a schedule with an interval, as in `@queue.every("15m")`; see `cron`.
-
-        Intervals are counted from `start`, by default from 1970, so that all processes agree: every 15 minutes means
-        at each quarter of an hour in UTC. With `tz`, an interval must be whole days, such as `"2d"`: it occurs at the
-        same local time, that of `start` or midnight, also after a clock change.
-        """
-        return self._handlers.schedule(name, {**options, "every": interval, "tz": tz})
-
-    def rrule(
-        self, rule: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
-    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
-        """Declare a schedule with a recurrence rule of iCalendar, as in `@queue.rrule("FREQ=MONTHLY;BYDAY=-1FR")`.
-
-        See `cron`. The rule counts from `start`, which also says the time of day if the rule does not.
-        """
-        return self._handlers.schedule(name, {**options, "rrule": rule, "tz": tz})
 
 
 class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
@@ -126,16 +65,20 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         *,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        name: str | None = None,
         replace: bool = False,
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
 
         When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
         in the queue, another send returns `exists`. With `replace`, a waiting message gets the new payload and due
-        time instead. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends
-        from several threads share round trips.
+        time instead. The `name` says what is to be done, and chooses the function that processes it, see `on`. On
+        `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
+        threads share round trips.
         """
-        outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers, replace=replace)
+        outgoing = self._producer.outgoing(
+            payload, due_text(delay, None), retries, id, headers, name=name, replace=replace
+        )
         return self._sends.send(outgoing, replace=replace)
 
     def send_schedule_msg(
@@ -146,10 +89,13 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         *,
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
+        name: str | None = None,
         replace: bool = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers, replace=replace)
+        outgoing = self._producer.outgoing(
+            payload, due_text(None, at), retries, id, headers, name=name, replace=replace
+        )
         return self._sends.send(outgoing, replace=replace)
 
     def send_many(

@@ -16,11 +16,12 @@ from copy import copy
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing
 from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.producer import BATCH, BATCH_BYTES, Producer, Sent
+from delayq.queue.producer import BATCH_BYTES, Producer, Sent
 from delayq.times import monotonic
 
 MAX_WAIT = 0.1

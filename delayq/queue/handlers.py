@@ -1,13 +1,14 @@
-"""Registers the functions that process messages: the callback of a queue, and those of its declared schedules."""
+"""Registers the functions that process messages: the callback of a queue, those of its declared schedules and names."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from delayq.broker.attributes import check_message_name
 from delayq.broker.context import QueueContext
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MAX_NAMES = 1024
+"""Names of messages whose functions are remembered."""
 MISSING: Any = object()
 """Stands for no function, where `batch_callback` is used as a decorator with arguments."""
 
 
 class HandlerRegistry:
-    """The functions of one queue: its callback, and those of the schedules that the program declares."""
+    """The functions of one queue: its callback, those of the schedules that the program declares, those of names."""
 
     def __init__(self, queue: str, settings: Settings, encode: Callable[[Any], bytes], *, awaits: bool = False) -> None:
         """Start empty; coroutine functions are allowed if the queue `awaits` them."""
@@ -35,6 +38,7 @@ class HandlerRegistry:
         self._awaits = awaits
         self._callback: Callback | None = None
         self._functions: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+        self._named: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
         self.stored = False
@@ -83,6 +87,22 @@ class HandlerRegistry:
 
         return register
 
+    def on(self, name: str) -> Callable[[F], F]:
+        """Return a decorator that registers the function for a name, and for those that begin with it."""
+        if callable(name):
+            raise ConfigurationError('give the name of the messages: @queue.on("invoice.")')
+        check_message_name(name)
+
+        def register(function: F) -> F:
+            self._checked(function, f"the function for {name}")
+            known = self._named.get(name, function)
+            if known != function:
+                raise ConfigurationError(f"name {name} has a function already: {_describe(Callback(known))}")
+            self._named = {**self._named, name: function}
+            return function
+
+        return register
+
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
         """Store the declared schedules in Redis; returns what became of each. The first time, log those left over."""
         from delayq.schedules.orphans import log_orphans  # slow to load, and most queues have no schedules
@@ -112,25 +132,37 @@ class HandlerRegistry:
 
     def find(self) -> Callback:
         """Return the callback that dispatches the queue's messages; raises `NoCallbackError` if there is none."""
-        callback, functions = self._callback, self._functions
-        if not functions:
+        callback, functions, named = self._callback, self._functions, self._named
+        if not functions and not named:
             if callback is None:
                 raise NoCallbackError(f"queue {self._queue} has no callback: register one with @queue.callback")
             return callback
         if callback is not None and callback.max_batch is not None:
             raise ConfigurationError(
-                "a queue with declared schedules cannot have a batch_callback: each schedule has its own function"
+                "a queue with declared schedules or functions for names cannot have a batch_callback"
             )
         from delayq.schedules.definition import DECLARED_HEADER, HEADER
 
         unhandled = self._unhandled
         others: Callable[[Any], Any] = unhandled if callback is None else callback.function
 
+        find_named = lru_cache(MAX_NAMES)(partial(_function_for, named, unhandled))
+
         def select(message: Any) -> Callable[[Any], Any]:
+            if named and (name := message.name):
+                return find_named(name)
             headers = message.headers
             return functions.get(headers.get(HEADER, ""), unhandled if DECLARED_HEADER in headers else others)
 
         return Callback(lambda message: select(message)(message), select=select)
+
+
+def _function_for(
+    functions: Mapping[str, Callable[[Any], Any]], unhandled: Callable[[Any], Any], name: str
+) -> Callable[[Any], Any]:
+    """Return the function of a name: of the name itself, else of its longest beginning, else `unhandled`."""
+    beginnings = [known for known in functions if name.startswith(known)]
+    return functions[max(beginnings, key=len)] if beginnings else unhandled
 
 
 def _takes_one_argument(function: Callable[..., Any]) -> bool:

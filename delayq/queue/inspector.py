@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.ids import time_of
 from delayq.broker.keys import check_id, check_name, registry
@@ -42,7 +43,7 @@ _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
 _POSITION = re.compile(r"([0-9]{1,15})()")
 _SKIPPED = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
-_DEATH = re.compile(rb"([0-9]+ ){6}[0-9]+\n")
+_DEATH = re.compile(rb"([0-9]+ ){6,7}[0-9]+\n")
 """What an entry of the dead letter and its message look like; others are not delayq's, or their message is gone."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -57,6 +58,7 @@ class Death(NamedTuple):
     due: datetime
     died: datetime
     headers: bytes
+    attributes: bytes
     payload: bytes
 
 
@@ -89,6 +91,8 @@ class MessageInfo:
     died: datetime | None = None
     entry: str | None = None
     """Its entry in the dead letter, `id:token`, which distinguishes two deaths of one id."""
+    name: str = ""
+    """The name it was sent with; '' for none."""
     sent: datetime | None = None
     """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
 
@@ -162,9 +166,7 @@ class Inspector:
             return self._dead(found.entry, found.dead, len(found.dead))
         record = _DeliveryRecord.read(found.record)
         due = found.pending or (record.due if record else "")
-        row = MessageRow(
-            id, due, found.payload, len(found.payload), found.retries_left, found.record, found.headers, found.error
-        )
+        row = MessageRow(id, due, found.payload, len(found.payload), *found[3:8])
         return self._live(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
 
     def _row(self, state: State, row: MessageRow) -> MessageInfo:
@@ -190,6 +192,7 @@ class Inspector:
             headers=_decode_headers(row.headers) if row.headers else {},
             error=row.error,
             entry=entry,
+            name=Attributes.of(row.attributes).name,
             sent=sent_by(row.id),
         )
 
@@ -213,6 +216,7 @@ class Inspector:
             reason=death.reason,
             died=death.died,
             entry=entry,
+            name=Attributes.of(death.attributes).name,
             sent=sent_by(id),
         )
 
@@ -268,10 +272,11 @@ def queue_names(prefix: str) -> Operation[list[str]]:
 
 
 def read_death(stored: bytes) -> Death:
-    """Parse an entry of the dead letter: a line of counts and lengths, then reason, error, headers and payload."""
+    """Parse an entry of the dead letter: a line of counts and lengths, then the texts and the payload."""
     head, _, body = stored.partition(b"\n")
-    attempts, retries, due, died, reason, error, headers = map(int, head.split())
-    at_error, at_headers, at_payload = reason, reason + error, reason + error + headers
+    attempts, retries, due, died, reason, error, headers, attributes = map(int, f"{head.decode()} 0".split()[:8])
+    at_error, at_headers, at_attributes = reason, reason + error, reason + error + headers
+    at_payload = at_attributes + attributes
     return Death(
         reason=body[:at_error].decode("utf-8", "replace"),
         error=body[at_error:at_headers].decode("utf-8", "replace"),
@@ -279,7 +284,8 @@ def read_death(stored: bytes) -> Death:
         retries=retries,
         due=from_millis(due),
         died=from_millis(died),
-        headers=body[at_headers:at_payload],
+        headers=body[at_headers:at_attributes],
+        attributes=body[at_attributes:at_payload],
         payload=body[at_payload:],
     )
 

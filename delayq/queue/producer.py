@@ -9,24 +9,23 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from delayq.broker.batches import batched, byte_slices
+from delayq.broker.attributes import Attributes, check_message_name
+from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.replies import SendStatuses
-from delayq.broker.requests import OWN_ID, Messages, Outgoing, OutgoingTable, ScriptCall
+from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
-from delayq.queue.withdrawal import withdraw
+from delayq.queue.send_again import NOT_REPLACED, SPENT, replace_unstarted, send_call, send_spent
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
 
-BATCH = 250
-"""Messages sent in one call: more cost the server no less, and consumers wait until it ends."""
 BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
 ROUND = 40 * BATCH
@@ -56,10 +55,6 @@ _STATUS = {
 }
 STORED = ("1", "2")
 """The statuses of messages that a send has stored."""
-NOT_REPLACED = "3"
-"""The status of a message that a consumer has leased, started or not; see `replace_unstarted`."""
-SPENT = "4"
-"""The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +70,7 @@ class NewMessage(Generic[T]):
     retries: int | None = None
     id: str | None = None
     headers: Mapping[str, str] | None = field(default=None, repr=False)
+    name: str | None = None
 
 
 class Sent(NamedTuple):
@@ -169,6 +165,7 @@ class Producer:
         id: str | None,
         headers: Mapping[str, str] | None,
         *,
+        name: str | None = None,
         replace: bool = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
@@ -178,12 +175,15 @@ class Producer:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
             due = 0 if id is None else OWN_ID
+        if name is not None:
+            self._context.calls.capabilities.require(Feature.NAMES)
         return Outgoing(
             new_id() if id is None else check_id(id),
             due,
             self._context.settings.default_retries if retries is None else check_retries(retries),
             encode_payload(payload, self.encode, self._context.settings.max_payload),
             b"" if headers is None else encode_headers(headers),
+            b"" if name is None else Attributes(check_message_name(name)).encode(),
         )
 
     def send(self, messages: list[Outgoing], *, replace: bool = False) -> Operation[list[Sent]]:
@@ -248,6 +248,7 @@ class Producer:
                 retries if one.retries is None else one.retries,
                 one.id,
                 one.headers,
+                name=one.name,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)
@@ -262,59 +263,9 @@ class Producer:
             part = ready[batch]
             n = len(part)
             if isinstance(part[0], bytes):
-                table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, [b""] * n)
+                none = [b""] * n
+                table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, none, none)
             else:
                 table = OutgoingTable(*zip(*part, strict=True))
             ids += table.ids
             yield send_call(self._context, table, replace=replace, run=run)
-
-
-def send_call(context: EngineContext, messages: Messages, *, replace: bool, run: str = "") -> ScriptCall[SendStatuses]:
-    """Return the call that sends messages; raise `ConfigurationError` for options that the engine lacks."""
-    options: dict[str, Any] = {}
-    if replace:
-        context.calls.capabilities.require(Feature.REPLACE)
-        options["replace"] = True
-    if run:
-        context.calls.capabilities.require(Feature.RUNS)
-        options["run"] = run
-    return context.calls.send(messages, max_length=context.settings.max_length, **options)
-
-
-def replace_unstarted(
-    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int]
-) -> Operation[tuple[str, list[int]]]:
-    """Replace those `NOT_REPLACED` that have not started; returns the statuses and times of all messages."""
-    running = {messages[index].id: index for index, status in enumerate(statuses) if status == NOT_REPLACED}
-    free = yield from withdraw(context, [*running])
-    changed, times = list(statuses), list(times)
-    for ids in batched(free, BATCH):
-        call = send_call(context, [messages[running[id]] for id in ids], replace=True)
-        replies, *_ = yield [call, *context.confirming]
-        for id, status in zip(ids, replies, strict=True):
-            changed[running[id]], times[running[id]] = status, replies.at
-    return "".join(changed), times
-
-
-def send_spent(
-    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int], *, replace: bool, run: str = ""
-) -> Operation[tuple[str, list[int]]]:
-    """Move the messages with the status `SPENT` to the dead letter, then send the new ones.
-
-    Returns the statuses and times of all messages; a time is the server's, from which a delay counts.
-    """
-    spent = [index for index, status in enumerate(statuses) if status == SPENT]
-    changed, times = list(statuses), list(times)
-    for batch in batched(spent, BATCH):
-        indexes = batch
-        while indexes:
-            again: list[Outgoing] = [messages[index] for index in indexes]
-            collect = context.calls.collect(context.settings, ids=[message.id for message in again])
-            call = send_call(context, again, replace=replace, run=run)
-            moved, new, *_ = yield [collect, call, *context.confirming]
-            for index, status in zip(indexes, new, strict=True):
-                changed[index], times[index] = status, new.at
-            indexes = [index for index in indexes if changed[index] == SPENT]
-            while indexes and moved.collected:  # one call moves a limited number of bytes
-                (moved,) = yield [collect]
-    return "".join(changed), times

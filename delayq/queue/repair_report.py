@@ -23,7 +23,7 @@ class FindingKind(StrEnum):
     SECOND_PLACE = "in a second place"
     """Repaired by removing it from every structure but the one that its record names."""
     REMAINS = "remains of no message"
-    """Retries, headers, an error or a record of an id without a message. Repaired by deleting them."""
+    """Retries, headers, attributes, an error or a record of an id without a message. Repaired by deleting them."""
     NO_RETRIES = "without retries"
     """Repaired by setting the queue's default."""
     UNREADABLE_RECORD = "record unreadable"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from delayq._parity import awaited
-from delayq.broker.batches import batched
+from delayq.broker.batches import BATCH, batched
 from delayq.broker.context import QueueContext
 from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import Outgoing, SchedulePut
@@ -17,7 +17,7 @@ from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.options import check_int
 from delayq.queue.cancellation import cancel, reschedule
-from delayq.queue.producer import BATCH, BATCH_BYTES, Producer
+from delayq.queue.producer import BATCH_BYTES, Producer
 from delayq.queue.schedule_history import ScheduleHistory, history
 from delayq.schedules.definition import check_schedule, unpack
 from delayq.schedules.messages import message_headers, occurrence_id

@@ -15,8 +15,10 @@ from delayq.errors import ServerError, UnsafeServerError
 
 log = logging.getLogger("delayq.doctor")
 
-SCHEMA = 1
-"""The version of the data structures that this delayq reads and writes."""
+NEW_SCHEMA = 1
+"""The version of the data structures of a new queue."""
+SCHEMA = 2
+"""The newest version that this delayq knows: that of a queue in which messages have had attributes."""
 CHECK_EVERY = 10.0
 """Seconds between two checks that Redis still has an open queue."""
 _KNOWN = [str(version).encode() for version in range(SCHEMA + 1)]
@@ -43,7 +45,7 @@ class Opening(NamedTuple):
 
 def opening(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
     """Return the commands that register a queue and read what the check needs."""
-    schema = ("HSETNX", keys.meta, "schema", SCHEMA), ("HGET", keys.meta, "schema")
+    schema = ("HSETNX", keys.meta, "schema", NEW_SCHEMA), ("HGET", keys.meta, "schema")
     commands = ("INFO",), *schema, ("SADD", registry(prefix), name)
     return [*(RedisCommand(command, lambda reply: reply) for command in commands), *identify(keys.meta)]
 
@@ -55,12 +57,13 @@ def removal(keys: Keys, prefix: str, name: str) -> list[RedisCommand[Any]]:
 
 
 def check(name: str, replies: Opening, *, embedded: bool, strict: bool) -> None:
-    """Log what could lose messages, and a newer schema; raise `UnsafeServerError` instead if `strict`."""
+    """Log what could lose messages, or raise `UnsafeServerError` if `strict`; raise it always for a newer schema."""
     has_info = not embedded and isinstance(replies.info, bytes)
     dangers = find_dangers(_parse(replies.info)) if has_info else []
-    if text := newer(name, replies.schema):
-        dangers.append(text)
-    if dangers and strict:
+    unknown = newer(name, replies.schema)
+    if unknown:
+        dangers.append(unknown)
+    if dangers and (strict or unknown):
         raise UnsafeServerError("; ".join(dangers))
     for danger in dangers:
         log.warning("%s", danger, extra={"queue": name})

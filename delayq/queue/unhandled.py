@@ -23,18 +23,24 @@ class UnhandledMessages:
         """Start without a message; each kind is logged once."""
         self._queue = queue
         self._seconds = unknown_for / 1000
-        self._logged: set[str | None] = set()
+        self._logged: set[tuple[str, str | None]] = set()
 
     def __call__(self, message: Any) -> None:
         """Snooze a message, or reject it."""
-        name = message.headers.get(HEADER)
-        what = "this message" if name is None else f"schedule {name}, which this program does not declare"
-        declared = DECLARED_HEADER in message.headers
-        reason = f"no handler for {what}: {'remove it' if declared else 'register one with @queue.callback'}"
+        name, schedule = message.name, message.headers.get(HEADER)
+        advice = "register one with @queue.callback"
+        if name:
+            what, advice = f"messages with the name {name}", f"register one with @queue.on('{name}')"
+        elif schedule is None:
+            what = "this message"
+        else:
+            what = f"schedule {schedule}, which this program does not declare"
+            advice = "remove it" if DECLARED_HEADER in message.headers else advice
+        reason = f"no handler for {what}: {advice}"
         if message.lateness >= self._seconds:
             raise Reject(f"{NoCallbackError.__name__}: {reason}")
-        if name not in self._logged:
-            self._logged.add(name)
+        if (name, schedule) not in self._logged:
+            self._logged.add((name, schedule))
             text = "%s: %s; its messages are left to other processes until they are %s late"
-            log.warning(text, self._queue, reason, format_duration(self._seconds), extra={"schedule": name})
+            log.warning(text, self._queue, reason, format_duration(self._seconds), extra={"schedule": schedule})
         raise Snooze(ASK_AGAIN)

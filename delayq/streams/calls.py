@@ -80,7 +80,7 @@ class StreamCalls:
         """Add messages. Status: 1 new, 0 exists."""
         rows = zip(*messages, strict=True) if isinstance(messages, OutgoingTable) else messages
         args: list[Argument] = [max_length or 0]
-        for id, due, retries, payload, headers in rows:
+        for id, due, retries, payload, headers, *_ in rows:
             args += (id, int(due == OWN_ID), retries, payload, headers)
         return self._call("send", args, replies.SendStatuses.read)
 
@@ -245,6 +245,7 @@ class StreamCalls:
             due=due if due <= LATEST else arrived,
             attempt=delivery,
             headers=fields.get(b"headers", b""),
+            attributes=fields.get(b"attributes", b""),
             sent=None if b"due" in fields else arrived,  # what a relay has added was sent before
         )
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from delayq.broker.attributes import Attributes
 from delayq.times import from_millis
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.message import InFlightDelivery
@@ -43,6 +44,8 @@ class Delivered:
     at: datetime
     """When the callback was called, by the test's clock."""
     headers: dict[str, str] = field(repr=False)
+    name: str
+    """The name it was sent with, '' for none."""
     error: str
     """The reason or error that the queue stores, '' for none."""
 
@@ -66,6 +69,7 @@ def describe_delivery(
         due=from_millis(claimed.due),
         at=at,
         headers=_decode_headers(claimed.headers) if claimed.headers else {},
+        name=Attributes.of(claimed.attributes).name,
         error=error,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from delayq._parity import awaited
+from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext
 from delayq.broker.ids import time_of
 from delayq.broker.replies import ClaimedMessage
@@ -169,6 +170,11 @@ class _BaseMessage(Generic[T]):
         """The headers the message was sent with."""
         stored = self._delivery.claimed.headers
         return _decode_headers(stored) if stored else {}
+
+    @property
+    def name(self) -> str:
+        """The name the message was sent with; '' for none."""
+        return Attributes.of(self._delivery.claimed.attributes).name
 
     @property
     def token(self) -> int:

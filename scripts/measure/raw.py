@@ -89,7 +89,7 @@ def sending(calls: Calls, dues: Iterable[str | int], ids: list[str] | None = Non
     """Return the call that sends a message of the usual payload for each due time."""
     times = list(dues)
     n = len(times)
-    table = OutgoingTable(ids or new_ids(n), times, [3] * n, [PAYLOAD] * n, [b""] * n)
+    table = OutgoingTable(ids or new_ids(n), times, [3] * n, [PAYLOAD] * n, [b""] * n, [b""] * n)
     return calls.send(table, replace=False, max_length=None)
 
 

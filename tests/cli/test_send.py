@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import DelayQueue, State
+from delayq.broker.batches import BATCH
 from delayq.cli.progress import progress_bars
-from delayq.queue.producer import BATCH
 
 
 def stored(redis_url, **options):

@@ -98,6 +98,11 @@ def has_unique_ids(worker):
     assert not worker.send(b"", id="7")
 
 
+def has_names(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", name="n")]))
+    assert worker.take().delivery.name == "n"
+
+
 def has_headers(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", headers={"trace": "1"})]))
     assert worker.take().delivery.headers == {"trace": "1"}
@@ -429,6 +434,7 @@ CHECKS = {
     Feature.REPLACE: Check(replaces, lambda worker: takes_no(sending(worker), "replace")),
     Feature.UNIQUE_IDS: Check(has_unique_ids),
     Feature.HEADERS: Check(has_headers, has_no_headers),
+    Feature.NAMES: Check(has_names, lambda worker: takes_no(sending(worker), "name")),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

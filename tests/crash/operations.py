@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from delayq import DelayQueue
+from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Receipt
 from delayq.queue.inspector import MessageInfo
-from delayq.queue.producer import BATCH
 from tests.crash.cuts import Cutter, cut_client
 
 OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20, "nack_delay": 0}
@@ -33,7 +33,7 @@ class Operation(NamedTuple):
 
 
 def one_due(queue: DelayQueue[Any]) -> None:
-    queue.send_delay_msg("A", 0, 1, id="a", headers={"trace": "1"})
+    queue.send_delay_msg("A", 0, 1, id="a", headers={"trace": "1"}, name="one")
 
 
 def two_due(queue: DelayQueue[Any]) -> None:
@@ -113,7 +113,9 @@ def many(queue: DelayQueue[Any], _: Any) -> Any:
 
 OPERATIONS = [
     Operation("open", nothing, lambda queue, _: queue.open()),
-    Operation("send", nothing, lambda queue, _: queue.send_delay_msg("A", 60, 2, id="a", headers={"x": "y"}).status),
+    Operation(
+        "send", nothing, lambda queue, _: queue.send_delay_msg("A", 60, 2, id="a", headers={"x": "y"}, name="n").status
+    ),
     Operation("send at a time", nothing, lambda queue, _: queue.send_schedule_msg("A", LATER, id="a").status),
     Operation("replace", two_due, lambda queue, _: queue.send_delay_msg("A2", 60, id="a", replace=True).status),
     Operation("send an id that is spent", one_spent, lambda queue, _: queue.send_delay_msg("A2", id="a").status),

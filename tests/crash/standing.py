@@ -27,6 +27,7 @@ def standing(executor: Executor, calls: Calls) -> dict[str, Any]:
                 scan.retries[id],
                 _told(scan.deliveries.get(id)),
                 scan.headers.get(id),
+                scan.attributes.get(id),
                 _place(scan, id),
             )
             for id, payload in scan.messages.items()

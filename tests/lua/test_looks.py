@@ -81,6 +81,7 @@ EVERYWHERE = World(
     messages={"m1": "one", "m2": "two"},
     deliveries={"d1": "leased -5 1 T-9 T-9 w"},
     headers={"h1": "h"},
+    attributes={"n1": "name=n"},
     errors={"e1": "e"},
     dead={"x:T-7": -1},
     dead_messages={"y:T-7": DIED.dead_messages["a:T-7"]},
@@ -106,7 +107,7 @@ def test_walk_returns_all_ids_of_a_structure(executor, part):
     expected = [*getattr(world, part)]
     if part == "dead_ids":
         expected = [f"{id}:{token}" for id, tokens in world.dead_ids.items() for token in tokens.split()]
-    if part in ("pending", "retries", "headers", "errors"):
+    if part in ("pending", "retries", "headers", "attributes", "errors"):
         expected = [id for id in expected if id not in world.messages]
     tokens = {"T-9": "1699999999999991", "T-7": "1699999999999993", "T-60": "1699999999999940"}
     for limit in (1, 2, 1000):

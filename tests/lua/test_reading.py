@@ -11,10 +11,10 @@ from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
 from tests.support.scripts import NOW, Dead, T, World, at, calls, observe, plant
 
 MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
-NOTHING = GetReply(b"", "", "", "", "", b"", "", "", b"")
-STORED = NOTHING._replace(payload=b"A", headers=b"ha", retries_left="2")
+NOTHING = GetReply(b"", "", "", "", "", b"", b"", "", "", b"")
+STORED = NOTHING._replace(payload=b"A", headers=b"ha", attributes=b"name=a", retries_left="2")
 DELIVERED = STORED._replace(error="oops")
-DIED = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopshaA".encode()
+DIED = f"2 1 {NOW - 500} {NOW - 100} 12 4 2 6\nno such useroopshaname=aA".encode()
 LATER = str(NOW + 60_000)
 FOUND = {
     "pending": STORED._replace(pending=LATER),
@@ -85,8 +85,7 @@ def pages(executor, state, limit, **period) -> Iterator[list[str]]:
 
 def row_of(state: str, found: GetReply) -> MessageRow:
     times = {"pending": found.pending, "active": found.unack, "backoff": found.unack}
-    headers, record = found.headers, found.record
-    return MessageRow("a", times.get(state, ""), found.payload, 1, found.retries_left, record, headers, found.error)
+    return MessageRow("a", times.get(state, ""), found.payload, 1, *found[3:8])
 
 
 PLACED = {
@@ -118,15 +117,15 @@ def test_stale_entry_of_a_list_is_not_listed(executor, state, kept):
 
 def test_missing_fields_are_listed_as_empty(executor):
     plant(executor, World(pending={"a": 0}, garbage={"b"}))
-    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW), b"", 0, "", "", b"", "")]
-    assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "", "", b"", "")]
+    assert listed(executor, "pending").rows == [MessageRow("a", str(NOW), b"", 0, "", "", b"", b"", "")]
+    assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "", "", b"", b"", "")]
 
 
 def test_dead_messages_are_listed_with_truncated_payloads(executor):
     dead = Dead(2, 1, -500, -100, "no such user", "oops", "ha", "a long payload")
     plant(executor, DEAD.but(dead_messages={"a:T-7": dead}))
     head = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopsha".encode()
-    died = MessageRow(f"a:{T - 7}", str(NOW - 100), head + b"a long", len(head) + 14, "", "", b"", "")
+    died = MessageRow(f"a:{T - 7}", str(NOW - 100), head + b"a long", len(head) + 14, "", "", b"", b"", "")
     assert listed(executor, "dead", preview=6).rows == [died]
     assert listed(executor, "dead").rows == [died._replace(payload=head + b"a long payload")]
     assert listed(executor, "dead", preview=0).rows == [died._replace(payload=head)]
@@ -134,10 +133,10 @@ def test_dead_messages_are_listed_with_truncated_payloads(executor):
 
 def test_dead_letter_entry_with_missing_or_invalid_message_is_listed(executor):
     plant(executor, DEAD.but(dead_messages={}))
-    assert listed(executor, "dead").rows == [MessageRow(f"a:{T - 7}", str(NOW - 100), b"", 0, "", "", b"", "")]
+    assert listed(executor, "dead").rows == [MessageRow(f"a:{T - 7}", str(NOW - 100), b"", 0, "", "", b"", b"", "")]
     executor.client.hset(calls.keys.dead_messages, f"a:{T - 7}", "no such line")
     assert listed(executor, "dead", preview=4).rows == [
-        MessageRow(f"a:{T - 7}", str(NOW - 100), b"no s", 12, "", "", b"", "")
+        MessageRow(f"a:{T - 7}", str(NOW - 100), b"no s", 12, "", "", b"", b"", "")
     ]
 
 

@@ -19,6 +19,7 @@ WORLD = World(
         "g": "garbage -4 1 T-8 T-8 w2",
     },
     headers={"a": "h"},
+    attributes={"b": "name=n"},
     errors={"w": "boom"},
 )
 EVERY = "ready leased backoff retry garbage"
@@ -50,6 +51,7 @@ def test_pending_messages_are_ordered_by_due_time_with_all_columns(read):
         retries=[b"3"] * 4,
         records=[None, None, None, page.records[3]],
         headers=[b"h", None, None, None],
+        attributes=[None, b"name=n", None, None],
         errors=[None] * 4,
         payloads=[],
     )

@@ -78,12 +78,12 @@ class QueueMachine(Player):
 
     def _send(self, messages, *, replace=False, max_length=None, run="", reruns=0):
         out, situations = [], []
-        for one, moment, budget, headers in messages:
+        for one, moment, budget, headers, attributes in messages:
             id = self._id(one)
             self.sent += 1
             situations.append("named twice" if any(id == earlier.id for earlier in out) else self._place(id))
             payload = b"\x00%d\n%s" % (self.sent, id.encode())
-            out.append(Outgoing(id, self._due(moment), budget, payload, headers))
+            out.append(Outgoing(id, self._due(moment), budget, payload, headers, attributes))
         options: dict[str, Any] = {"replace": replace, "max_length": max_length, "run": run}
         call = self.calls.send(out, **options)
         try:
@@ -153,6 +153,7 @@ class QueueMachine(Player):
         self._reach("delivered again", "claim", any(one.attempt > 1 for one in deliveries))
         self._reach("promoted before the clock was set back", "claim", any(one.due > self.now for one in deliveries))
         self._reach("with headers", "claim", any(one.headers for one in deliveries))
+        self._reach("with attributes", "claim", any(one.attributes for one in deliveries))
 
     @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases, is_lost=st.booleans(), reruns=reruns)
     def claim_due(self, consumer, wanted, lease, is_lost, reruns):
@@ -176,6 +177,7 @@ class QueueMachine(Player):
         self._reach("some left", "claim due", 0 <= next_due <= self.now)
         self._reach("delivered again", "claim due", any(one.attempt > 1 for one in deliveries))
         self._reach("with headers", "claim due", any(one.headers for one in deliveries))
+        self._reach("with attributes", "claim due", any(one.attributes for one in deliveries))
 
     @rule(consumer=consumers, wanted=st.sampled_from((0, 1, 2, 4)), lease=leases)
     def tick(self, consumer, wanted, lease):

@@ -41,6 +41,7 @@ class Message:
     until: int = 0
     """The deadline of the lease, or the end of the backoff."""
     error: str = ""
+    attributes: bytes = b""
 
 
 class Dead(NamedTuple):
@@ -57,6 +58,8 @@ class Model:
 
     def __init__(self) -> None:
         self.messages: dict[str, Message] = {}
+        self.schema = 0
+        """2 once a message with attributes was sent; the first is stored when a queue is opened."""
         self.ready: list[str] = []
         self.retry: list[str] = []
         self.dead: dict[str, Dead] = {}
@@ -107,7 +110,7 @@ class Model:
             if reply == "2":
                 self._remove(new.id)
             if reply in "12":
-                self._begin_life(new.id, _when(now, new.due), new.retries, new.payload, new.headers)
+                self._begin_life(_when(now, new.due), new.retries, new)
         self.totals["sent"] += fresh
         if run:
             self.runs.setdefault(run, Counter()).update(replies)
@@ -296,7 +299,7 @@ class Model:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
-                self._begin_life(old.id, now, old.retries if retries is None else retries, old.payload, old.headers)
+                self._begin_life(now, old.retries if retries is None else retries, old)
         self.totals["redriven"] += replies.count("1")
         return replies
 
@@ -313,9 +316,12 @@ class Model:
 
     # What they share.
 
-    def _begin_life(self, id: str, due: int, retries: int, payload: bytes, headers: bytes) -> None:
+    def _begin_life(self, due: int, retries: int, of: Outgoing | Message) -> None:
         self.born += 1
-        self.messages[id] = Message(self.born, id, due, retries, payload, headers, left=retries)
+        life = Message(self.born, of.id, due, retries, of.payload, of.headers, left=retries, attributes=of.attributes)
+        self.messages[of.id] = life
+        if of.attributes:
+            self.schema = 2
 
     def _settle(self, now: int, ids: Sequence[str]) -> None:
         """Remember ids for the dedupe window."""
@@ -353,7 +359,7 @@ class Model:
 
 
 def _delivery(m: Message) -> ClaimedMessage:
-    return ClaimedMessage(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers)
+    return ClaimedMessage(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers, m.attributes)
 
 
 def _when(now: int, due: str | int) -> int:

@@ -15,11 +15,14 @@ from delayq.testing.torture.final_scan import read_hash, read_texts, read_zset
 from tests.model.fold import Death, Fold, Life, first_line
 from tests.model.model import Dead, Message, Model
 
-_HASHES = ("messages", "retries", "deliveries", "headers", "errors", "dead_messages", "dead_ids", "replies", "runs")
+_HASHES = (
+    *("messages", "retries", "deliveries", "headers", "attributes", "errors"),
+    *("dead_messages", "dead_ids", "replies", "runs"),
+)
 _ZSETS = ("pending", "unack", "dead", "done")
 _LISTS = ("ready", "retry", "wake")
 _SETTINGS = ("events", "dedupe")
-_MARKS = ("token", "stale_ready", "stale_retry", "backoffs")
+_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema")
 
 
 @dataclass(slots=True)
@@ -31,6 +34,7 @@ class Scan:
     retries: dict[str, bytes]
     deliveries: dict[str, bytes]
     headers: dict[str, bytes]
+    attributes: dict[str, bytes]
     errors: dict[str, bytes]
     dead_messages: dict[str, bytes]
     dead_ids: dict[str, bytes]
@@ -78,6 +82,7 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.retries == {m.id: b"%d" % m.left for m in messages}
     assert scan.deliveries == {m.id: record(m) for m in messages if m.promoted}
     assert scan.headers == {m.id: m.headers for m in messages if m.headers}
+    assert scan.attributes == {m.id: m.attributes for m in messages if m.attributes}
     assert scan.errors == {m.id: m.error.encode() for m in messages if m.error}
     assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
     assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}
@@ -131,6 +136,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     marks = {name: totals.pop(name, 0) for name in _MARKS}
     assert bool(totals.pop("events_lost", 0)) == any(not entry.kind for entry in scan.events)
     assert marks == {
+        "schema": model.schema,
         "token": model.token,
         "stale_ready": len(scan.ready) - len(model.ready),
         "stale_retry": len(scan.retry) - len(model.retry),
@@ -163,8 +169,9 @@ def record(m: Message) -> bytes:
 
 def tombstone(death: Dead) -> bytes:
     m, reason, error = death.message, death.reason.encode(), death.error.encode()
-    line = f"{m.attempts} {m.retries} {m.due} {death.at} {len(reason)} {len(error)} {len(m.headers)}\n"
-    return line.encode() + reason + error + m.headers + m.payload
+    line = f"{m.attempts} {m.retries} {m.due} {death.at} {len(reason)} {len(error)} {len(m.headers)}"
+    line += f" {len(m.attributes)}\n" if m.attributes else "\n"
+    return line.encode() + reason + error + m.headers + m.attributes + m.payload
 
 
 def tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from delayq import ConfigurationError, DelayQueue, NewMessage, PayloadTooLargeError, QueueFullError
+from delayq.broker.batches import BATCH
 from delayq.broker.scripts import MAX_IDS
-from delayq.queue.producer import BATCH
 
 HUNDRED_YEARS = timedelta(days=36_600)
 """With a leap day in each, so that it is a hundred years whenever it begins."""

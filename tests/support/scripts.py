@@ -58,6 +58,7 @@ class Dead(NamedTuple):
     error: str
     headers: str
     payload: str
+    attributes: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,7 @@ class World:
     messages: dict[str, str] = field(default_factory=dict)
     deliveries: dict[str, str] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     dead_messages: dict[str, Dead] = field(default_factory=dict)
@@ -147,6 +149,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.messages: {id: _bytes(payload) for id, payload in world.messages.items()},
             KEYS.deliveries: {id: _record_out(record) for id, record in world.deliveries.items()},
             KEYS.headers: {id: _bytes(headers) for id, headers in world.headers.items()},
+            KEYS.attributes: dict(world.attributes),
             KEYS.errors: dict(world.errors),
             KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
@@ -249,15 +252,16 @@ def _record_in(data: bytes) -> str:
 
 def _dead_out(dead: Dead) -> bytes:
     lengths = f"{len(dead.reason)} {len(dead.error)} {len(dead.headers)}"
+    lengths += f" {len(dead.attributes)}" if dead.attributes else ""
     line = f"{dead.attempts} {dead.retries} {NOW + dead.due} {NOW + dead.died} {lengths}\n"
-    return _bytes(line + dead.reason + dead.error + dead.headers + dead.payload)
+    return _bytes(line + dead.reason + dead.error + dead.headers + dead.attributes + dead.payload)
 
 
 def _dead_in(data: bytes) -> Dead:
     line, _, rest = _text(data).partition("\n")
     attempts, retries, due, died, *lengths = map(int, line.split(" "))
-    reason, error, headers = accumulate(lengths)
-    texts = (rest[:reason], rest[reason:error], rest[error:headers], rest[headers:])
+    reason, error, headers, attributes = accumulate((*lengths, 0)[:4])
+    texts = (rest[:reason], rest[reason:error], rest[error:headers], rest[attributes:], rest[headers:attributes])
     return Dead(attempts, retries, due - NOW, died - NOW, *texts)
 
 
@@ -351,6 +355,7 @@ _READ: dict[str, Any] = {
     "messages": _texts,
     "deliveries": lambda held: {id.decode(): _record_in(record) for id, record in held.items()},
     "headers": _texts,
+    "attributes": _texts,
     "errors": lambda held: {id.decode(): error.decode() for id, error in held.items()},
     "dead": lambda held: {_entry_in(entry): _whole(time) - NOW for entry, time in held},
     "dead_messages": lambda held: {_entry_in(entry): _dead_in(data) for entry, data in held.items()},

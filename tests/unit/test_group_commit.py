@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from delayq.broker.batches import BATCH
 from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.queue import group_commit
 from delayq.queue.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.queue.producer import BATCH, BATCH_BYTES, SendStatus, Sent
+from delayq.queue.producer import BATCH_BYTES, SendStatus, Sent
 from tests.support.waiting import wait_until
 
 

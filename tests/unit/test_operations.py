@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delayq import CancelOutcome, ConfigurationError, NewMessage, PayloadError, RescheduleOutcome, SendStatus
+from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
@@ -16,7 +17,7 @@ from delayq.errors import OutcomeUnknown, QueueFullError, ServerError
 from delayq.options import read_settings
 from delayq.queue.cancellation import cancel, reschedule
 from delayq.queue.inspector import queue_names
-from delayq.queue.producer import BATCH, BATCH_BYTES, Producer, SentMany, due_text
+from delayq.queue.producer import BATCH_BYTES, Producer, SentMany, due_text
 from tests.support.loop_harness import Asking
 
 NOW = 1_800_000_000_000_001
@@ -145,7 +146,7 @@ def test_send_is_one_call_with_all_data(producer):
     talk = one(producer, payload={"user": 42}, due=5000, retries=7, headers={"b": "c"}, replace=True)
     (send,) = talk.round
     assert send.options == {"replace": True, "max_length": None}
-    assert send.what == [("a", 5000, 7, b'{"user":42}', b'{"b":"c"}')]
+    assert send.what == [("a", 5000, 7, b'{"user":42}', b'{"b":"c"}', b"")]
 
 
 def test_send_without_an_id_makes_one_before_the_first_attempt(producer):
@@ -186,10 +187,12 @@ def test_large_payloads_make_small_batches(context):
 
 def test_messages_with_their_own_options_keep_their_order(producer):
     at = datetime(2027, 1, 1, tzinfo=UTC)
-    talk = many(producer, [1, NewMessage(2, delay=5, retries=9, id="b", headers={"c": "d"}), NewMessage(3, at=at)])
+    talk = many(
+        producer, [1, NewMessage(2, delay=5, retries=9, id="b", headers={"c": "d"}, name="n"), NewMessage(3, at=at)]
+    )
     plain, delayed, timed = talk.round[0].what
     assert (plain.due, plain.retries, plain.payload) == (0, 3, b"1")
-    assert delayed == ("b", 5000, 9, b"2", b'{"c":"d"}')
+    assert delayed == ("b", 5000, 9, b"2", b'{"c":"d"}', b"name=n")
     assert (timed.due, timed.retries) == (f"@{round(at.timestamp() * 1000)}", 3)
 
 

@@ -7,7 +7,7 @@ import pytest
 from delayq import UnsafeServerError
 from delayq.broker.keys import Keys
 from delayq.errors import ServerError
-from delayq.queue.server_check import SCHEMA, Opening, check, find_dangers, opening
+from delayq.queue.server_check import NEW_SCHEMA, SCHEMA, Opening, check, find_dangers, opening
 
 SAFE = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "aof_enabled": "1"}
 INFO = b"# Server\r\nredis_version:7.0.15\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n\r\naof_enabled:1\r\n"
@@ -71,7 +71,7 @@ def test_danger_is_logged_as_a_warning(caplog):
 
 def test_a_danger_is_refused_if_strict():
     unsafe = replies(INFO.replace(b"noeviction", b"allkeys-lru"), schema=str(SCHEMA + 1).encode())
-    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 2"):
+    with pytest.raises(UnsafeServerError, match=r"allkeys-lru.*; queue reminders has schema 3"):
         check("reminders", unsafe, embedded=False, strict=True)
 
 
@@ -81,9 +81,10 @@ def test_a_safe_server_passes_if_strict(caplog):
 
 
 @pytest.mark.parametrize("embedded", [False, True])
-def test_a_newer_schema_is_a_danger_everywhere(embedded):
-    with pytest.raises(UnsafeServerError, match="this delayq knows only 1: upgrade delayq"):
-        check("reminders", replies(schema=b"2"), embedded=embedded, strict=True)
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_newer_schema_is_refused_everywhere(embedded, strict):
+    with pytest.raises(UnsafeServerError, match="this delayq knows only 2: upgrade delayq"):
+        check("reminders", replies(schema=b"3"), embedded=embedded, strict=strict)
 
 
 def test_embedded_server_may_lack_an_append_only_file():
@@ -95,7 +96,7 @@ def test_server_without_information_passes(refused):
     check("reminders", replies(refused), embedded=False, strict=True)
 
 
-@pytest.mark.parametrize("schema", [ServerError("HGET: WRONGTYPE"), None, b"1", b"0"], ids=repr)
+@pytest.mark.parametrize("schema", [ServerError("HGET: WRONGTYPE"), None, b"2", b"1", b"0"], ids=repr)
 def test_a_schema_that_is_not_newer_passes(schema):
     check("reminders", replies(schema=schema), embedded=False, strict=True)
 
@@ -109,5 +110,5 @@ def test_schema_that_is_not_a_number_is_a_danger(schema):
 def test_opening_stores_the_schema_and_registers_the_queue():
     keys = Keys.of("delayq", "reminders")
     commands = [command.args for command in opening(keys, "delayq", "reminders")]
-    assert ("HSETNX", keys.meta, "schema", SCHEMA) in commands
+    assert ("HSETNX", keys.meta, "schema", NEW_SCHEMA) in commands
     assert ("SADD", "delayq:queues", "reminders") in commands

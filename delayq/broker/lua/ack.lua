@@ -1,11 +1,11 @@
 -- Settles messages as done and deletes them. The first receipt of this life wins, even after its lease expired.
--- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
---   events stream, done zset, meta hash, replies hash
+-- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, errors hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, log, done
-local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, meta, replies =
+local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, events, done, meta, replies =
   unpack(KEYS)
 local slot, sequence, override, counter = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
@@ -30,7 +30,11 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   end
 end
 local logged, window = switched(meta, done)
-local headed, failed = redis.call('HLEN', headers) > 0, redis.call('HLEN', errors) > 0
+local headed, attributed, failed
+if redis.call('EXISTS', headers, attributes, errors) > 0 then
+  headed, attributed = redis.call('HLEN', headers) > 0, redis.call('HLEN', attributes) > 0
+  failed = redis.call('HLEN', errors) > 0
+end
 if late then
   redis.call('ZCARD', pending)
   redis.call('ZCARD', unack)
@@ -42,6 +46,7 @@ if #ended > 0 then
   redis.call('HDEL', messages, unpack(ended))
   redis.call('HDEL', retries, unpack(ended))
   if headed then redis.call('HDEL', headers, unpack(ended)) end
+  if attributed then redis.call('HDEL', attributes, unpack(ended)) end
   if failed then redis.call('HDEL', errors, unpack(ended)) end
   redis.call('HDEL', deliveries, unpack(ended))
   depart(pending, unack, garbage, meta)

@@ -1,12 +1,12 @@
 -- Cancels messages that are not being processed.
--- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
---   dead_ids hash, events stream, done zset, meta hash, replies hash
+-- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, errors hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, erase, log, done
-local pending, unack, garbage, retries, messages, deliveries, headers, errors, dead_ids, events, done, meta, replies =
-  unpack(KEYS)
+local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, dead_ids, events, done, meta,
+  replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -14,7 +14,7 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
-for _, hash in ipairs({retries, headers, errors}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged, window = switched(meta, done)
 local statuses, cancelled, seen = {}, {}, {}
 for i = 4, #ARGV do
@@ -36,7 +36,7 @@ for i = 4, #ARGV do
 end
 begin(replies, slot)
 if #cancelled > 0 then
-  erase(messages, retries, deliveries, headers, errors, cancelled)
+  erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
   depart(pending, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled)

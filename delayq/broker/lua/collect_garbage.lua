@@ -1,20 +1,20 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits.
 -- Deletes unused call slots, and ids older than the dedupe window.
--- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
---   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
+-- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash,
+--   dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, erase, dead, log, done
-local garbage, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
-  unpack(KEYS)
+local garbage, retries, messages, deliveries, headers, attributes, errors, dead, dead_messages, dead_ids, events, done,
+  meta, replies = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({retries, messages, deliveries, headers, errors, dead_messages, dead_ids}) do
+for _, hash in ipairs({retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids}) do
   redis.call('HLEN', hash)
 end
 redis.call('ZCARD', dead)
@@ -36,14 +36,14 @@ for _, id in ipairs(candidates) do
     spent[#spent + 1] = id
     found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
       reason = 'retries spent', error = read_payload(errors, id) or '',
-      headers = read_payload(headers, id) or ''}
+      headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
     if found[id] then buried[#buried + 1] = id end
   end
 end
 begin(replies, slot)
 if #spent > 0 then
   redis.call('SREM', garbage, unpack(spent))
-  erase(messages, retries, deliveries, headers, errors, spent)
+  erase(messages, retries, deliveries, headers, attributes, errors, spent)
 end
 if #buried > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)

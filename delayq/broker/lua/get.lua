@@ -1,12 +1,12 @@
 -- Reads everything stored about one id: the message, its last entry in the dead letter, or both.
--- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash,
---   dead_messages hash, dead_ids hash
+-- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, errors hash, dead_messages hash, dead_ids hash
 -- ARGV: id
--- Returns: payload, pending score, unack score, retries left, record, headers, error, last entry in the dead letter,
---   and the dead message if there is no other; '' for each missing part, an empty reply for an unknown id
+-- Returns: payload, pending score, unack score, retries left, record, headers, attributes, error, last entry in the
+--   dead letter, and the dead message if there is no other; '' for each missing part, an empty reply for an unknown id
 -- Re-run: reads only.
 -- Uses: bytes
-local pending, unack, retries, messages, deliveries, headers, errors, dead_messages, dead_ids = unpack(KEYS)
+local pending, unack, retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids = unpack(KEYS)
 local id = ARGV[1]
 local payload = read_payload(messages, id)
 local token = string.match(redis.call('HGET', dead_ids, id) or '', '%d+$', -20) -- no token is longer
@@ -19,6 +19,7 @@ return {
   redis.call('HGET', retries, id) or '',
   redis.call('HGET', deliveries, id) or '',
   read_payload(headers, id) or '',
+  read_payload(attributes, id) or '',
   read_payload(errors, id) or '',
   entry,
   not payload and read_payload(dead_messages, entry) or '',

@@ -1,16 +1,16 @@
 -- Reads one page of the messages in a state: by time if they are sorted by time, else in list order. It ends early when
 -- the byte budget is spent.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, retries hash, messages hash,
---   deliveries hash, headers hash, errors hash, dead_messages hash
+--   deliveries hash, headers hash, attributes hash, errors hash, dead_messages hash
 -- ARGV: state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position), score (''
 --   for none), preview (bytes of payload to return), low, high (bounds of the time in states sorted by time: ms, low
 --   included and high not, or -inf and +inf)
 -- Returns: position of the next page ('' at the end), its score, then rows: id or entry, score, payload, payload size,
---   retries left, record, headers, error; then how many entries were inspected
+--   retries left, record, headers, attributes, error; then how many entries were inspected
 -- Re-run: reads only.
 -- Uses: bytes, record
-local pending, ready, unack, retry, garbage, dead, retries, messages, deliveries, headers, errors, dead_messages =
-  unpack(KEYS)
+local pending, ready, unack, retry, garbage, dead, retries, messages, deliveries, headers, attributes, errors,
+  dead_messages = unpack(KEYS)
 local state, limit, cursor, score, preview, low, high = unpack(ARGV)
 limit, preview = tonumber(limit), tonumber(preview)
 local lists = {ready = ready, retry = retry}
@@ -21,9 +21,10 @@ local rows, next_cursor, next_score, inspected = {}, '', '', 0
 local function add(id, at)
   if state == 'dead' then
     local stored = read_payload(dead_messages, id) or ''
-    local _, stop, reason_size, error_size, header_size = string.find(stored, '^%d+ %d+ %d+ %d+ (%d+) (%d+) (%d+)\n')
-    local prefix = stop and stop + reason_size + error_size + header_size or 0
-    rows[#rows + 1] = {id, at, string.sub(stored, 1, prefix + preview), #stored, '', '', '', ''}
+    local _, stop, reason_size, error_size, header_size, attribute_size =
+      string.find(stored, '^%d+ %d+ %d+ %d+ (%d+) (%d+) (%d+) ?(%d*)\n')
+    local prefix = stop and stop + reason_size + error_size + header_size + (tonumber(attribute_size) or 0) or 0
+    rows[#rows + 1] = {id, at, string.sub(stored, 1, prefix + preview), #stored, '', '', '', '', ''}
     return
   end
   local record = redis.call('HGET', deliveries, id) or ''
@@ -31,7 +32,7 @@ local function add(id, at)
   local payload = preview > 0 and read_payload(messages, id) or ''
   local size = preview > 0 and #payload or redis.call('HSTRLEN', messages, id)
   rows[#rows + 1] = {id, at, string.sub(payload, 1, preview), size, redis.call('HGET', retries, id) or '',
-    record, read_payload(headers, id) or '', read_payload(errors, id) or ''}
+    record, read_payload(headers, id) or '', read_payload(attributes, id) or '', read_payload(errors, id) or ''}
 end
 
 if zsets[state] then

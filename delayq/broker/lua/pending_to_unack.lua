@@ -2,20 +2,20 @@
 -- claim do in turn, at half the cost. Each id gets a token higher than any before. While the queue is paused it claims
 -- none, and reports none as due.
 -- KEYS: pending zset, ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   schedules zset, events stream, meta hash, replies hash, wake list
+--   attributes hash, schedules zset, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), lease (ms), consumer (or marked)
 -- Returns: the first due time left in pending, the first deadline, the next schedule (ms or -1); then as `ready_to_unack`
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed; a call that claimed nothing
 --   runs again.
 -- Uses: bytes, clock, once, record, started, lease, pause, log
-local pending, ready, retry, unack, retries, messages, deliveries, headers, schedules, events, meta, replies, wake =
-  unpack(KEYS)
+local pending, ready, retry, unack, retries, messages, deliveries, headers, attributes, schedules, events, meta,
+  replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time = clock(override)
 local now, left, alone, next_schedule = math.floor(time / 1000), 0, false, '-1'
 local deadline = string.format('%.0f', now + lease)
-local headed = redis.call('HLEN', headers) > 0 and headers
+look_at_extras(headers, attributes)
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
 local head = redis.call('ZRANGE', pending, 0, 1, 'WITHSCORES')
 local next_due = head[2] or '-1'
@@ -25,10 +25,10 @@ if redis.call('EXISTS', ready, retry, schedules) > 0 then
 end
 
 local function build_reply(retry_counts)
-  return {next_due, next_deadline, next_schedule, now, now + lease, left, alone, retry_counts, unpack(cells, 1, 6 * #ids)}
+  return {next_due, next_deadline, next_schedule, now, now + lease, left, alone, retry_counts, unpack(cells, 1, 7 * #ids)}
 end
 if past then
-  alone = claim_again(past, messages, deliveries, headed, deadline)
+  alone = claim_again(past, messages, deliveries, deadline)
   redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
   lease_all(unack, deliveries)
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
@@ -54,7 +54,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do
   if n > 1 and (suspect or bytes_left <= 0) or alone then break end
   local id, payload, new_token = found[n], read_payload(messages, found[n]), string.format('%.0f', token)
   if payload then
-    claim(headed, deadline, id, new_token, payload, due[2 * n], string.format('%d', (attempt or 0) + 1),
+    claim(deadline, id, new_token, payload, due[2 * n], string.format('%d', (attempt or 0) + 1),
       (first or '0') == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
     token, alone, claimed_pairs[#ids] = token + 1, suspect or false, id .. ' ' .. new_token
   else

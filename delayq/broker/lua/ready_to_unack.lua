@@ -1,20 +1,21 @@
 -- Claims ids from ready and retry under a lease, within the byte budget; each gets a token higher than any before. While
 -- the queue is paused it claims none, and reports that none are left.
--- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash, events stream,
---   meta hash, replies hash, wake list
+-- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in ready and retry, 1 for a message that must run alone, else nil, an array
---   of retries left, then per message: id, token, payload, due (ms), attempt, headers (nil for none)
+--   of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
 -- Uses: bytes, clock, once, record, stale, started, lease, pause, log
-local ready, retry, unack, retries, messages, deliveries, headers, events, meta, replies, wake = unpack(KEYS)
+local ready, retry, unack, retries, messages, deliveries, headers, attributes, events, meta, replies, wake =
+  unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
 local now, alone = math.floor(time / 1000), false
 local deadline = string.format('%.0f', now + lease)
 local length, scanned = {ready = redis.call('LLEN', ready), retry = redis.call('LLEN', retry)}, {ready = 0, retry = 0}
-local headed = redis.call('HLEN', headers) > 0 and headers
+look_at_extras(headers, attributes)
 local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused')
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
@@ -36,7 +37,7 @@ local function take(list, state, count)
         if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
         local payload = read_payload(messages, id)
         if payload then
-          claim(headed, deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
+          claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
             first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
           token, count, claimed_pairs[#ids] = token + 1, count - 1, id .. ' ' .. new_token
           if suspect then alone, scan_limit = true, 0 end
@@ -52,7 +53,7 @@ local function take(list, state, count)
 end
 
 if past then
-  alone = claim_again(past, messages, deliveries, headed, deadline)
+  alone = claim_again(past, messages, deliveries, deadline)
 else
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
   take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
@@ -69,7 +70,7 @@ local wakes = left > 0 and redis.call('LLEN', wake) == 0
 redis.call('LTRIM', ready, scanned.ready, -1)
 if scanned.retry > 0 then redis.call('LTRIM', retry, scanned.retry, -1) end
 lease_all(unack, deliveries)
-local reply = {now, now + lease, left, alone, retry_counts, unpack(cells, 1, 6 * #ids)}
+local reply = {now, now + lease, left, alone, retry_counts, unpack(cells, 1, 7 * #ids)}
 if past then return reply end
 for list, count in pairs(stale) do if count > 0 then skipped(meta, 'stale_' .. list, count) end end
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end

@@ -1,18 +1,19 @@
 -- Sends dead messages again, as many as the byte budget allows: due at once, with new retries, as new lives of their
 -- ids.
--- KEYS: pending zset, retries hash, messages hash, headers hash, dead zset, dead_messages hash, dead_ids hash,
---   events stream, meta hash, replies hash, wake list
+-- KEYS: pending zset, retries hash, messages hash, headers hash, attributes hash, dead zset, dead_messages hash,
+--   dead_ids hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), then entries (id:token)
 -- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, dead, signal, log
-local pending, retries, messages, headers, dead, dead_messages, dead_ids, events, meta, replies, wake = unpack(KEYS)
+local pending, retries, messages, headers, attributes, dead, dead_messages, dead_ids, events, meta, replies, wake =
+  unpack(KEYS)
 local slot, sequence, override, retry_count = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({retries, headers, dead_ids}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, headers, attributes, dead_ids}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
@@ -23,16 +24,19 @@ for i = 5, #ARGV do
   local entry = ARGV[i]
   local stored, status = read_payload(dead_messages, entry), '0'
   local id = string.match(entry, '^(.*):%d+$')
-  local _, stop, sent_with, reason_size, error_size, header_size =
-    string.find(stored or '', '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+)\n')
+  local _, stop, sent_with, reason_size, error_size, header_size, attribute_size =
+    string.find(stored or '', '^%d+ (%d+) %d+ %d+ (%d+) (%d+) (%d+) ?(%d*)\n')
   if id and stop and not seen[entry] then
     if alive[id] or redis.call('HEXISTS', messages, id) == 1 then
       status = '2'
     else
       status, seen[entry], alive[id], entries[#entries + 1] = '1', true, true, entry
       local at = stop + 1 + reason_size + error_size
+      local attributes_at = at + header_size
+      local payload_at = attributes_at + (tonumber(attribute_size) or 0)
       lives[#lives + 1] = {id = id, retries = retry_count ~= '' and retry_count or sent_with,
-        headers = string.sub(stored, at, at + header_size - 1), payload = string.sub(stored, at + header_size)}
+        headers = string.sub(stored, at, attributes_at - 1),
+        attributes = string.sub(stored, attributes_at, payload_at - 1), payload = string.sub(stored, payload_at)}
     end
   end
   statuses[#statuses + 1] = status
@@ -46,6 +50,7 @@ if #entries > 0 then
     redis.call('ZADD', pending, now, life.id)
     redis.call('HSET', retries, life.id, life.retries)
     if life.headers ~= '' then redis.call('HSET', headers, life.id, life.headers) end
+    if life.attributes ~= '' then redis.call('HSET', attributes, life.id, life.attributes) end
     redis.call('HSET', messages, life.id, life.payload)
   end
   redis.call('HINCRBY', meta, 'redriven', #entries)

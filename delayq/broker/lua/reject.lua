@@ -1,18 +1,18 @@
 -- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows.
--- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash, dead zset,
---   dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
+-- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash,
+--   dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, erase, dead, log, done
-local unack, retries, messages, deliveries, headers, errors, dead, dead_messages, dead_ids, events, done, meta, replies =
-  unpack(KEYS)
+local unack, retries, messages, deliveries, headers, attributes, errors, dead, dead_messages, dead_ids, events, done,
+  meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-for _, hash in ipairs({retries, messages, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
 local logged, window = switched(meta, done)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
@@ -28,12 +28,13 @@ for i = 4, #ARGV, 4 do
     ids[#ids + 1] = id
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
-      headers = read_payload(headers, id) or '', left = redis.call('HGET', retries, id) or 0}
+      headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or '',
+      left = redis.call('HGET', retries, id) or 0}
   end
 end
 begin(replies, slot)
 if #ids > 0 then
-  erase(messages, retries, deliveries, headers, errors, ids)
+  erase(messages, retries, deliveries, headers, attributes, errors, ids)
   redis.call('ZREM', unack, unpack(ids))
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)

@@ -1,15 +1,15 @@
 -- Examines messages, and repairs those that are not in the one location that their record names. None is lost: one with
 -- a payload but no location becomes due at once, or at the time in its record.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, errors hash, events stream, meta hash, replies hash
+--   headers hash, attributes hash, errors hash, events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (of a message that has none), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
 --   4 remains of no message, 5 without retries, 6 record unreadable; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: clock, once, record, health, leave, erase, log
-local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, events, meta, replies =
-  unpack(KEYS)
+local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors, events, meta,
+  replies = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -18,10 +18,10 @@ local now, ids = math.floor(clock(override) / 1000), {}
 for i = 7, #ARGV do ids[#ids + 1] = ARGV[i] end
 redis.call('LLEN', ready)
 redis.call('LLEN', retry)
-for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}}, {}
-local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, errors, ids)
+local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, ids)
 for n, one in ipairs(found) do
   statuses[n] = '0'
   if one and not seen[one.id] then
@@ -41,7 +41,7 @@ local reply = table.concat(statuses)
 if fix == '0' then return reply end
 
 begin(replies, slot)
-if #gone > 0 then erase(messages, retries, deliveries, headers, errors, gone) end
+if #gone > 0 then erase(messages, retries, deliveries, headers, attributes, errors, gone) end
 if #unreadable > 0 then redis.call('HDEL', deliveries, unpack(unreadable)) end
 if #extra[1] > 0 then redis.call('ZREM', pending, unpack(extra[1])) end
 if #extra[2] > 0 then redis.call('ZREM', unack, unpack(extra[2])) end

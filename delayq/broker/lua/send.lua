@@ -1,15 +1,15 @@
 -- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. An
 -- id settled within the dedupe window is refused.
--- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, errors hash,
---   events stream, done zset, runs hash, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), replace (0|1), max_length (ids, 0 for none), run ('' for none), stride (4, or 5
---   with headers), then per message: id, due (ms from now, or @ms since 1970), retries, payload[, headers]
+-- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, errors hash, events stream, done zset, runs hash, meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), replace (0|1), max_length (ids, 0 for none), run ('' for none), stride (4 to 6),
+--   then per message: id, due (ms from now, or @ms since 1970), retries, payload[, headers[, attributes]]
 -- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled;
 --   then the time from which delays count (microseconds since 1970)
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, signal, log, done, run
-local pending, unack, garbage, retries, messages, deliveries, headers, errors, events, done, runs, meta, replies, wake =
-  unpack(KEYS)
+local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, events, done, runs, meta,
+  replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -23,7 +23,7 @@ local logged, window = switched(meta, done)
 local was_settled = window and settled(done, window, at_once, ids) or {}
 
 local statuses, seen, new_count, replaced = {}, {}, 0, {}
-local dues, retry_counts, payloads, header_texts, first_due = {}, {}, {}, {}, math.huge
+local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
   local at, status, state = 8 + (n - 1) * stride, '1', 'pending'
   if seen[id] then
@@ -45,8 +45,11 @@ for n, id in ipairs(ids) do
     dues[#dues + 1], dues[#dues + 2] = due, id
     retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, ARGV[at + 2]
     payloads[#payloads + 1], payloads[#payloads + 2] = id, ARGV[at + 3]
-    if stride == '5' and ARGV[at + 4] ~= '' then
+    if stride > '4' and ARGV[at + 4] ~= '' then
       header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, ARGV[at + 4]
+    end
+    if stride > '5' and ARGV[at + 5] ~= '' then
+      attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, ARGV[at + 5]
     end
   end
 end
@@ -55,6 +58,7 @@ if length and length + new_count > tonumber(max_length) then
   return redis.error_reply('QUEUEFULL the queue holds ' .. length .. ' of at most ' .. max_length .. ' messages')
 end
 if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
+if #attribute_texts > 0 or #replaced > 0 then redis.call('HLEN', attributes) end
 if #replaced > 0 then
   redis.call('ZCARD', unack)
   redis.call('HLEN', errors)
@@ -79,12 +83,14 @@ if #dues > 0 then
   enter(pending, wake, dues, first_due)
   if #replaced > 0 then
     depart(pending, unack, garbage, meta)
-    for _, hash in ipairs({deliveries, headers, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
+    for _, hash in ipairs({deliveries, headers, attributes, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
   end
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', new_count)
+  if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
+  if #attribute_texts > 0 then redis.call('HSET', meta, 'schema', '2') end
 end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end

@@ -1,14 +1,15 @@
 -- Stores one message in pending: what `send` does for one without its options, at a lower cost. An existing message is
 -- left unchanged. An id settled within the dedupe window is refused. The runs are a key only for the rights: whoever may
 -- not write them does not send.
--- KEYS: pending zset, retries hash, messages hash, deliveries hash, headers hash, events stream, done zset, runs hash,
---   meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), id, due (ms from now, or @ms since 1970), retries, payload, headers ('' for none)
+-- KEYS: pending zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, events stream,
+--   done zset, runs hash, meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), id, due (ms from now, or @ms since 1970), retries, payload, headers,
+--   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time
 -- Re-run: returns the same reply.
 -- Uses: clock, once, signal, log, done
-local pending, retries, messages, deliveries, headers, events, done, runs, meta, replies, wake = unpack(KEYS)
-local slot, sequence, override, id, due, retry_count, payload, header_text = unpack(ARGV, 1, 8)
+local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -21,11 +22,16 @@ if status == '1' then
   local wakes = is_to_wake(pending, wake, tonumber(due))
   redis.call('HLEN', retries)
   if header_text ~= '' then redis.call('HLEN', headers) end
+  if attribute_text ~= '' then redis.call('HLEN', attributes) end
   -- The first write needs memory: a full Redis must refuse it.
   if redis.call('HSETNX', messages, id, payload) == 1 then
     redis.call('ZADD', pending, due, id)
     redis.call('HSET', retries, id, retry_count)
     if header_text ~= '' then redis.call('HSET', headers, id, header_text) end
+    if attribute_text ~= '' then
+      redis.call('HSET', attributes, id, attribute_text)
+      redis.call('HSET', meta, 'schema', '2')
+    end
     redis.call('HINCRBY', meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end
   else

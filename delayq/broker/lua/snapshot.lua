@@ -1,15 +1,16 @@
 -- Reads a page of messages in columns: pending ones in the order of their due times, or promoted ones in the order of a
 -- scan of the records.
--- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, errors hash
+-- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors
+--   hash
 -- ARGV: now (ms or ''), states (of the records to scan for; '' for the pending), limit (ids to inspect), cursor (the id
 --   after which the page begins, or that of the scan), score (of the id; '' at the start), low, high (bounds of the due
 --   times of records, ms, included), byte_limit (of a page; 0 for one without payloads)
 -- Returns: now (ms), cursor of the next page ('' at the end), its score, then columns: ids, due times of the pending or
---   deadlines, payload sizes, retries left, records, headers, errors, payloads; empty if no message has a value. A page
---   of pending ends at the byte limit, a scan goes on without payloads
+--   deadlines, payload sizes, retries left, records, headers, attributes, errors, payloads; empty if no message has a
+--   value. A page of pending ends at the byte limit, a scan goes on without payloads
 -- Re-run: reads only.
 -- Uses: bytes, clock, record
-local pending, unack, retries, messages, deliveries, headers, errors = unpack(KEYS)
+local pending, unack, retries, messages, deliveries, headers, attributes, errors = unpack(KEYS)
 local override, states, limit, cursor, score, low, high, byte_limit = unpack(ARGV)
 local ids, times, sizes, records, payloads, next_cursor, next_score = {}, {}, {}, {}, {}, '', ''
 low, high, byte_limit = tonumber(low), tonumber(high), tonumber(byte_limit)
@@ -62,4 +63,4 @@ end
 
 return {math.floor(clock(override) / 1000), next_cursor, next_score, ids, times, sizes, column(retries, {}),
   states == '' and column(deliveries, {}) or records, header_texts,
-  column(errors, {}), payloads}
+  column(attributes, {}), column(errors, {}), payloads}

@@ -1,13 +1,14 @@
 -- Moves due messages of a delay queue, with all their fields, into a stream. For the queue they are delivered and done.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, errors hash, schedules zset, events stream, done zset, meta hash, replies hash, stream stream
+--   headers hash, attributes hash, errors hash, schedules zset, events stream, done zset, meta hash, replies hash,
+--   stream stream
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), consumer
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
 -- Uses: bytes, clock, once, record, stale, erase, log, done
-local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, errors, schedules, events, done,
-  meta, replies, stream = unpack(KEYS)
+local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors, schedules,
+  events, done, meta, replies, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -22,6 +23,8 @@ local scanned, stale = {ready = 0, retry = 0}, {ready = 0, retry = 0}
 
 local function is_full() return #ids >= limit or bytes_left <= 0 end
 
+local function add_field(row, name, text) if text then row[#row + 1], row[#row + 2] = name, text end end
+
 local function add(id, due, attempt)
   local payload = read_payload(messages, id)
   seen[id] = true
@@ -30,8 +33,8 @@ local function add(id, due, attempt)
   ids[n], dues[n], attempts[n] = id, due, string.format('%d', attempt + 1)
   tokens[n], retries_left[n] = string.format('%.0f', token), redis.call('HGET', retries, id) or '0'
   rows[n] = {'id', id, 'payload', payload, 'retries', retries_left[n], 'due', due}
-  local header = read_payload(headers, id)
-  if header then rows[n][9], rows[n][10] = 'headers', header end
+  add_field(rows[n], 'headers', read_payload(headers, id))
+  add_field(rows[n], 'attributes', read_payload(attributes, id))
   token = token + 1
 end
 
@@ -75,7 +78,7 @@ if touched > 0 then
   if stale.retry > 0 then skipped(meta, 'stale_retry', stale.retry) end
   if #promoted > 0 then redis.call('ZREM', pending, unpack(promoted)) end
   if moved > 0 then
-    erase(messages, retries, deliveries, headers, errors, ids)
+    erase(messages, retries, deliveries, headers, attributes, errors, ids)
     redis.call('HSET', meta, 'token', tokens[moved])
     redis.call('HINCRBY', meta, 'delivered', moved)
     redis.call('HINCRBY', meta, 'acked', moved)

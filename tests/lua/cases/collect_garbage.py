@@ -18,7 +18,7 @@ def collect(
 
 _DEAD = World(
     dead={"a:T-7": 0},
-    dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "oops", "ha", "A")},
+    dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "oops", "ha", "A", "name=a")},
     dead_ids={"a": "T-7"},
     meta={"token": "T-3", "dead": 1},
 )
@@ -87,8 +87,8 @@ def _named() -> list[Case]:
             _DEAD.but(meta={"dead": 5}),
         ),
         Case(
-            "without an error and without headers",
-            GARBAGE.but(errors={}, headers={}),
+            "without an error, headers and attributes",
+            GARBAGE.but(errors={}, headers={}, attributes={}),
             collect(),
             CollectReply(1, 0, 0),
             _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "retries spent", "", "", "A")}),
@@ -210,7 +210,7 @@ CASES += logged(
         "named twice dies once": [
             "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
         ],
-        "without an error and without headers": [
+        "without an error, headers and attributes": [
             "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors ",
         ],
         "spent, but not a message": [],

@@ -87,6 +87,13 @@ def _plain() -> list[Case]:
             leased(AB, "a", wake=1),
         ),
         Case(
+            "attributes come along with those that have some",
+            AB.but(attributes={"b": "name=b"}),
+            claim(2),
+            claimed(given("a"), given("b", T + 1, attributes=b"name=b")),
+            leased(AB.but(attributes={"b": "name=b"}), "ab"),
+        ),
+        Case(
             "headers come along with those that have some",
             AB.but(headers={"b": "hb"}),
             claim(2),

@@ -19,10 +19,17 @@ def claimed(*deliveries: ClaimedMessage, left: int = 0, alone: bool = False) -> 
 
 
 def given(
-    id: str, token: int = T, *, retries: int = 3, attempt: int = 1, headers: bytes = b"", due: int = -5
+    id: str,
+    token: int = T,
+    *,
+    retries: int = 3,
+    attempt: int = 1,
+    headers: bytes = b"",
+    attributes: bytes = b"",
+    due: int = -5,
 ) -> ClaimedMessage:
     """Return a delivery of a message of `waiting`."""
-    return ClaimedMessage(id, token, id.upper().encode(), retries, NOW + due, attempt, headers)
+    return ClaimedMessage(id, token, id.upper().encode(), retries, NOW + due, attempt, headers, attributes)
 
 
 def waiting(ready: str = "", retry: str = "", **others: object) -> World:
@@ -104,6 +111,20 @@ def _plain() -> list[Case]:
             waiting("", "a", wake=1),
         ),
         Case("none wanted, none there", World(), claim(0), claimed(), World()),
+        Case(
+            "attributes come along with those that have some",
+            waiting("ab", headers={"b": "hb"}, attributes={"a": "name=a"}),
+            claim(2),
+            claimed(given("a", attributes=b"name=a"), given("b", T + 1, headers=b"hb")),
+            waiting("ab").but(
+                ready=[],
+                unack={"a": LEASE, "b": LEASE},
+                headers={"b": "hb"},
+                attributes={"a": "name=a"},
+                deliveries={"a": "leased -5 1 T+0 T+0 me", "b": "leased -5 1 T+1 T+1 me"},
+                meta={"token": "T+1", "delivered": 2},
+            ),
+        ),
         Case(
             "headers come along with those that have some",
             waiting("ab", headers={"b": "hb"}),

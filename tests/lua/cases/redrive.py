@@ -30,6 +30,7 @@ _ALIVE = World(
     retries={"a": 1},
     messages={"a": "A"},
     headers={"a": "ha"},
+    attributes={"a": "name=a"},
     meta={"token": "T-3", "redriven": 1},
     wake=1,
 )
@@ -73,7 +74,7 @@ CASES = [
     ),
     Case(
         "any bytes",
-        DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "r\n1", "e\n2 3", "h\x00\n", "\x00\n7 7\n\xff")}),
+        DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "r\n1", "e\n2 3", "h\x00\n", "\x00\n7 7\n\xff", "name=a")}),
         redrive(A),
         "1",
         _ALIVE.but(headers={"a": "h\x00\n"}, messages={"a": "\x00\n7 7\n\xff"}),

@@ -14,7 +14,7 @@ def reject(token: int = T - 7, error: str = "boom") -> ScriptCall[str]:
 _DEAD = World(
     dead={"a:T-7": 0},
     # Two attempts and two retries left: it was sent with three.
-    dead_messages={"a:T-7": Dead(2, 3, -5, 0, "no such user", "boom", "ha", "A")},
+    dead_messages={"a:T-7": Dead(2, 3, -5, 0, "no such user", "boom", "ha", "A", "name=a")},
     dead_ids={"a": "T-7"},
     meta={"token": "T-3", "dead": 1},
 )
@@ -24,6 +24,7 @@ _HELD = World(
     messages={"a": "\x00\nA\xff", "b": "", "c": "C"},
     deliveries={"a": "leased -5 1 T-9 T-9 w", "b": "leased -6 4 T-8 T-6 w", "c": "leased -7 1 T-5 T-5 w"},
     headers={"b": "h\nb"},
+    attributes={"b": "name=b"},
     errors={"b": "last"},
     dead={"b:T-99": -50},
     dead_messages={"b:T-99": Dead(1, 0, -60, -50, "r", "", "", "old")},
@@ -40,7 +41,7 @@ CASES = [
         LEASED,
         reject(error=""),
         "1",
-        _DEAD.but(dead_messages={"a:T-7": Dead(2, 3, -5, 0, "no such user", "oops", "ha", "A")}),
+        _DEAD.but(dead_messages={"a:T-7": Dead(2, 3, -5, 0, "no such user", "oops", "ha", "A", "name=a")}),
     ),
     Case(
         "twice in a batch dies once",
@@ -54,7 +55,7 @@ CASES = [
         LEASED.but(retries={}),
         reject(),
         "1",
-        _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "no such user", "boom", "ha", "A")}),
+        _DEAD.but(dead_messages={"a:T-7": Dead(2, 1, -5, 0, "no such user", "boom", "ha", "A", "name=a")}),
     ),
     Case("a lease without a message", LEASED.but(messages={}), reject(), "0", LEASED.but(messages={})),
     Case(
@@ -77,7 +78,7 @@ CASES = [
             dead_messages={
                 "b:T-99": Dead(1, 0, -60, -50, "r", "", "", "old"),
                 "a:T-9": Dead(1, 3, -5, 0, "ra", "", "", "\x00\nA\xff"),
-                "b:T-6": Dead(4, 3, -6, 0, "r b", "last", "h\nb", ""),
+                "b:T-6": Dead(4, 3, -6, 0, "r b", "last", "h\nb", "", "name=b"),
             },
             dead_ids={"a": "T-9", "b": "T-99 T-6"},
             meta={"dead": 8},

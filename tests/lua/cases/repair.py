@@ -46,7 +46,7 @@ def _mended(name: str, before: World, reply: str, after: World, *, look: bool = 
     return Case(name, before + CROWD, _repair(look=look), reply, after + CROWD)
 
 
-_GONE = {"messages": {}, "retries": {}, "headers": {}, "errors": {}, "deliveries": {}}
+_GONE = {"messages": {}, "retries": {}, "headers": {}, "attributes": {}, "errors": {}, "deliveries": {}}
 
 
 _TORN = {"a": "lost 60000 2 T-9 T-7 w"}
@@ -96,6 +96,7 @@ CASES = [
     _mended("leftovers", LEFTOVERS, "4", _counted(World(meta=LEFTOVERS.meta), stale_ready=1)),
     _mended("mere retries", World(retries={"a": 3}), "4", World(meta=_EVERY)),
     _mended("mere headers", World(headers={"a": "h"}), "4", World(meta=_EVERY)),
+    _mended("mere attributes", World(attributes={"a": "name=n"}), "4", World(meta=_EVERY)),
     _mended("a mere error", World(errors={"a": "e"}), "4", World(meta=_EVERY)),
     _mended("a mere record", World(deliveries={"a": "pending 5 1 T-9 T-9 w"}), "4", World(meta=_EVERY)),
     # payloads without place

@@ -13,8 +13,15 @@ def send(*messages: Outgoing, replace: bool = False, max_length: int | None = No
     return calls.send(table, replace=replace, max_length=max_length, run=run)
 
 
-def out(id: str, due: int | str = 5000, retries: int = 3, payload: bytes = b"new", headers: bytes = b"") -> Outgoing:
-    return Outgoing(id, due, retries, payload, headers)
+def out(  # noqa: PLR0917 - the fields of a message
+    id: str,
+    due: int | str = 5000,
+    retries: int = 3,
+    payload: bytes = b"new",
+    headers: bytes = b"",
+    attributes: bytes = b"",
+) -> Outgoing:
+    return Outgoing(id, due, retries, payload, headers, attributes)
 
 
 def stored(**pending: int) -> World:
@@ -44,6 +51,28 @@ def _into_the_empty_queue() -> list[Case]:
             send(out("a", payload=b"\x00\r\n\xff", headers=b"\xfe\x00 ")),
             "1",
             after.but(messages={"a": "\x00\r\n\xff"}, headers={"a": "\xfe\x00 "}),
+        ),
+        Case(
+            "some with attributes: the schema of the queue is 2",
+            World(),
+            send(out("a"), out("b", 6000, 4, b"B", b"", b"name=b"), out("c", 7000, 5, b"C", b"hc", b"name=c")),
+            "111",
+            World(
+                pending={"a": 5000, "b": 6000, "c": 7000},
+                retries={"a": 3, "b": 4, "c": 5},
+                messages={"a": "new", "b": "B", "c": "C"},
+                headers={"c": "hc"},
+                attributes={"b": "name=b", "c": "name=c"},
+                meta={"sent": 3, "schema": 2},
+                wake=1,
+            ),
+        ),
+        Case(
+            "attributes alone",
+            World(),
+            send(out("a", attributes=b"name=a")),
+            "1",
+            after.but(attributes={"a": "name=a"}, meta={"sent": 1, "schema": 2}),
         ),
         Case(
             "some with headers",
@@ -151,14 +180,21 @@ def _replacing_every_state() -> list[Case]:
 
 
 def _replacing() -> list[Case]:
-    there = stored(a=5000, z=8000).but(headers={"a": "old"})
+    there = stored(a=5000, z=8000).but(headers={"a": "old"}, attributes={"a": "name=old"})
     return [
         Case(
             "replacing brings new headers",
             there,
             send(out("a", 5000, headers=b"new"), replace=True),
             "2",
-            there.but(headers={"a": "new"}),
+            there.but(headers={"a": "new"}, attributes={}),
+        ),
+        Case(
+            "replacing brings new attributes",
+            there,
+            send(out("a", 5000, attributes=b"name=new"), replace=True),
+            "2",
+            there.but(headers={}, attributes={"a": "name=new"}, meta=there.meta | {"schema": 2}),
         ),
         Case(
             "replacing by one due later wakes nobody",

@@ -16,7 +16,7 @@ def _alone(case: Case) -> list[Case]:
     _, replacing, limit, run, stride, *columns = case.call.args
     if [replacing, limit, run] != _PLAIN or len(columns) != stride:
         return []
-    row = (*columns, b"")[:5]
+    row = (*columns, b"", b"")[:6]
     return [replace(case, call=calls.send_one(Outgoing(*row)))]
 
 

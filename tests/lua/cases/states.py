@@ -9,7 +9,7 @@ from tests.support.scripts import LOG, Case, Dead, World
 
 
 def _sent(**places: Any) -> World:
-    return World(retries={"a": 2}, messages={"a": "A"}, headers={"a": "ha"}, **places)
+    return World(retries={"a": 2}, messages={"a": "A"}, headers={"a": "ha"}, attributes={"a": "name=a"}, **places)
 
 
 def _delivered(state: str, **places: Any) -> World:
@@ -28,7 +28,7 @@ RETRY = _delivered("retry", retry=["a"])
 GARBAGE = _delivered("garbage", garbage={"a"}).but(retries={"a": 0})
 DEAD = World(
     dead={"a:T-7": -100},
-    dead_messages={"a:T-7": Dead(2, 1, -500, -100, "no such user", "oops", "ha", "A")},
+    dead_messages={"a:T-7": Dead(2, 1, -500, -100, "no such user", "oops", "ha", "A", "name=a")},
     dead_ids={"a": "T-7"},
     meta={"token": "T-3"},
 )
@@ -73,6 +73,7 @@ CROWD = World(
         "t": "garbage -50 1 T-70 T-70 w",
     },
     headers={id: f"h{id}" for id in _OTHERS},
+    attributes={"q": "name=q"},
     errors={id: f"e{id}" for id in _OTHERS},
     dead={"u:T-60": -90},
     dead_messages={"u:T-60": Dead(1, 5, -50, -90, "retries spent", "eu", "hu", "U")},

@@ -1,12 +1,14 @@
 -- The dead letter: entries id:token by time of death, their messages, and the tokens of each dead id.
 
--- Adds an entry. Its message is a line of counts and lengths, then reason, error, headers and payload, concatenated.
+-- Adds an entry. Its message is a line of counts and lengths, then reason, error, headers, attributes and payload,
+-- concatenated. The length of the attributes is left out if there are none.
 local function add_dead_entry(dead, dead_messages, dead_ids, now, id, message)
   local entry = id .. ':' .. message.token
   redis.call('ZADD', dead, string.format('%.0f', now), entry)
-  redis.call('HSET', dead_messages, entry, string.format('%d %d %.0f %.0f %d %d %d\n', message.attempts,
+  redis.call('HSET', dead_messages, entry, string.format('%d %d %.0f %.0f %d %d %d', message.attempts,
     message.attempts - 1 + message.left, message.due, now, #message.reason, #message.error, #message.headers)
-    .. message.reason .. message.error .. message.headers .. message.payload)
+    .. (message.attributes ~= '' and ' ' .. #message.attributes or '') .. '\n'
+    .. message.reason .. message.error .. message.headers .. message.attributes .. message.payload)
   local tokens = redis.call('HGET', dead_ids, id)
   redis.call('HSET', dead_ids, id, tokens and tokens .. ' ' .. message.token or message.token)
 end

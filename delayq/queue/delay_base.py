@@ -1,0 +1,83 @@
+"""What the two delay queues share: their keys and calls, and the functions for schedules and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from delayq.broker.calls import Calls
+from delayq.broker.context import QueueContext
+from delayq.broker.keys import Keys
+from delayq.broker.transport.operation import Operation
+from delayq.queue.base import M, QueueBase, R, T
+from delayq.queue.server_check import opening
+from delayq.times import Duration
+
+if TYPE_CHECKING:
+    from delayq.schedules.definition import ScheduleOptions
+
+
+class DelayBase(QueueBase[T, M]):
+    """What the two delay queues share: their keys and calls."""
+
+    _context: QueueContext
+
+    def _make_context(self) -> QueueContext:
+        return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name)
+
+    def _make_calls(self) -> Calls:
+        return Calls(Keys.of(self.prefix, self.name))
+
+    def _opening(self) -> list[Any]:
+        requests: list[Any] = list(opening(self._context.calls.keys, self.prefix, self.name))
+        settings, calls = self.settings, self._context.calls
+        events, window = settings.events, settings.dedupe_window
+        max_ids = settings.dedupe_max if "dedupe_max" in self._options else None
+        limits = {"dead_max": settings.dead_max, "dead_ttl": settings.dead_ttl}
+        dead = [value if name in self._options else None for name, value in limits.items()]
+        if any(value is not None for value in (events, window, *dead)):
+            requests.append(calls.configure(events=events, dedupe_window=window, dedupe_max=max_ids, dead=dead))
+        return requests
+
+    def _put_declared(self) -> Operation[Any]:
+        return self._handlers.put_declared(self._context)
+
+    def cron(
+        self, expression: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+        """Declare a schedule with a cron expression, and register the function that processes its messages.
+
+        Use it as a decorator: `@queue.cron("0 9 * * MON-FRI", tz="Europe/Berlin")`. The time zone is `UTC` by default.
+        The function works like a `callback`, but only for messages of this schedule. The schedule has the name of the
+        function unless you give one. It is stored in Redis when consuming starts, or by `queue.schedules.apply()`.
+        """
+        return self._handlers.schedule(name, {**options, "cron": expression, "tz": tz})
+
+    def every(
+        self, interval: Duration, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+        """Declare a schedule with an interval, as in `@queue.every("15m")`; see `cron`.
+
+        Intervals are counted from `start`, by default from 1970, so that all processes agree: every 15 minutes means
+        at each quarter of an hour in UTC. With `tz`, an interval must be whole days, such as `"2d"`: it occurs at the
+        same local time, that of `start` or midnight, also after a clock change.
+        """
+        return self._handlers.schedule(name, {**options, "every": interval, "tz": tz})
+
+    def rrule(
+        self, rule: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+        """Declare a schedule with a recurrence rule of iCalendar, as in `@queue.rrule("FREQ=MONTHLY;BYDAY=-1FR")`.
+
+        See `cron`. The rule counts from `start`, which also says the time of day if the rule does not.
+        """
+        return self._handlers.schedule(name, {**options, "rrule": rule, "tz": tz})
+
+    def on(self, name: str) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+        """Register the function that processes messages with this name, or whose name begins with it.
+
+        Use it as a decorator: `@queue.on("invoice.")`. The function of the exact name counts first, then that of the
+        longest beginning. It works like a `callback`, which then only gets messages without a name. A name that no
+        function here processes is left to other processes; see the option `unknown_for`.
+        """
+        return self._handlers.on(name)
