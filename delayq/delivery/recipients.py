@@ -90,7 +90,8 @@ def split(message: Message[Any], left: Mapping[str, Sequence[str]], delay: float
             json = msgspec.json.encode(msgspec.structs.replace(part, to=list(to))).decode()
             headers = encode_headers(message.headers | {HEADER: json})
             due = OWN_ID if not delays else to_millis(delay, "delay") if kind == "later" else 0
-            outgoing.append(Outgoing(ids[kind], due, max(claimed.retries_left - 1, 0), claimed.payload, headers))
+            retries = max(claimed.retries_left - 1, 0)
+            outgoing.append(Outgoing(ids[kind], due, retries, claimed.payload, headers, claimed.attributes))
     try:
         call = context.calls.send(outgoing, max_length=context.settings.max_length)
         executor.perform(_send([call, *context.confirming]), writes=True)

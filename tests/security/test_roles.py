@@ -329,6 +329,7 @@ def test_table_has_every_public_operation():
     public = {name for name, member in inspect.getmembers(DelayQueue, inspect.isfunction) if not name.startswith("_")}
     elsewhere = {
         "callback",
+        "on",
         "batch_callback",
         "cron",
         "every",

@@ -29,12 +29,9 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
     end
   end
 end
-local logged, window = switched(meta, done)
-local headed, attributed, failed
-if redis.call('EXISTS', headers, attributes, errors) > 0 then
-  headed, attributed = redis.call('HLEN', headers) > 0, redis.call('HLEN', attributes) > 0
-  failed = redis.call('HLEN', errors) > 0
-end
+local logged, window, schema = switched(meta, done)
+local headed, failed = redis.call('HLEN', headers) > 0, redis.call('HLEN', errors) > 0
+local attributed = schema ~= '1' and redis.call('HLEN', attributes) > 0
 if late then
   redis.call('ZCARD', pending)
   redis.call('ZCARD', unack)

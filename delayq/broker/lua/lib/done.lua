@@ -1,11 +1,12 @@
 -- Settled ids, kept for the dedupe window so that sending them again is refused. The setting is
 -- "window max": ms; ids.
 
--- Returns the settings of the event log and of the dedupe window, false for each that is off.
+-- Returns the settings of the event log and of the dedupe window, false for each that is off, and the schema: while it is
+-- 1, no message has attributes.
 local function switched(meta, done)
-  local settings = redis.call('HMGET', meta, 'events', 'dedupe')
+  local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema')
   if settings[2] then redis.call('ZCARD', done) end
-  return settings[1], settings[2]
+  return settings[1], settings[2], settings[3]
 end
 
 -- Returns for each id whether it was settled within the window.
