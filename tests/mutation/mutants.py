@@ -45,6 +45,10 @@ class _Edit(NamedTuple):
     kind: str
     span: Span
     instead: str
+    name: str = ""
+    """What is changed, if the rest of the line does not matter."""
+    shown: int = 0
+    """Where the part of the text ends that is shown before it."""
 
 
 def source(file: str) -> str:
@@ -75,8 +79,10 @@ def _squeezed(text: str) -> str:
 
 
 def _describe(text: str, edit: _Edit) -> str:
-    """Return the changed line, or the first of several, and its new text."""
+    """Return the changed line, or the first of several, and its new text; of a list, its first and what is changed."""
     first = text.rfind("\n", 0, edit.span.start) + 1
+    if edit.name:
+        return f"{text[first : edit.shown].strip()}…: {edit.name}"
     last = text.find("\n", edit.span.stop)
     lines, changed = text[first:last], text[first : edit.span.start] + edit.instead + text[edit.span.stop : last]
     before, after = (" ".join(one.split()) for one in (lines, changed))
@@ -111,9 +117,8 @@ def _dropped(text: str, syntax: Syntax) -> Iterator[_Edit]:
             yield _Edit("drop", whole, " = ".join(sides))
     for values in syntax.series:
         for n, one in enumerate(values):
-            yield _Edit(
-                "drop", Span(one.start, values[n + 1].start) if n == 0 else Span(values[n - 1].stop, one.stop), ""
-            )
+            whole = Span(one.start, values[n + 1].start) if n == 0 else Span(values[n - 1].stop, one.stop)
+            yield _Edit("drop", whole, "", f"drop {text[one.start : one.stop]}", values[0].stop)
 
 
 def _flipped(text: str, syntax: Syntax) -> Iterator[_Edit]:
@@ -139,7 +144,7 @@ def _swapped(kind: str, names: list[Token]) -> Iterator[_Edit]:
         if same if kind != "ARGV" else names.index(other) == names.index(one) + 1:
             between = ", ".join(name.text for name in names[names.index(one) + 1 : names.index(other)])
             swapped = ", ".join(filter(None, (other.text, between, one.text)))
-            yield _Edit("swap", Span(one.start, other.stop), swapped)
+            yield _Edit("swap", Span(one.start, other.stop), swapped, f"swap {one.text}, {other.text}", names[0].stop)
 
 
 def _mistaken(token: Token) -> Iterator[_Edit]:
