@@ -121,10 +121,11 @@ def test_missing_fields_are_listed_as_empty(executor):
     assert listed(executor, "garbage").rows == [MessageRow("b", "", b"", 0, "", "", b"", b"", "")]
 
 
-def test_dead_messages_are_listed_with_truncated_payloads(executor):
-    dead = Dead(2, 1, -500, -100, "no such user", "oops", "ha", "a long payload")
+@pytest.mark.parametrize(("attributes", "length"), [("", ""), ("name=n", " 6")])
+def test_dead_messages_are_listed_with_truncated_payloads(executor, attributes, length):
+    dead = Dead(2, 1, -500, -100, "no such user", "oops", "ha", "a long payload", attributes)
     plant(executor, DEAD.but(dead_messages={"a:T-7": dead}))
-    head = f"2 1 {NOW - 500} {NOW - 100} 12 4 2\nno such useroopsha".encode()
+    head = f"2 1 {NOW - 500} {NOW - 100} 12 4 2{length}\nno such useroopsha{attributes}".encode()
     died = MessageRow(f"a:{T - 7}", str(NOW - 100), head + b"a long", len(head) + 14, "", "", b"", b"", "")
     assert listed(executor, "dead", preview=6).rows == [died]
     assert listed(executor, "dead").rows == [died._replace(payload=head + b"a long payload")]
