@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIGURES = (
     "kill=1000,stop=200,term=200,server-kill=200,power=50,replies=200000,cut=20000,flush=200,memory=100,disk=100,"
-    "clock=100,slow-fsync=100,exit=200,refuse=100,password=100,foreign=100,flushall=10"
+    "clock=100,slow-fsync=100,exit=200,refuse=100,password=100,foreign=100,flushall=10,pause=200"
 )
 """The faults of the full run, as in the handbook; it has 5,000,000 messages."""
 FULL = {"messages": 5_000_000, "faults": FIGURES, "aof": "always,everysec", "lease": 3.0}
@@ -79,7 +79,7 @@ def run_(
     broken; the history of that round is kept, and the command that repeats it is printed.
 
     KINDS: kill, stop, term, exit (workers); replies, cut, refuse (connections); server-kill, power, flush, flushall,
-    memory, disk, clock, slow-fsync, password, foreign (server). A number after = is the count in all rounds.
+    memory, disk, clock, slow-fsync, password, foreign, pause (server). A number after = is the count in all rounds.
     """
     from delayq.testing.torture.round_plan import draw_round
     from delayq.testing.torture.runner import run

@@ -38,6 +38,8 @@ names = st.sampled_from((b"", b"", b"name=n"))
 outgoing = st.tuples(which, moments, budgets, tops, names)
 windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
 """The dedupe window and the ids it may hold; None for off."""
+pauses = st.sampled_from(("+1", "+5", "+20", "+20", "+60", "@0", "@-1", "@30", "0"))
+"""When a pause ends: at a time, as `moments`, or never."""
 runs = st.sampled_from(("", "", "nightly", "r:1"))
 consumers = st.sampled_from(CONSUMERS)
 leases = st.sampled_from((5, 20, 100, 1000))
@@ -54,7 +56,7 @@ dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
 OPTIONAL = (
     *("send_one", "cancel", "reschedule", "ack", "nack", "extend", "release", "reject"),
-    *("crash", "redrive", "dead_purge", "purge", "wait"),
+    *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 
 

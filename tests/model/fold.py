@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -47,6 +48,8 @@ class Fold:
         self.offset = 0
         self.lives: dict[str, Life] = {}
         self.dead: dict[str, Death] = {}
+        self.paused_until: float = 0
+        """When the pause ends (ms), infinite for one without an end."""
 
     def take(self, events: Iterable[MessageEvent]) -> None:
         """Go on with some events."""
@@ -70,6 +73,7 @@ class Fold:
         assert life.due == _ms(event.due)
 
     def _deliver(self, event: MessageEvent) -> None:
+        assert self.paused_until <= _ms(event.at), f"{event.id} is delivered in a pause"
         life = self._found(event, "ready", "retry", "released")
         life.state, life.attempts = "leased", life.attempts + 1
         assert event.token > life.token
@@ -124,6 +128,13 @@ class Fold:
     def _purge_dead(self, event: MessageEvent) -> None:
         del self.dead[f"{event.id}:{event.token}"]
 
+    def _pause(self, event: MessageEvent) -> None:
+        self.paused_until = math.inf if event.due is None else _ms(event.due)
+
+    def _resume(self, event: MessageEvent) -> None:
+        assert self.paused_until > _ms(event.at), "what is not paused is resumed"
+        self.paused_until = 0
+
     def _found(self, event: MessageEvent, *states: str) -> Life:
         assert event.id in self.lives, f"{event.kind} of {event.id}, which does not live"
         life = self.lives[event.id]
@@ -151,6 +162,8 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "cancelled": Fold._cancel,
     "rescheduled": Fold._reschedule,
     "purged": Fold._purge,
+    "paused": Fold._pause,
+    "resumed": Fold._resume,
     "dead_purged": Fold._purge_dead,
     "dead_trimmed": Fold._purge_dead,
 }

@@ -23,6 +23,7 @@ from tests.model.draws import (
     limits,
     moments,
     outgoing,
+    pauses,
     picks,
     reruns,
     runs,
@@ -144,6 +145,7 @@ class QueueMachine(Player):
 
         ids = [one.id for one in deliveries]
         entries = self.scan.ready + self.scan.retry
+        self._reach("paused", "claim", wanted and entries and self.model.is_paused(self.now))
         self._reach("several", "claim", len(ids) > 1)
         self._reach("reply lost", "claim", is_lost and ids)
         self._reach("retry before ready", "claim", ids and offered["ready"] and ids[0] in offered["retry"])
@@ -161,7 +163,10 @@ class QueueMachine(Player):
         listed, sequence = self.scan.ready + self.scan.retry, self.sequences[consumer] + 1
         deliveries = self.model.pending_to_unack(self.now, wanted, lease, consumer, listed=listed)
         next_due = self.model.next_due()
+        is_paused = self.model.is_paused(self.now) and not listed and 0 <= next_due <= self.now
+        next_due = -1 if is_paused else next_due  # what is due is kept back
         times = {"next_due": next_due, "next_deadline": self.model.next_deadline()}
+        self._reach("paused", "claim due", is_paused)
         for _ in range(1 + reruns):
             reply = self._claim(consumer, sequence, wanted, lease, due=True)
             assert reply == ClaimReply(self.now, self.now + lease, len(listed), deliveries, **times)
@@ -317,6 +322,22 @@ class QueueMachine(Player):
     def purge(self, reruns):
         self._reach("running", "purge", self.model.ids("leased"))
         self._play(self.calls.purge(), self.model.purge(), reruns=reruns)
+
+    @rule(until=pauses, reason=st.sampled_from(("", "deploy")), reruns=reruns)
+    def pause(self, until, reason, reruns):
+        text = str(self.now + int(until[1:])) if until.startswith("@") else until
+        again = "again" if self.model.is_paused(self.now) else "fresh"
+        ends = self.model.pause(self.now, text, reason)
+        self._reach(again if ends >= 0 else "over already", "pause", True)
+        self._play(self.calls.pause(text, reason), ends, reruns=reruns)
+
+    @precondition(lambda self: self.model.pause_set)
+    @rule(reruns=reruns)
+    def resume(self, reruns):
+        was_paused = self.model.resume(self.now)
+        self._reach("paused" if was_paused else "over by itself", "resume", True)
+        self.expects_wake |= was_paused
+        self._play(self.calls.resume(), was_paused, reruns=reruns)
 
     @precondition(lambda self: self.scan.wake)
     @rule()

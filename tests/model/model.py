@@ -72,6 +72,8 @@ class Model:
         self.runs: dict[str, Counter[str]] = {}
         self.begun: dict[str, int] = {}
         """When the first call of a run was made."""
+        self.pause_set: tuple[int, str] | None = None
+        """When the last pause that was not resumed ends, 0 for no end, and its reason."""
 
     def ids(self, state: str) -> list[str]:
         return [id for id, message in self.messages.items() if message.state == state]
@@ -91,6 +93,9 @@ class Model:
         """The message that is leased under this very receipt."""
         message = self.messages.get(receipt.id)
         return message if message and message.state == "leased" and message.token == receipt.token else None
+
+    def is_paused(self, now: int) -> bool:
+        return self.pause_set is not None and (self.pause_set[0] == 0 or self.pause_set[0] > now)
 
     # Producers.
 
@@ -164,13 +169,19 @@ class Model:
             self.messages[id].state, self.messages[id].promoted = "ready", True
         self.ready += due
         waiting, garbage = len(self.ready) + len(self.retry), len(self.ids("garbage"))
-        return PromoteReply(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
+        reply = PromoteReply(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
+        if (waiting or self.in_unack()) and self.is_paused(now):
+            assert self.pause_set
+            return reply._replace(waiting=0, paused=self.pause_set[0])
+        return reply
 
     def ready_to_unack(
         self, now: int, wanted: int, lease: int, holder: str, *, ready: Sequence[str], retry: Sequence[str]
     ) -> list[ClaimedMessage]:
         """Claim; `ready` and `retry` are the living ids of the lists in the order in which these offer them."""
         assert (sorted(ready), sorted(retry)) == (sorted(self.ready), sorted(self.retry))
+        if self.is_paused(now):
+            return []
         delivered = self.totals["delivered"]
         first_turns = (delivered + wanted) // 4 - delivered // 4  # of every four deliveries one tries retry first
         chosen = [*retry[:first_turns], *ready, *retry[first_turns:]][:wanted]
@@ -180,7 +191,7 @@ class Model:
         self, now: int, wanted: int, lease: int, holder: str, *, listed: Sequence[str]
     ) -> list[ClaimedMessage]:
         """Claim what is due; `listed` are all entries of ready and retry, which come first."""
-        if listed:
+        if listed or self.is_paused(now):
             return []
         due = sorted((self.messages[id].due, id) for id in self.ids("pending") if self.messages[id].due <= now)
         chosen = [id for _, id in due][:wanted]
@@ -313,6 +324,18 @@ class Model:
         self.messages, self.ready, self.retry = {}, [], []
         self.totals["purged"] += purged
         return purged
+
+    def pause(self, now: int, until: str, reason: str) -> int:
+        ends = now + int(until) if until.startswith("+") else int(until)
+        if 0 < ends <= now:
+            return -1
+        self.pause_set = ends, reason
+        return ends
+
+    def resume(self, now: int) -> bool:
+        was_paused = self.is_paused(now)
+        self.pause_set = None
+        return was_paused
 
     # What they share.
 

@@ -21,7 +21,7 @@ _HASHES = (
 )
 _ZSETS = ("pending", "unack", "dead", "done")
 _LISTS = ("ready", "retry", "wake")
-_SETTINGS = ("events", "dedupe")
+_SETTINGS = ("events", "dedupe", "paused")
 _MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema")
 
 
@@ -92,6 +92,8 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.dead_ids == tokens_by_id(dead)
     assert scan.done == model.done
     assert scan.runs == {run: _record_of_run(model, run) for run in model.runs}
+    paused = None if model.pause_set is None else " ".join(map(str, model.pause_set))
+    assert scan.counts.meta.get("paused") == paused
     _lists_keep_their_order(scan.ready, model.ready)
     _lists_keep_their_order(scan.retry, model.retry)
     assert len(scan.wake) <= 1

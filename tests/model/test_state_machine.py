@@ -52,13 +52,15 @@ SITUATIONS = r"""
     collect: any                          collect: by id                        collect: trimmed
     collect: silent slot pruned           redrive: dead → 1                     redrive: gone → 0
     (redrive|.*purge): id lives .*        dead_purge: (dead|id lives) → 1       dead_purge: gone → 0
-    purge: running
+    purge: running                        pause: fresh                          pause: again
+    pause: over already                   resume: paused                        resume: over by itself
+    claim: paused                         claim due: paused
 
     send: run again                       cancel: run again                     reschedule: run again
     pending_to_ready: run again           unack_to_retry: run again             ack: run again
     nack: run again                       extend: run again                     release: run again
     reject: run again                     collect_garbage: run again            redrive: run again
-    (dead_)?purge: run again
+    (dead_)?purge: run again              (pause|resume): run again
 
     log: on                               log: off                              log: lost
     send: in a run                        send: (gone|dead) → 5

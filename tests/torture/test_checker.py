@@ -63,6 +63,16 @@ VALID = {
     .claim("a", 2, by="other", attempt=2)
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
+    "claimed as the pause began, and after it": History()
+    .send("a", "b")
+    .fault("pause", breaks_leases=False)
+    .after(-10)
+    .claim("a", 1)
+    .after(9)
+    .claim("b", 2)
+    .settle("ack", "a", 1)
+    .settle("ack", "b", 2)
+    .finish(counters={"sent": 2, "acked": 2}),
     "two lives": History()
     .send("a")
     .claim("a", 1)
@@ -242,6 +252,12 @@ INVALID = {
     .after(5000)
     .finish(counters={"sent": 1}, living=[("a", "ready", SERVER)]),
     ("leftovers", "a field of no message"): delivered("b").finish(leftovers=["headers: a is no message"]),
+    ("pauses", "claimed in a pause"): History()
+    .send("a")
+    .fault("pause", breaks_leases=False)
+    .after(-8)
+    .claim("a", 1)
+    .settle("ack", "a", 1),
     ("duplicates", "started again without a fault"): History()
     .send("a")
     .claim("a", 1)

@@ -33,8 +33,9 @@ end
 waiting = (waiting or 0) + moved
 if waiting > 0 or next_deadline then
   settings = redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused')
-  paused = pause_end(settings[4], now)
-  waiting = paused and 0 or math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
+  waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
+  paused = (waiting > 0 or next_deadline) and pause_end(settings[4], now)
+  waiting = paused and 0 or waiting
 end
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
   spent or 0, now, next_schedule or -1, paused or -1)

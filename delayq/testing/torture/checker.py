@@ -1,4 +1,4 @@
-"""Checks a history: which of the twelve rules it breaks, each with the shortest part of the history that shows it."""
+"""Checks a history: which of the thirteen rules it breaks, each with the shortest part of the history that shows it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from delayq.testing.torture.timelines import History, Step, gather
 from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
-RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates")
-"""The twelve rules, numbered as in the handbook."""
+RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", "pauses")
+"""The thirteen rules, numbered as in the handbook."""
 MAX_SHOWN = 3
 """Violations of a rule that are shown; the others are counted."""
 
@@ -26,7 +26,7 @@ class ReportedViolation(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     number: int
-    """Of the rule, from 1 to 12."""
+    """Of the rule, from 1 to 13."""
     id: str
     """The message; '' if it concerns all of them."""
     text: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
@@ -70,6 +71,10 @@ class DelayEngine(CallbackEngine):
 
     def plant(self, task: ProcessTask, direct: Executor) -> None:
         plant(direct, Keys.of(task.prefix, task.queue), TYPES)
+
+    def pause(self, task: ProcessTask, direct: Executor, seconds: float) -> None:
+        calls = Calls(Keys.of(task.prefix, task.queue))
+        direct.run([calls.pause(f"+{seconds * 1000:.0f}", "torture") if seconds else calls.resume()])
 
     def repair(self, queue: Any) -> None:
         queue.repair(deep=True)

@@ -24,6 +24,7 @@ class Guarantees(NamedTuple):
 GUARANTEES = {
     "delay": Guarantees(),
     "streams": Guarantees(
+        unsupported_faults={"pause": "a stream cannot be paused"},
         inapplicable_rules={"never early": "a stream has no due times", "counters": "it keeps no totals"},
         charges_unstarted=True,
         tokens_reused=True,
@@ -33,6 +34,7 @@ GUARANTEES = {
             "term": "no consumer that could drain",
             "exit": "no consumer that could be left running",
             "foreign": "no key that other programs must not write",
+            "pause": "a work queue cannot be paused",
         },
         inapplicable_rules={
             "never early": "a work queue has no due times",

@@ -86,6 +86,10 @@ class Engine(ABC):
         """Write into every key of the queue what no process of ours would, under new ids: see `planted_id`."""
         raise NotImplementedError
 
+    def pause(self, task: ProcessTask, direct: Executor, seconds: float) -> None:
+        """Pause the queue for so many seconds at most, or resume it if there are none."""
+        raise NotImplementedError
+
     def repair(self, queue: Any) -> None:  # noqa: B027 - optional
         """Remove what was planted, if the queue can repair itself; otherwise its scan tolerates it."""
 

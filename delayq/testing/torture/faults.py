@@ -22,6 +22,8 @@ CUT_TIMEOUT = 10.0
 """Seconds to wait for connections to cut."""
 DISK_RETRY = 1.2
 """Seconds after which Redis has written what did not fit on a full disk: it tries every second."""
+PAUSE_MARGIN = 5.0
+"""Seconds after which a pause that is not resumed ends by itself."""
 EVERYTHING = 1
 """The time since which writes are lost when all are (µs)."""
 MAX_BACKLOG = 3_000_000
@@ -43,6 +45,8 @@ class FaultContext:
     """Is called when a fault happens, with what it does."""
     plant: Callable[[], None]
     """Writes into every key of the queue what no process of ours would."""
+    pause: Callable[[float], None]
+    """Pauses the queue for so many seconds at most; with 0, resumes it."""
     server_fault: bool = False
     """Whether a fault is hitting the server."""
 
@@ -181,6 +185,17 @@ def _foreign(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     context.record(planned, at, breaks_leases=False)
 
 
+def _pause(context: FaultContext, planned: PlannedFault) -> FaultSteps:
+    """Pause the queue; a resumption that a crash undoes must not be missed for ever."""
+    context.pause(planned.lasts + PAUSE_MARGIN)
+    at = now()
+    context.announce(planned, f"for {planned.lasts:.1f} s")
+    yield planned.lasts
+    until = now()
+    context.pause(0)
+    context.record(planned, at, until=until, breaks_leases=False)
+
+
 def _password(context: FaultContext, planned: PlannedFault) -> FaultSteps:
     at = now()
     context.direct.call(RedisCommand(("CONFIG", "SET", "requirepass", "rotated"), bool))
@@ -233,5 +248,8 @@ def _slow_fsync(context: FaultContext, planned: PlannedFault) -> FaultSteps:
 
 
 _CLIENT_FAULTS = (_kill, _stop, _term, _exit, _replies, _cut, _refuse)
-_SERVER_FAULTS = (_server_kill, _power, _flush, _flushall, _foreign, _password, _memory, _disk, _clock, _slow_fsync)
-_FAULTS = {fault.__name__.strip("_").replace("_", "-"): fault for fault in (*_CLIENT_FAULTS, *_SERVER_FAULTS)}
+_SERVER_FAULTS = (_server_kill, _power, _flush, _flushall, _password, _memory, _disk, _clock, _slow_fsync)
+_QUEUE_FAULTS = (_foreign, _pause)
+_FAULTS = {
+    fault.__name__.strip("_").replace("_", "-"): fault for fault in (*_CLIENT_FAULTS, *_SERVER_FAULTS, *_QUEUE_FAULTS)
+}

@@ -49,10 +49,18 @@ def whole_calls(history: History) -> Iterator[Finding]:
             yield missing.id, text, (missing.steps[0], *sent[0].steps)
 
 
+def paused(history: History) -> Iterator[Finding]:
+    """While the queue is paused, no claim gets a message."""
+    pauses = [fault for fault in history.faults if fault.kind == "pause"]
+    for step in history.steps() if pauses else ():
+        if step.op == "claim" and any(one.at < step.began and step.ended < one.until for one in pauses):
+            yield step.id, "claimed while the queue was paused", (step,)
+
+
 def leftovers(history: History) -> Iterator[Finding]:
     """Nothing is left behind: every field belongs to a message, every message is in one structure."""
     for text in history.final.leftovers if history.final else ():
         yield "", text, ()
 
 
-HISTORY_RULES = {"counters": counters, "doubt": whole_calls, "leftovers": leftovers}
+HISTORY_RULES = {"counters": counters, "doubt": whole_calls, "leftovers": leftovers, "pauses": paused}

@@ -126,7 +126,8 @@ class Round:
         self._processes = Processes(task)
         stack.callback(self._processes.close)
         plant = partial(self._engine.plant, task, direct)
-        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce, plant)
+        pause = partial(self._engine.pause, task, direct)
+        self._faults = FaultContext(self._processes, self._recorder, direct, environment, self._announce, plant, pause)
 
     def _announce(self, planned: PlannedFault, text: str) -> None:
         self._screen.fault(self._elapsed, planned, text)
