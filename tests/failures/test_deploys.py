@@ -79,7 +79,7 @@ def lines_until(process, text: str) -> list[str]:
     raise AssertionError(f"{text!r} is not in {lines}")
 
 
-def test_worker_with_newer_time_zone_data_plans_the_schedules_anew(redis_url, tmp_path):
+def test_worker_with_newer_time_zone_data_plans_the_schedules_anew(redis_url, redis_client, tmp_path):
     for release, hours in (("2031a", 1), ("2031b", 2)):
         write_zone(tmp_path / release / "Test" / "Zone", hours)
         write_release(tmp_path / release, release)
@@ -87,11 +87,13 @@ def test_worker_with_newer_time_zone_data_plans_the_schedules_anew(redis_url, tm
     with DelayQueue("zones", url=redis_url) as queue:
         with program(ZONED, redis_url, f"0 {far.hour} * * *", PYTHONTZPATH=str(tmp_path / "2031a")) as worker:
             lines_until(worker, "time zone data 2031a, before unknown: planning the schedules anew")
+            wait_until(lambda: redis_client.hget("delayq:{zones}:meta", "schedules_zones") == b"2031a")
             before = queue.schedules.page().schedules[0].next
             worker.stdin.close()
         with program(ZONED, redis_url, PYTHONTZPATH=str(tmp_path / "2031b")) as worker:
             lines_until(worker, "time zone data 2031b, before 2031a: planning the schedules anew")
             lines_until(worker, "planned anew: 1 schedule moved")
+            wait_until(lambda: redis_client.hget("delayq:{zones}:meta", "schedules_zones") == b"2031b")
             after = queue.schedules.page().schedules[0].next
             worker.stdin.close()
         with program(ZONED, redis_url, PYTHONTZPATH=str(tmp_path / "2031a")) as worker:

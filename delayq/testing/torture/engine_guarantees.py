@@ -25,7 +25,11 @@ GUARANTEES = {
     "delay": Guarantees(),
     "streams": Guarantees(
         unsupported_faults={"pause": "a stream cannot be paused"},
-        inapplicable_rules={"never early": "a stream has no due times", "counters": "it keeps no totals"},
+        inapplicable_rules={
+            "never early": "a stream has no due times",
+            "counters": "it keeps no totals",
+            "pauses": "it cannot be paused",
+        },
         charges_unstarted=True,
         tokens_reused=True,
     ),
@@ -40,6 +44,7 @@ GUARANTEES = {
             "never early": "a work queue has no due times",
             "dead letter": "it has no dead letter",
             "counters": "it keeps no totals",
+            "pauses": "it cannot be paused",
         },
         tokens_ordered=False,
     ),
