@@ -337,6 +337,8 @@ class QueueMachine(Player):
         was_paused = self.model.resume(self.now)
         self._reach("paused" if was_paused else "over by itself", "resume", True)
         self.expects_wake |= was_paused
+        if self.fold and not was_paused:  # not logged, and the clock may be set back to before its end
+            self.fold.paused_until = 0
         self._play(self.calls.resume(), was_paused, reruns=reruns)
 
     @precondition(lambda self: self.scan.wake)
