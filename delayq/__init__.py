@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue as DelayQueue
     from delayq.queue.event_log import EventKind as EventKind
     from delayq.queue.event_log import MessageEvent as MessageEvent
+    from delayq.queue.handler_check import HandlerCheck as HandlerCheck
+    from delayq.queue.handler_check import HandlerProblem as HandlerProblem
     from delayq.queue.inspector import MessageInfo as MessageInfo
     from delayq.queue.inspector import Page as Page
     from delayq.queue.lease import AsyncLease as AsyncLease
@@ -65,6 +67,11 @@ if TYPE_CHECKING:
     from delayq.queue.schedule_history import ScheduleHistory as ScheduleHistory
     from delayq.queue.schedules import AsyncSchedules as AsyncSchedules
     from delayq.queue.schedules import Schedules as Schedules
+    from delayq.queue.tasks import AsyncTask as AsyncTask
+    from delayq.queue.tasks import Task as Task
+    from delayq.queue.tasks import TaskOptions as TaskOptions
+    from delayq.queue.tasks import TaskSendOptions as TaskSendOptions
+    from delayq.queue.tasks import current_message as current_message
     from delayq.queue.worker import AsyncWorker as AsyncWorker
     from delayq.queue.worker import Worker as Worker
     from delayq.schedules.definition import Schedule as Schedule

@@ -44,7 +44,7 @@ def _from_model(value: Any) -> Any:
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
-def _to_model(kind: Any, value: Any) -> Any:
+def to_model(kind: Any, value: Any) -> Any:
     """Return plain values as a model; `ValueError`, which msgspec reports with its place, if it refuses them."""
     if isinstance(value, kind):
         return value
@@ -119,7 +119,7 @@ class JsonCodec:
             return
         try:
             wanted = Any if payload_type is None else payload_type
-            self._decode = msgspec.json.Decoder(wanted, dec_hook=_to_model).decode
+            self._decode = msgspec.json.Decoder(wanted, dec_hook=to_model).decode
         except TypeError as error:
             if not _models_in(payload_type):
                 text = f"payload_type {short_repr(payload_type)} cannot be decoded: {error}"
@@ -140,7 +140,7 @@ class JsonCodec:
             if b"null" in encoded:  # msgspec also writes null for nan and infinity, which would decode to None
                 json.dumps(msgspec.to_builtins(payload, enc_hook=_from_model), allow_nan=False)
         except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError) as error:
-            raise PayloadError(f"payload cannot be encoded as JSON: {_without_values(error)}") from None
+            raise PayloadError(f"payload cannot be encoded as JSON: {without_values(error)}") from None
         return encoded
 
     def decode(self, data: bytes) -> Any:
@@ -148,14 +148,14 @@ class JsonCodec:
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UndecodableError(f"undecodable: {_without_values(error)}") from None
+            raise UndecodableError(f"undecodable: {without_values(error)}") from None
 
 
 _VALUES = re.compile(r" '.*'|(?<= unknown field) `.*`", re.DOTALL)
 """The parts of msgspec's errors that quote a payload: the value of an enum or tag, the name of a field."""
 
 
-def _without_values(error: Exception) -> str:
+def without_values(error: Exception) -> str:
     """Return the text of an error without quoting the payload: errors are logged, and payloads may be private."""
     return _VALUES.sub("", str(error))
 
@@ -176,7 +176,7 @@ def _checker(payload_type: Any) -> Any:
             return check
 
     def convert(payload: Any) -> None:
-        msgspec.convert(payload, payload_type, dec_hook=_to_model)
+        msgspec.convert(payload, payload_type, dec_hook=to_model)
 
     return convert
 

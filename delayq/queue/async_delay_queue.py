@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from delayq._parity import awaited, mirrors
 from delayq.options import QueueOptions
 from delayq.queue.async_base import AsyncBase
-from delayq.queue.base import ANY_PAYLOAD, T
+from delayq.queue.base import ANY_PAYLOAD, R, T
 from delayq.queue.dead_letter import AsyncDeadLetter
 from delayq.queue.delay_base import DelayBase
-from delayq.queue.delay_queue import DelayQueue
+from delayq.queue.delay_queue import DelayQueue, P
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import AsyncGroupCommit
+from delayq.queue.handlers import MISSING
 from delayq.queue.inspector import Inspector
 from delayq.worker.message import AsyncMessage
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from delayq.queue.schedules import AsyncSchedules
+    from delayq.queue.tasks import AsyncTask, TaskOptions
 
 
 class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
@@ -47,6 +49,18 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
         self._inspector = Inspector(self._context)
         self._dead = AsyncDeadLetter(self._context, self._executor)
 
+    # Tasks
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], AsyncTask[P, R]]: ...
+    @mirrors(DelayQueue.task)
+    def task(self, function: Any = MISSING, /, **options: Unpack[TaskOptions]) -> Any:
+        from delayq.queue.tasks import AsyncTask
+
+        return self._register_task(AsyncTask, function, options)
+
     # Sending
 
     send_delay_msg = awaited(DelayQueue[T].send_delay_msg)
@@ -61,6 +75,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     counts = awaited(DelayQueue.counts)
     stats = awaited(DelayQueue.stats)
     list = awaited(DelayQueue.list)
+    check = awaited(DelayQueue.check)
 
     @property
     def dead(self) -> AsyncDeadLetter:

@@ -9,11 +9,14 @@ from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
 from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, PayloadError
 from delayq.queue.base import M, QueueBase, R, T
+from delayq.queue.handlers import MISSING
 from delayq.queue.server_check import opening
 from delayq.times import Duration
 
 if TYPE_CHECKING:
+    from delayq.queue.tasks import TaskOptions
     from delayq.schedules.definition import ScheduleOptions
 
 
@@ -73,10 +76,23 @@ class DelayBase(QueueBase[T, M]):
         """
         return self._handlers.schedule(name, {**options, "rrule": rule, "tz": tz})
 
+    def _register_task(self, kind: Any, function: Any, options: TaskOptions) -> Any:
+        """Make and register a task of this kind; without a function, return the decorator that does."""
+        if function is MISSING:
+            return lambda decorated: self._register_task(kind, decorated, options)
+        try:
+            self._codec.encode({})
+        except PayloadError as error:
+            text = "tasks need a queue with the json codec and without a payload_type, or a codec of your own"
+            raise ConfigurationError(text) from error
+        task = kind(function, self, options)
+        self._handlers.task(task)
+        return task
+
     def on(self, name: str) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
         """Register the function that processes messages with this name, or whose name begins with it.
 
-        Use it as a decorator: `@queue.on("invoice.")`. The function of the exact name counts first, then that of the
+        Use it as a decorator: `@queue.on("invoice.")`. A task of the exact name counts first, then the function of the
         longest beginning. It works like a `callback`, which then only gets messages without a name. A name that no
         function here processes is left to other processes; see the option `unknown_for`.
         """

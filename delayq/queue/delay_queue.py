@@ -6,11 +6,11 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, Unpack, overload
 
 from delayq.broker.transport.operation import single
 from delayq.options import QueueOptions
-from delayq.queue.base import ANY_PAYLOAD, SyncBase, T
+from delayq.queue.base import ANY_PAYLOAD, R, SyncBase, T
 from delayq.queue.bulk_runs import RunInfo, end_run, forget_run, list_runs, refusals_of
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
 from delayq.queue.counts import Counts, Stats
@@ -18,6 +18,7 @@ from delayq.queue.dead_letter import DeadLetter
 from delayq.queue.delay_base import DelayBase
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import GroupCommit
+from delayq.queue.handlers import MISSING
 from delayq.queue.inspector import Inspector, MessageInfo, Page
 from delayq.queue.pausing import Pause, pause
 from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
@@ -30,7 +31,11 @@ from delayq.worker.message import Message
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from delayq.queue.handler_check import HandlerCheck
     from delayq.queue.schedules import Schedules
+    from delayq.queue.tasks import Task, TaskOptions
+
+P = ParamSpec("P")
 
 
 class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
@@ -54,6 +59,26 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         self._sends = GroupCommit(self._producer, self._perform)
         self._inspector = Inspector(self._context)
         self._dead = DeadLetter(self._context, self._executor)
+
+    # Tasks
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, function: Any = MISSING, /, **options: Unpack[TaskOptions]) -> Any:
+        """Register a function that messages call with their arguments, as a decorator; returns its `Task`.
+
+        After `@queue.task`, `remind.send(42)` sends a message with the name `remind`, and a worker of any process that
+        has registered this task calls `remind(42)`. `@queue.task(name="billing.remind", retries=5)` takes the options
+        of `TaskOptions`. What the function returns counts as success, also `False`; an exception uses one retry, and
+        it may raise `Retry`, `Snooze`, `Reject`, `Discard` and `StopWorker`. Its message is `current_message()`. A
+        message whose arguments the function does not take goes the way of one whose name is unknown: see
+        `unknown_for`. The queue needs the json codec without a `payload_type`, or a codec of your own.
+        """
+        from delayq.queue.tasks import Task  # not every program has tasks
+
+        return self._register_task(Task, function, options)
 
     # Sending
 
@@ -156,6 +181,17 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         that are due at the first or later, and before the second; the others are not read.
         """
         return self._perform(self._inspector.page(state, limit=limit, cursor=cursor, due_from=due_from, due_to=due_to))
+
+    def check(self) -> HandlerCheck:
+        """Check that this program could process all messages that wait or are dead; runs none, and changes nothing.
+
+        Each payload is decoded, and the arguments of a task are bound to its parameters. Reads every message, in short
+        calls; the queue may change meanwhile. Raises `NoCallbackError` if the program has registered no function.
+        """
+        from delayq.queue.handler_check import check_handlers  # few programs check themselves
+
+        self._handlers.find()
+        return self._perform(check_handlers(self._context, self._handlers.problem))
 
     @property
     def dead(self) -> DeadLetter:

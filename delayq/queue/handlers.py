@@ -1,4 +1,4 @@
-"""Registers the functions that process messages: the callback of a queue, those of its declared schedules and names."""
+"""Registers the functions that process messages: the callback of a queue, its tasks, those of schedules and names."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from delayq.options import Settings, check_int
 from delayq.worker.work_buffer import Callback
 
 if TYPE_CHECKING:
+    from delayq.queue.inspector import MessageInfo
+    from delayq.queue.tasks import BaseTask
+    from delayq.queue.unhandled import UnhandledMessages
     from delayq.schedules.store import ScheduleOutcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,7 +31,7 @@ MISSING: Any = object()
 
 
 class HandlerRegistry:
-    """The functions of one queue: its callback, those of the schedules that the program declares, those of names."""
+    """The functions of one queue: its callback, its tasks, those of the declared schedules, those of names."""
 
     def __init__(self, queue: str, settings: Settings, encode: Callable[[Any], bytes], *, awaits: bool = False) -> None:
         """Start empty; coroutine functions are allowed if the queue `awaits` them."""
@@ -39,6 +42,7 @@ class HandlerRegistry:
         self._callback: Callback | None = None
         self._functions: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
         self._named: Mapping[str, Callable[[Any], Any]] = MappingProxyType({})
+        self._tasks: Mapping[str, BaseTask[..., Any]] = MappingProxyType({})
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
         self.stored = False
@@ -95,13 +99,27 @@ class HandlerRegistry:
 
         def register(function: F) -> F:
             self._checked(function, f"the function for {name}")
-            known = self._named.get(name, function)
-            if known != function:
-                raise ConfigurationError(f"name {name} has a function already: {_describe(Callback(known))}")
+            self._refuse_taken(name, function)
             self._named = {**self._named, name: function}
             return function
 
         return register
+
+    def task(self, task: BaseTask[..., Any]) -> None:
+        """Register a task by its name and its aliases."""
+        if not self._awaits and inspect.iscoroutinefunction(task.function):
+            raise ConfigurationError(f"task {task.name} is a coroutine function: use it with an AsyncDelayQueue")
+        names = (task.name, *task.aliases)
+        for name in names:
+            self._refuse_taken(name, task.function)
+        self._tasks = {**self._tasks, **dict.fromkeys(names, task)}
+
+    def _refuse_taken(self, name: str, function: Any) -> None:
+        """Refuse a name that another function has; a decorator that runs again is harmless."""
+        task = self._tasks.get(name)
+        known = self._named.get(name, function) if task is None else task.function
+        if known != function:
+            raise ConfigurationError(f"name {name} has a function already: {_describe(Callback(known))}")
 
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
         """Store the declared schedules in Redis; returns what became of each. The first time, log those left over."""
@@ -125,44 +143,64 @@ class HandlerRegistry:
         return function
 
     @cached_property
-    def _unhandled(self) -> Callable[[Any], None]:
+    def _unhandled(self) -> UnhandledMessages:
         from delayq.queue.unhandled import UnhandledMessages  # slow to load, and most queues have no schedules
 
         return UnhandledMessages(self._queue, self._settings.unknown_for)
 
     def find(self) -> Callback:
         """Return the callback that dispatches the queue's messages; raises `NoCallbackError` if there is none."""
-        callback, functions, named = self._callback, self._functions, self._named
-        if not functions and not named:
+        callback, functions, named, tasks = self._callback, self._functions, self._named, self._tasks
+        if not functions and not named and not tasks:
             if callback is None:
                 raise NoCallbackError(f"queue {self._queue} has no callback: register one with @queue.callback")
             return callback
         if callback is not None and callback.max_batch is not None:
             raise ConfigurationError(
-                "a queue with declared schedules or functions for names cannot have a batch_callback"
+                "a queue with tasks, declared schedules or functions for names cannot have a batch_callback"
             )
         from delayq.schedules.definition import DECLARED_HEADER, HEADER
 
         unhandled = self._unhandled
         others: Callable[[Any], Any] = unhandled if callback is None else callback.function
 
-        find_named = lru_cache(MAX_NAMES)(partial(_function_for, named, unhandled))
+        exact = {name: task.handler(self._unhandled.misfit) for name, task in tasks.items()}
+        find_named = lru_cache(MAX_NAMES)(partial(_function_for, exact, named, unhandled))
+        is_named = bool(named or tasks)
 
         def select(message: Any) -> Callable[[Any], Any]:
-            if named and (name := message.name):
+            if is_named and (name := message.name):
                 return find_named(name)
             headers = message.headers
             return functions.get(headers.get(HEADER, ""), unhandled if DECLARED_HEADER in headers else others)
 
         return Callback(lambda message: select(message)(message), select=select)
 
+    def problem(self, message: MessageInfo, payload: Any) -> str:
+        """Return why no function of this process takes a message with this payload; '' if one does."""
+        from delayq.schedules.definition import DECLARED_HEADER, HEADER
+
+        schedule, name = message.headers.get(HEADER), message.name
+        if name in self._tasks:
+            return self._tasks[name].problem(payload)
+        if name and (self._tasks or self._named):
+            return "" if any(map(name.startswith, self._named)) else f"no handler for messages with the name {name}"
+        if schedule in self._functions or (self._callback is not None and DECLARED_HEADER not in message.headers):
+            return ""
+        return "no handler for this message" if schedule is None else f"no handler for schedule {schedule}"
+
 
 def _function_for(
-    functions: Mapping[str, Callable[[Any], Any]], unhandled: Callable[[Any], Any], name: str
+    exact: Mapping[str, Callable[[Any], Any]],
+    beginnings: Mapping[str, Callable[[Any], Any]],
+    unhandled: Callable[[Any], Any],
+    name: str,
 ) -> Callable[[Any], Any]:
     """Return the function of a name: of the name itself, else of its longest beginning, else `unhandled`."""
-    beginnings = [known for known in functions if name.startswith(known)]
-    return functions[max(beginnings, key=len)] if beginnings else unhandled
+    if name in exact:
+        return exact[name]
+    known = [one for one in beginnings if name.startswith(one)]
+    return beginnings[max(known, key=len)] if known else unhandled
 
 
 def _takes_one_argument(function: Callable[..., Any]) -> bool:

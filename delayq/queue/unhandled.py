@@ -1,12 +1,12 @@
-"""Messages that no function of this process handles, but perhaps one of another process: of a newer program, say."""
+"""Messages that no function of this process takes, but perhaps one of another process: of a newer program, say."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from delayq.errors import NoCallbackError
-from delayq.outcomes import Reject, Snooze
+from delayq.errors import DelayqError, NoCallbackError, UndecodableError
+from delayq.outcomes import Outcome, Reject, Snooze
 from delayq.schedules.definition import DECLARED_HEADER, HEADER
 from delayq.text import format_duration
 
@@ -23,10 +23,10 @@ class UnhandledMessages:
         """Start without a message; each kind is logged once."""
         self._queue = queue
         self._seconds = unknown_for / 1000
-        self._logged: set[tuple[str, str | None]] = set()
+        self._logged: set[tuple[str, str | None, type]] = set()
 
     def __call__(self, message: Any) -> None:
-        """Snooze a message, or reject it."""
+        """Snooze a message that no function takes, or reject it."""
         name, schedule = message.name, message.headers.get(HEADER)
         advice = "register one with @queue.callback"
         if name:
@@ -37,10 +37,18 @@ class UnhandledMessages:
             what = f"schedule {schedule}, which this program does not declare"
             advice = "remove it" if DECLARED_HEADER in message.headers else advice
         reason = f"no handler for {what}: {advice}"
+        raise self._outcome(message, reason, NoCallbackError, schedule)
+
+    def misfit(self, message: Any, problem: str) -> Outcome:
+        """Return the outcome for a message whose task takes other arguments in this process."""
+        reason = f"task {message.name} does not take the arguments of this message: {problem}"
+        return self._outcome(message, reason, UndecodableError, None)
+
+    def _outcome(self, message: Any, reason: str, kind: type[DelayqError], schedule: str | None) -> Outcome:
         if message.lateness >= self._seconds:
-            raise Reject(f"{NoCallbackError.__name__}: {reason}")
-        if (name, schedule) not in self._logged:
-            self._logged.add((name, schedule))
+            return Reject(f"{kind.__name__}: {reason}")
+        if (message.name, schedule, kind) not in self._logged:
+            self._logged.add((message.name, schedule, kind))
             text = "%s: %s; its messages are left to other processes until they are %s late"
             log.warning(text, self._queue, reason, format_duration(self._seconds), extra={"schedule": schedule})
-        raise Snooze(ASK_AGAIN)
+        return Snooze(ASK_AGAIN)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from delayq._parity import awaited
+from delayq.backoff import Backoff
 from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext
 from delayq.broker.ids import time_of
@@ -78,6 +79,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     settled: bool = False
     reported: bool = False
     """Whether Redis knows that the callback has started."""
+    backoff: Backoff | None = None
+    """How long the message waits after a failure; None as the queue says."""
 
     @property
     def receipt(self) -> Receipt:
@@ -199,7 +202,8 @@ class _BaseMessage(Generic[T]):
         return bool(reply != "0")
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
-        wait = self._context.settings.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
+        backoff = self._delivery.backoff or self._context.settings.backoff
+        wait = backoff.delay(self.attempt) if delay is None else nack_wait(delay)
         failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), truncate(error))
         return (yield from self._settle(self._context.calls.nack([failure])))
 

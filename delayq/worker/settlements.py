@@ -69,7 +69,8 @@ class PendingSettlements:
 
     def _add_details(self, delivery: InFlightDelivery, disposition: Disposition, text: str, delay: int | None) -> None:
         if disposition is Disposition.NACK:
-            wait = self._settings.backoff.delay(delivery.claimed.attempt) if delay is None else delay
+            backoff = delivery.backoff or self._settings.backoff
+            wait = backoff.delay(delivery.claimed.attempt) if delay is None else delay
             self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")

@@ -166,7 +166,7 @@ class WorkBuffer:
         if error is None and result is None:
             self._completions.append(_completion((deliveries, _ACK, "", None, took)))
             return now
-        backoff = self._context.settings.backoff
+        backoff = deliveries[0].backoff or self._context.settings.backoff
         if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
             self.stop_reason = stop_reason_of(result, error)
         try:

@@ -100,6 +100,9 @@ def instances(url) -> dict[str, Any]:
         taken["SchedulesPage"] = queue.schedules.page()
         taken["ScheduleHistory"] = queue.schedules.history("nightly")
         assert taken["ScheduleInfo"].payload == PAYLOAD
+        taken["Task"] = queue.task(name="remind")(lambda user: None)
+        taken["HandlerCheck"] = checked = queue.check()
+        taken["HandlerProblem"] = checked.problems[0]
         taken["Consuming"] = queue.callback(lambda message: None) and queue.start_consume()
         taken["Worker"] = Worker({queue: 1})
         queue.stop_consume()
@@ -112,6 +115,7 @@ def instances(url) -> dict[str, Any]:
             taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there, "AsyncSchedules": there.schedules})
             there.callback(lambda message: None)
             taken["AsyncConsuming"] = await there.start_consume()
+            taken["AsyncTask"] = there.task(name="remind")(lambda user: None)
             taken["AsyncWorker"] = AsyncWorker({there: 1})
             await there.stop_consume()
 
@@ -124,6 +128,8 @@ NO_HOLDERS = {
         "QueueOptions",
         "ConsumeOptions",
         "ScheduleOptions",
+        "TaskOptions",
+        "TaskSendOptions",
         "Codec",
         "Backoff",
         "Duration",
@@ -391,6 +397,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "preload": [[]],
     "docs": [[], ["security"]],
     "doctor": [[], ["--repair"]],
+    "check": [["canary_app:queue"], ["canary_app:queue", "--json"]],
 }
 SHOWING = {"list", "show", "dead list"}
 """The verbs that are for looking at payloads: they hide passwords all the same."""

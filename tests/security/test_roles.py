@@ -269,6 +269,7 @@ OPERATIONS = {
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
     "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 1]),
+    "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),
     "dead.redrive": Operation(lambda q: q.dead.redrive("rejected").redriven == 1),
@@ -330,6 +331,7 @@ def test_table_has_every_public_operation():
     elsewhere = {
         "callback",
         "on",
+        "task",
         "batch_callback",
         "cron",
         "every",

@@ -24,6 +24,7 @@ from delayq import (
     AsyncLease,
     AsyncMessage,
     AsyncSchedules,
+    AsyncTask,
     AsyncWorker,
     DelayQueue,
     Worker,
@@ -199,6 +200,13 @@ class Stand:
     def every(self, *args: Any, **options: Any) -> Any:
         return self._adapting(self._subject.every(*args, **options))
 
+    def task(self, *function: Any, **options: Any) -> Any:
+        made = self._subject.task(*function, **options)
+        return self._loop._stand(made) if function else lambda decorated: self._loop._stand(made(decorated))
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._subject(*args, **options)
+
     def _adapting(self, register: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def adapted(function: Any) -> Any:
             register(wraps(function)(self._loop.adapt(function)))
@@ -250,4 +258,4 @@ async def _cancel_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_ASYNC = (AsyncDelayQueue, AsyncMessage, AsyncLease, AsyncConsuming, AsyncDeadLetter, AsyncSchedules)
+_ASYNC = (AsyncDelayQueue, AsyncMessage, AsyncLease, AsyncConsuming, AsyncDeadLetter, AsyncSchedules, AsyncTask)

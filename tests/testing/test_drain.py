@@ -41,6 +41,17 @@ def outcomes(delivered):
     return [(one.payload, one.outcome, one.at - NEW_YEAR) for one in delivered]
 
 
+def test_tasks_are_called_with_their_arguments(clock, delayq_queue):
+    seen = []
+    remind = delayq_queue.task(name="remind", delay="1d")(lambda user: seen.append(user))
+    remind.send(5)
+
+    (delivered,) = drain(delayq_queue)
+
+    assert clock.now - NEW_YEAR == DAY
+    assert (seen, delivered.name, delivered.payload, delivered.outcome) == ([5], "remind", {"user": 5}, "acked")
+
+
 def test_messages_are_delivered_in_order_at_their_due_times(clock, delayq_queue):
     seen = []
     delayq_queue.callback(lambda message: seen.append((message.payload, clock.now - NEW_YEAR, message.lateness)))

@@ -48,6 +48,7 @@ NOT_AWAITED = {
     "cron": "declares a schedule and touches nothing",
     "rrule": "declares a schedule and touches nothing",
     "on": "registers a function and touches nothing",
+    "task": "registers a function and touches nothing",
     "every": "declares a schedule and touches nothing",
     "lease": "gives an object that is awaited or entered",
     "stop": "asks for a stop and returns at once; `wait` waits",

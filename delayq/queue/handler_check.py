@@ -1,0 +1,86 @@
+"""Checks what waits or is dead against the functions of this process, without running any of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from delayq.broker.context import QueueContext
+from delayq.broker.transport.operation import Operation
+from delayq.errors import UndecodableError, short_repr
+from delayq.queue.inspector import MAX_ROWS, Inspector, MessageInfo
+from delayq.states import State
+
+CHECKED = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.DEAD)
+"""The states whose messages are checked."""
+SHOWN = 3
+"""Ids that are shown of each problem."""
+WHOLE = 1 << 30
+"""Bytes of a payload that are read: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerProblem:
+    """A reason why messages could not be processed by the functions of this process."""
+
+    reason: str
+    count: int
+    """How many messages."""
+    dead: int
+    """How many of them are in the dead letter."""
+    ids: tuple[str, ...]
+    """Some of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCheck:
+    """The result of `check`: how many messages were checked, and the problems, the most frequent first."""
+
+    checked: int
+    problems: tuple[HandlerProblem, ...]
+
+    @property
+    def right(self) -> bool:
+        """Whether every message that was checked has a function that takes it."""
+        return not self.problems
+
+
+def check_handlers(context: QueueContext, problem_of: Callable[[MessageInfo, Any], str]) -> Operation[HandlerCheck]:
+    """Read every message, page by page; `problem_of` tells what is wrong with one and its payload, '' for nothing."""
+    raw = QueueContext(context.calls, context.settings, bytes, context.queue)
+    inspector, checked = Inspector(raw), 0
+    found: dict[str, list[MessageInfo]] = defaultdict(list)
+    for state in CHECKED:
+        cursor: str | None = None
+        while True:
+            page = yield from inspector.page(state, limit=MAX_ROWS, cursor=cursor, preview=WHOLE)
+            for message in page.messages:
+                checked += 1
+                reason = _problem(context, message, problem_of)
+                if reason:
+                    found[reason].append(message)
+            cursor = page.cursor
+            if not cursor:
+                break
+    problems = [
+        HandlerProblem(
+            reason,
+            len(messages),
+            sum(message.state is State.DEAD for message in messages),
+            tuple(message.id for message in messages[:SHOWN]),
+        )
+        for reason, messages in found.items()
+    ]
+    return HandlerCheck(checked, tuple(sorted(problems, key=lambda problem: (-problem.count, problem.reason))))
+
+
+def _problem(context: QueueContext, message: MessageInfo, problem_of: Callable[[MessageInfo, Any], str]) -> str:
+    try:
+        payload = context.decode(message.payload)
+    except UndecodableError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
+        return f"undecodable: {short_repr(error)}"
+    return problem_of(message, payload)

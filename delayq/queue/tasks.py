@@ -1,0 +1,213 @@
+"""Tasks: functions that are called with the arguments of a message, chosen by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime
+from functools import update_wrapper
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+
+from delayq.backoff import Backoff
+from delayq.broker.attributes import check_message_name
+from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_retries
+from delayq.queue.producer import NewMessage, Sent, due_text
+from delayq.queue.task_arguments import MisfitError, TaskArguments
+from delayq.times import Duration
+
+if TYPE_CHECKING:
+    from delayq.worker.message import AsyncMessage, Message
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_current: ContextVar[Any] = ContextVar("delayq_message")
+
+
+class TaskSendOptions(TypedDict, total=False):
+    """The options of one send of a task; see `DelayQueue.send_delay_msg`."""
+
+    delay: Duration
+    """How long from now the task is due; at once by default."""
+    at: datetime
+    """When it is due, an aware datetime; instead of `delay`."""
+    retries: int
+    """How often it is delivered again after a failure; by default that of the task, or `default_retries`."""
+    id: str
+    """The id of the message; a send of the same id is answered `exists`."""
+    headers: Mapping[str, str]
+    replace: bool
+    """Whether the payload and the due time of a waiting message with this id are replaced."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """The options of a task."""
+
+    name: str
+    """The name of its messages; by default that of the function."""
+    aliases: Sequence[str]
+    """Names that it had before: messages with them, already sent, still call it."""
+    retries: int
+    """How often its messages are delivered again after a failure; by default `default_retries`."""
+    backoff: Backoff | Duration
+    """How long it waits after a failure; by default `nack_delay`."""
+    delay: Duration
+    """How long after a send it is due; at once by default."""
+
+
+class BaseTask(Generic[P, R]):
+    """A function that can be called directly, and by a message that carries its arguments."""
+
+    def __init__(self, function: Callable[P, R], queue: Any, options: TaskOptions) -> None:
+        """Check the function and the options; raises `ConfigurationError`."""
+        if not callable(function):
+            raise ConfigurationError(f"a task must be callable, not {short_repr(function)}")
+        unknown = options.keys() - TaskOptions.__annotations__.keys()
+        if unknown:
+            known = ", ".join(TaskOptions.__annotations__)
+            raise ConfigurationError(f"a task has no option {min(unknown)}: it has {known}")
+        self.function = function
+        """The function, as it was decorated."""
+        self._queue = queue
+        own_name = getattr(function, "__name__", "")
+        self.name = check_message_name(options.get("name", own_name))
+        """The name of its messages."""
+        self.aliases = _check_aliases(options.get("aliases", ()))
+        """Other names by which it is called."""
+        self.arguments = TaskArguments(self.name, function)
+        """What the function takes."""
+        backoff = options.get("backoff")
+        self.backoff = backoff if backoff is None or isinstance(backoff, Backoff) else Backoff.constant(backoff)
+        """How long its messages wait after a failure; None for `nack_delay`."""
+        defaults: TaskSendOptions = {}
+        if "retries" in options:
+            defaults["retries"] = check_retries(options["retries"])
+        if "delay" in options:
+            due_text(options["delay"], None)  # refuses one that is invalid
+            defaults["delay"] = options["delay"]
+        self._options = defaults
+        update_wrapper(self, function, updated=())
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now; nothing is sent."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"<{type(self).__name__} {self.name} of queue {self._queue.name}>"
+
+    def options(self, **options: Unpack[TaskSendOptions]) -> Self:
+        """Return the task with options for its sends: `remind.options(delay="1h", id="r-42").send(42)`."""
+        unknown = options.keys() - TaskSendOptions.__annotations__.keys()
+        if unknown:
+            known = ", ".join(TaskSendOptions.__annotations__)
+            raise ConfigurationError(f"a send has no option {min(unknown)}: it has {known}")
+        if "at" in options and "delay" in options:
+            raise ConfigurationError("give delay or at, but not both")
+        timed = options.keys() & {"delay", "at"}
+        kept = {name: value for name, value in self._options.items() if not (timed and name in {"delay", "at"})}
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__)
+        changed._options = cast("TaskSendOptions", {**kept, **options})
+        return changed
+
+    def message(self, /, *args: P.args, **kwargs: P.kwargs) -> NewMessage[Any]:
+        """Return the message that calls the function with these arguments, for `send_many`.
+
+        Raises `PayloadError` if the function does not take them.
+        """
+        options = {name: value for name, value in self._options.items() if name != "replace"}
+        if options.keys() != self._options.keys():
+            raise ConfigurationError("replace is an option of send_many, not of one of its messages")
+        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)  # type: ignore[arg-type]
+
+    def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        options: dict[str, Any] = dict(self._options)
+        send = self._queue.send_schedule_msg if "at" in options else self._queue.send_delay_msg
+        return send(self.arguments.bind(args, kwargs), name=self.name, **options)
+
+    def problem(self, payload: Any) -> str:
+        """Return why the function does not take this payload; '' if it does."""
+        try:
+            self.arguments.read(payload)
+        except MisfitError as error:
+            return f"task {self.name} does not take these arguments: {error}"
+        return ""
+
+    def handler(self, misfit: Callable[[Any, str], Exception]) -> Callable[[Any], Any]:
+        """Return the function that processes a message.
+
+        What `misfit` returns is raised for a message whose arguments do not fit; it is told why.
+        """
+        function: Any = self.function
+        read, backoff = self.arguments.read, self.backoff
+
+        def arguments_of(message: Any) -> dict[str, Any]:
+            message._delivery.backoff = backoff  # noqa: SLF001 - what a message wraps
+            try:
+                return read(message.payload)
+            except MisfitError as error:
+                raise misfit(message, str(error)) from None
+
+        async def await_function(message: Any) -> object:
+            arguments, before = arguments_of(message), _current.set(message)
+            try:
+                return _result(await function(**arguments))
+            finally:
+                _current.reset(before)
+
+        def call_function(message: Any) -> object:
+            arguments, before = arguments_of(message), _current.set(message)
+            try:
+                return _result(function(**arguments))
+            finally:
+                _current.reset(before)
+
+        return await_function if iscoroutinefunction(function) else call_function
+
+
+class Task(BaseTask[P, R]):
+    """A task of a `DelayQueue`: `remind.send(42)` sends a message, and a worker calls `remind(42)`.
+
+    Arguments are stored by name, as an object such as `{"user": 42}`. They are checked against the parameters and
+    their types at the send, and converted to these types at the delivery: a `datetime` arrives as one.
+    """
+
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Sent:
+        """Send a message that calls the function with these arguments, by the options of the task.
+
+        Raises `PayloadError` if the function does not take them, and what `send_delay_msg` raises.
+        """
+        return cast("Sent", self._send(args, kwargs))
+
+
+class AsyncTask(BaseTask[P, R]):
+    """A task of an `AsyncDelayQueue`; see `Task`."""
+
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Sent]:
+        """Send a message that calls the function with these arguments, by the options of the task.
+
+        Raises `PayloadError` if the function does not take them, and what `send_delay_msg` raises.
+        """
+        return cast("Coroutine[Any, Any, Sent]", self._send(args, kwargs))
+
+
+def current_message() -> Message[Any] | AsyncMessage[Any]:
+    """Return the message whose task is running; raises `ConfigurationError` outside of a task."""
+    message = _current.get(None)
+    if message is None:
+        raise ConfigurationError("current_message() is only known while a task runs")
+    return cast("Message[Any]", message)
+
+
+def _result(result: object) -> object:
+    """Return what decides on the message: any result of a task is a success, even False."""
+    return None if result is False else result
+
+
+def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(aliases, str) or not isinstance(aliases, Sequence):
+        raise ConfigurationError(f"aliases must be a list of names, not {short_repr(aliases)}")
+    return tuple(map(check_message_name, aliases))
