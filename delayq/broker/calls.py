@@ -24,6 +24,7 @@ from delayq.broker.requests import (
     RedisCommand,
     Rejection,
     Release,
+    Replace,
     ScriptCall,
     flat,
 )
@@ -37,6 +38,8 @@ MAX_DUE = (1 << 53) - 1
 """A time (ms) after every due time: the largest integer that a score holds exactly."""
 MAX_RUNS = 1000
 """Runs of bulk sends that the ledger keeps."""
+_REPLACE = {False: "0", True: "1", "after": "2", "moved up": "3"}
+"""How a send says what to replace; see `Replace`."""
 
 T = TypeVar("T")
 
@@ -50,9 +53,11 @@ class Calls(ScheduleCalls):
     """Whether a wait for a wake-up may take a message, which must then be claimed or released."""
 
     def send(
-        self, messages: Messages, *, max_length: int | None, replace: bool = False, run: str = ""
+        self, messages: Messages, *, max_length: int | None, replace: Replace = False, run: str = ""
     ) -> ScriptCall[SendStatuses]:
-        """Store messages; a status each: 1 new, 0 exists, 2 replaced, 3 running, 4 to be collected, 5 settled.
+        """Store messages; a status each.
+
+        1 new, 0 exists, 2 replaced, 3 running, 4 to be collected, 5 settled, 6 waits after the running one.
 
         The statuses are added up in the run ledger under the name of a `run`.
         """
@@ -63,7 +68,7 @@ class Calls(ScheduleCalls):
         rows: list[Argument] = [stride] * (1 + stride * len(table.ids))
         for at in range(stride):
             rows[1 + at :: stride] = table[at]
-        options = (self._now, "1" if replace else "0", max_length or "0", run)
+        options = (self._now, _REPLACE[replace], max_length or "0", run)
         return self._call("send", [*options, *rows], SendStatuses.read)
 
     def send_one(self, message: Outgoing) -> ScriptCall[SendStatuses]:
@@ -123,7 +128,7 @@ class Calls(ScheduleCalls):
         return self._call("reject", [self._now, *flat(rejections)], statuses)
 
     def cancel(self, ids: Iterable[str]) -> ScriptCall[str]:
-        """Cancel messages; a status each: 1 cancelled, 2 running, 3 dead, 0 gone."""
+        """Cancel messages; a status each: 1 cancelled, 2 running, 3 dead, 4 successor cancelled, 0 gone."""
         return self._call("cancel", [self._now, *ids], statuses)
 
     def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:

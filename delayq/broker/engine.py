@@ -27,6 +27,7 @@ class Feature(StrEnum):
     SCHEDULES = "schedules"
     CANCEL = "cancelling and rescheduling"
     REPLACE = "replacing"
+    SUCCESSORS = "successors"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
     NAMES = "names of messages"
@@ -121,6 +122,7 @@ _DELAY_ONLY = frozenset(
         Feature.SCHEDULES,
         Feature.CANCEL,
         Feature.REPLACE,
+        Feature.SUCCESSORS,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.EVENTS,

@@ -82,6 +82,8 @@ class Keys:
     """hash: id → attributes (see `broker.attributes`); only of messages that have some."""
     errors: str
     """hash: id → last error; only of messages that have failed."""
+    successors: str
+    """hash: id → what was sent to follow its running message, packed; only of ids with some."""
     replies: str
     """hash: call slot → sequence, time and reply of its last call."""
     dead: str

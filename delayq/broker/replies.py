@@ -134,6 +134,7 @@ class CountsReply(NamedTuple):
     messages: int
     overdue: int
     held: int
+    successors: int
     meta: dict[str, str]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from delayq.broker.scripts import Script
 
@@ -17,6 +17,11 @@ T = TypeVar("T")
 UNSTARTED = " ?"
 """Ends the consumer id of a claim whose consumer reports which messages have started."""
 Argument = str | bytes | int
+Replace = bool | Literal["after", "moved up"]
+"""What a send replaces: nothing, what is not running, or this and else it waits `after` the running one.
+
+`moved up` replaces what is not leased by a successor that waits.
+"""
 
 
 @dataclass(slots=True)

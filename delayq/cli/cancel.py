@@ -24,7 +24,8 @@ def cancel(session: Session, queue: str, ids: tuple[str, ...], *, as_json: bool)
 
     Exit code 1 if a message is running or dead, else 3 if one is gone.
 
-    JSON: {"queue", "results": [{"id", "outcome"}, …]}; the outcome is cancelled, running, dead or gone.
+    JSON: {"queue", "results": [{"id", "outcome"}, …]}; the outcome is cancelled, running, dead,
+    successor (only what waited to follow it is cancelled) or gone.
     """
     opened = session.existing_queue(queue)
     outcomes = {id: opened.cancel(id) for id in ids}
@@ -37,6 +38,6 @@ def cancel(session: Session, queue: str, ids: tuple[str, ...], *, as_json: bool)
 def exit_code_of(outcomes: Iterable[CancelOutcome | RescheduleOutcome]) -> Exit:
     """Return the exit code of `cancel` or `reschedule`."""
     names = {str(outcome) for outcome in outcomes}
-    if names & {"running", "dead"}:
+    if names & {"running", "successor", "dead"}:
         return Exit.FAILURE
     return Exit.NOT_FOUND if "gone" in names else Exit.OK

@@ -31,6 +31,7 @@ _REPORTS = {
     SendStatus.REPLACED: "replaced in {}, due {}",
     SendStatus.EXISTS: "not sent to {}: a message with this id exists (--replace replaces it)",
     SendStatus.SETTLED: "not sent to {}: a message with this id was settled within the dedupe window",
+    SendStatus.AFTER: "waits in {} after the message with this id, which is being processed, due {}",
     SendStatus.RUNNING: "not replaced in {}: the message with this id is being processed",
 }
 _REPORTS_WITHOUT_DUE = {
@@ -45,6 +46,7 @@ _FEATURES = {
     "header": Feature.HEADERS,
     "name": Feature.NAMES,
     "replace": Feature.REPLACE,
+    "replace_after": Feature.SUCCESSORS,
 }
 """The options that not every engine offers."""
 
@@ -60,6 +62,7 @@ _FEATURES = {
 @click.option("--id", type=ID, help="Send only if no message with this id exists.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @header_option
+@click.option("--replace-after", is_flag=True, help="Like --replace; follow the message if it is being processed.")
 @click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message with this id.")
 @json_option
 @click.pass_context
@@ -75,6 +78,7 @@ def send(
     text: bool,
     header: dict[str, str],
     replace: bool,
+    replace_after: bool,
     as_json: bool,
     **options: Any,
 ) -> Exit:
@@ -84,7 +88,8 @@ def send(
 
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 
-    JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running or settled.
+    JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running, after or
+    settled.
     """
     delay, at = options["delay"], options["at"]
     _check(ctx.params)
@@ -98,7 +103,8 @@ def send(
 
     if payload is not None and payload != "-":
         outgoing = message(os.fsencode(payload), "PAYLOAD")
-        (sent,) = into.send_many([outgoing], replace=True) if replace else into.send_many([outgoing])
+        mode = {"replace": "after" if replace_after else True} if replace or replace_after else {}
+        (sent,) = into.send_many([outgoing], **mode)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
@@ -124,6 +130,10 @@ def _check(params: dict[str, Any]) -> None:
         value = params[option]
         if value is not None and value is not False and value != {}:  # --retries 0 is a value
             ENGINES[params["engine"]].capabilities.require(feature)
+    if params["replace"] and params["replace_after"]:
+        raise click.UsageError("give either --replace or --replace-after, not both")
+    if params["replace_after"] and params["id"] is None:
+        raise click.UsageError("--replace-after needs the --id of the message to replace")
     if params["replace"] and params["id"] is None:
         raise click.UsageError("--replace needs the --id of the message to replace")
 

@@ -38,8 +38,8 @@ def stats(
     """Count the messages of QUEUE in each state, and its totals since it was created.
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry", "garbage",
-    "dead", "living", "next_due", "oldest_due", "next_deadline", "overdue", "lag", "nobody_consumes", "paused",
-    "totals": {…}}.
+    "dead", "living", "successors", "next_due", "oldest_due", "next_deadline", "overdue", "lag", "nobody_consumes",
+    "paused", "totals": {…}}.
     overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
     seconds. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue
     {"queue", "queued", "processing"}.
@@ -93,6 +93,8 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
     if found.counts.overdue:
         oldest = found.oldest_due and f"oldest due {exact_time(found.oldest_due, found.at)}"
         rows.append(["overdue", found.counts.overdue, oldest or ""])
+    if found.counts.successors:
+        rows.append(["waiting successors", found.counts.successors, ""])
     counts = table(["state", "messages", ""], rows, fill=True, wrap=True)
     parts = [counts, "", unconsumed(found)] if found.nobody_consumes else [counts]
     if found.counts.paused:
@@ -108,6 +110,7 @@ def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:
         "at": iso(found.at),
         **counts_json(found),
         "living": found.counts.living,
+        "successors": found.counts.successors,
         "next_deadline": iso(found.next_deadline),
         "totals": dict(found.totals),
     }

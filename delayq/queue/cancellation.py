@@ -23,6 +23,8 @@ class CancelOutcome(StrEnum):
     CANCELLED = "cancelled"
     RUNNING = "running"
     DEAD = "dead"
+    SUCCESSOR = "successor"
+    """The message is running, or about to be dead; what waited to follow it is cancelled."""
     GONE = "gone"
 
 
@@ -37,12 +39,15 @@ class RescheduleOutcome(StrEnum):
 
 _LEASED = "2"
 """The status of a message that a consumer has leased, whether its callback has started or not."""
-_CANCELLED = dict(zip("1230", CancelOutcome, strict=True))
+_CANCELLED_ALL = "1"
+_SUCCESSOR = "4"
+"""The status of a message that is leased, or about to be dead, and whose successor was cancelled."""
+_CANCELLED = dict(zip("12340", CancelOutcome, strict=True))
 _RESCHEDULED = dict(zip("1230", RescheduleOutcome, strict=True))
 
 
 def cancel(context: QueueContext, id: str) -> Operation[CancelOutcome]:
-    """Cancel a message unless it is being processed."""
+    """Cancel a message unless it is being processed, and what waits to follow it."""
     call = partial(context.calls.cancel, [check_id(id)])
     return _CANCELLED[(yield from _status(context, call, id))]
 
@@ -58,8 +63,9 @@ def reschedule(
 def _status(context: QueueContext, call: Callable[[], ScriptCall[str]], id: str) -> Operation[str]:
     try:
         status, *_ = yield [call(), *context.confirming]
-        if status == _LEASED and (yield from withdraw(context, [id])):
-            status, *_ = yield [call(), *context.confirming]
+        if status in (_LEASED, _SUCCESSOR) and (yield from withdraw(context, [id])):
+            again, *_ = yield [call(), *context.confirming]
+            status = status if status == _SUCCESSOR and again != _CANCELLED_ALL else again
     except NotReplicatedError as error:
         error.ids = (id,)
         raise

@@ -30,6 +30,8 @@ class Counts:
     dead: int
     overdue: int
     """How many of these are due and wait for a consumer; not a state of its own."""
+    successors: int = 0
+    """How many wait to follow a message that is being processed, sent with `replace="after"`; no messages yet."""
     paused: Pause | None = None
     """The pause of the queue; None if it is not paused."""
 

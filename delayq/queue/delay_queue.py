@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
 
 from delayq.broker.transport.operation import single
 from delayq.options import QueueOptions
@@ -91,13 +91,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         name: str | None = None,
-        replace: bool = False,
+        replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
 
         When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
         in the queue, another send returns `exists`. With `replace`, a waiting message gets the new payload and due
-        time instead. The `name` says what is to be done, and chooses the function that processes it, see `on`. On
+        time instead; with `replace="after"`, what is sent while it is processed waits too, and follows it when it ends.
+        The `name` says what is to be done, and chooses the function that processes it, see `on`. On
         `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
         threads share round trips.
         """
@@ -115,7 +116,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         name: str | None = None,
-        replace: bool = False,
+        replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
         outgoing = self._producer.outgoing(
@@ -129,7 +130,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         delay: Duration = 0,
         retries: int | None = None,
         *,
-        replace: bool = False,
+        replace: bool | Literal["after"] = False,
         run: str | None = None,
     ) -> SentMany:
         """Send many messages in few round trips; returns which ids were new.
@@ -141,9 +142,11 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
     def cancel(self, id: str) -> CancelOutcome:
-        """Cancel a message that is not being processed. After `cancelled` it is never delivered again.
+        """Cancel a message that is not being processed, and what waits to follow it.
 
-        A message that a consumer has claimed but not started is taken back from it, which takes up to two seconds.
+        After `cancelled` it is never delivered again. `successor` says that only what waited is cancelled, since the
+        message is being processed. A message that a consumer has claimed but not started is taken
+        back from it, which takes up to two seconds.
         """
         return self._perform(cancel(self._context, id))
 

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from delayq.broker.batches import BATCH
-from delayq.broker.requests import Outgoing
+from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
@@ -88,7 +88,7 @@ class GroupCommit:
         self._gathering = 0
         """How many of them wait for a call to end."""
 
-    def send(self, outgoing: Outgoing, *, replace: bool) -> Sent:
+    def send(self, outgoing: Outgoing, *, replace: Replace) -> Sent:
         """Send a message, alone or together with others."""
         if replace or self._producer.is_limited:
             return self._alone(outgoing, replace=replace)
@@ -112,7 +112,7 @@ class GroupCommit:
             raise _own_error(waiting.error, outgoing)
         return waiting.sent
 
-    def _alone(self, outgoing: Outgoing, *, replace: bool = False) -> Sent:
+    def _alone(self, outgoing: Outgoing, *, replace: Replace = False) -> Sent:
         return self._perform(self._producer.send([outgoing], replace=replace))[0]
 
     def _enters(self) -> bool:
@@ -206,7 +206,7 @@ class AsyncGroupCommit:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, outgoing: Outgoing, *, replace: bool) -> Sent:
+    async def send(self, outgoing: Outgoing, *, replace: Replace) -> Sent:
         """Send a message, alone or together with others."""
         self._check_loop()
         if replace or self._producer.is_limited:
@@ -221,7 +221,7 @@ class AsyncGroupCommit:
         self._under_way += 1
         return (await self._store([outgoing]))[0]
 
-    async def _alone(self, outgoing: Outgoing, *, replace: bool = False) -> Sent:
+    async def _alone(self, outgoing: Outgoing, *, replace: Replace = False) -> Sent:
         return (await self._perform(self._producer.send([outgoing], replace=replace)))[0]
 
     async def _store(self, messages: list[Outgoing]) -> list[Sent]:

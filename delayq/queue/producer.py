@@ -16,12 +16,12 @@ from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.replies import SendStatuses
-from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, ScriptCall
+from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
-from delayq.queue.send_again import NOT_REPLACED, SPENT, replace_unstarted, send_call, send_spent
+from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class SendStatus(StrEnum):
     """A waiting message with this id got the new payload and due time; its attempts start anew."""
     RUNNING = "running"
     """A message with this id is being processed, so it was not replaced."""
+    AFTER = "after"
+    """A message with this id is being processed; this one waits and takes its place when it ends."""
     SETTLED = "settled"
     """A message with this id was settled within the queue's `dedupe_window`, so it was not sent again."""
 
@@ -51,9 +53,10 @@ _STATUS = {
     "0": SendStatus.EXISTS,
     "2": SendStatus.REPLACED,
     "3": SendStatus.RUNNING,
+    "6": SendStatus.AFTER,
     "5": SendStatus.SETTLED,
 }
-STORED = ("1", "2")
+STORED = ("1", "2", "6")
 """The statuses of messages that a send has stored."""
 
 
@@ -166,10 +169,10 @@ class Producer:
         headers: Mapping[str, str] | None,
         *,
         name: str | None = None,
-        replace: bool = False,
+        replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
-        if replace and id is None:
+        if check_replace(replace) and id is None:
             raise ConfigurationError("replace needs the id of the message to replace")
         if not self._has_delays:
             if due != 0:
@@ -186,12 +189,12 @@ class Producer:
             b"" if name is None else Attributes(check_message_name(name)).encode(),
         )
 
-    def send(self, messages: list[Outgoing], *, replace: bool = False) -> Operation[list[Sent]]:
+    def send(self, messages: list[Outgoing], *, replace: Replace = False) -> Operation[list[Sent]]:
         """Send messages in one call."""
         try:
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
             times = [statuses.at] * len(messages)
-            if NOT_REPLACED in statuses:
+            if NOT_REPLACED in statuses or AFTER in statuses:
                 statuses, times = yield from replace_unstarted(self._context, messages, statuses, times)
             if SPENT in statuses:
                 statuses, times = yield from send_spent(self._context, messages, statuses, times, replace=replace)
@@ -204,7 +207,7 @@ class Producer:
         ]
 
     def send_many(
-        self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: bool, run: str | None
+        self, messages: Iterable[Any], *, delay: Duration, retries: int | None, replace: Replace, run: str | None
     ) -> Operation[SentMany]:
         """Send payloads and `NewMessage` objects; all are checked and encoded before the first is sent."""
         due = to_millis(delay, "delay")
@@ -223,7 +226,7 @@ class Producer:
                 for reply in replies[: len(replies) - len(confirming)]:
                     statuses += reply
                     times += [reply.at] * len(reply)
-            if NOT_REPLACED in statuses and not run_name:  # the ledger of a run has counted them
+            if (NOT_REPLACED in statuses or AFTER in statuses) and not run_name:  # the ledger of a run has counted them
                 statuses, times = yield from replace_unstarted(self._context, ready, statuses, times)
             if SPENT in statuses:
                 again = send_spent(self._context, ready, statuses, times, replace=replace, run=run_name)
@@ -234,7 +237,7 @@ class Producer:
         dues = [due if isinstance(message, bytes) else message.due for message in ready]
         return SentMany(ids, statuses, dues, times)
 
-    def _ready(self, messages: list[Any], due: int, retries: int, *, replace: bool) -> list[Outgoing] | list[bytes]:
+    def _ready(self, messages: list[Any], due: int, retries: int, *, replace: Replace) -> list[Outgoing] | list[bytes]:
         """Check and encode messages; plain payloads take a fast path."""
         if not replace and not any(issubclass(kind, NewMessage) for kind in set(map(type, messages))):
             encoded: list[bytes] = list(map(self.encode, messages))
@@ -255,7 +258,7 @@ class Producer:
         ]
 
     def _calls(
-        self, ready: list[Outgoing] | list[bytes], ids: list[str], due: int, retries: int, *, replace: bool, run: str
+        self, ready: list[Outgoing] | list[bytes], ids: list[str], due: int, retries: int, *, replace: Replace, run: str
     ) -> Iterator[ScriptCall[SendStatuses]]:
         """Yield the calls of one round trip, each while the ones before are being sent; adds their ids to `ids`."""
         payloads = ready if isinstance(ready[0], bytes) else [message.payload for message in ready]

@@ -29,7 +29,7 @@ from delayq.queue.server_check import newer, survey
 
 LIGHT = ("deliveries", "ready", "retry", "unack", "garbage")
 """What a light examination reads. The lists come after the records that name them."""
-DEEP = (*LIGHT, "messages", "pending", "retries", "headers", "attributes", "errors")
+DEEP = (*LIGHT, "messages", "pending", "retries", "headers", "attributes", "errors", "successors")
 DEAD = ("dead_messages", "dead", "dead_ids")
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""

@@ -12,22 +12,35 @@ from delayq.broker.batches import BATCH, batched
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.replies import SendStatuses
-from delayq.broker.requests import Messages, Outgoing, ScriptCall
+from delayq.broker.requests import Messages, Outgoing, Replace, ScriptCall
 from delayq.broker.transport.operation import Operation
+from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.withdrawal import withdraw
 
 NOT_REPLACED = "3"
 """The status of a message that a consumer has leased, started or not; see `replace_unstarted`."""
+EXISTS = "0"
+AFTER = "6"
+"""The status of a successor, which waits beside a leased message, started or not; see `replace_unstarted`."""
 SPENT = "4"
 """The status of an id whose message has no retries left but is not yet in the dead letter; see `send_spent`."""
 
 
-def send_call(context: EngineContext, messages: Messages, *, replace: bool, run: str = "") -> ScriptCall[SendStatuses]:
+def check_replace(replace: Any) -> Replace:
+    """Return what a send is to replace; raise `ConfigurationError` for anything else."""
+    if replace is True or replace is False or replace == "after":
+        return replace  # type: ignore[no-any-return]  # compared with what it may be
+    raise ConfigurationError(f"replace must be True, False or 'after', not {short_repr(replace)}")
+
+
+def send_call(
+    context: EngineContext, messages: Messages, *, replace: Replace, run: str = ""
+) -> ScriptCall[SendStatuses]:
     """Return the call that sends messages; raise `ConfigurationError` for options that the engine lacks."""
     options: dict[str, Any] = {}
     if replace:
-        context.calls.capabilities.require(Feature.REPLACE)
-        options["replace"] = True
+        context.calls.capabilities.require(Feature.REPLACE if replace is True else Feature.SUCCESSORS)
+        options["replace"] = replace
     if run:
         context.calls.capabilities.require(Feature.RUNS)
         options["run"] = run
@@ -37,20 +50,25 @@ def send_call(context: EngineContext, messages: Messages, *, replace: bool, run:
 def replace_unstarted(
     context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int]
 ) -> Operation[tuple[str, list[int]]]:
-    """Replace those `NOT_REPLACED` that have not started; returns the statuses and times of all messages."""
-    running = {messages[index].id: index for index, status in enumerate(statuses) if status == NOT_REPLACED}
+    """Replace those `NOT_REPLACED` that have not started; returns the statuses and times of all messages.
+
+    A successor moves up, unless it has taken its place meanwhile.
+    """
+    running = {messages[index].id: index for index, status in enumerate(statuses) if status in (NOT_REPLACED, AFTER)}
     free = yield from withdraw(context, [*running])
     changed, times = list(statuses), list(times)
+    replace: Replace = "moved up" if AFTER in statuses else True
     for ids in batched(free, BATCH):
-        call = send_call(context, [messages[running[id]] for id in ids], replace=True)
+        call = send_call(context, [messages[running[id]] for id in ids], replace=replace)
         replies, *_ = yield [call, *context.confirming]
         for id, status in zip(ids, replies, strict=True):
-            changed[running[id]], times[running[id]] = status, replies.at
+            if replace is True or status != EXISTS:
+                changed[running[id]], times[running[id]] = status, replies.at
     return "".join(changed), times
 
 
 def send_spent(
-    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int], *, replace: bool, run: str = ""
+    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int], *, replace: Replace, run: str = ""
 ) -> Operation[tuple[str, list[int]]]:
     """Move the messages with the status `SPENT` to the dead letter, then send the new ones.
 

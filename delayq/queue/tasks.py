@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import update_wrapper
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
 from delayq.backoff import Backoff
 from delayq.broker.attributes import check_message_name
@@ -38,8 +38,8 @@ class TaskSendOptions(TypedDict, total=False):
     id: str
     """The id of the message; a send of the same id is answered `exists`."""
     headers: Mapping[str, str]
-    replace: bool
-    """Whether the payload and the due time of a waiting message with this id are replaced."""
+    replace: bool | Literal["after"]
+    """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
 
 class TaskOptions(TypedDict, total=False):

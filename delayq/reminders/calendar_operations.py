@@ -35,8 +35,10 @@ ATTEMPTS = 5
 Q = TypeVar("Q")
 Events = Iterable[Event] | Reading
 MakeChanges = Callable[[StoredPlan, Rules, int], Changes]
-_CANCELLED = "1"
-"""Status of a cancelled message; the others were delivered already or are being processed."""
+_CANCELLED = ("1", "4")
+"""Statuses of a cancelled message, or of one that waited to follow a running one.
+
+The others were delivered already or are being processed."""
 _REFUSED = frozenset([SendStatus.RUNNING, SendStatus.SETTLED])
 
 
@@ -210,7 +212,7 @@ class CalendarOperations(Generic[Q]):
         cancelled: list[str] = []
         for ids in batched(changes.cancelled, MAX_IDS):
             statuses, *_ = yield [self._context.calls.cancel(ids), *self._context.confirming]
-            cancelled += [id for id, status in zip(ids, statuses, strict=True) if status == _CANCELLED]
+            cancelled += [id for id, status in zip(ids, statuses, strict=True) if status in _CANCELLED]
             report(len(ids))
         sent, refused = changes.sent, []
         for part in batched(sent, PROGRESS_EVERY):
@@ -218,7 +220,7 @@ class CalendarOperations(Generic[Q]):
                 NewMessage(one.payload, at=from_millis(changes.at.get(one.id, one.due)), id=one.id) for one in part
             ]
             outcome = yield from self._producer.send_many(
-                messages, delay=0, retries=self._retries, replace=True, run=None
+                messages, delay=0, retries=self._retries, replace="after", run=None
             )
             refused += [one.id for one in outcome if one.status in _REFUSED]
             report(len(part))

@@ -93,6 +93,15 @@ def replaces(worker):
     assert worker.take().payload == b"new"
 
 
+def follows(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"old", id="7")]))
+    running = worker.take()
+    (sent,) = worker.do(lambda: worker.queue.send_many([NewMessage(b"new", id="7")], replace="after"))
+    assert sent.status is SendStatus.AFTER
+    assert running.ack()
+    assert worker.take().payload == b"new"
+
+
 def has_unique_ids(worker):
     assert worker.send(b"", id="7")
     assert not worker.send(b"", id="7")
@@ -432,6 +441,7 @@ CHECKS = {
     Feature.SCHEDULES: Check(has_schedules, has_no_schedules),
     Feature.CANCEL: Check(cancels, none_of("cancel", "reschedule")),
     Feature.REPLACE: Check(replaces, lambda worker: takes_no(sending(worker), "replace")),
+    Feature.SUCCESSORS: Check(follows, lambda worker: takes_no(sending(worker), "replace")),
     Feature.UNIQUE_IDS: Check(has_unique_ids),
     Feature.HEADERS: Check(has_headers, has_no_headers),
     Feature.NAMES: Check(has_names, lambda worker: takes_no(sending(worker), "name")),

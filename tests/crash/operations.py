@@ -47,6 +47,12 @@ def one_held(queue: DelayQueue[Any]) -> Any:
     return message
 
 
+def one_followed(queue: DelayQueue[Any]) -> Any:
+    message = one_held(queue)
+    queue.send_delay_msg("A2", 60, id="a", replace="after", headers={"x": "y"}, name="two")
+    return message
+
+
 def one_held_for_the_last_time(queue: DelayQueue[Any]) -> Any:
     queue.send_delay_msg("A", 0, 0, id="a")
     (message,) = queue.lease(n=1)
@@ -117,6 +123,10 @@ OPERATIONS = [
         "send", nothing, lambda queue, _: queue.send_delay_msg("A", 60, 2, id="a", headers={"x": "y"}, name="n").status
     ),
     Operation("send at a time", nothing, lambda queue, _: queue.send_schedule_msg("A", LATER, id="a").status),
+    Operation("follow", one_held, lambda queue, _: queue.send_delay_msg("A2", 60, id="a", replace="after").status),
+    Operation("ack of what is followed", one_followed, lambda _, message: message.ack()),
+    Operation("reject of what is followed", one_followed, lambda _, message: message.reject("no")),
+    Operation("cancel of what follows", one_followed, lambda queue, _: queue.cancel("a")),
     Operation("replace", two_due, lambda queue, _: queue.send_delay_msg("A2", 60, id="a", replace=True).status),
     Operation("send an id that is spent", one_spent, lambda queue, _: queue.send_delay_msg("A2", id="a").status),
     Operation("send many", nothing, many),

@@ -32,6 +32,7 @@ def standing(executor: Executor, calls: Calls) -> dict[str, Any]:
             )
             for id, payload in scan.messages.items()
         ),
+        "successors": sorted((id, stored.partition(b" ")[2]) for id, stored in scan.successors.items()),
         "errors": sorted(scan.errors.items()),
         "lists": [[names.get(id, id) for id in ids] for ids in (scan.ready, scan.retry, scan.wake)],
         "dead": sorted(
@@ -75,8 +76,12 @@ def in_order(scan: Scan) -> None:
 
 
 def finish(executor: Executor, calls: Calls) -> None:
-    """Let another consumer come long after and finish everything that lives: each message once, and none is left."""
-    living = set(read(executor, calls).messages)
+    """Let another consumer come long after and finish everything that lives: each message once, and none is left.
+
+    A message that another waits for is finished twice.
+    """
+    before = read(executor, calls)
+    living, followed = set(before.messages), set(before.successors)
     now = executor.call(calls.time())
     finished: list[str] = []
     for turn in range(1, 5):
@@ -92,7 +97,8 @@ def finish(executor: Executor, calls: Calls) -> None:
     scan = read(executor, calls)
     in_order(scan)
     assert not scan.messages
-    assert len(set(finished)) == len(finished)
+    assert not scan.successors
+    assert all(finished.count(id) == 1 + (id in followed) for id in finished), "not each once, and what follows it once"
     buried = {entry.partition(":")[0] for entry in scan.dead}
     assert set(finished) | buried >= living
 

@@ -8,7 +8,7 @@ import pytest
 
 from delayq.broker.replies import CountsReply, GetReply, MessageRow
 from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
-from tests.support.scripts import NOW, Dead, T, World, at, calls, observe, plant
+from tests.support.scripts import NOW, After, Dead, T, World, at, calls, observe, plant
 
 MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
 NOTHING = GetReply(b"", "", "", "", "", b"", b"", "", "", b"")
@@ -205,14 +205,14 @@ def test_every_spent_message_is_listed_on_some_page(executor):
 
 # Counts
 
-EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
+EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
 COUNTED = [
     ("nothing", World(), EMPTY),
     (
         "one of each",
         CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
         CountsReply(
-            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1),
+            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0),
             {"backoffs": "1", "token": str(T - 3)},
         ),
     ),
@@ -226,11 +226,12 @@ COUNTED = [
             garbage=set("rs"),
             dead={"t:T-7": 0, "t:T-6": 1, "u:T-5": 2},
             messages=dict.fromkeys("abcdefghijklmno", "m"),
+            successors={"h": After(9, 3, "", "new"), "i": After(8, 3, "", "new")},
             deliveries={"d": "leased 1 0 0 0 -", "e": "ready -7 0 0 0 -", "f": "ready -9 0 0 0 -"},
             meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
         ),
         CountsReply(
-            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2),
+            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2),
             {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
         ),
     ),

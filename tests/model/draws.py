@@ -34,6 +34,7 @@ delays = st.sampled_from((0, 1, 10, 50, 50))
 moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
 budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
+replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
 names = st.sampled_from((b"", b"", b"name=n"))
 outgoing = st.tuples(which, moments, budgets, tops, names)
 windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
@@ -55,7 +56,7 @@ several_picks = st.one_of(st.lists(picks, min_size=1, max_size=3, unique=True), 
 dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
 OPTIONAL = (
-    *("send_one", "cancel", "reschedule", "ack", "nack", "extend", "release", "reject"),
+    *("send_one", "send_after", "end_followed", "cancel", "reschedule", "ack", "nack", "extend", "release", "reject"),
     *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 

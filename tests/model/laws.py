@@ -18,6 +18,7 @@ def check(script: str, before: Model, after: Model, memory: Memory) -> None:
         _every_change_is_a_transition(script, id, before, after)
     _what_has_ended_lies_in_the_dead_letter_or_was_settled(script, before, after)
     _tokens_rise(before, after, memory)
+    _what_waits_follows_what_ends(script, before, after)
     _nothing_is_early(before, after)
     _no_more_deliveries_than_retries_allow(after)
 
@@ -44,7 +45,12 @@ def _every_change_is_a_transition(script: str, id: str, before: Model, after: Mo
         assert script in {"extend", "ready_to_unack", "reschedule"}, f"{script} changes {id}, which is {was.state}"
         return
     if was and is_now and was.life != is_now.life:
-        assert script == "send", f"{script} begins a new life of {id}"
+        waited = before.successors.get(id)
+        if script != "send" and waited and waited.message.payload == is_now.payload:
+            assert id not in after.successors, f"{script} delivers what waits to follow {id}, and keeps it"
+            is_now = None
+        else:
+            assert script == "send", f"{script} begins a new life of {id}"
     target = _state(is_now)
     if was and not is_now and len(after.dead) > len(before.dead):
         target = "dead"
@@ -55,7 +61,7 @@ def _every_change_is_a_transition(script: str, id: str, before: Model, after: Mo
 
 
 def _what_has_ended_lies_in_the_dead_letter_or_was_settled(script: str, before: Model, after: Model) -> None:
-    ended = [one for id, one in before.messages.items() if id not in after.messages]
+    ended = [one for id, one in before.messages.items() if id not in after.messages or _followed(id, before, after)]
     died = after.dead.keys() - before.dead.keys()
     if script in {"reject", "collect_garbage"}:
         assert {(after.dead[entry].message.id, after.dead[entry].message.payload) for entry in died} == {
@@ -64,6 +70,17 @@ def _what_has_ended_lies_in_the_dead_letter_or_was_settled(script: str, before: 
     else:
         assert not died
         assert not ended or script in {"ack", "cancel", "purge"}, f"{script} makes {ended} vanish"
+
+
+def _followed(id: str, before: Model, after: Model) -> bool:
+    """Tell whether what waited to follow a message has taken its place: the message has ended."""
+    is_new = before.messages[id].life != after.messages[id].life
+    return (
+        is_new
+        and id in before.successors
+        and id not in after.successors
+        and after.totals["sent"] > before.totals["sent"]
+    )
 
 
 def _tokens_rise(before: Model, after: Model, memory: Memory) -> None:
@@ -75,6 +92,14 @@ def _tokens_rise(before: Model, after: Model, memory: Memory) -> None:
 
 def _token(model: Model, id: str) -> int:
     return model.messages[id].token if id in model.messages else 0
+
+
+def _what_waits_follows_what_ends(script: str, before: Model, after: Model) -> None:
+    assert after.successors.keys() <= after.messages.keys(), f"{script} ends a message and leaves its successor"
+    for id, waited in before.successors.items():
+        if id not in after.successors and script not in {"cancel", "purge", "send"}:
+            message = after.messages[id]
+            assert (message.payload, message.due, message.state) == (waited.message.payload, waited.due, "pending")
 
 
 def _nothing_is_early(before: Model, after: Model) -> None:

@@ -25,6 +25,7 @@ from tests.model.draws import (
     outgoing,
     pauses,
     picks,
+    replaces,
     reruns,
     runs,
     several,
@@ -63,13 +64,58 @@ class QueueMachine(Player):
         self._reach(log, "log", log)
         self._send(messages)
 
-    @rule(message=outgoing, replace=st.booleans(), reruns=reruns)
+    @rule(message=outgoing, replace=replaces, reruns=reruns)
     def send_one(self, message, replace, reruns):
         self._send([message], replace=replace, reruns=reruns)
 
+    @precondition(lambda self: self.model.ids("leased"))
+    @rule(pick=st.sampled_from(range(6)), message=outgoing, reruns=reruns)
+    def send_after(self, pick, message, reruns):
+        """Something new for an id that runs: it waits, and what waited before it is forgotten."""
+        running = self.model.ids("leased")
+        self._send([(running[pick % len(running)], *message[1:])], replace="after", reruns=reruns)
+
+    @precondition(lambda self: any(self.held_id(id) for id in self.model.successors))
+    @rule(how=st.sampled_from(("ack", "discard", "reject", "spent", "cancel", "nack")), reruns=reruns)
+    def end_followed(self, how, reruns):
+        """A message ends that another waits for: this one takes its place, once."""
+        id = next(id for id in self.model.successors if self.held_id(id))
+        receipt = Receipt(id, self.model.messages[id].token)
+        self.held = [known for known in self.held if known != receipt]
+        self.old.append(receipt)
+        waiting, sent = self.model.successors[id], self.model.totals["sent"]
+        if how in {"ack", "discard"}:
+            discarded = how == "discard"
+            expected = self.model.ack(self.now, [receipt], discarded=discarded)
+            self._play(self.calls.ack([receipt], discarded=discarded), expected, ["followed"], reruns)
+        elif how == "reject":
+            rejections = [Rejection(*receipt, "no such user", "")]
+            self._play(self.calls.reject(rejections), self.model.reject(self.now, rejections), ["followed"], reruns)
+        elif how == "cancel":
+            self._play(self.calls.cancel([id]), self.model.cancel(self.now, [id]), ["followed"], reruns)
+            assert id not in self.model.successors
+            return
+        else:
+            failures = [Failure(*receipt, 10, "")]
+            expected = self.model.nack(self.now, failures)
+            self._play(self.calls.nack(failures), expected, ["followed"], reruns)
+            if expected == "1":
+                assert self.model.successors[id] == waiting
+                return
+            options: dict[str, Any] = {"limit": 100, "dead_max": 10_000, "dead_ttl": 30 * DAY, "ids": [id]}
+            collected = self.model.collect_garbage(self.now, **options)
+            self._play(self.calls.collect_garbage(**options, slot_ttl=30 * DAY), collected)
+            self._reach("followed", "collect", collected.collected)
+        assert id not in self.model.successors
+        assert (self.model.messages[id].payload, self.model.messages[id].due) == (waiting.message.payload, waiting.due)
+        assert self.model.totals["sent"] == sent + 1
+
+    def held_id(self, id: str) -> bool:
+        return self.model.messages[id].state == "leased"
+
     @rule(
         messages=st.lists(outgoing, min_size=2, max_size=5),
-        replace=st.booleans(),
+        replace=replaces,
         max_length=st.sampled_from((None, None, 3)),
         run=runs,
         reruns=reruns,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
 
 
 class FullError(Exception):
@@ -44,6 +44,13 @@ class Message:
     attributes: bytes = b""
 
 
+class Successor(NamedTuple):
+    """What waits to follow a running message."""
+
+    due: int
+    message: Outgoing
+
+
 class Dead(NamedTuple):
     """An entry of the dead letter."""
 
@@ -60,6 +67,7 @@ class Model:
         self.messages: dict[str, Message] = {}
         self.schema = 0
         """2 once a message with attributes was sent; the first is stored when a queue is opened."""
+        self.successors: dict[str, Successor] = {}
         self.ready: list[str] = []
         self.retry: list[str] = []
         self.dead: dict[str, Dead] = {}
@@ -100,7 +108,7 @@ class Model:
     # Producers.
 
     def send(
-        self, now: int, messages: Sequence[Outgoing], *, replace: bool, max_length: int | None, run: str = ""
+        self, now: int, messages: Sequence[Outgoing], *, replace: Replace, max_length: int | None, run: str = ""
     ) -> str:
         fates: dict[str, str] = {}
         replies = ""
@@ -114,6 +122,10 @@ class Model:
         for new, reply in zip(messages, replies, strict=True):
             if reply == "2":
                 self._remove(new.id)
+                self.successors.pop(new.id, None)
+            if reply == "6":
+                self.successors[new.id] = Successor(_when(now, new.due), new)
+                self.schema = 2
             if reply in "12":
                 self._begin_life(_when(now, new.due), new.retries, new)
         self.totals["sent"] += fresh
@@ -122,21 +134,27 @@ class Model:
             self.begun.setdefault(run, now)
         return replies
 
-    def _fate(self, now: int, id: str, *, replace: bool) -> str:
+    def _fate(self, now: int, id: str, *, replace: Replace) -> str:
+        if replace == "moved up":
+            is_idle = id in self.messages and self.messages[id].state not in {"leased", "garbage"}
+            return "2" if is_idle and id in self.successors else "0"
         if id not in self.messages:
             return "5" if self.window and id in self.done and self.done[id] > now - self.window[0] else "1"
         state = self.messages[id].state
         if state == "garbage":
             return "4"
-        return "0" if not replace else "3" if state == "leased" else "2"
+        return "0" if not replace else "2" if state != "leased" else "6" if replace == "after" else "3"
 
     def cancel(self, now: int, ids: Iterable[str]) -> str:
         replies, cancelled = "", []
         for id in ids:
-            replies += self._whether_idle(id)
-            if replies[-1] == "1":
+            fate = self._whether_idle(id)
+            if fate == "1":
                 self._remove(id)
                 cancelled.append(id)
+            if id in self.messages.keys() | {*cancelled} and self.successors.pop(id, None) and fate != "1":
+                fate = "4"
+            replies += fate
         self.totals["cancelled"] += len(cancelled)
         self._settle(now, cancelled)
         return replies
@@ -242,6 +260,7 @@ class Model:
                 settled.append(receipt.id)
         self.totals["discarded" if discarded else "acked"] += len(settled)
         self._settle(now, settled)
+        self._succeed(settled)
         return replies
 
     def nack(self, now: int, failures: Iterable[Failure]) -> str:
@@ -284,6 +303,7 @@ class Model:
                 self._die(now, message, rejection.reason, rejection.error or message.error)
                 dead.append(message.id)
         self._settle(now, dead)
+        self._succeed(dead)
         return replies
 
     # The keeper.
@@ -295,6 +315,7 @@ class Model:
         for id in spent:
             self._die(now, self.messages[id], "retries spent", self.messages[id].error)
         self._settle(now, spent)
+        self._succeed(spent)
         self._forget(now, limit)
         oldest_first = sorted((death.at, entry) for entry, death in self.dead.items())
         too_old = sum(at <= now - dead_ttl for at, _ in oldest_first)
@@ -321,7 +342,7 @@ class Model:
 
     def purge(self) -> int:
         purged = len(self.messages)
-        self.messages, self.ready, self.retry = {}, [], []
+        self.messages, self.successors, self.ready, self.retry = {}, {}, [], []
         self.totals["purged"] += purged
         return purged
 
@@ -345,6 +366,13 @@ class Model:
         self.messages[of.id] = life
         if of.attributes:
             self.schema = 2
+
+    def _succeed(self, ids: Iterable[str]) -> None:
+        """Let those take their places that wait to follow messages that have ended."""
+        for id in ids:
+            if waiting := self.successors.pop(id, None):
+                self._begin_life(waiting.due, waiting.message.retries, waiting.message)
+                self.totals["sent"] += 1
 
     def _settle(self, now: int, ids: Sequence[str]) -> None:
         """Remember ids for the dedupe window."""

@@ -52,6 +52,8 @@ class Rules(NamedTuple):
     """Whether a reply is lost and the call sent again later."""
     window: bool = False
     """Whether the dedupe window is on."""
+    followed: bool = False
+    """Whether sends wait to follow what runs."""
     without: tuple[str, ...] = ()
 
 
@@ -60,6 +62,8 @@ def moves(state: State, rules: Rules) -> list[Move]:
     found: list[Move] = []
     for id in rules.ids:
         found += [("send", id, due, replace) for due in (0, STEP) for replace in (False, True)]
+        if rules.followed:
+            found += [("send", id, due, replace) for due in (0, STEP) for replace in ("after", "moved up")]
         found += [("cancel", id), ("reschedule", id, 0), ("reschedule", id, STEP)]
     found += [("promote",), ("expire",), ("collect",), ("purge",)]
     receipts: dict[tuple[str, int], None] = {}

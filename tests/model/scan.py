@@ -13,10 +13,10 @@ from delayq.broker.transport.executor import Executor
 from delayq.queue.event_log import expand
 from delayq.testing.torture.final_scan import read_hash, read_texts, read_zset
 from tests.model.fold import Death, Fold, Life, first_line
-from tests.model.model import Dead, Message, Model
+from tests.model.model import Dead, Message, Model, Successor
 
 _HASHES = (
-    *("messages", "retries", "deliveries", "headers", "attributes", "errors"),
+    *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
     *("dead_messages", "dead_ids", "replies", "runs"),
 )
 _ZSETS = ("pending", "unack", "dead", "done")
@@ -36,6 +36,7 @@ class Scan:
     headers: dict[str, bytes]
     attributes: dict[str, bytes]
     errors: dict[str, bytes]
+    successors: dict[str, bytes]
     dead_messages: dict[str, bytes]
     dead_ids: dict[str, bytes]
     replies: dict[str, bytes]
@@ -84,6 +85,8 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.headers == {m.id: m.headers for m in messages if m.headers}
     assert scan.attributes == {m.id: m.attributes for m in messages if m.attributes}
     assert scan.errors == {m.id: m.error.encode() for m in messages if m.error}
+    assert scan.successors == {id: waiting_text(one) for id, one in model.successors.items()}
+    assert scan.successors.keys() <= scan.messages.keys(), "a successor without a message before it"
     assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
     assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}
     assert scan.garbage == set(model.ids("garbage"))
@@ -131,6 +134,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         dead=len(model.dead),
         messages=len(model.messages),
         overdue=len(overdue) + len(model.ready) + len(model.retry) + len(ended),
+        successors=len(model.successors),
         held=max(len(unended) - len(model.ids("backoff")), 0),
         meta={},
     )
@@ -176,6 +180,12 @@ def tombstone(death: Dead) -> bytes:
     return line.encode() + reason + error + m.headers + m.attributes + m.payload
 
 
+def waiting_text(one: Successor) -> bytes:
+    m = one.message
+    line = f"{one.due} {m.retries} {len(m.headers)} {len(m.attributes)}\n"
+    return line.encode() + m.headers + m.attributes + m.payload
+
+
 def tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
     tokens: dict[str, list[str]] = {}
     for death in dead.values():
@@ -184,5 +194,5 @@ def tokens_by_id(dead: dict[str, Dead]) -> dict[str, bytes]:
 
 
 def _record_of_run(model: Model, run: str) -> bytes:
-    counts = " ".join(str(model.runs[run][status]) for status in "10235")
+    counts = " ".join(str(sum(model.runs[run][one] for one in ones)) for ones in ("1", "0", "26", "3", "5"))
     return f"writing {model.begun[run]} 0 -1 {counts} 0".encode()

@@ -23,6 +23,8 @@ SITUATIONS = r"""
     send: pending → 0                     send: pending → 2                     send: pending again → [02]
     send: ready → 0                       send: ready → 2                       send: leased → 0
     send: (backoff|retry) → 0             send: (backoff|retry) → 2
+    send: leased → 6                      (ack|reject): followed → 1            cancel: followed → 4
+    nack: followed → [12]                 collect: followed
 
     cancel: pending → 1                   cancel: ready → 1                     cancel: leased → 2
     cancel: garbage → 3                   cancel: gone → 0                      reschedule: pending → 1

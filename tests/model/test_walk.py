@@ -20,6 +20,7 @@ RULES = {
     "many receipts": Rules(ids="a", memory=4, backs=2),
     "claims sent again": Rules(replays=True, without=("purge",)),
     "lost replies": Rules(losses=True, wanted=(2,), without=("purge",)),
+    "successors": Rules(ids="a", followed=True, memory=3, without=("purge",)),
     "dedupe window": Rules(window=True, without=("purge",)),
 }
 """What is tried: all of it at once would not come far."""

@@ -158,7 +158,7 @@ class TrapMachine(QueueMachine):
         if not receipt:
             return False
         assert self._touch("ack", receipt) == "1"
-        if receipt.id not in self.model.done:
+        if receipt.id not in self.model.done or receipt.id in self.model.messages:  # another has followed
             return False
         end = self.model.done[receipt.id] + self.model.window[0]
         self._go_to(end - 1)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from delayq.broker.keys import Keys
-from delayq.broker.requests import Receipt
-from tests.model.model import Dead, Message, Model
-from tests.model.scan import record, tokens_by_id, tombstone
+from delayq.broker.requests import Outgoing, Receipt
+from tests.model.model import Dead, Message, Model, Successor
+from tests.model.scan import record, tokens_by_id, tombstone, waiting_text
 
 NOW = 1_700_000_000_000
 """The time of every call."""
@@ -75,6 +75,8 @@ class State(NamedTuple):
     """A world."""
 
     lives: dict[str, Life]
+    after: dict[str, tuple[int, str]]
+    """Due time and payload of what waits to follow a message."""
     ready: str
     retry: str
     dead: tuple[Death, ...]
@@ -114,6 +116,8 @@ def model_of(state: State, *, window: bool) -> Model:
         progress = (left, life.state, life.promoted, attempts, first, token, "w" if first else "-", until, life.error)
         model.messages[id] = Message(number, id, due, RETRIES, payload, b"", *progress)
     model.born = len(model.messages)
+    for id, (due, payload) in state.after.items():
+        model.successors[id] = Successor(due + NOW, Outgoing(id, due, RETRIES, payload.encode(), b""))
     for client in state.clients:
         for known in client.receipts:
             life_of = model.messages[known.id].life if known.is_current else 0
@@ -146,6 +150,7 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
         "retries": {m.id: m.left for m in model.messages.values()},
         "deliveries": {m.id: record(m).decode() for m in model.messages.values() if m.promoted},
         "errors": {m.id: m.error for m in model.messages.values() if m.error},
+        "successors": {id: waiting_text(one).decode() for id, one in model.successors.items()},
         "dead_messages": {entry: tombstone(death).decode() for entry, death in model.dead.items()},
         "dead_ids": {id: tokens.decode() for id, tokens in tokens_by_id(model.dead).items()},
         "meta": {
@@ -228,6 +233,7 @@ def state_of(
         lost = ((*lost[0][:2], _Ranks(tokens)[lost[0][2]], *lost[0][3:]), lost[1])
     ranks = _Ranks(tokens)
     times = {m.due for m in messages if m.state == "pending"}
+    times.update(one.due for one in model.successors.values())
     times.update(m.until for m in messages if m.state in {"leased", "backoff"})
     past = sorted((at for at in times if at - now < LONG_AGO), reverse=True)
 
@@ -257,6 +263,7 @@ def state_of(
     clients.sort(key=lambda client: (client.receipts, client.claim or ()))
     return State(
         lives=lives,
+        after={id: (ago(one.due), one.message.payload.decode()) for id, one in sorted(model.successors.items())},
         ready=ready,
         retry=retry,
         dead=tuple(dead),
@@ -283,4 +290,4 @@ class _Ranks(dict[int, int]):
 
 def fresh(clients: int) -> State:
     """Return the world in which nothing has happened yet."""
-    return State({}, "", "", (), {}, 0, False, 0, 0, (Client((), None),) * clients)
+    return State({}, {}, "", "", (), {}, 0, False, 0, 0, (Client((), None),) * clients)

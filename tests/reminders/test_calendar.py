@@ -179,12 +179,35 @@ def test_truncated_file_cancels_nothing(queue, calendar):
     assert numbers(calendar.update(read(data))) == "unchanged 4"
 
 
-def test_reminder_in_flight_is_refused_and_sent_by_the_next_import(queue, calendar, clock):
+def test_reminder_moved_while_it_is_delivered_is_delivered_again_at_the_last_time(queue, calendar, clock):
     calendar.update([event("a", 2)])
     clock.advance(hours=1.2)
     with queue.lease():
-        changes = calendar.update([event("a", 9)])
-        assert (numbers(changes), changes.refused) == ("refused 1", ["team/a//1h"])
+        for hour in range(5, 15):
+            assert numbers(calendar.update([event("a", hour)])) == "moved 1"
+        assert pending(queue) == {}
+    assert pending(queue) == {"team/a//1h": (13, "S")}
+    assert numbers(calendar.update([event("a", 14)])) == "unchanged 1"
+
+
+def test_reminder_whose_event_is_removed_while_it_is_delivered_is_not_delivered_again(queue, calendar, clock):
+    calendar.update([event("a", 2)])
+    clock.advance(hours=1.2)
+    with queue.lease():
+        calendar.update([event("a", 9)])
+        assert numbers(calendar.update([])) == "cancelled 1"
+    assert queue.counts().living == 0
+
+
+def test_settled_reminder_is_refused_and_sent_by_an_import_after_the_dedupe_window(queue, calendar, clock):
+    calendar.update([event("a", 2)])
+    queue._executor.call(queue._context.calls.configure(events=None, dedupe_window=1_800_000, dedupe_max=100))
+    clock.advance(hours=1.2)
+    with queue.lease():
+        pass
+    changes = calendar.update([event("a", 9)])
+    assert (numbers(changes), changes.refused) == ("refused 1", ["team/a//1h"])
+    clock.advance(hours=1)
     assert numbers(calendar.update([event("a", 9)])) == "new 1"
     assert pending(queue) == {"team/a//1h": (8, "S")}
 

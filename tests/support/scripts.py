@@ -61,6 +61,16 @@ class Dead(NamedTuple):
     attributes: str = ""
 
 
+class After(NamedTuple):
+    """What waits to follow a running message; `due` in milliseconds from `NOW`."""
+
+    due: int
+    retries: int
+    headers: str
+    payload: str
+    attributes: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
@@ -82,6 +92,7 @@ class World:
     headers: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    successors: dict[str, After] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     dead_messages: dict[str, Dead] = field(default_factory=dict)
     dead_ids: dict[str, str] = field(default_factory=dict)
@@ -151,6 +162,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.headers: {id: _bytes(headers) for id, headers in world.headers.items()},
             KEYS.attributes: dict(world.attributes),
             KEYS.errors: dict(world.errors),
+            KEYS.successors: {id: _after_out(after) for id, after in world.successors.items()},
             KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
@@ -265,6 +277,18 @@ def _dead_in(data: bytes) -> Dead:
     return Dead(attempts, retries, due - NOW, died - NOW, *texts)
 
 
+def _after_out(after: After) -> bytes:
+    line = f"{NOW + after.due} {after.retries} {len(after.headers)} {len(after.attributes)}\n"
+    return _bytes(line + after.headers + after.attributes + after.payload)
+
+
+def _after_in(data: bytes) -> After:
+    line, _, rest = _text(data).partition("\n")
+    due, retries, headers, attributes = map(int, line.split(" "))
+    attributes += headers
+    return After(due - NOW, retries, rest[:headers], rest[attributes:], rest[headers:attributes])
+
+
 def _times(pairs: list[tuple[bytes, float]]) -> dict[str, int]:
     return {member.decode(): _whole(score) - NOW for member, score in pairs}
 
@@ -357,6 +381,7 @@ _READ: dict[str, Any] = {
     "headers": _texts,
     "attributes": _texts,
     "errors": lambda held: {id.decode(): error.decode() for id, error in held.items()},
+    "successors": lambda held: {id.decode(): _after_in(data) for id, data in held.items()},
     "dead": lambda held: {_entry_in(entry): _whole(time) - NOW for entry, time in held},
     "dead_messages": lambda held: {_entry_in(entry): _dead_in(data) for entry, data in held.items()},
     "dead_ids": lambda held: {

@@ -1,17 +1,20 @@
--- Settles messages as done and deletes them. The first receipt of this life wins, even after its lease expired.
+-- Settles messages as done and deletes them. The first receipt of this life wins, even after its lease expired. A
+-- successor that waits takes the place of its message.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, events stream, done zset, meta hash, replies hash
+--   attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, log, done
-local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, events, done, meta, replies =
-  unpack(KEYS)
+-- Uses: bytes, clock, once, record, leave, signal, successor, log, done
+local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events, done,
+  meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, counter = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
+local logged, window, schema = switched(meta, done)
+local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
 local ids, statuses, ended, tokens, held, seen, late = {}, {}, {}, {}, {}, {}, false
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
@@ -21,6 +24,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   if state and state ~= 'garbage' and not seen[id]
     and first ~= '0' and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last) then
     statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, token
+    if waiting then inherit(id, read_payload(successors, id)) end
     if state == 'leased' then
       held[#held + 1] = id
     else
@@ -29,7 +33,6 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
     end
   end
 end
-local logged, window, schema = switched(meta, done)
 local headed, failed = redis.call('HLEN', headers) > 0, redis.call('HLEN', errors) > 0
 local attributed = schema ~= '1' and redis.call('HLEN', attributes) > 0
 if late then
@@ -49,9 +52,11 @@ if #ended > 0 then
   depart(pending, unack, garbage, meta)
   redis.call('HINCRBY', meta, counter, #ended)
   settle(done, window, now, ended)
+  if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 else
   begin(replies, slot)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, counter, now, 'ids', ended, 'tokens', tokens)
+log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

@@ -1,12 +1,13 @@
--- Cancels messages that are not being processed.
+-- Cancels messages that are not being processed, and successors that wait.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, dead_ids hash, events stream, done zset, meta hash, replies hash
+--   attributes hash, errors hash, successors hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
--- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 0 gone
+-- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
+--   cancelled, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, erase, log, done
-local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, dead_ids, events, done, meta,
-  replies = unpack(KEYS)
+local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids, events, done,
+  meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -15,18 +16,21 @@ local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
 redis.call('ZCARD', unack)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, done)
-local statuses, cancelled, seen = {}, {}, {}
+local logged, window, schema = switched(meta, done)
+local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
+local statuses, cancelled, dropped, followed, seen = {}, {}, {}, {}, {}
 for i = 4, #ARGV do
   local id = ARGV[i]
   local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
   if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
     local record = redis.call('HGET', deliveries, id)
     local state = record and read(record) or 'pending'
+    local is_followed = waiting and not followed[id] and redis.call('HEXISTS', successors, id) == 1
+    if is_followed then followed[id], dropped[#dropped + 1] = true, id end
     if state == 'leased' then
-      status = '2'
+      status = is_followed and '4' or '2'
     elseif state == 'garbage' then
-      status = '3'
+      status = is_followed and '4' or '3'
     else
       status, seen[id], cancelled[#cancelled + 1] = '1', true, id
       leave(state, id)
@@ -35,6 +39,7 @@ for i = 4, #ARGV do
   statuses[#statuses + 1] = status
 end
 begin(replies, slot)
+if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
   depart(pending, unack, garbage, meta)

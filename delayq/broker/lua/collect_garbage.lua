@@ -1,14 +1,16 @@
--- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits.
--- Deletes unused call slots, and ids older than the dedupe window.
--- KEYS: garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash,
---   dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
+-- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. A
+-- successor that waits takes the place of its message. Deletes unused call slots, and ids older than the dedupe
+-- window.
+-- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
+--   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash,
+--   replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, dead, log, done
-local garbage, retries, messages, deliveries, headers, attributes, errors, dead, dead_messages, dead_ids, events, done,
-  meta, replies = unpack(KEYS)
+-- Uses: bytes, clock, once, record, erase, dead, signal, successor, log, done
+local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
+  dead_ids, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -18,7 +20,8 @@ for _, hash in ipairs({retries, messages, deliveries, headers, attributes, error
   redis.call('HLEN', hash)
 end
 redis.call('ZCARD', dead)
-local logged, window = switched(meta, done)
+local logged, window, schema = switched(meta, done)
+local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 local cursor = kept[1] or '0'
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
@@ -34,6 +37,7 @@ for _, id in ipairs(candidates) do
     local _, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
     local payload = read_payload(messages, id)
     spent[#spent + 1] = id
+    if waiting then inherit(id, read_payload(successors, id)) end
     found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
       reason = 'retries spent', error = read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
@@ -50,6 +54,7 @@ if #buried > 0 then
   redis.call('HINCRBY', meta, 'dead', #buried)
   settle(done, window, now, buried)
 end
+if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 
 -- Old entries and excess entries are both removed from the oldest end, so the longer list covers both.
 local trimmed = redis.call('ZRANGEBYSCORE', dead, '-inf', now - dead_ttl, 'LIMIT', 0, limit)
@@ -79,5 +84,6 @@ end
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage)))
 log_deaths(events, meta, logged, now, buried, found)
+log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 log(events, meta, logged, 'dead_trimmed', now, 'ids', ids, 'tokens', tokens)
 return reply

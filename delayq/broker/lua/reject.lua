@@ -1,19 +1,22 @@
--- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows.
--- KEYS: unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash,
---   dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash, replies hash
+-- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows. A
+-- successor that waits takes the place of its message.
+-- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
+--   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash,
+--   replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, dead, log, done
-local unack, retries, messages, deliveries, headers, attributes, errors, dead, dead_messages, dead_ids, events, done,
-  meta, replies = unpack(KEYS)
+-- Uses: bytes, clock, once, record, erase, dead, signal, successor, log, done
+local pending, unack, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
+  dead_ids, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
-local logged, window = switched(meta, done)
+local logged, window, schema = switched(meta, done)
+local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
 local statuses, ids, rejected = {}, {}, {}
@@ -26,6 +29,7 @@ for i = 4, #ARGV, 4 do
   statuses[#statuses + 1] = payload and '1' or '0'
   if payload then
     ids[#ids + 1] = id
+    if waiting then inherit(id, read_payload(successors, id)) end
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or '',
@@ -39,7 +43,9 @@ if #ids > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)
   settle(done, window, now, ids)
+  if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log_deaths(events, meta, logged, now, ids, rejected)
+log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

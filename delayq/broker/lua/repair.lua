@@ -1,15 +1,16 @@
 -- Examines messages, and repairs those that are not in the one location that their record names. None is lost: one with
--- a payload but no location becomes due at once, or at the time in its record.
+-- a payload but no location becomes due at once, or at the time in its record, and a successor takes the place of one
+-- that is gone.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, attributes hash, errors hash, events stream, meta hash, replies hash
+--   headers hash, attributes hash, errors hash, successors hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (of a message that has none), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
 --   4 remains of no message, 5 without retries, 6 record unreadable; not searched: 7 correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: clock, once, record, health, leave, erase, log
-local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors, events, meta,
-  replies = unpack(KEYS)
+-- Uses: bytes, clock, once, record, health, leave, erase, signal, successor, log
+local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
+  events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -18,10 +19,12 @@ local now, ids = math.floor(clock(override) / 1000), {}
 for i = 7, #ARGV do ids[#ids + 1] = ARGV[i] end
 redis.call('LLEN', ready)
 redis.call('LLEN', retry)
+redis.call('LLEN', wake)
 for _, hash in ipairs({headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}}, {}
-local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, ids)
+local waiting = waiting_in(successors, '', pending, retries, messages, headers, attributes, wake)
+local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, ids)
 for n, one in ipairs(found) do
   statuses[n] = '0'
   if one and not seen[one.id] then
@@ -33,7 +36,10 @@ for n, one in ipairs(found) do
       defects[#defects + 1] = one
       for _, location in ipairs(one.elsewhere) do table.insert(extra[location], one.id) end
       if one.unreadable then unreadable[#unreadable + 1] = one.id end
-      if one.gone then gone[#gone + 1] = one.id end
+      if one.gone then
+        gone[#gone + 1] = one.id
+        if waiting then inherit(one.id, read_payload(successors, one.id)) end
+      end
     end
   end
 end
@@ -63,7 +69,9 @@ for _, one in ipairs(defects) do
   end
   if not one.gone and not one.retry_count then redis.call('HSET', retries, id, retry_count) end
 end
+if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 if #defects > 0 then redis.call('HINCRBY', meta, 'repaired', #defects) end
 remember(replies, slot, sequence, now, reply)
 log(events, meta, logged, 'rescheduled', now, 'ids', again, 'dues', times)
+log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

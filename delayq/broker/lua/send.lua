@@ -1,15 +1,17 @@
--- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. An
--- id settled within the dedupe window is refused.
+-- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. A
+-- running one gets a successor instead, if requested. An id settled within the dedupe window is refused.
 -- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, events stream, done zset, runs hash, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), replace (0|1), max_length (ids, 0 for none), run ('' for none), stride (4 to 6),
---   then per message: id, due (ms from now, or @ms since 1970), retries, payload[, headers[, attributes]]
--- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled;
---   then the time from which delays count (microseconds since 1970)
+--   attributes hash, errors hash, successors hash, events stream, done zset, runs hash, meta hash, replies hash,
+--   wake list
+-- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
+--   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
+--   since 1970), retries, payload[, headers[, attributes]]
+-- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled,
+--   6 successor; then the time from which delays count (microseconds since 1970)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, signal, log, done, run
-local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, events, done, runs, meta,
-  replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, leave, signal, successor, log, done, run
+local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events, done,
+  runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -19,10 +21,10 @@ local ids = {}
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
-local logged, window = switched(meta, done)
+local logged, window, schema = switched(meta, done)
 local was_settled = window and settled(done, window, at_once, ids) or {}
 
-local statuses, seen, new_count, replaced = {}, {}, 0, {}
+local statuses, seen, new_count, replaced, after = {}, {}, 0, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
   local at, status, state = 8 + (n - 1) * stride, '1', 'pending'
@@ -31,25 +33,31 @@ for n, id in ipairs(ids) do
   elseif redis.call('HEXISTS', messages, id) == 1 then
     local record = redis.call('HGET', deliveries, id)
     if record then state = read(record) end
-    status = state == 'garbage' and '4' or replace == '0' and '0' or state == 'leased' and '3' or '2'
+    status = state == 'garbage' and '4' or replace == '0' and '0' or state ~= 'leased' and '2' or replace == '1' and '3'
+      or '6'
   elseif was_settled[n] then
     status = '5'
   end
+  if replace == '3' and (status ~= '2' or redis.call('HEXISTS', successors, id) == 0) then status = '0' end
   seen[id], statuses[n] = seen[id] or status, status
-  if status == '1' or status == '2' then
-    if status == '1' then new_count = new_count + 1 else replaced[#replaced + 1] = id end
-    if status == '2' and state ~= 'pending' then leave(state, id) end
-    local due = ARGV[at + 1]
+  if status == '1' or status == '2' or status == '6' then
+    local due, retry_count, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+    local header_text, attribute_text = stride > '4' and ARGV[at + 4] or '', stride > '5' and ARGV[at + 5] or ''
     due = string.byte(due) == 64 and tonumber(string.sub(due, 2)) or due == '0' and at_once or now + due
-    if due < first_due then first_due = due end
-    dues[#dues + 1], dues[#dues + 2] = due, id
-    retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, ARGV[at + 2]
-    payloads[#payloads + 1], payloads[#payloads + 2] = id, ARGV[at + 3]
-    if stride > '4' and ARGV[at + 4] ~= '' then
-      header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, ARGV[at + 4]
-    end
-    if stride > '5' and ARGV[at + 5] ~= '' then
-      attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, ARGV[at + 5]
+    if status == '6' then
+      after[#after + 1] = id
+      after[#after + 1] = successor_record(due, retry_count, header_text, attribute_text, payload)
+    else
+      if status == '1' then new_count = new_count + 1 else replaced[#replaced + 1] = id end
+      if status == '2' and state ~= 'pending' then leave(state, id) end
+      if due < first_due then first_due = due end
+      dues[#dues + 1], dues[#dues + 2] = due, id
+      retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, retry_count
+      payloads[#payloads + 1], payloads[#payloads + 2] = id, payload
+      if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
+      if attribute_text ~= '' then
+        attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, attribute_text
+      end
     end
   end
 end
@@ -59,23 +67,10 @@ if length and length + new_count > tonumber(max_length) then
 end
 if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
 if #attribute_texts > 0 or #replaced > 0 then redis.call('HLEN', attributes) end
+local waiting = (#after > 0 or #replaced > 0 and schema ~= '1') and redis.call('HLEN', successors) > 0
 if #replaced > 0 then
   redis.call('ZCARD', unack)
   redis.call('HLEN', errors)
-end
-
--- Logs the messages with this status. Formatting is slow and due times repeat, so each is formatted once.
-local function log_status(kind, status)
-  if not logged then return end
-  local logged_ids, times, left, due_texts = {}, {}, {}, {}
-  for i = 1, #dues, 2 do
-    local due, id = dues[i], dues[i + 1]
-    due_texts[due] = due_texts[due] or string.format('%.0f', due)
-    if seen[id] == status then
-      logged_ids[#logged_ids + 1], times[#times + 1], left[#left + 1] = id, due_texts[due], retry_counts[i + 1]
-    end
-  end
-  log(events, meta, logged, kind, at_once, 'run', run, 'ids', logged_ids, 'dues', times, 'retries', left)
 end
 
 -- Adds before it removes, unlike the others: a full Redis must refuse its first write.
@@ -84,17 +79,19 @@ if #dues > 0 then
   if #replaced > 0 then
     depart(pending, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, attributes, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
+    if waiting then redis.call('HDEL', successors, unpack(replaced)) end
   end
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
-  if #attribute_texts > 0 then redis.call('HSET', meta, 'schema', '2') end
 end
+if #after > 0 then redis.call('HSET', successors, unpack(after)) end
+if #after + #attribute_texts > 0 then redis.call('HSET', meta, 'schema', '2') end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
 reply = remember(replies, slot, sequence, millis, reply .. ' ' .. micros)
-log_status('replaced', '2')
-log_status('sent', '1')
+log_status(events, meta, logged, 'replaced', at_once, run, dues, retry_counts, seen, '2')
+log_status(events, meta, logged, 'sent', at_once, run, dues, retry_counts, seen, '1')
 return reply

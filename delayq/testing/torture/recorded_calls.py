@@ -11,7 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply, SendStatuses
-from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, Release, ScriptCall
+from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, Release, Replace, ScriptCall
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
 
@@ -109,7 +109,7 @@ class RecordedCalls(RecordedSettlements, Calls):
         self.record_to(recorder)
 
     def send(
-        self, messages: Messages, *, max_length: int | None, replace: bool = False, run: str = ""
+        self, messages: Messages, *, max_length: int | None, replace: Replace = False, run: str = ""
     ) -> ScriptCall[SendStatuses]:
         table = as_table(messages)
         return self.with_statuses(
@@ -119,7 +119,7 @@ class RecordedCalls(RecordedSettlements, Calls):
             dues=list(map(_due_time, table.dues)),
             retries=list(table.retries),
             payloads=list(map(digest, table.payloads)),
-            replace=replace,
+            replace=bool(replace),
         )
 
     def ready_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:

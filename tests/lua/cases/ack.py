@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Receipt
-from tests.lua.cases.states import BACKOFF, CROWD, LEASED, READY, RETRY, STATES, logged, remembering
-from tests.support.scripts import Case, T, World, calls
+from tests.lua.cases.states import AFTER, BACKOFF, CROWD, FOLLOWED, LEASED, READY, RETRY, STATES, logged, remembering
+from tests.support.scripts import After, Case, T, World, calls
 
 _DONE = World(meta={"token": "T-3", "acked": 1})
 
@@ -167,3 +167,82 @@ CASES += [
         _DONE + remembering(1000, 3, x=-20, y=-30, a=0),
     ),
 ]
+CASES += [
+    *(
+        Case(f"what waits follows: {name}", world + AFTER, calls.ack([Receipt("a", T - 7)]), "1", FOLLOWED + after)
+        for name, world, after in (
+            ("leased", LEASED, _DONE),
+            ("backoff", BACKOFF, _DONE),
+            ("retry", RETRY, _DONE + World(retry=["a"], meta=_DONE.meta | {"stale_retry": 1})),
+        )
+    ),
+    Case(
+        "what waits stays beside an earlier receipt",
+        LEASED + AFTER,
+        calls.ack([Receipt("a", T - 10)]),
+        "0",
+        LEASED + AFTER,
+    ),
+    Case(
+        "what waits is not looked at while the schema is 1",
+        LEASED.but(attributes={}) + AFTER.but(meta={"schema": 1}),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        _DONE + AFTER.but(meta={"schema": 1}),
+    ),
+    Case(
+        "a receipt twice in a batch: what waits follows once",
+        LEASED + AFTER,
+        calls.ack([Receipt("a", T - 7), Receipt("a", T - 7)]),
+        "10",
+        FOLLOWED + _DONE,
+    ),
+    Case(
+        "several, some of them followed, and what is due first wakes",
+        _TWO + AFTER + World(pending={"p": 7000}, successors={"c": After(9000, 0, "", ""), "b": After(1, 1, "", "B")}),
+        calls.ack([Receipt("a", T - 9), Receipt("c", T - 7), Receipt("b", T - 7)]),
+        "110",
+        World(
+            pending={"p": 7000, "a": 7000, "c": 9000},
+            unack={"b": 600},
+            retries={"a": 3, "b": 1, "c": 0},
+            messages={"a": "new", "b": "m", "c": ""},
+            headers={"a": "hn"},
+            attributes={"a": "name=n"},
+            deliveries={"b": "backoff -5 1 T-8 T-8 w"},
+            successors={"b": After(1, 1, "", "B")},
+            meta={"schema": 2, "backoffs": 1, "acked": 6, "discarded": 1, "sent": 2},
+        ),
+    ),
+    Case(
+        "what waits is due before all others",
+        LEASED + AFTER + World(pending={"p": 7001}),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        FOLLOWED + _DONE + World(pending={"p": 7001}),
+    ),
+    Case(
+        "what waits follows, and the id is remembered",
+        LEASED + AFTER + remembering(1000),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        FOLLOWED + _DONE + remembering(1000, a=0),
+    ),
+    Case(
+        "what waits for another stays",
+        LEASED + AFTER.but(successors={"b": After(5, 1, "", "B")}),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        _DONE + AFTER.but(successors={"b": After(5, 1, "", "B")}),
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "what waits follows: leased": ["acked 0; ids a; tokens T-7", "sent 0; ids a; dues 7000; retries 3"],
+        "several, some of them followed, and what is due first wakes": [
+            "acked 0; ids a c; tokens T-9 T-7",
+            "sent 0; ids a c; dues 7000 9000; retries 3 0",
+        ],
+    },
+)

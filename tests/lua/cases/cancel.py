@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, STATES, logged, remembering
-from tests.support.scripts import Case, World, calls
+from tests.lua.cases.states import (
+    AFTER,
+    BACKOFF,
+    CROWD,
+    DEAD,
+    GARBAGE,
+    LEASED,
+    LEFTOVERS,
+    PENDING,
+    READY,
+    STATES,
+    logged,
+    remembering,
+)
+from tests.support.scripts import After, Case, World, calls
 
 _OUT = World(meta={"token": "T-3", "cancelled": 1})
 
@@ -98,5 +111,26 @@ CASES += [
         calls.cancel(["r", "a", "a", "c", "t"]),
         "21003",
         CROWD + remembering(1000, a=0) + World(meta={"cancelled": 1}),
+    ),
+]
+_SCHEMA = World(meta={"schema": 2})
+CASES += [
+    Case("what waits after what runs", LEASED + AFTER + CROWD, calls.cancel(["a"]), "4", LEASED + _SCHEMA + CROWD),
+    Case("what waits, twice", LEASED + AFTER, calls.cancel(["a", "a"]), "42", LEASED + _SCHEMA),
+    Case("what waits after what is about to be dead", GARBAGE + AFTER, calls.cancel(["a"]), "4", GARBAGE + _SCHEMA),
+    Case("with what waits", BACKOFF + AFTER, calls.cancel(["a", "a"]), "10", _OUT + _SCHEMA),
+    Case(
+        "what waits for another stays",
+        LEASED + AFTER.but(successors={"b": After(5, 1, "", "B")}),
+        calls.cancel(["a"]),
+        "2",
+        LEASED + AFTER.but(successors={"b": After(5, 1, "", "B")}),
+    ),
+    Case(
+        "what waits is not looked at while the schema is 1",
+        LEASED + AFTER.but(meta={"schema": 1}),
+        calls.cancel(["a"]),
+        "2",
+        LEASED + AFTER.but(meta={"schema": 1}),
     ),
 ]

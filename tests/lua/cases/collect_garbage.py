@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
-from tests.lua.cases.states import CROWD, GARBAGE, STATES, logged, remembering
+from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, GARBAGE, LEASED, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, World, calls
 
 
@@ -246,3 +246,36 @@ CASES += [
         remembering(1000, 1, y=-10),
     ),
 ]
+CASES += [
+    Case(
+        "what waits follows",
+        GARBAGE + AFTER + CROWD,
+        collect(["a"]),
+        CollectReply(1, 0, 1),
+        FOLLOWED.but(wake=1) + _DEAD + CROWD,
+    ),
+    Case(
+        "what waits follows what is not there any more",
+        World(garbage={"a"}) + AFTER,
+        collect(),
+        CollectReply(0, 0, 0),
+        FOLLOWED,
+    ),
+    Case("what waits stays beside what runs", LEASED + AFTER, collect(["a"]), CollectReply(0, 0, 0), LEASED + AFTER),
+    Case(
+        "what waits is not looked at while the schema is 1",
+        GARBAGE + AFTER.but(meta={"schema": 1}),
+        collect(),
+        CollectReply(1, 0, 0),
+        _DEAD + AFTER.but(meta={"schema": 1}),
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "what waits follows": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons retries spent; errors oops",
+            "sent 0; ids a; dues 7000; retries 3",
+        ]
+    },
+)

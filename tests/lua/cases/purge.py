@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import BACKOFF, CROWD, DEAD, logged, remembering
+from tests.lua.cases.states import AFTER, BACKOFF, CROWD, DEAD, LEASED, logged, remembering
 from tests.support.scripts import LOG, Case, World, calls
 
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
@@ -48,5 +48,14 @@ CASES += [
         calls.purge(),
         1,
         World(meta={"token": "T-3", "purged": 1}) + remembering(1000, b=-5),
+    ),
+]
+CASES += [
+    Case(
+        "what waits is purged, and not counted",
+        LEASED + AFTER,
+        calls.purge(),
+        1,
+        World(meta={"token": "T-3", "schema": 2, "purged": 1}),
     ),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Rejection, ScriptCall
-from tests.lua.cases.states import CROWD, LEASED, STATES, logged, remembering
+from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, LEASED, STATES, logged, remembering
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
@@ -115,3 +115,30 @@ CASES += [
         _DEAD + remembering(1000, a=0),
     ),
 ]
+CASES += [
+    Case("what waits follows", LEASED + AFTER + CROWD, reject(), "1", FOLLOWED.but(wake=1) + _DEAD + CROWD),
+    Case("what waits stays under a later token", LEASED + AFTER, reject(T - 9), "0", LEASED + AFTER),
+    Case(
+        "what waits is not looked at while the schema is 1",
+        LEASED + AFTER.but(meta={"schema": 1}),
+        reject(),
+        "1",
+        _DEAD + AFTER.but(meta={"schema": 1}),
+    ),
+    Case(
+        "twice in a batch: what waits follows once",
+        LEASED + AFTER,
+        calls.reject([Rejection("a", T - 7, "no such user", "boom"), Rejection("a", T - 7, "other", "other")]),
+        "10",
+        FOLLOWED + _DEAD,
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "what waits follows": [
+            "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons no such user; errors boom",
+            "sent 0; ids a; dues 7000; retries 3",
+        ]
+    },
+)

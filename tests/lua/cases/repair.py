@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import (
+    AFTER,
     BACKOFF,
     CROWD,
+    FOLLOWED,
     GARBAGE,
     LEASED,
     LEFTOVERS,
@@ -224,3 +226,15 @@ CASES += logged(
         "several at a time": ["rescheduled 0; ids a; dues 0"],
     },
 )
+CASES += [
+    Case("well: followed", LEASED + AFTER, _repair(), "0", LEASED + AFTER),
+    Case(
+        "what waits follows a message that is gone",
+        LEASED.but(messages={}) + AFTER,
+        _repair(),
+        "1",
+        FOLLOWED + World(meta={"token": "T-3", **_EVERY}),
+    ),
+    Case("what waits after nothing is stored", AFTER, _repair(), "4", FOLLOWED + World(meta=_EVERY)),
+]
+CASES += logged(CASES, {"what waits after nothing is stored": ["sent 0; ids a; dues 7000; retries 3"]})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from delayq.broker.requests import Outgoing, OutgoingTable, ScriptCall
+from delayq.broker.requests import Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.errors import QueueFullError
-from tests.lua.cases.states import CROWD, LEASED, LEFTOVERS, STATES, logged, remembering
-from tests.support.scripts import NOW, Case, World, calls
+from tests.lua.cases.states import CROWD, GARBAGE, LEASED, LEFTOVERS, STATES, logged, remembering, with_meta
+from tests.support.scripts import NOW, After, Case, World, calls
 
 
-def send(*messages: Outgoing, replace: bool = False, max_length: int | None = None, run: str = "") -> ScriptCall[str]:
+def send(
+    *messages: Outgoing, replace: Replace = False, max_length: int | None = None, run: str = ""
+) -> ScriptCall[str]:
     table = OutgoingTable(*map(list, zip(*messages, strict=True)))  # as a table: `send_one` has its own cases
     return calls.send(table, replace=replace, max_length=max_length, run=run)
 
@@ -462,5 +464,114 @@ CASES += logged(
             "sent 0; run r; ids n; dues 5000; retries 3",
         ],
         "what is refused for want of room is not counted": [],
+    },
+)
+
+
+def _waits(due: int = 5000, headers: str = "", attributes: str = "") -> World:
+    return World(successors={"a": After(due, 3, headers, "new", attributes)}, meta={"schema": 2})
+
+
+def _following() -> list[Case]:
+    """Send `a` to follow what runs: else it replaces."""
+    idle = [case for case in CASES if case.name.startswith("replacing, ") and case.name != "replacing, leased before"]
+    assert len(idle) == len(STATES) - 1
+    replaced = stored(a=5000, p=1).but(meta={"schema": 2})
+    waiting = World(pending={"a": 6000, "p": 1}, retries={"a": 2, "p": 3}, messages={"a": "A", "p": "new"})
+    return [
+        *(
+            Case(f"to follow: {one.name}", one.before, send(out("a"), replace="after"), one.reply, one.after)
+            for one in idle
+        ),
+        Case("to follow what runs", LEASED + CROWD, send(out("a"), replace="after"), "6", LEASED + _waits() + CROWD),
+        Case(
+            "to follow what runs, with headers and attributes, due at once",
+            LEASED,
+            send(out("a", 0, headers=b"h\n", attributes=b"name=n"), replace="after"),
+            "6",
+            LEASED + _waits(0, "h\n", "name=n"),
+        ),
+        Case(
+            "to follow what runs, in the place of another",
+            LEASED + _waits(60_000, "old"),
+            send(out("a"), replace="after"),
+            "6",
+            LEASED + _waits(),
+        ),
+        Case(
+            "to follow what runs, twice in a batch",
+            LEASED,
+            send(out("a", 6000), out("a"), replace="after"),
+            "60",
+            LEASED + _waits(6000),
+        ),
+        Case(
+            "to follow what runs takes no room",
+            LEASED,
+            send(out("a"), replace="after", max_length=1),
+            "6",
+            LEASED + _waits(),
+        ),
+        Case(
+            "some follow, some are new: in a run",
+            LEASED,
+            send(out("a"), out("b"), replace="after", run="r"),
+            "61",
+            with_meta(LEASED, _waits(), stored(b=5000), World(meta={"sent": 1}, wake=1))
+            + World(runs={"r": "writing 0 - -1 1 0 1 0 0 0"}),
+        ),
+        *(
+            Case(
+                f"what waits is forgotten for what replaces: {replace}",
+                waiting + _waits(7000),
+                send(out("a"), replace=replace),
+                "2",
+                replaced,
+            )
+            for replace in (True, "after", "moved up")
+        ),
+        Case(
+            "what waits stays beside what exists", waiting + _waits(7000), send(out("a")), "0", waiting + _waits(7000)
+        ),
+        Case(
+            "what waits stays beside what runs",
+            LEASED + _waits(7000),
+            send(out("a"), replace=True),
+            "3",
+            LEASED + _waits(7000),
+        ),
+        Case(
+            "what waits is not looked at while the schema is 1",
+            waiting + _waits(7000).but(meta={"schema": 1}),
+            send(out("a"), replace=True),
+            "2",
+            replaced + _waits(7000).but(meta={"schema": 1}),
+        ),
+        *(
+            Case(f"moved up, {name}: nothing", world, send(out("a"), replace="moved up"), "0", world)
+            for name, world in {
+                "leased": LEASED + _waits(),
+                "garbage": GARBAGE + _waits(),
+                "gone": World(),
+                "followed by nothing": waiting,
+            }.items()
+        ),
+        Case(
+            "moved up, settled: nothing",
+            remembering(1000, a=-1),
+            send(out("a"), replace="moved up"),
+            "0",
+            remembering(1000, a=-1),
+        ),
+    ]
+
+
+CASES += _following()
+CASES += logged(
+    CASES,
+    {
+        "to follow what runs": [],
+        "some follow, some are new: in a run": ["sent 0; run r; ids b; dues 5000; retries 3"],
+        "what waits is forgotten for what replaces: moved up": ["replaced 0; ids a; dues 5000; retries 3"],
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.support.scripts import LOG, Case, Dead, World
+from tests.support.scripts import LOG, After, Case, Dead, World
 
 
 def _sent(**places: Any) -> World:
@@ -100,3 +100,25 @@ def logged(cases: Iterable[Case], told: dict[str, list[str]]) -> list[Case]:
 def remembering(window: int, most: int = 100, **done: int) -> World:
     """Return a dedupe window, and ids with the times at which they were settled."""
     return World(meta={"dedupe": f"{window} {most}"}, done=done)
+
+
+AFTER = World(successors={"a": After(7000, 3, "hn", "new", "name=n")}, meta={"schema": 2})
+"""What waits to follow `a`."""
+FOLLOWED = World(
+    pending={"a": 7000},
+    retries={"a": 3},
+    messages={"a": "new"},
+    headers={"a": "hn"},
+    attributes={"a": "name=n"},
+    meta={"schema": 2, "sent": 1},
+    wake=1,
+)
+"""What has taken the place of `a`."""
+
+
+def with_meta(*worlds: World) -> World:
+    """Return the contents of several worlds, and of the fields of all their `meta`."""
+    whole = World()
+    for world in worlds:
+        whole = (whole + world).but(meta={**whole.meta, **world.meta})
+    return whole

@@ -4,7 +4,7 @@ local locations = {pending = 1, leased = 2, backoff = 2, garbage = 3, ready = 4,
 
 -- Returns what is stored about each id: its expected location, where it was found, other locations, and a status; false
 -- for a correct message that waits in pending for its first delivery.
-local function examine(pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, ids)
+local function examine(pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, ids)
   local dues, deadlines = redis.call('ZMSCORE', pending, unpack(ids)), redis.call('ZMSCORE', unack, unpack(ids))
   local records, retry_counts = redis.call('HMGET', deliveries, unpack(ids)), redis.call('HMGET', retries, unpack(ids))
   local found, any_spent = {}, redis.call('SCARD', garbage) > 0
@@ -25,6 +25,7 @@ local function examine(pending, unack, garbage, retries, messages, deliveries, h
       if gone then
         local remains = redis.call('HEXISTS', headers, id) + redis.call('HEXISTS', attributes, id)
           + redis.call('HEXISTS', errors, id) > 0 or records[n] or retry_counts[n]
+          or redis.call('HEXISTS', successors, id) == 1
         one.status = (present or second) and '1' or remains and '4' or '0'
       elseif one.location == 4 then
         one.status = one.state == 'ready' and '7' or '8'

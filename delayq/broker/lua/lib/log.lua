@@ -34,6 +34,21 @@ local function log(events, meta, setting, kind, now, ...)
   if type(reply) == 'table' then redis.pcall('HINCRBY', meta, 'events_lost', 1) end -- it is an error, not an id
 end
 
+-- Writes an entry about the messages that a send has given this status. Formatting is slow and due times repeat, so each
+-- is formatted once.
+local function log_status(events, meta, setting, kind, now, run, dues, retry_counts, statuses, status)
+  if not setting then return end
+  local ids, times, left, due_texts = {}, {}, {}, {}
+  for i = 1, #dues, 2 do
+    local due, id = dues[i], dues[i + 1]
+    due_texts[due] = due_texts[due] or string.format('%.0f', due)
+    if statuses[id] == status then
+      ids[#ids + 1], times[#times + 1], left[#left + 1] = id, due_texts[due], retry_counts[i + 1]
+    end
+  end
+  log(events, meta, setting, kind, now, 'run', run, 'ids', ids, 'dues', times, 'retries', left)
+end
+
 local function log_deaths(events, meta, setting, now, ids, deaths)
   if not setting then return end
   local tokens, attempts, dues, reasons, errors = {}, {}, {}, {}, {}

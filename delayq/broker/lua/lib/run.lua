@@ -9,7 +9,7 @@ end
 
 local function add_up(runs, run, now, statuses)
   local fields = run_of(runs, run, now)
-  for n, status in ipairs({'1', '0', '2', '3', '5'}) do
+  for n, status in ipairs({'1', '0', '[26]', '3', '5'}) do
     local _, times = string.gsub(statuses, status, '')
     fields[4 + n] = string.format('%.0f', fields[4 + n] + times)
   end
