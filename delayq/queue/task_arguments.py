@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import Parameter
 from typing import Any, get_type_hints
 
@@ -16,6 +17,15 @@ from delayq.errors import ConfigurationError, PayloadError
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
 
 
+def _annotated(function: Callable[..., Any]) -> Any:
+    """Return the function that has the types of what is called: a `partial`, a class or an object with `__call__`."""
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, type):
+        return inspect.getattr_static(function, "__init__")
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
 class MisfitError(Exception):
     """A payload does not fit the parameters of a task; the text says why, without the values."""
 
@@ -26,7 +36,11 @@ class TaskArguments:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         """Read the parameters; raises `ConfigurationError` if a message cannot carry them."""
         self._name = name
-        self._signature = inspect.signature(function)
+        try:
+            self._signature = inspect.signature(function)
+        except (TypeError, ValueError):  # some functions written in C do not tell
+            text = f"the parameters of task {name} cannot be read: write a Python function that calls it"
+            raise ConfigurationError(text) from None
         parameters = self._signature.parameters.values()
         unnamed = [one.name for one in parameters if one.kind in _BY_POSITION]
         if unnamed:
@@ -35,7 +49,7 @@ class TaskArguments:
                 " that parameters can be added and moved"
             )
         try:
-            types = get_type_hints(function, include_extras=True)
+            types = get_type_hints(_annotated(function), include_extras=True)
         except NameError as error:
             text = f"the parameter types of task {name} cannot be read: {error}; import it outside of TYPE_CHECKING"
             raise ConfigurationError(text) from None

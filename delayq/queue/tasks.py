@@ -165,7 +165,8 @@ class BaseTask(Generic[P, R]):
             finally:
                 _current.reset(before)
 
-        return await_function if iscoroutinefunction(function) else call_function
+        awaits = iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+        return await_function if awaits else call_function
 
 
 class Task(BaseTask[P, R]):

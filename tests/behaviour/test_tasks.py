@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -321,6 +323,64 @@ def test_a_coroutine_function_runs_in_the_event_loop(redis_url):
         return seen
 
     assert asyncio.run(main()) == [(1, "a", True), (2, "b", True)]
+
+
+def test_partials_classes_and_methods_are_tasks_too(open_queue):
+    queue = open_queue()
+    seen = []
+
+    class Letter:
+        def __init__(self, to: Address) -> None:
+            seen.append(to)
+
+        @classmethod
+        def post(cls, to: Address, *, times: int = 1) -> None:
+            seen.append((to, times))
+
+    queue.task(name="letter")(Letter).send(Address("Bonn"))
+    queue.task(Letter.post).send(Address("Ulm"))
+    queue.task(name="twice")(partial(Letter.post, times=2)).send(Address("Kiel"))
+    queue.run(burst=True)
+
+    assert sorted(map(str, seen)) == ["(Address(city='Kiel'), 2)", "(Address(city='Ulm'), 1)", "Address(city='Bonn')"]
+    with pytest.raises(
+        ConfigurationError, match="the parameters of task least cannot be read: write a Python function"
+    ):
+        queue.task(name="least")(min)
+
+
+def test_an_object_whose_call_is_a_coroutine_is_a_task_too(redis_url):
+    class Remind:
+        async def __call__(self, user: int) -> None:
+            await asyncio.sleep(0)
+            seen.append((user, current_message().name))
+
+    async def main() -> None:
+        async with AsyncDelayQueue("reminders", url=redis_url) as queue:
+            await queue.task(name="remind")(Remind()).send(1)
+            await queue.run(burst=True)
+
+    seen: list[Any] = []
+    asyncio.run(main())
+    assert seen == [(1, "remind")]
+
+
+def test_functions_that_block_run_in_threads_of_an_asyncio_queue_at_a_time(redis_url):
+    both = threading.Barrier(2)
+    seen: list[Any] = []
+
+    def remind(user: int) -> None:
+        both.wait(10)  # passes only if another one runs beside it
+        seen.append((user, current_message().payload))
+
+    async def main() -> None:
+        async with AsyncDelayQueue("reminders", url=redis_url, concurrency=2) as queue:
+            task = queue.task(remind)
+            await queue.send_many([task.message(1), task.message(2)])
+            await queue.run(burst=True)
+
+    asyncio.run(main())
+    assert sorted(seen) == [(1, {"user": 1}), (2, {"user": 2})]
 
 
 def test_several_queues_in_one_worker_call_their_tasks(open_queue, face):
