@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from delayq.broker.context import QueueContext
@@ -47,11 +47,26 @@ class HandlerCheck:
         return not self.problems
 
 
+@dataclass(slots=True)
+class _Tally:
+    """The messages with one problem: counted, and only some of them kept."""
+
+    count: int = 0
+    dead: int = 0
+    ids: list[str] = field(default_factory=list)
+
+    def add(self, message: MessageInfo) -> None:
+        self.count += 1
+        self.dead += message.state is State.DEAD
+        if len(self.ids) < SHOWN:
+            self.ids.append(message.id)
+
+
 def check_handlers(context: QueueContext, problem_of: Callable[[MessageInfo, Any], str]) -> Operation[HandlerCheck]:
     """Read every message, page by page; `problem_of` tells what is wrong with one and its payload, '' for nothing."""
     raw = QueueContext(context.calls, context.settings, bytes, context.queue)
     inspector, checked = Inspector(raw), 0
-    found: dict[str, list[MessageInfo]] = defaultdict(list)
+    found: dict[str, _Tally] = defaultdict(_Tally)
     for state in CHECKED:
         cursor: str | None = None
         while True:
@@ -60,19 +75,11 @@ def check_handlers(context: QueueContext, problem_of: Callable[[MessageInfo, Any
                 checked += 1
                 reason = _problem(context, message, problem_of)
                 if reason:
-                    found[reason].append(message)
+                    found[reason].add(message)
             cursor = page.cursor
             if not cursor:
                 break
-    problems = [
-        HandlerProblem(
-            reason,
-            len(messages),
-            sum(message.state is State.DEAD for message in messages),
-            tuple(message.id for message in messages[:SHOWN]),
-        )
-        for reason, messages in found.items()
-    ]
+    problems = [HandlerProblem(reason, tally.count, tally.dead, tuple(tally.ids)) for reason, tally in found.items()]
     return HandlerCheck(checked, tuple(sorted(problems, key=lambda problem: (-problem.count, problem.reason))))
 
 
