@@ -18,6 +18,7 @@ import sys
 
 from measure import (
     backlog,
+    calling,
     cancelling,
     commands,
     consuming,
@@ -51,6 +52,7 @@ MODULES = (
     commands,
     cancelling,
     event_log,
+    calling,
     lateness,
     scheduling,
     backlog,
