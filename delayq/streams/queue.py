@@ -62,6 +62,12 @@ class StreamBase(QueueBase[T, M]):
     every = cron
     rrule = cron
 
+    def task(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise `ConfigurationError`: messages of a stream have no names, by which a function is chosen."""
+        raise STREAMS.refusal(Feature.NAMES)
+
+    on = task
+
 
 class StreamQueue(StreamBase[T, Message[T]], SyncBase[T]):
     """A task queue on one Redis stream and one consumer group: messages are delivered at once, at least once.

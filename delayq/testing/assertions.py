@@ -35,6 +35,7 @@ class _Expected:
 
     payload: Any
     id: str | None
+    name: str | None
     at: int | None
     within: int | None
 
@@ -42,6 +43,8 @@ class _Expected:
         if self.payload is not _ANY and message.payload != self.payload:
             return False
         if self.id is not None and message.id != self.id:
+            return False
+        if self.name is not None and message.name != self.name:
             return False
         due = _due(message)
         if self.at is not None:
@@ -51,7 +54,7 @@ class _Expected:
 
     def __str__(self) -> str:
         parts = [] if self.payload is _ANY else [f"payload={self.payload!r}"]
-        parts += [] if self.id is None else [f"id={self.id!r}"]
+        parts += [f"{key}={value!r}" for key, value in (("id", self.id), ("name", self.name)) if value is not None]
         text = f" with {' and '.join(parts)}" if parts else ""
         tolerance = "" if self.within is None else f"{self.within / 1000:g} s"
         if self.at is not None:
@@ -59,14 +62,17 @@ class _Expected:
         return f"{text} due within {tolerance}" if tolerance else text
 
 
-def _expected(payload: Any, id: str | None, at: datetime | None, within: Duration | None) -> _Expected:
+def _expected(
+    payload: Any, id: str | None, name: str | None, at: datetime | None, within: Duration | None
+) -> _Expected:
     at_ms = None if at is None else timestamp(at)
-    return _Expected(payload, id, at_ms, None if within is None else to_millis(within, "within"))
+    return _Expected(payload, id, name, at_ms, None if within is None else to_millis(within, "within"))
 
 
 class _Wanted(TypedDict, total=False):
     payload: Any
     id: str | None
+    name: str | None
     at: datetime | None
     within: Duration | None
 
@@ -82,20 +88,21 @@ def assert_scheduled(
     *,
     payload: Any = _ANY,
     id: str | None = None,
+    name: str | None = None,
     at: datetime | None = None,
     within: Duration | None = None,
     times: int | None = None,
 ) -> Any:
     """Assert that a message is scheduled, and return the first by due time; await it for an `AsyncDelayQueue`.
 
-    The message equals `payload`, has this `id`, is due `at` this aware time, or `within` this duration from now. With
-    both, it is due `at` this time, plus or minus `within`. With `times`, exactly that many messages match. A failure
-    lists the messages that are there.
+    The message equals `payload`, has this `id`, this `name` (as that of a task), is due `at` this aware time, or
+    `within` this duration from now. With both, it is due `at` this time, plus or minus `within`. With `times`, exactly
+    that many messages match. A failure lists the messages that are there.
     """
     __tracebackhide__ = True
     if times is not None:
         check_int(times, "times", 1, 1_000_000)
-    expected = _expected(payload, id, at, within)
+    expected = _expected(payload, id, name, at, within)
     return queue_internals.perform(queue_internals.checked(queue), _found(queue, expected, times))
 
 
@@ -108,12 +115,15 @@ def assert_nothing_scheduled(
     *,
     payload: Any = _ANY,
     id: str | None = None,
+    name: str | None = None,
     at: datetime | None = None,
     within: Duration | None = None,
 ) -> Any:
     """Assert that no message is scheduled, or none that matches; see `assert_scheduled`."""
     __tracebackhide__ = True
-    return queue_internals.perform(queue_internals.checked(queue), _missed(queue, _expected(payload, id, at, within)))
+    return queue_internals.perform(
+        queue_internals.checked(queue), _missed(queue, _expected(payload, id, name, at, within))
+    )
 
 
 def _found(queue: queue_internals.AnyQueue, expected: _Expected, times: int | None) -> Operation[MessageInfo]:

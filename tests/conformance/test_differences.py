@@ -112,6 +112,14 @@ def has_names(worker):
     assert worker.take().delivery.name == "n"
 
 
+def has_no_names(worker):
+    takes_no(sending(worker), "name")
+    lacks(worker, "task", "on")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no names of messages"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", name="n")]))
+
+
 def has_headers(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", headers={"trace": "1"})]))
     assert worker.take().delivery.headers == {"trace": "1"}
@@ -444,7 +452,7 @@ CHECKS = {
     Feature.SUCCESSORS: Check(follows, lambda worker: takes_no(sending(worker), "replace")),
     Feature.UNIQUE_IDS: Check(has_unique_ids),
     Feature.HEADERS: Check(has_headers, has_no_headers),
-    Feature.NAMES: Check(has_names, lambda worker: takes_no(sending(worker), "name")),
+    Feature.NAMES: Check(has_names, has_no_names),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

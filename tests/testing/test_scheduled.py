@@ -60,6 +60,16 @@ def test_missing_message_is_not_found(queue, query):
         assert_scheduled(queue, **query)
 
 
+def test_the_message_of_a_task_is_found_by_its_name(queue):
+    remind = queue.task(name="remind", delay="1h")(lambda user: None)
+    remind.options(id="task").send(1)
+
+    assert assert_scheduled(queue, name="remind", payload={"user": 1}, times=1).id == "task"
+    assert_nothing_scheduled(queue, name="warn")
+    with pytest.raises(AssertionError, match=r"no message with id='first' and name='remind' is scheduled"):
+        assert_scheduled(queue, id="first", name="remind")
+
+
 def test_failure_lists_the_scheduled_messages(queue):
     with pytest.raises(AssertionError) as raised:
         assert_scheduled(queue, payload={"user": 2}, within="1h")
