@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 from msgspec import UNSET
 
-from delayq.codec import to_model, without_values
+from delayq.codec import Codec, to_model, without_values
 from delayq.errors import ConfigurationError, PayloadError
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
@@ -19,8 +19,9 @@ _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL)
 
 def _annotated(function: Callable[..., Any]) -> Any:
     """Return the function that has the types of what is called: a `partial`, a class or an object with `__call__`."""
+    function = inspect.unwrap(function)
     while isinstance(function, partial):
-        function = function.func
+        function = inspect.unwrap(function.func)
     if isinstance(function, type):
         return inspect.getattr_static(function, "__init__")
     return function if inspect.isroutine(function) else type(function).__call__
@@ -33,9 +34,9 @@ class MisfitError(Exception):
 class TaskArguments:
     """The parameters of one function, as they are stored: an object with a field for each argument that was given."""
 
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], codec: Codec) -> None:
         """Read the parameters; raises `ConfigurationError` if a message cannot carry them."""
-        self._name = name
+        self._name, self._codec = name, codec
         try:
             self._signature = inspect.signature(function)
         except (TypeError, ValueError):  # some functions written in C do not tell
@@ -50,7 +51,7 @@ class TaskArguments:
             )
         try:
             types = get_type_hints(_annotated(function), include_extras=True)
-        except NameError as error:
+        except (NameError, AttributeError, SyntaxError, TypeError) as error:
             text = f"the parameter types of task {name} cannot be read: {error}; import it outside of TYPE_CHECKING"
             raise ConfigurationError(text) from None
         self._takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
@@ -77,7 +78,7 @@ class TaskArguments:
             if one.kind is Parameter.VAR_KEYWORD:
                 given |= given.pop(one.name, {})
         try:
-            self.read(given)
+            self.read(self._codec.decode(self._codec.encode(given)))  # as the worker will
         except MisfitError as error:
             raise PayloadError(f"task {self._name} does not take these arguments: {error}") from None
         return given
@@ -85,7 +86,7 @@ class TaskArguments:
     def read(self, payload: Any) -> dict[str, Any]:
         """Return the arguments for the function; raises `MisfitError` if the payload does not fit its parameters."""
         try:
-            struct = msgspec.convert(payload, self._kind, dec_hook=to_model)
+            struct = msgspec.convert(payload, self._kind, str_keys=True, dec_hook=to_model)
         except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
             raise MisfitError(without_values(error)) from None
         arguments = {name: value for name in self._names if (value := getattr(struct, name)) is not UNSET}

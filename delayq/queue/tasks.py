@@ -68,7 +68,8 @@ class BaseTask(Generic[P, R]):
         if unknown:
             known = ", ".join(TaskOptions.__annotations__)
             raise ConfigurationError(f"a task has no option {min(unknown)}: it has {known}")
-        self.function = function
+        # A function can be a task of several queues.
+        self.function: Callable[P, R] = function.function if isinstance(function, BaseTask) else function
         """The function, as it was decorated."""
         self._queue = queue
         own_name = getattr(function, "__name__", "")
@@ -76,7 +77,7 @@ class BaseTask(Generic[P, R]):
         """The name of its messages."""
         self.aliases = _check_aliases(options.get("aliases", ()))
         """Other names by which it is called."""
-        self.arguments = TaskArguments(self.name, function)
+        self.arguments = TaskArguments(self.name, self.function, queue._codec)  # noqa: SLF001 - it encodes them
         """What the function takes."""
         backoff = options.get("backoff")
         self.backoff = backoff if backoff is None or isinstance(backoff, Backoff) else Backoff.constant(backoff)
