@@ -1,10 +1,11 @@
-"""How long a failed message waits before it is delivered again."""
+"""What is a failure, and how long a failed message waits before it is delivered again."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.times import HORIZON, Duration, to_millis
@@ -64,3 +65,25 @@ def _share(jitter: float) -> float:
     if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise ConfigurationError(f"jitter must be between 0 and 1, not {short_repr(jitter)}")
     return float(jitter)
+
+
+IsFailure = Callable[[Exception], bool]
+"""Whether an exception of a callback is a failure."""
+
+
+class FailurePolicy(NamedTuple):
+    """What the failures of a callback mean for its messages."""
+
+    backoff: Backoff
+    """How long a message waits after a failure."""
+    is_failure: IsFailure | None
+    """None if every exception is a failure."""
+    max_snoozes: int
+    """How often a message may be snoozed; 0 for no limit."""
+
+    @classmethod
+    def of(cls, backoff: Backoff | Duration, is_failure: IsFailure | None, max_snoozes: int) -> FailurePolicy:
+        """Return a valid policy; raise `ConfigurationError` for a wrong backoff or function."""
+        if is_failure is not None and not callable(is_failure):
+            raise ConfigurationError(f"is_failure must be a function of an exception, not {short_repr(is_failure)}")
+        return cls(backoff if isinstance(backoff, Backoff) else Backoff.constant(backoff), is_failure, max_snoozes)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from delayq.backoff import MIN_DELAY, Backoff
+from delayq.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
 from delayq.codec import Codec
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.times import HORIZON, Duration, to_millis
@@ -59,6 +59,11 @@ class QueueOptions(TypedDict, total=False):
     nack_delay: Duration | Backoff
         How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
         a fifth shorter at random.
+    is_failure: IsFailure | None
+        Whether an exception of a callback is a failure. One that is not takes no retry: the message is snoozed by
+        `nack_delay`; every exception is a failure by default.
+    max_snoozes: int
+        How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit.
     unknown_for: Duration
         How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h.
     owner: str | None
@@ -122,6 +127,11 @@ class QueueOptions(TypedDict, total=False):
     nack_delay: Duration | Backoff
     """How long a failed message waits, at least 50 ms, or a `Backoff`; 5 s, 25 s, about 2 min, then 10 min, each up to
     a fifth shorter at random."""
+    is_failure: IsFailure | None
+    """Whether an exception of a callback is a failure. One that is not takes no retry: the message is snoozed by
+    `nack_delay`; every exception is a failure by default."""
+    max_snoozes: int
+    """How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit."""
     unknown_for: Duration
     """How late a message is, that no function of this process handles, before it goes to the dead letter; 1 h."""
     owner: str | None
@@ -167,7 +177,7 @@ class Settings:
     prefetch: int | None
     fetch_limit: int | None
     default_retries: int
-    backoff: Backoff
+    policy: FailurePolicy
     unknown_for: int
     owner: str
     grace: int
@@ -210,7 +220,6 @@ def read_settings(options: QueueOptions) -> Settings:
     check_options(options, QueueOptions.__annotations__)
     if options.get("url") and options.get("redis") is not None:
         raise ConfigurationError("give url or redis, but not both: a client has its own server")
-    nack_delay = options.get("nack_delay", DEFAULT_BACKOFF)
     max_len = check_int(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
     events, window = options.get("events"), options.get("dedupe_window")
     replicas = check_int(options.get("replicas", 1), "replicas", 1, MAX_REPLICAS)
@@ -230,7 +239,11 @@ def read_settings(options: QueueOptions) -> Settings:
         prefetch=_optional(options.get("prefetch"), "prefetch", 0, MAX_PREFETCH),
         fetch_limit=_optional(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
         default_retries=check_retries(options.get("default_retries", 3), "default_retries"),
-        backoff=nack_delay if isinstance(nack_delay, Backoff) else Backoff.constant(nack_delay),
+        policy=FailurePolicy.of(
+            options.get("nack_delay", DEFAULT_BACKOFF),
+            options.get("is_failure"),
+            check_int(options.get("max_snoozes", 1000), "max_snoozes", 0, 1 << 31),
+        ),
         unknown_for=to_millis(options.get("unknown_for", "1h"), "unknown_for"),
         owner=_owner(options.get("owner")),
         grace=to_millis(options.get("grace", 30), "grace"),

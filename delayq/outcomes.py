@@ -35,7 +35,13 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Deliver the message again after `delay`, as if this delivery had not been: it takes no retry and no attempt."""
+    """Deliver the message again after `delay`, as if this delivery had not been: it takes no retry and no attempt.
+
+    After `max_snoozes` of them, one more counts as a failure.
+    """
+
+    counted = True
+    """Whether it counts for `max_snoozes`."""
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason)

@@ -7,6 +7,7 @@ and change one of them.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from delayq.errors import ConfigurationError, short_repr
@@ -19,21 +20,34 @@ class Attributes(NamedTuple):
 
     name: str = ""
     """The name of what is to be done, by which a handler is chosen; '' for none."""
+    snoozes: int = 0
+    """How often the application has sent the message back uncharged."""
 
     def encode(self) -> bytes:
         """Return the stored text, empty if there are none."""
-        return b"name=" + self.name.encode() if self.name else b""
+        pairs = [f"name={self.name}"] if self.name else []
+        return " ".join(pairs + [f"snoozes={self.snoozes}"] * bool(self.snoozes)).encode()
 
     @classmethod
     def of(cls, stored: bytes | None) -> Attributes:
         """Read the stored text; what a newer delayq has added is left out."""
-        if not stored:
-            return NONE
-        pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
-        return cls(name=pairs.get("name", ""))
+        return _read(stored) if stored else NONE
 
 
 NONE = Attributes()
+
+
+@lru_cache(1024)
+def _read(stored: bytes) -> Attributes:
+    pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
+    snoozes = pairs.get("snoozes", "")
+    return Attributes(pairs.get("name", ""), int(snoozes) if snoozes.isdecimal() else 0)
+
+
+def snoozed(stored: bytes) -> bytes:
+    """Return the stored text with one snooze more; all else stays, also what a newer delayq has added."""
+    others = [part for part in stored.split(b" ") if part and not part.startswith(b"snoozes=")]
+    return b" ".join([*others, b"snoozes=%d" % (Attributes.of(stored).snoozes + 1)])
 
 
 def check_message_name(name: str) -> str:

@@ -91,6 +91,8 @@ class Release(NamedTuple):
     id: str
     token: int
     delay: int = 0
+    attributes: bytes = b""
+    """The attributes that the message has from now on; empty to leave them."""
 
 
 class Failure(NamedTuple):

@@ -93,6 +93,8 @@ class MessageInfo:
     """Its entry in the dead letter, `id:token`, which distinguishes two deaths of one id."""
     name: str = ""
     """The name it was sent with; '' for none."""
+    snoozes: int = 0
+    """How often it was snoozed, or released with a delay."""
     sent: datetime | None = None
     """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
 
@@ -192,7 +194,7 @@ class Inspector:
             headers=_decode_headers(row.headers) if row.headers else {},
             error=row.error,
             entry=entry,
-            name=Attributes.of(row.attributes).name,
+            **Attributes.of(row.attributes)._asdict(),
             sent=sent_by(row.id),
         )
 
@@ -216,7 +218,7 @@ class Inspector:
             reason=death.reason,
             died=death.died,
             entry=entry,
-            name=Attributes.of(death.attributes).name,
+            **Attributes.of(death.attributes)._asdict(),
             sent=sent_by(id),
         )
 

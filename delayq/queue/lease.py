@@ -113,14 +113,17 @@ class _LeaseBase(Generic[M]):
                 self.messages.append(self._message_class(delivery, self._context, self._executor, now))
                 self._deliveries.append(delivery)
             except UndecodableError as error:
-                failed.append(undecodable(delivery, error, self._context.settings.backoff))
+                failed.append(undecodable(delivery, error, self._context.settings.policy))
         yield from self._send(failed)
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""
         deliveries = [delivery for delivery in self._deliveries if not delivery.settled]
         if deliveries:
-            yield from self._send([Completion(deliveries, *disposition_of(deliveries, None, error, quiet=True))])
+            policy = self._context.settings.policy
+            yield from self._send(
+                [Completion(deliveries, *disposition_of(deliveries, None, error, policy, quiet=True))]
+            )
 
     def _send(self, completions: list[Completion]) -> Operation[None]:
         settlements = PendingSettlements(self._context.calls, self._context.settings)

@@ -9,7 +9,7 @@ from functools import update_wrapper
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
-from delayq.backoff import Backoff
+from delayq.backoff import Backoff, FailurePolicy, IsFailure
 from delayq.broker.attributes import check_message_name
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_retries
@@ -53,6 +53,8 @@ class TaskOptions(TypedDict, total=False):
     """How often its messages are delivered again after a failure; by default `default_retries`."""
     backoff: Backoff | Duration
     """How long it waits after a failure; by default `nack_delay`."""
+    is_failure: IsFailure | None
+    """Whether an exception is a failure; by default as the queue says."""
     delay: Duration
     """How long after a send it is due; at once by default."""
 
@@ -79,9 +81,10 @@ class BaseTask(Generic[P, R]):
         """Other names by which it is called."""
         self.arguments = TaskArguments(self.name, self.function, queue._codec)  # noqa: SLF001 - it encodes them
         """What the function takes."""
-        backoff = options.get("backoff")
-        self.backoff = backoff if backoff is None or isinstance(backoff, Backoff) else Backoff.constant(backoff)
-        """How long its messages wait after a failure; None for `nack_delay`."""
+        given: FailurePolicy = queue.settings.policy
+        backoff, is_failure = options.get("backoff", given.backoff), options.get("is_failure", given.is_failure)
+        self.policy = FailurePolicy.of(backoff, is_failure, given.max_snoozes)
+        """What its failures mean."""
         defaults: TaskSendOptions = {}
         if "retries" in options:
             defaults["retries"] = check_retries(options["retries"])
@@ -143,10 +146,10 @@ class BaseTask(Generic[P, R]):
         What `misfit` returns is raised for a message whose arguments do not fit; it is told why.
         """
         function: Any = self.function
-        read, backoff = self.arguments.read, self.backoff
+        read, policy = self.arguments.read, self.policy
 
         def arguments_of(message: Any) -> dict[str, Any]:
-            message._delivery.backoff = backoff  # noqa: SLF001 - what a message wraps
+            message._delivery.policy = policy  # noqa: SLF001 - what a message wraps
             try:
                 return read(message.payload)
             except MisfitError as error:

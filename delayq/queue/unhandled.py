@@ -16,6 +16,12 @@ ASK_AGAIN = 5
 """Seconds until the message is delivered again."""
 
 
+class LeftToOthers(Snooze):
+    """Deliver the message again, perhaps to another process."""
+
+    counted = False
+
+
 class UnhandledMessages:
     """Leaves them to other processes until they are late by `unknown_for` (ms); then they go to the dead letter."""
 
@@ -51,4 +57,4 @@ class UnhandledMessages:
             self._logged.add((message.name, schedule, kind))
             text = "%s: %s; its messages are left to other processes until they are %s late"
             log.warning(text, self._queue, reason, format_duration(self._seconds), extra={"schedule": schedule})
-        return Snooze(ASK_AGAIN)
+        return LeftToOthers(ASK_AGAIN)

@@ -145,7 +145,7 @@ class StreamCalls:
     def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
         """Requeue messages, at once or after a delay, without taking a retry. Status: 1 requeued, 0 not."""
         args: list[Argument] = [self.group, self.consumer_id(), self.settings.lease]
-        for _, token, delay in releases:
+        for _, token, delay, _ in releases:
             args += (*EntryToken.of(token)[:2], delay)
         return self._call("release", args, statuses)
 

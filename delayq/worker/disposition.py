@@ -10,13 +10,14 @@ from enum import Enum, auto
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple
 
-from delayq.backoff import Backoff
+from delayq.backoff import FailurePolicy
+from delayq.broker.attributes import Attributes
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
 from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
 from delayq.text import format_duration
 from delayq.times import to_millis
-from delayq.worker.message import InFlightDelivery, log_label, truncate
+from delayq.worker.message import SNOOZED_OUT, InFlightDelivery, log_label, truncate
 
 log = logging.getLogger("delayq.consumer")
 
@@ -32,6 +33,8 @@ class Disposition(Enum):
     NACK = auto()
     REJECT = auto()
     RELEASE = auto()
+    SNOOZE = auto()
+    """Released after a delay, as the callback has asked: this is counted."""
     NOTHING = auto()
     """Settled by hand already, or the lease was lost before the callback started."""
 
@@ -51,14 +54,14 @@ def disposition_of(
     deliveries: Sequence[InFlightDelivery],
     result: object,
     error: BaseException | None,
-    backoff: Backoff | None = None,
+    policy: FailurePolicy,
     *,
     quiet: bool = False,
 ) -> tuple[Disposition, str, int | None]:
     """Return what a callback's result or exception means: the disposition, its text, and an explicit delay (ms).
 
     It applies to those of `deliveries` that were not settled by hand. An exception is logged, with the delay that
-    `backoff` gives, and so is a rejection; not so with `quiet`, if the exception is raised to the user.
+    `policy` gives, and so is a rejection; not so with `quiet`, if the exception is raised to the user.
     """
     if all(delivery.settled for delivery in deliveries):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
@@ -70,7 +73,7 @@ def disposition_of(
             result.close()
     outcome = result if error is None else error
     if isinstance(outcome, Retry | Snooze | StopWorker):
-        return _disposition_of_delay(deliveries, outcome)
+        return _disposition_of_delay(deliveries, outcome, policy)
     if isinstance(outcome, Reject):
         reason = _reason(outcome) or "rejected"
         if not quiet:
@@ -84,7 +87,7 @@ def disposition_of(
         return (
             (Disposition.NACK, "the callback returned False", None) if result is False else (Disposition.ACK, "", None)
         )
-    return Disposition.NACK, describe(error), None if quiet else log_failure(deliveries, error, backoff)
+    return _disposition_of_error(deliveries, error, policy, quiet=quiet)
 
 
 def dispositions_of(
@@ -92,7 +95,7 @@ def dispositions_of(
     result: object,
     error: BaseException | None,
     took: float,
-    backoff: Backoff | None = None,
+    policy: FailurePolicy,
 ) -> list[Completion]:
     """Return what a batch callback's result or exception means; a list has one result for each message."""
     if error is None and isinstance(result, list):
@@ -100,14 +103,18 @@ def dispositions_of(
             completions = []
             for delivery, entry in zip(deliveries, result, strict=True):
                 raised = entry if isinstance(entry, BaseException) else None
-                completions.append(Completion([delivery], *disposition_of([delivery], entry, raised, backoff)))
+                completions.append(Completion([delivery], *disposition_of([delivery], entry, raised, policy)))
             completions[0] = completions[0]._replace(took=took)
             return completions
         error = TypeError(
             f"the batch callback returned a list of {len(result)} results for {len(deliveries)} messages: "
             "return one result for each message, or None for all"
         )
-    return [Completion(deliveries, *disposition_of(deliveries, result, error, backoff), took)]
+    spent = [delivery for delivery in deliveries if _snoozed_out([delivery], policy)]
+    if spent and len(spent) < len(deliveries):  # a snooze may be one too many for some of them
+        parts = [delivery for delivery in deliveries if delivery not in spent], spent
+        return [Completion(part, *disposition_of(part, result, error, policy), took) for part in parts]
+    return [Completion(deliveries, *disposition_of(deliveries, result, error, policy), took)]
 
 
 def stop_reason_of(result: object, error: BaseException | None) -> str | None:
@@ -116,19 +123,19 @@ def stop_reason_of(result: object, error: BaseException | None) -> str | None:
     return next((_reason(one) or "no reason given" for one in outcomes if isinstance(one, StopWorker)), None)
 
 
-def undecodable(delivery: InFlightDelivery, error: UndecodableError, backoff: Backoff) -> Completion:
+def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: FailurePolicy) -> Completion:
     """Return what a payload that cannot be decoded means: a failed attempt, and after the last one the dead letter.
 
     Another worker may be able to decode it: one that runs a newer version of the program.
     """
-    delay, text = log_failure([delivery], error, backoff), str(error)
+    delay, text = log_failure([delivery], error, policy), str(error)
     disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
     text = text if text.startswith("undecodable") else f"undecodable: {text}"
     return Completion([delivery], disposition, text, delay)
 
 
 def log_failure(
-    deliveries: Sequence[InFlightDelivery], error: BaseException, backoff: Backoff | None = None, when: str = ""
+    deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy | None = None, when: str = ""
 ) -> int | None:
     """Log an error with its traceback, and what becomes of a single message if it fails; never raises.
 
@@ -136,10 +143,10 @@ def log_failure(
     """
     name, fields = log_label(deliveries)
     fate, delay = "", None
-    if backoff is not None and len(deliveries) == 1 and not deliveries[0].settled:
+    if policy is not None and len(deliveries) == 1 and not deliveries[0].settled:
         claimed = deliveries[0].claimed
         if claimed.retries_left:
-            delay = backoff.delay(claimed.attempt)
+            delay = policy.backoff.delay(claimed.attempt)
             fate = f" and is tried again in {format_duration(nack_wait(delay / 1000) / 1000)}"
         else:
             fate = " and has no retries left: it goes to the dead letter"
@@ -161,20 +168,60 @@ def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) ->
             traceback.print_exception(broken)
 
 
+def _disposition_of_error(
+    deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy, *, quiet: bool
+) -> tuple[Disposition, str, int | None]:
+    if isinstance(error, Exception) and not _is_failure(error, policy) and not _snoozed_out(deliveries, policy):
+        delay = policy.backoff.delay(1 + max(map(_snoozes_of, deliveries)))
+        if not quiet:
+            name, fields = log_label(deliveries)
+            text, wait = (
+                "%s met what is no failure, and is tried again in %s",
+                format_duration(nack_wait(delay / 1000) / 1000),
+            )
+            _log(text, name, wait, level=logging.WARNING, exc_info=error, extra=fields)
+        return Disposition.SNOOZE, "", delay
+    return Disposition.NACK, describe(error), None if quiet else log_failure(deliveries, error, policy)
+
+
 def _disposition_of_delay(
-    deliveries: Sequence[InFlightDelivery], outcome: Retry | Snooze | StopWorker
+    deliveries: Sequence[InFlightDelivery], outcome: Retry | Snooze | StopWorker, policy: FailurePolicy
 ) -> tuple[Disposition, str, int | None]:
     if isinstance(outcome, StopWorker):
         return Disposition.RELEASE, "", None
     try:
         if isinstance(outcome, Snooze):
-            return Disposition.RELEASE, "", to_millis(outcome.delay, "delay")
+            wait = to_millis(outcome.delay, "delay")
+            if outcome.counted and _snoozed_out(deliveries, policy):
+                text = SNOOZED_OUT.format(policy.max_snoozes)
+                _log("%s was %s", log_label(deliveries)[0], text, extra=log_label(deliveries)[1])
+                return Disposition.NACK, text, None
+            return Disposition.SNOOZE if outcome.counted else Disposition.RELEASE, "", wait
         delay = None if outcome.delay is None else to_millis(outcome.delay, "delay")
     except ConfigurationError as error:
         name, kind = log_label(deliveries)[0], "Snooze" if isinstance(outcome, Snooze) else "Retry"
         _log("%s: invalid delay of %s, using nack_delay: %s", name, kind, error)
         return Disposition.NACK, str(error), None
     return Disposition.NACK, _reason(outcome) or "retry", delay
+
+
+def _is_failure(error: Exception, policy: FailurePolicy) -> bool:
+    if policy.is_failure is None:
+        return True
+    try:
+        return bool(policy.is_failure(error))
+    except Exception as broken:  # noqa: BLE001 - a user's function may raise anything
+        _log("is_failure failed, so the exception counts as a failure", exc_info=broken)
+        return True
+
+
+def _snoozes_of(delivery: InFlightDelivery) -> int:
+    return Attributes.of(delivery.claimed.attributes).snoozes
+
+
+def _snoozed_out(deliveries: Sequence[InFlightDelivery], policy: FailurePolicy) -> bool:
+    """Return whether a snooze more would be one too many."""
+    return policy.max_snoozes > 0 and any(_snoozes_of(delivery) >= policy.max_snoozes for delivery in deliveries)
 
 
 def _reason(outcome: Outcome) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from delayq._parity import awaited
-from delayq.backoff import Backoff
-from delayq.broker.attributes import Attributes
+from delayq.backoff import FailurePolicy
+from delayq.broker.attributes import Attributes, snoozed
 from delayq.broker.context import EngineContext
 from delayq.broker.ids import time_of
 from delayq.broker.replies import ClaimedMessage
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 MAX_ERROR = 2048
 """Characters of an error text that are stored."""
+SNOOZED_OUT = "snoozed {:,} times, as often as max_snoozes allows"
+"""The error of a message that was snoozed too often."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _receipt: Callable[[tuple[str, int]], Receipt] = partial(tuple.__new__, Receipt)
 """Makes a receipt in the fastest way: each delivery needs one."""
@@ -79,8 +81,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     settled: bool = False
     reported: bool = False
     """Whether Redis knows that the callback has started."""
-    backoff: Backoff | None = None
-    """How long the message waits after a failure; None as the queue says."""
+    policy: FailurePolicy | None = None
+    """What its failures mean; None as the queue says."""
 
     @property
     def receipt(self) -> Receipt:
@@ -180,6 +182,11 @@ class _BaseMessage(Generic[T]):
         return Attributes.of(self._delivery.claimed.attributes).name
 
     @property
+    def snoozes(self) -> int:
+        """How often the message has been snoozed or released with a delay."""
+        return Attributes.of(self._delivery.claimed.attributes).snoozes
+
+    @property
     def token(self) -> int:
         """The fencing token of this delivery: higher than the token of any earlier delivery of this queue."""
         return self._delivery.claimed.token
@@ -202,10 +209,19 @@ class _BaseMessage(Generic[T]):
         return bool(reply != "0")
 
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
-        backoff = self._delivery.backoff or self._context.settings.backoff
-        wait = backoff.delay(self.attempt) if delay is None else nack_wait(delay)
+        policy = self._delivery.policy or self._context.settings.policy
+        wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
         failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), truncate(error))
         return (yield from self._settle(self._context.calls.nack([failure])))
+
+    def _release(self, delay: Duration | None) -> Operation[bool]:
+        release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
+        if delay is not None:
+            wait, most = nack_wait(delay), (self._delivery.policy or self._context.settings.policy).max_snoozes
+            if self.snoozes >= most > 0:
+                return (yield from self._nack(None, SNOOZED_OUT.format(most)))
+            release = Release(*self._delivery.receipt, wait, snoozed(stored))
+        return (yield from self._settle(self._context.calls.release([release])))
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
@@ -247,10 +263,10 @@ class Message(_BaseMessage[T]):
     def release(self, *, delay: Duration | None = None) -> bool:
         """Return the message to the head of the queue, or have it wait for `delay`, as if it had not been delivered.
 
-        It uses no retry. Returns False and changes nothing if the lease was lost before.
+        It uses no retry. With a delay it counts as a snooze: after `max_snoozes` of them, one more is a `nack`. Returns
+        False and changes nothing if the lease was lost before.
         """
-        release = Release(*self._delivery.receipt, 0 if delay is None else nack_wait(delay))
-        return self._executor.perform(self._settle(self._context.calls.release([release])))
+        return self._executor.perform(self._release(delay))
 
     def reject(self, reason: str) -> bool:
         """Move the message to the dead letter at once. False, and no change, if the lease was lost before."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from delayq.broker.attributes import snoozed
 from delayq.broker.engine import EngineCalls
 from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
@@ -39,6 +40,7 @@ class PendingSettlements:
             Disposition.NACK: calls.nack,
             Disposition.REJECT: calls.reject,
             Disposition.RELEASE: calls.release,
+            Disposition.SNOOZE: calls.release,
         }
 
     def __bool__(self) -> bool:
@@ -69,13 +71,15 @@ class PendingSettlements:
 
     def _add_details(self, delivery: InFlightDelivery, disposition: Disposition, text: str, delay: int | None) -> None:
         if disposition is Disposition.NACK:
-            backoff = delivery.backoff or self._settings.backoff
-            wait = backoff.delay(delivery.claimed.attempt) if delay is None else delay
+            policy = delivery.policy or self._settings.policy
+            wait = policy.backoff.delay(delivery.claimed.attempt) if delay is None else delay
             self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
-        elif disposition is Disposition.RELEASE:
-            self._details[delivery] = Release(*delivery.receipt, 0 if delay is None else nack_wait(delay / 1000))
+        elif disposition in (Disposition.RELEASE, Disposition.SNOOZE):
+            attributes = snoozed(delivery.claimed.attributes) if disposition is Disposition.SNOOZE else b""
+            wait = 0 if delay is None else nack_wait(delay / 1000)
+            self._details[delivery] = Release(*delivery.receipt, wait, attributes)
 
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that settle what is pending, each with the function for its reply."""
@@ -104,4 +108,4 @@ def _min_per_call(disposition: Disposition) -> int:
 
 
 def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.RELEASE) else MAX_IDS
+    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.RELEASE, Disposition.SNOOZE) else MAX_IDS

@@ -151,9 +151,9 @@ class WorkBuffer:
         try:
             return self._kind(delivery, self._context, self._executor, started)
         except UndecodableError as error:
-            self._completions.append(undecodable(delivery, error, self._context.settings.backoff))
+            self._completions.append(undecodable(delivery, error, self._context.settings.policy))
         except BaseException as error:  # noqa: BLE001 - whatever a codec raises costs one retry only
-            delay = log_failure([delivery], error, self._context.settings.backoff, " to be decoded")
+            delay = log_failure([delivery], error, self._context.settings.policy, " to be decoded")
             self._completions.append(Completion([delivery], Disposition.NACK, describe(error), delay))
         return None
 
@@ -166,16 +166,16 @@ class WorkBuffer:
         if error is None and result is None:
             self._completions.append(_completion((deliveries, _ACK, "", None, took)))
             return now
-        backoff = deliveries[0].backoff or self._context.settings.backoff
+        policy = deliveries[0].policy or self._context.settings.policy
         if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
             self.stop_reason = stop_reason_of(result, error)
         try:
             if self._single:
-                completions = [Completion(deliveries, *disposition_of(deliveries, result, error, backoff), took)]
+                completions = [Completion(deliveries, *disposition_of(deliveries, result, error, policy), took)]
             else:
-                completions = dispositions_of(deliveries, result, error, took, backoff)
+                completions = dispositions_of(deliveries, result, error, took, policy)
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
-            delay = log_failure(deliveries, failure, backoff, " when its result was read")
+            delay = log_failure(deliveries, failure, policy, " when its result was read")
             completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
         self._completions.extend(completions)
         return now

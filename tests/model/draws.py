@@ -36,6 +36,7 @@ budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
 names = st.sampled_from((b"", b"", b"name=n"))
+snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2"))
 outgoing = st.tuples(which, moments, budgets, tops, names)
 windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
 """The dedupe window and the ids it may hold; None for off."""

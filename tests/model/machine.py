@@ -30,6 +30,7 @@ from tests.model.draws import (
     runs,
     several,
     several_picks,
+    snoozes,
     windows,
 )
 from tests.model.fold import Fold
@@ -296,10 +297,11 @@ class QueueMachine(Player):
         self._play(self.calls.extend(receipts, lease=lease), expected, situations, reruns)
 
     @has_receipts
-    @rule(picks=several_picks, delay=delays, reruns=reruns)
-    def release(self, picks, delay, reruns):
+    @rule(picks=several_picks, delay=delays, attributes=snoozes, reruns=reruns)
+    def release(self, picks, delay, attributes, reruns):
         receipts, situations = self._use(picks)
-        releases = [Release(*receipt, delay) for receipt in receipts]
+        releases = [Release(*receipt, delay, attributes) for receipt in receipts]
+        self._reach("with attributes", "release", attributes and any(map(self.model.held, receipts)))
         self._play(self.calls.release(releases), self.model.release(self.now, releases), situations, reruns)
 
     @has_receipts

@@ -287,6 +287,8 @@ class Model:
             replies += "1" if message else "0"
             if message:
                 message.attempts -= 1
+                if release.attributes:
+                    message.attributes, self.schema = release.attributes, 2
                 message.state = "backoff" if release.delay else "ready"
                 message.until = now + release.delay
                 back += [] if release.delay else [message.id]
@@ -362,7 +364,8 @@ class Model:
 
     def _begin_life(self, due: int, retries: int, of: Outgoing | Message) -> None:
         self.born += 1
-        life = Message(self.born, of.id, due, retries, of.payload, of.headers, left=retries, attributes=of.attributes)
+        attributes = b" ".join(part for part in of.attributes.split() if not part.startswith(b"snoozes="))
+        life = Message(self.born, of.id, due, retries, of.payload, of.headers, left=retries, attributes=attributes)
         self.messages[of.id] = life
         if of.attributes:
             self.schema = 2

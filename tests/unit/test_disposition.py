@@ -3,17 +3,25 @@
 import asyncio
 import logging
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
-from delayq import Discard, Reject, Retry, Snooze, StopWorker
+from delayq import Backoff, Discard, Reject, Retry, Snooze, StopWorker
+from delayq.backoff import FailurePolicy
 from delayq.broker.replies import ClaimedMessage
-from delayq.worker.disposition import Completion, Disposition, describe, disposition_of, dispositions_of
+from delayq.worker import disposition as judging
+from delayq.worker.disposition import Completion, Disposition, describe
 from delayq.worker.message import InFlightDelivery
 
+POLICY = FailurePolicy.of(Backoff.linear(60), None, 10)
+disposition_of = partial(judging.disposition_of, policy=POLICY)
+dispositions_of = partial(judging.dispositions_of, policy=POLICY)
 
-def delivery(*, settled=False):
-    held = InFlightDelivery(ClaimedMessage("m1", 7, b"1", 3, 0, 2, b""), claimed_at=0.0, server_now=0, deadline=30.0)
+
+def delivery(*, settled=False, attributes=b""):
+    claimed = ClaimedMessage("m1", 7, b"1", 3, 0, 2, b"", attributes)
+    held = InFlightDelivery(claimed, claimed_at=0.0, server_now=0, deadline=30.0)
     held.settled = settled
     return [held]
 
@@ -67,7 +75,7 @@ def test_exception_retries_and_is_logged_once_with_its_traceback(error, caplog):
     disposition, text, delay = disposition_of(delivery(), None, error)
     assert disposition is Disposition.NACK
     assert text.startswith(f"{type(error).__name__}: ")
-    assert delay is None
+    assert delay == 120_000
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.exc_info[1] is error
@@ -91,8 +99,8 @@ def test_exception_without_a_text_is_named_by_its_class():
         (Retry("rate limited", delay="5m"), (Disposition.NACK, "rate limited", 300_000)),
         (Retry(delay=0), (Disposition.NACK, "retry", 0)),
         (Retry(delay=timedelta(seconds=2)), (Disposition.NACK, "retry", 2000)),
-        (Snooze("5m"), (Disposition.RELEASE, "", 300_000)),
-        (Snooze(0, "full"), (Disposition.RELEASE, "", 0)),
+        (Snooze("5m"), (Disposition.SNOOZE, "", 300_000)),
+        (Snooze(0, "full"), (Disposition.SNOOZE, "", 0)),
         (StopWorker("no password"), (Disposition.RELEASE, "", None)),
         (Reject("no such user"), (Disposition.REJECT, "no such user", None)),
         (Reject(), (Disposition.REJECT, "rejected", None)),
@@ -215,7 +223,7 @@ def test_list_has_an_entry_for_each_and_one_time(caplog):
         Completion([held[1]], Disposition.NACK, "the callback returned False"),
         Completion([held[2]], Disposition.NACK, "busy", 1000),
         Completion([held[3]], Disposition.REJECT, "no"),
-        Completion([held[4]], Disposition.NACK, "KeyError: 'k'"),
+        Completion([held[4]], Disposition.NACK, "KeyError: 'k'", 120_000),
     ]
     rejected, failed = caplog.records
     assert (rejected.id, rejected.attempt) == ("m3", 2)
@@ -252,3 +260,49 @@ def test_settled_batch_stays_settled_and_its_failure_is_logged(caplog):
         Completion(held, Disposition.NOTHING, "", None, 0.5)
     ]
     assert caplog.records[0].getMessage() == "batch of 3 messages failed after it was settled"
+
+
+def test_a_snooze_too_many_is_a_failure(caplog):
+    last, over = delivery(attributes=b"snoozes=9"), delivery(attributes=b"name=n snoozes=10")
+    text = "snoozed 10 times, as often as max_snoozes allows"
+    assert disposition_of(last, None, Snooze(5)) == (Disposition.SNOOZE, "", 5000)
+    assert not caplog.records
+    assert disposition_of(over, None, Snooze(5)) == (Disposition.NACK, text, None)
+    assert f"message m1 was {text}" in caplog.text
+    unlimited = FailurePolicy.of(60, None, 0)
+    assert judging.disposition_of(over, None, Snooze(5), unlimited) == (Disposition.SNOOZE, "", 5000)
+    assert disposition_of(over, None, StopWorker("no")) == (Disposition.RELEASE, "", None)
+
+
+def test_what_is_no_failure_is_snoozed_by_the_backoff(caplog):
+    policy = FailurePolicy.of(Backoff.linear(60), lambda error: not isinstance(error, TimeoutError), 10)
+    for attributes, minutes in ((b"", 1), (b"snoozes=4", 5)):
+        judged = judging.disposition_of(delivery(attributes=attributes), None, TimeoutError("later"), policy)
+        assert judged == (Disposition.SNOOZE, "", 60_000 * minutes)
+    assert "message m1 met what is no failure, and is tried again in 1m" in caplog.text
+    assert "TimeoutError: later" in caplog.text
+    assert judging.disposition_of(delivery(), None, KeyError("k"), policy)[:2] == (Disposition.NACK, "KeyError: 'k'")
+    assert judging.disposition_of(delivery(), False, None, policy)[0] is Disposition.NACK
+    over = delivery(attributes=b"snoozes=10")
+    assert judging.disposition_of(over, None, TimeoutError("x"), policy)[:2] == (Disposition.NACK, "TimeoutError: x")
+    assert judging.disposition_of(delivery(), None, SystemExit(3), policy)[0] is Disposition.NACK
+
+
+def test_a_function_that_fails_to_tell_makes_it_a_failure(caplog):
+    def broken(error):
+        raise ValueError("it is broken")
+
+    policy = FailurePolicy.of(60, broken, 10)
+    assert judging.disposition_of(delivery(), None, KeyError("k"), policy)[:2] == (Disposition.NACK, "KeyError: 'k'")
+    assert "is_failure failed, so the exception counts as a failure" in caplog.text
+    assert "it is broken" in caplog.text
+
+
+def test_of_a_batch_only_those_that_were_snoozed_too_often_fail():
+    (fresh,), (over,) = delivery(), delivery(attributes=b"snoozes=10")
+    text = "snoozed 10 times, as often as max_snoozes allows"
+    assert dispositions_of([over, fresh], None, Snooze(5), 0.5) == [
+        Completion([fresh], Disposition.SNOOZE, "", 5000, 0.5),
+        Completion([over], Disposition.NACK, text, None, 0.5),
+    ]
+    assert dispositions_of([over, fresh], None, None, 0.5)[0].disposition is Disposition.ACK

@@ -6,10 +6,12 @@ import math
 import pydoc
 from dataclasses import fields
 from datetime import timedelta
+from operator import attrgetter
 
 import pytest
 
 from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, options
+from delayq.backoff import FailurePolicy
 from delayq.options import (
     MAX_CONCURRENCY,
     MAX_PREFETCH,
@@ -47,12 +49,13 @@ NUMBERS = {
     "events_max_len": (1000, 1 << 40),
     "dedupe_max": (1, 1 << 40),
     "replicas": (1, MAX_REPLICAS),
+    "max_snoozes": (0, 1 << 31),
 }
 OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events"}
 SWITCHES = ["strict", "events"]
-SETTING = {"events_max_len": "events"}
+SETTING = {"events_max_len": "events", "max_snoozes": "policy.max_snoozes"}
 """Settings whose names differ from their options."""
-ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner"}
+ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner", "is_failure"}
 
 
 def test_every_option_is_covered_here():
@@ -86,7 +89,7 @@ def test_defaults_are_as_documented():
         prefetch=None,
         fetch_limit=None,
         default_retries=3,
-        backoff=Backoff.exponential(5, factor=5, max=600, jitter=0.2),
+        policy=FailurePolicy(Backoff.exponential(5, factor=5, max=600, jitter=0.2), None, 1000),
         unknown_for=3_600_000,
         owner="",
         grace=30_000,
@@ -103,6 +106,12 @@ def test_defaults_are_as_documented():
         socket_timeout=5000,
         strict=False,
     )
+
+
+@pytest.mark.parametrize("function", [True, "TimeoutError", 5, []], ids=repr)
+def test_is_failure_must_be_a_function(function):
+    with pytest.raises(ConfigurationError, match="is_failure must be a function of an exception, not"):
+        read_settings({"is_failure": function})
 
 
 @pytest.mark.parametrize("owner", ["", "a b", "a:b", "é", "x" * 65, 5, True, b"a"])
@@ -147,7 +156,7 @@ def test_number_can_equal_its_limits(name, bounds):
     least, most = bounds
     for value in (least, most):
         settings = read_settings({name: value, "events": True, "durability": "replicated"})
-        assert getattr(settings, SETTING.get(name, name)) == value
+        assert attrgetter(SETTING.get(name, name))(settings) == value
     for value in (least - 1, most + 1):
         with pytest.raises(ConfigurationError):
             read_settings({name: value})
@@ -211,8 +220,8 @@ def test_dedupe_window_is_set_or_switched_off():
 
 def test_nack_delay_can_be_a_backoff():
     backoff = Backoff.exponential(1)
-    assert read_settings({"nack_delay": backoff}).backoff is backoff
-    assert read_settings({"nack_delay": "1m"}).backoff == Backoff.constant(60)
+    assert read_settings({"nack_delay": backoff}).policy.backoff is backoff
+    assert read_settings({"nack_delay": "1m"}).policy.backoff == Backoff.constant(60)
 
 
 @pytest.mark.parametrize(
@@ -260,5 +269,5 @@ def test_url_comes_from_the_option_the_environment_or_the_default(monkeypatch):
 
 
 def test_every_setting_is_an_option():
-    renamed = {"backoff": "nack_delay"}
+    renamed = {"policy": "nack_delay"}
     assert {renamed.get(field.name, field.name) for field in fields(Settings)} <= set(QueueOptions.__annotations__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,12 +17,17 @@ NAMES = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 FIRST, LAST = date(2000, 1, 1), date(2040, 1, 1)
 
 
-def days_of_month(day: date) -> list[date]:
-    first = day.replace(day=1)
+@cache
+def days_from(first: date) -> list[date]:
     days = [first + timedelta(days=n) for n in range(31)]
-    return [one for one in days if one.month == day.month]
+    return [one for one in days if one.month == first.month]
 
 
+def days_of_month(day: date) -> list[date]:
+    return days_from(day.replace(day=1))
+
+
+@cache
 def nearest(target: date) -> date:
     """Return the weekday of the same month that is the fewest days away; of two, only one is in question."""
     weekdays = [one for one in days_of_month(target) if one.isoweekday() < 6]

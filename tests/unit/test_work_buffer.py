@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from delayq.backoff import Backoff
+from delayq.backoff import FailurePolicy
 from delayq.broker.replies import ClaimedMessage
 from delayq.errors import UndecodableError
 from delayq.outcomes import Reject
@@ -15,7 +15,7 @@ from delayq.worker.disposition import Disposition
 from delayq.worker.message import InFlightDelivery, Message
 from delayq.worker.work_buffer import Callback, WorkBuffer
 
-SETTINGS = SimpleNamespace(backoff=Backoff.constant(60))
+SETTINGS = SimpleNamespace(policy=FailurePolicy.of(60, None, 0))
 
 
 def decode(data):

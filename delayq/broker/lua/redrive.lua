@@ -19,6 +19,12 @@ redis.call('ZCARD', pending)
 redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
 local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
+
+-- Returns attributes without those that count what has happened to the message.
+local function begun_anew(text)
+  return (string.gsub(string.gsub(' ' .. text, ' snoozes=%d+', ''), '^ ', ''))
+end
+
 for i = 5, #ARGV do
   if bytes_left <= 0 then break end
   local entry = ARGV[i]
@@ -36,7 +42,7 @@ for i = 5, #ARGV do
       local payload_at = attributes_at + (tonumber(attribute_size) or 0)
       lives[#lives + 1] = {id = id, retries = retry_count ~= '' and retry_count or sent_with,
         headers = string.sub(stored, at, attributes_at - 1),
-        attributes = string.sub(stored, attributes_at, payload_at - 1), payload = string.sub(stored, payload_at)}
+        attributes = begun_anew(string.sub(stored, attributes_at, payload_at - 1)), payload = string.sub(stored, payload_at)}
     end
   end
   statuses[#statuses + 1] = status

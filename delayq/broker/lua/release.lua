@@ -1,12 +1,12 @@
 -- Returns leased messages to the head of ready, or for a delay to unack, as a nack does, but charges no retry and does
 -- not count the attempt. One that another process has asked for waits in unack for a second at least, so that this
 -- process finds it before a consumer does.
--- KEYS: ready list, unack zset, deliveries hash, events stream, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms)
+-- KEYS: ready list, unack zset, deliveries hash, attributes hash, events stream, meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them)
 -- Returns: a status per release: 1 released, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, started, signal, log
-local ready, unack, deliveries, events, meta, replies, wake = unpack(KEYS)
+local ready, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -14,18 +14,18 @@ if past then return past end
 local time = clock(override) / 1000
 local now = math.floor(time)
 local ids = {}
-for i = 4, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
+for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
 local logged = logging(meta)
 redis.call('LLEN', wake)
-local statuses, seen, released, tokens, records, back, later, due_again = {}, {}, {}, {}, {}, {}, {}, {}
+local statuses, seen, released, tokens, records, back, later, due_again, changed = {}, {}, {}, {}, {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
-  if state == 'leased' and token == ARGV[2 + 3 * n] and not seen[id] then
-    local delay = tonumber(ARGV[3 + 3 * n])
+  if state == 'leased' and token == ARGV[1 + 4 * n] and not seen[id] then
+    local delay = tonumber(ARGV[2 + 4 * n])
     if mark_of(consumer) == '-' then delay = math.max(delay, 1000) end
     local to = delay > 0 and 'backoff' or 'ready'
     statuses[n], seen[id] = '1', true
@@ -38,10 +38,12 @@ for n, id in ipairs(ids) do
       later[#later + 1], consumer = id, unmarked(consumer)
       due_again[#due_again + 1], due_again[#due_again + 2] = math.ceil(time) + delay, id
     end
+    if ARGV[3 + 4 * n] ~= '' then changed[#changed + 1], changed[#changed + 2] = id, ARGV[3 + 4 * n] end
     records[#records + 1] = id
     records[#records + 1] = write(to, due, string.format('%d', attempts - 1), first, token, consumer)
   end
 end
+if #changed > 0 then redis.call('HLEN', attributes) end
 begin(replies, slot)
 if #released > 0 then
   redis.call('ZREM', unack, unpack(released))
@@ -56,6 +58,10 @@ if #released > 0 then
     signal_if_first(wake, unack, later)
   end
   redis.call('HINCRBY', meta, 'released', #released)
+  if #changed > 0 then
+    redis.call('HSET', attributes, unpack(changed))
+    redis.call('HSET', meta, 'schema', '2')
+  end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'released', now, 'ids', released, 'tokens', tokens)

@@ -53,6 +53,21 @@ CASES = [
         "1",
         _ALIVE + CROWD,
     ),
+    *(
+        Case(
+            f"begins anew with {text or 'none'} of {before}",
+            DEAD.but(dead_messages={"a:T-7": DEAD.dead_messages["a:T-7"]._replace(attributes=before)}),
+            redrive(A),
+            "1",
+            _ALIVE.but(attributes={"a": text} if text else {}),
+        )
+        for before, text in (
+            ("snoozes=3", ""),
+            ("name=a snoozes=12", "name=a"),
+            ("snoozes=3 name=snoozes", "name=snoozes"),
+            ("name=a snoozes=1 x=2", "name=a x=2"),
+        )
+    ),
     Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),
     Case("with no retries", DEAD, redrive(A, retries=0), "1", _ALIVE.but(retries={"a": 0})),
     Case(
