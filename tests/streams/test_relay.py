@@ -45,6 +45,25 @@ def test_due_messages_are_moved_with_all_their_fields(queue, server):
     assert queue.get(sent.id) is None
 
 
+def test_what_waits_follows_a_message_that_is_moved(queue, server):
+    queue.send_delay_msg("old", id="a")
+    (running,) = queue.lease(n=1)
+    sent = queue.send_delay_msg("new", "1h", 7, id="a", headers={"trace": "1"}, name="n", replace="after")
+    assert running.release()
+
+    assert burst(queue) == 1
+    assert [json.loads(fields["payload"]) for fields in entries(server)] == ["old"]
+    found = queue.get("a")
+    assert (found.state, found.payload, found.due, found.retries_left) == ("pending", "new", sent.due, 7)
+    assert (found.headers, found.name, queue.counts().successors) == ({"trace": "1"}, "n", 0)
+    assert [event.kind for event in queue.events()][-2:] == [EventKind.ACKED, EventKind.SENT]
+
+    queue.reschedule("a", 0)
+    assert burst(queue) == 1
+    assert [json.loads(fields["payload"]) for fields in entries(server)] == ["old", "new"]
+    assert queue.counts().living == 0
+
+
 def test_messages_that_are_not_due_stay(queue, server):
     queue.send_delay_msg("later", "1h")
     assert burst(queue) == 0
