@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
     from delayq.queue.pausing import Pause as Pause
+    from delayq.queue.producer import Holder as Holder
     from delayq.queue.producer import NewMessage as NewMessage
     from delayq.queue.producer import SendStatus as SendStatus
     from delayq.queue.producer import Sent as Sent

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
-from delayq.broker.replies import SendStatuses, integers, statuses
+from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
     Argument,
@@ -31,6 +31,7 @@ from delayq.broker.requests import (
 from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.broker.schedule_calls import ScheduleCalls
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
+from delayq.broker.send_replies import SendStatuses
 from delayq.broker.shared_calls import confirm
 from delayq.options import DEDUPE_MAX, Settings
 

@@ -15,8 +15,9 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.states import State
 
 if TYPE_CHECKING:
-    from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply, SendStatuses
+    from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
     from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, Release, ScriptCall
+    from delayq.broker.send_replies import SendStatuses
     from delayq.options import Settings
 
 

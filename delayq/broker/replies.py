@@ -190,21 +190,6 @@ statuses: Callable[[bytes], str] = bytes.decode
 """Returns a reply with one status digit per item."""
 
 
-class SendStatuses(str):
-    """The statuses of a send, with the server's time from which its delays count (microseconds, 0 if unknown)."""
-
-    __slots__ = ("at",)
-    at: int
-
-    @classmethod
-    def read(cls, reply: bytes) -> SendStatuses:
-        """Parse the reply of `send`."""
-        texts, _, at = reply.decode().partition(" ")
-        read = cls(texts)
-        read.at = int(at or 0)
-        return read
-
-
 def check_replicated(confirmed: int, required: int) -> int:
     """Return how many replicas confirmed a write; raise `NotReplicatedError` if they are fewer than required."""
     if confirmed < required:

@@ -15,13 +15,14 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
-from delayq.broker.replies import SendStatuses
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
+from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
 from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent
+from delayq.states import State
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
@@ -76,6 +77,24 @@ class NewMessage(Generic[T]):
     name: str | None = None
 
 
+class Holder(NamedTuple):
+    """Who holds the id of a message that was not stored, at the time of the send."""
+
+    state: str
+    """The state of the message with this id, see `State`, or `settled` within the dedupe window."""
+    due: datetime | None
+    """When that message is due, or when an id that is settled can be sent again.
+
+    None for one that was sent earlier in the same batch.
+    """
+
+    @classmethod
+    def of(cls, placing: str) -> Holder:
+        """Return the holder of an id as the reply of a send tells it."""
+        state, _, due = placing.partition(" ")
+        return cls(State.ACTIVE if state == "leased" else state, from_millis(int(due)) if due != "-" else None)
+
+
 class Sent(NamedTuple):
     """The result of one send: the message's id, and whether this call stored it."""
 
@@ -83,10 +102,14 @@ class Sent(NamedTuple):
     status: SendStatus
     due: datetime | None = None
     """When the message is due, in UTC, by the server's clock; None if this call did not store it."""
+    holder: Holder | None = None
+    """Who holds the id, if the status is `exists`, `running` or `settled`."""
 
     @classmethod
-    def of(cls, id: str, status: str, due: str | int, at: int) -> Sent:
+    def of(cls, id: str, status: str, due: str | int, at: Placing) -> Sent:
         """Return the result of a send with this due time (see `due_text`), from which `at` the delays count."""
+        if isinstance(at, str):
+            return cls(id, _STATUS[status], None, Holder.of(at))
         due_at = from_millis(_due_millis(due, at)) if at and status in STORED else None
         return cls(id, _STATUS[status], due_at)
 
@@ -101,12 +124,12 @@ class SentMany(Sequence[Sent]):
 
     __slots__ = ("_dues", "_statuses", "_times", "ids")
 
-    def __init__(self, ids: list[str], statuses: str, dues: list[str | int], times: list[int]) -> None:
+    def __init__(self, ids: list[str], statuses: str, dues: list[str | int], times: list[Placing]) -> None:
         self.ids = ids
         self._statuses = statuses
         self._dues = dues
         self._times = times
-        """For each message, the server's time (microseconds) from which its delay counts."""
+        """For each message, the server's time (microseconds) from which its delay counts, or who holds its id."""
 
     @property
     def new(self) -> list[str]:
@@ -193,7 +216,7 @@ class Producer:
         """Send messages in one call."""
         try:
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
-            times = [statuses.at] * len(messages)
+            times = statuses.placings
             if NOT_REPLACED in statuses or AFTER in statuses:
                 statuses, times = yield from replace_unstarted(self._context, messages, statuses, times)
             if SPENT in statuses:
@@ -217,7 +240,7 @@ class Producer:
             kind = type(messages).__name__
             raise ConfigurationError(f"messages must be an iterable of payloads, such as a list, not one {kind}")
         ready = self._ready(messages if isinstance(messages, list) else list(messages), due, default, replace=replace)
-        ids, statuses, times, confirming = list[str](), "", list[int](), self._context.confirming
+        ids, statuses, times, confirming = list[str](), "", list[Placing](), self._context.confirming
         try:
             for first in range(0, len(ready), ROUND):
                 part = ready[first : first + ROUND]
@@ -225,7 +248,7 @@ class Producer:
                 replies = yield chain(calls, confirming)
                 for reply in replies[: len(replies) - len(confirming)]:
                     statuses += reply
-                    times += [reply.at] * len(reply)
+                    times += reply.placings
             if (NOT_REPLACED in statuses or AFTER in statuses) and not run_name:  # the ledger of a run has counted them
                 statuses, times = yield from replace_unstarted(self._context, ready, statuses, times)
             if SPENT in statuses:

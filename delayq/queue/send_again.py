@@ -11,8 +11,8 @@ from typing import Any
 from delayq.broker.batches import BATCH, batched
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.replies import SendStatuses
 from delayq.broker.requests import Messages, Outgoing, Replace, ScriptCall
+from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.withdrawal import withdraw
@@ -48,8 +48,8 @@ def send_call(
 
 
 def replace_unstarted(
-    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int]
-) -> Operation[tuple[str, list[int]]]:
+    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[Placing]
+) -> Operation[tuple[str, list[Placing]]]:
     """Replace those `NOT_REPLACED` that have not started; returns the statuses and times of all messages.
 
     A successor moves up, unless it has taken its place meanwhile.
@@ -61,15 +61,21 @@ def replace_unstarted(
     for ids in batched(free, BATCH):
         call = send_call(context, [messages[running[id]] for id in ids], replace=replace)
         replies, *_ = yield [call, *context.confirming]
-        for id, status in zip(ids, replies, strict=True):
+        for id, status, placing in zip(ids, replies, replies.placings, strict=True):
             if replace is True or status != EXISTS:
-                changed[running[id]], times[running[id]] = status, replies.at
+                changed[running[id]], times[running[id]] = status, placing
     return "".join(changed), times
 
 
 def send_spent(
-    context: EngineContext, messages: Sequence[Any], statuses: str, times: list[int], *, replace: Replace, run: str = ""
-) -> Operation[tuple[str, list[int]]]:
+    context: EngineContext,
+    messages: Sequence[Any],
+    statuses: str,
+    times: list[Placing],
+    *,
+    replace: Replace,
+    run: str = "",
+) -> Operation[tuple[str, list[Placing]]]:
     """Move the messages with the status `SPENT` to the dead letter, then send the new ones.
 
     Returns the statuses and times of all messages; a time is the server's, from which a delay counts.
@@ -83,8 +89,8 @@ def send_spent(
             collect = context.calls.collect(context.settings, ids=[message.id for message in again])
             call = send_call(context, again, replace=replace, run=run)
             moved, new, *_ = yield [collect, call, *context.confirming]
-            for index, status in zip(indexes, new, strict=True):
-                changed[index], times[index] = status, new.at
+            for index, status, placing in zip(indexes, new, new.placings, strict=True):
+                changed[index], times[index] = status, placing
             indexes = [index for index in indexes if changed[index] == SPENT]
             while indexes and moved.collected:  # one call moves a limited number of bytes
                 (moved,) = yield [collect]

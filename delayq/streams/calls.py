@@ -27,6 +27,7 @@ from delayq.broker.requests import (
     ScriptCall,
 )
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_MOVED, SLOT_TTL, Script, script
+from delayq.broker.send_replies import SendStatuses
 from delayq.broker.shared_calls import confirm, identify
 from delayq.errors import ConfigurationError
 from delayq.options import Settings
@@ -76,13 +77,13 @@ class StreamCalls:
     waiting_takes: ClassVar[bool] = True
     _known: dict[str, tuple[Script, tuple[str, ...]]] = field(default_factory=dict, repr=False, compare=False)
 
-    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[replies.SendStatuses]:
+    def send(self, messages: Messages, *, max_length: int | None) -> ScriptCall[SendStatuses]:
         """Add messages. Status: 1 new, 0 exists."""
         rows = zip(*messages, strict=True) if isinstance(messages, OutgoingTable) else messages
         args: list[Argument] = [max_length or 0]
         for id, due, retries, payload, headers, *_ in rows:
             args += (id, int(due == OWN_ID), retries, payload, headers)
-        return self._call("send", args, replies.SendStatuses.read)
+        return self._call("send", args, SendStatuses.read)
 
     def pending_to_ready(self) -> ScriptCall[replies.PromoteReply]:
         """Read when more will be due; a stream has nothing to promote."""

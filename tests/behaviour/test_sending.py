@@ -280,3 +280,35 @@ def test_full_queue_refuses_the_whole_batch(open_queue):
         queue.send_many([*"cd"], 60)
 
     assert queue.counts().living == 2
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "active", "backoff", "retry"])
+def test_send_says_who_holds_an_id_that_exists(queue, state):
+    bring(queue, state)
+    found = queue.get("m")
+
+    sent = queue.send_delay_msg("again", id="m")
+
+    assert (sent.status, sent.due, sent.holder) == ("exists", None, (state, found.due))
+    (of_many,) = queue.send_many([NewMessage("again", id="m")])
+    assert of_many.holder == sent.holder
+    assert queue.send_delay_msg("new", id="n").holder is None
+
+
+def test_send_says_that_the_message_to_replace_runs(queue):
+    bring(queue, "active")
+
+    sent = queue.send_delay_msg("again", id="m", replace=True)
+
+    assert (sent.status, sent.holder) == ("running", ("active", queue.get("m").due))
+    assert queue.send_delay_msg("again", id="m", replace="after").holder is None
+
+
+def test_send_says_when_a_settled_id_is_free_again(open_queue):
+    queue = open_queue(dedupe_window="1h")
+    bring(queue, "acked")
+
+    sent = queue.send_delay_msg("again", id="m")
+
+    assert (sent.status, sent.holder.state) == ("settled", "settled")
+    assert timedelta(minutes=59) < sent.holder.due - queue.stats().at <= timedelta(hours=1)

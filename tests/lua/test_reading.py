@@ -281,3 +281,9 @@ def test_messages_are_counted_by_state(executor, world, counted):
 
 def test_counts_use_the_given_time(executor):
     assert executor.call(at(5).counts()).now == NOW + 5
+
+
+def test_walk_of_successors_returns_those_that_wait_for_no_message(executor):
+    waiting = {id: After(5, 1, "", "new") for id in "ab"}
+    plant(executor, World(messages={"a": "A"}, successors=waiting))
+    assert executor.call(calls.walk("successors", cursor="0", limit=10)) == ("0", [b"b"])

@@ -81,6 +81,7 @@ def instances(url) -> dict[str, Any]:
         private = NewMessage(PAYLOAD, id="a", headers=HEADERS)
         taken["SentMany"] = queue.send_many([private, NewMessage(PAYLOAD, id="b", headers=HEADERS)], run="nightly")
         taken["Sent"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS)
+        taken["Holder"] = queue.send_delay_msg(PAYLOAD, id="c", headers=HEADERS).holder
         taken["Lease"] = lease = queue.lease(n=2)
         taken["Message"], other = lease
         other.reject("no such user")

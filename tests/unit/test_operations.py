@@ -9,8 +9,8 @@ from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
-from delayq.broker.replies import SendStatuses
 from delayq.broker.requests import RedisCommand, ScriptCall
+from delayq.broker.send_replies import SendStatuses
 from delayq.broker.transport.operation import may_write, single
 from delayq.codec import BytesCodec, JsonCodec
 from delayq.errors import OutcomeUnknown, QueueFullError, ServerError

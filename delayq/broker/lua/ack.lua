@@ -14,7 +14,7 @@ if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local logged, window, schema = switched(meta, done)
-local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
+local waiting = waiting_in(successors, schema, pending, wake)
 local ids, statuses, ended, tokens, held, seen, late = {}, {}, {}, {}, {}, {}, false
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do

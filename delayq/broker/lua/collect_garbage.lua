@@ -21,7 +21,7 @@ for _, hash in ipairs({retries, messages, deliveries, headers, attributes, error
 end
 redis.call('ZCARD', dead)
 local logged, window, schema = switched(meta, done)
-local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
+local waiting = waiting_in(successors, schema, pending, wake)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 local cursor = kept[1] or '0'
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl

@@ -16,7 +16,7 @@ if past then return past end
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
 local logged, window, schema = switched(meta, done)
-local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
+local waiting = waiting_in(successors, schema, pending, wake)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
 local statuses, ids, rejected = {}, {}, {}

@@ -23,7 +23,7 @@ redis.call('LLEN', wake)
 for _, hash in ipairs({headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}}, {}
-local waiting = waiting_in(successors, '', pending, retries, messages, headers, attributes, wake)
+local waiting = waiting_in(successors, '', pending, wake)
 local found = examine(pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, ids)
 for n, one in ipairs(found) do
   statuses[n] = '0'

@@ -7,9 +7,10 @@
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]
 -- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled,
---   6 successor; then the time from which delays count (microseconds since 1970)
+--   6 successor; then the time from which delays count (microseconds since 1970), and
+--   for each status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, signal, successor, log, done, run
+-- Uses: clock, once, record, leave, signal, successor, holder, log, done, run
 local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events, done,
   runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
@@ -24,7 +25,7 @@ if run ~= '' then redis.call('HLEN', runs) end
 local logged, window, schema = switched(meta, done)
 local was_settled = window and settled(done, window, at_once, ids) or {}
 
-local statuses, seen, new_count, replaced, after = {}, {}, 0, {}, {}
+local statuses, holders, seen, new_count, replaced, after = {}, {}, {}, 0, {}, {}
 local dues, retry_counts, payloads, header_texts, attribute_texts, first_due = {}, {}, {}, {}, {}, math.huge
 for n, id in ipairs(ids) do
   local at, status, state = 8 + (n - 1) * stride, '1', 'pending'
@@ -39,6 +40,7 @@ for n, id in ipairs(ids) do
     status = '5'
   end
   if replace == '3' and (status ~= '2' or redis.call('HEXISTS', successors, id) == 0) then status = '0' end
+  if status ~= '1' then holders[#holders + 1] = holder_of(pending, deliveries, done, window, id, status) end
   seen[id], statuses[n] = seen[id] or status, status
   if status == '1' or status == '2' or status == '6' then
     local due, retry_count, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
@@ -91,7 +93,7 @@ if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then redis.call('HSET', meta, 'schema', '2') end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
-reply = remember(replies, slot, sequence, millis, reply .. ' ' .. micros)
+reply = remember(replies, slot, sequence, millis, reply .. ' ' .. micros .. table.concat(holders))
 log_status(events, meta, logged, 'replaced', at_once, run, dues, retry_counts, seen, '2')
 log_status(events, meta, logged, 'sent', at_once, run, dues, retry_counts, seen, '1')
 return reply

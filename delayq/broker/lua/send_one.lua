@@ -5,9 +5,9 @@
 --   done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), id, due (ms from now, or @ms since 1970), retries, payload, headers,
 --   attributes ('' for none)
--- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time
+-- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, once, signal, log, done
+-- Uses: clock, once, signal, holder, log, done
 local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
@@ -39,7 +39,8 @@ if status == '1' then
     status = record and string.match(record, '^%a+') == 'garbage' and '4' or '0'
   end
 end
-local reply = remember(replies, slot, sequence, millis, status .. ' ' .. micros)
+local holder = status == '1' and '' or holder_of(pending, deliveries, done, window, id, status)
+local reply = remember(replies, slot, sequence, millis, status .. ' ' .. micros .. holder)
 if status == '1' then
   log(events, meta, logged, 'sent', at_once, 'ids', {id}, 'dues', {due}, 'retries', {retry_count})
 end

@@ -18,7 +18,7 @@ local time = clock(override)
 local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry')
 local logged, window, schema = switched(meta, done)
-local waiting = waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
+local waiting = waiting_in(successors, schema, pending, wake)
 local token = math.max((counters[1] or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, seen = {}, {}, {}, {}, {}, {}, {}, {}
 local promoted, promoted_dues, scanned, stale = {}, {}, {ready = 0, retry = 0}, {ready = 0, retry = 0}

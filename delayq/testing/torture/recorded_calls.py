@@ -10,8 +10,9 @@ from redis.exceptions import RedisError, ResponseError
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
-from delayq.broker.replies import ClaimReply, SendStatuses
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, Release, Replace, ScriptCall
+from delayq.broker.send_replies import SendStatuses
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
 

@@ -9,15 +9,11 @@ local function successor_record(due, retry_count, header_text, attribute_text, p
 end
 
 -- Returns the hash of successors if any waits, which is never while the schema is 1. Then looks at the types of what
--- they enter, since nothing may be written before.
-local function waiting_in(successors, schema, pending, retries, messages, headers, attributes, wake)
+-- they enter and the script has not looked at, since nothing may be written before.
+local function waiting_in(successors, schema, pending, wake)
   if schema == '1' or redis.call('HLEN', successors) == 0 then return false end
   redis.call('ZCARD', pending)
   redis.call('LLEN', wake)
-  redis.call('HLEN', retries)
-  redis.call('HLEN', messages)
-  redis.call('HLEN', headers)
-  redis.call('HLEN', attributes)
   return successors
 end
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from delayq.broker.replies import ClaimReply, SendStatuses
+from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Messages, ScriptCall
+from delayq.broker.send_replies import SendStatuses
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.replies import StreamPageReply, read_page

@@ -1,0 +1,11 @@
+-- Returns who holds an id that a send with this status leaves as it is: the state of its message, and its due time (ms),
+-- '-' if it is not known. An id that is settled is held until the dedupe window is over.
+local function holder_of(pending, deliveries, done, window, id, status)
+  if status == '5' then
+    return string.format(' settled %.0f', redis.call('ZSCORE', done, id) + string.match(window, '^%d+'))
+  elseif status ~= '0' and status ~= '3' then
+    return ''
+  end
+  local state, due = string.match(redis.call('HGET', deliveries, id) or '', '^(%a+) (%d+)')
+  return ' ' .. (state or 'pending') .. ' ' .. (redis.call('ZSCORE', pending, id) or due or '-')
+end
