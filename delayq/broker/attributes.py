@@ -22,11 +22,14 @@ class Attributes(NamedTuple):
     """The name of what is to be done, by which a handler is chosen; '' for none."""
     snoozes: int = 0
     """How often the application has sent the message back uncharged."""
+    expires: str = ""
+    """When it expires: milliseconds since 1970, or + and milliseconds after its due time; '' for never."""
+    missed: str = ""
+    """What becomes of it then: `drop`, or '' for the dead letter."""
 
     def encode(self) -> bytes:
         """Return the stored text, empty if there are none."""
-        pairs = [f"name={self.name}"] if self.name else []
-        return " ".join(pairs + [f"snoozes={self.snoozes}"] * bool(self.snoozes)).encode()
+        return " ".join(f"{name}={value}" for name, value in self._asdict().items() if value).encode()
 
     @classmethod
     def of(cls, stored: bytes | None) -> Attributes:
@@ -41,7 +44,8 @@ NONE = Attributes()
 def _read(stored: bytes) -> Attributes:
     pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
     snoozes = pairs.get("snoozes", "")
-    return Attributes(pairs.get("name", ""), int(snoozes) if snoozes.isdecimal() else 0)
+    number = int(snoozes) if snoozes.isdecimal() else 0
+    return Attributes(pairs.get("name", ""), number, pairs.get("expires", ""), pairs.get("missed", ""))
 
 
 def snoozed(stored: bytes) -> bytes:

@@ -29,6 +29,7 @@ class Feature(StrEnum):
     CANCEL = "cancelling and rescheduling"
     REPLACE = "replacing"
     SUCCESSORS = "successors"
+    EXPIRY = "expiry"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
     NAMES = "names of messages"
@@ -124,6 +125,7 @@ _DELAY_ONLY = frozenset(
         Feature.CANCEL,
         Feature.REPLACE,
         Feature.SUCCESSORS,
+        Feature.EXPIRY,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.EVENTS,

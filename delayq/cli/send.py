@@ -15,7 +15,16 @@ from delayq.broker.batches import BATCH
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES
 from delayq.cli.exit_codes import Exit
-from delayq.cli.options import ID, codec_option, due_options, header_option, json_option, queue_with, retries_option
+from delayq.cli.options import (
+    DURATION,
+    ID,
+    codec_option,
+    due_options,
+    header_option,
+    json_option,
+    queue_with,
+    retries_option,
+)
 from delayq.cli.output import print_json, print_line, print_note, print_result
 from delayq.cli.progress import progress_bars
 from delayq.cli.zones import exact_time
@@ -45,6 +54,7 @@ _FEATURES = {
     "retries": Feature.RETRIES,
     "header": Feature.HEADERS,
     "name": Feature.NAMES,
+    "expires": Feature.EXPIRY,
     "replace": Feature.REPLACE,
     "replace_after": Feature.SUCCESSORS,
 }
@@ -61,6 +71,8 @@ _FEATURES = {
 @retries_option()
 @click.option("--id", type=ID, help="Send only if no message with this id exists.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
+@click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
+@click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
 @header_option
 @click.option("--replace-after", is_flag=True, help="Like --replace; follow the message if it is being processed.")
 @click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message with this id.")

@@ -91,6 +91,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         name: str | None = None,
+        expires: Duration | datetime | None = None,
+        missed: Literal["dead", "drop"] = "dead",
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
@@ -98,12 +100,15 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
         in the queue, another send returns `exists`. With `replace`, a waiting message gets the new payload and due
         time instead; with `replace="after"`, what is sent while it is processed waits too, and follows it when it ends.
-        The `name` says what is to be done, and chooses the function that processes it, see `on`. On
+        The `name` says what is to be done, and chooses the function that processes it, see `on`. A message that has not
+        started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
+        `missed`, or with `missed="drop"` is discarded. On
         `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
         threads share round trips.
         """
+        attributes: Any = {"name": name, "expires": expires, "missed": missed}
         outgoing = self._producer.outgoing(
-            payload, due_text(delay, None), retries, id, headers, name=name, replace=replace
+            payload, due_text(delay, None), retries, id, headers, **attributes, replace=replace
         )
         return self._sends.send(outgoing, replace=replace)
 
@@ -116,11 +121,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         id: str | None = None,
         headers: Mapping[str, str] | None = None,
         name: str | None = None,
+        expires: Duration | datetime | None = None,
+        missed: Literal["dead", "drop"] = "dead",
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
+        attributes: Any = {"name": name, "expires": expires, "missed": missed}
         outgoing = self._producer.outgoing(
-            payload, due_text(None, at), retries, id, headers, name=name, replace=replace
+            payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
         )
         return self._sends.send(outgoing, replace=replace)
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext, QueueContext
+from delayq.broker.expiry import attribute_fields
 from delayq.broker.ids import time_of
 from delayq.broker.keys import check_id, check_name, registry
 from delayq.broker.replies import GetReply, MessageRow, record_fields
@@ -95,6 +95,8 @@ class MessageInfo:
     """The name it was sent with; '' for none."""
     snoozes: int = 0
     """How often it was snoozed, or released with a delay."""
+    expires: datetime | None = None
+    """When it expires if it has not started by then; None for never."""
     sent: datetime | None = None
     """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
 
@@ -194,7 +196,7 @@ class Inspector:
             headers=_decode_headers(row.headers) if row.headers else {},
             error=row.error,
             entry=entry,
-            **Attributes.of(row.attributes)._asdict(),
+            **attribute_fields(row.attributes, due),
             sent=sent_by(row.id),
         )
 
@@ -218,7 +220,7 @@ class Inspector:
             reason=death.reason,
             died=death.died,
             entry=entry,
-            **Attributes.of(death.attributes)._asdict(),
+            **attribute_fields(death.attributes, str(timestamp(death.due))),
             sent=sent_by(id),
         )
 

@@ -14,7 +14,7 @@ from delayq.errors import DelayqError, UndecodableError
 from delayq.options import check_int
 from delayq.outcomes import Outcome, StopWorker
 from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.disposition import Completion, disposition_of, undecodable
+from delayq.worker.disposition import Completion, disposition_of, missed, undecodable
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
 from delayq.worker.settlements import PendingSettlements
 
@@ -109,6 +109,9 @@ class _LeaseBase(Generic[M]):
         now, failed = monotonic(), []
         for message in claimed.messages:
             delivery = InFlightDelivery(message, now, claimed.now, now + self._lease / 1000)
+            if message.attributes and (late := missed(delivery, now, self._context.queue)):
+                failed.append(late)
+                continue
             try:
                 self.messages.append(self._message_class(delivery, self._context, self._executor, now))
                 self._deliveries.append(delivery)

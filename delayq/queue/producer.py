@@ -13,6 +13,7 @@ from delayq.broker.attributes import Attributes, check_message_name
 from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
+from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
@@ -75,6 +76,8 @@ class NewMessage(Generic[T]):
     id: str | None = None
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     name: str | None = None
+    expires: Duration | datetime | None = None
+    missed: Missed = "dead"
 
 
 class Holder(NamedTuple):
@@ -192,24 +195,30 @@ class Producer:
         headers: Mapping[str, str] | None,
         *,
         name: str | None = None,
+        expires: Duration | datetime | None = None,
+        missed: Missed = "dead",
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
         if check_replace(replace) and id is None:
             raise ConfigurationError("replace needs the id of the message to replace")
+        name_text = "" if name is None else check_message_name(name)
+        attributes = Attributes(name_text, 0, *check_expiry(expires, missed, due))
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
             due = 0 if id is None else OWN_ID
         if name is not None:
             self._context.calls.capabilities.require(Feature.NAMES)
+        if expires is not None:
+            self._context.calls.capabilities.require(Feature.EXPIRY)
         return Outgoing(
             new_id() if id is None else check_id(id),
             due,
             self._context.settings.default_retries if retries is None else check_retries(retries),
             encode_payload(payload, self.encode, self._context.settings.max_payload),
             b"" if headers is None else encode_headers(headers),
-            b"" if name is None else Attributes(check_message_name(name)).encode(),
+            attributes.encode(),
         )
 
     def send(self, messages: list[Outgoing], *, replace: Replace = False) -> Operation[list[Sent]]:
@@ -275,6 +284,8 @@ class Producer:
                 one.id,
                 one.headers,
                 name=one.name,
+                expires=one.expires,
+                missed=one.missed,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

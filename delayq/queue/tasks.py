@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedD
 
 from delayq.backoff import Backoff, FailurePolicy, IsFailure
 from delayq.broker.attributes import check_message_name
+from delayq.broker.expiry import Missed, check_expiry
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, Sent, due_text
@@ -38,6 +39,10 @@ class TaskSendOptions(TypedDict, total=False):
     id: str
     """The id of the message; a send of the same id is answered `exists`."""
     headers: Mapping[str, str]
+    expires: Duration | datetime
+    """When it expires, so long after its due time or at a time; by default that of the task, or never."""
+    missed: Missed
+    """What becomes of it then: `dead`, or `drop` to discard it."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -57,6 +62,10 @@ class TaskOptions(TypedDict, total=False):
     """Whether an exception is a failure; by default as the queue says."""
     delay: Duration
     """How long after a send it is due; at once by default."""
+    expires: Duration
+    """How long after its due time it expires; never by default."""
+    missed: Missed
+    """What becomes of it then: `dead`, by default, or `drop` to discard it."""
 
 
 class BaseTask(Generic[P, R]):
@@ -91,6 +100,10 @@ class BaseTask(Generic[P, R]):
         if "delay" in options:
             due_text(options["delay"], None)  # refuses one that is invalid
             defaults["delay"] = options["delay"]
+        check_expiry(options.get("expires"), options.get("missed", "dead"), 0)
+        if "expires" in options:
+            defaults["expires"] = options["expires"]
+            defaults["missed"] = options.get("missed", "dead")
         self._options = defaults
         update_wrapper(self, function, updated=())
 

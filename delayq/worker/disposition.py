@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from delayq.backoff import FailurePolicy
 from delayq.broker.attributes import Attributes
+from delayq.broker.expiry import expiry_of
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
 from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
@@ -132,6 +133,21 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
     disposition = Disposition.NACK if delivery.claimed.retries_left else Disposition.REJECT
     text = text if text.startswith("undecodable") else f"undecodable: {text}"
     return Completion([delivery], disposition, text, delay)
+
+
+def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
+    """Return what becomes of a delivery that has expired at a local time before it could start; None if it has not."""
+    claimed = delivery.claimed
+    attributes = Attributes.of(claimed.attributes)
+    expires = expiry_of(attributes, claimed.due)
+    late = 0 if expires is None else delivery.server_now + (now - delivery.claimed_at) * 1000 - expires
+    if late <= 0:
+        return None
+    fate = "is dropped" if attributes.missed == "drop" else "goes to the dead letter"
+    text, fields = "%s: message %s expired %s ago, before it could start, and %s", {"queue": queue, "id": claimed.id}
+    _log(text, queue, claimed.id, format_duration(late / 1000), fate, level=logging.WARNING, extra=fields)
+    disposition = Disposition.DISCARD if attributes.missed == "drop" else Disposition.REJECT
+    return Completion([delivery], disposition, "missed")
 
 
 def log_failure(

@@ -22,6 +22,7 @@ from delayq.worker.disposition import (
     disposition_of,
     dispositions_of,
     log_failure,
+    missed,
     stop_reason_of,
     undecodable,
 )
@@ -147,6 +148,9 @@ class WorkBuffer:
             self._completions.append(
                 Completion([delivery], Disposition.NOTHING if delivery.lost else Disposition.RELEASE)
             )
+            return None
+        if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
+            self._completions.append(late)
             return None
         try:
             return self._kind(delivery, self._context, self._executor, started)

@@ -18,7 +18,7 @@ HARMLESS = "evil redgnp!"
 
 MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
-    "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "sent",
+    "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires", "sent",
 }  # fmt: skip
 
 

@@ -72,6 +72,18 @@ def test_reports_an_id_settled_before(cli, redis_url):
     assert cli("send", "reminders", "2", "--id=a", "--json").json["status"] == "settled"
 
 
+def test_sends_what_expires(cli, queue):
+    cli("send", "reminders", "1", "--id=a", "--delay=1h", "--expires=2h", "--missed=drop")
+    found = queue.get("a")
+    assert found.expires - found.due == timedelta(hours=2)
+    assert found.expires.strftime("%Y-%m-%d") in cli("show", "reminders", "a").out
+    for options in (["--expires=soon"], ["--expires=0"], ["--missed=drop"], ["--expires=1h", "--missed=lost"]):
+        ended = cli("send", "reminders", "2", *options)
+        assert (ended.code, ended.out) == (2, ""), options
+        assert ended.line
+    assert queue.counts().living == 1
+
+
 def test_running_message_cannot_be_replaced(cli, queue):
     cli("send", "reminders", "1", "--id=a")
     with queue.lease("30s"):

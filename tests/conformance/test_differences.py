@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+from datetime import timedelta
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -118,6 +119,19 @@ def has_no_names(worker):
     if hasattr(worker.queue, "send_many"):
         with pytest.raises(ConfigurationError, match="has no names of messages"):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", name="n")]))
+
+
+def expires(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", expires="2h")]))
+    found = worker.do(lambda: worker.queue.get("m"))
+    assert found.expires - found.due == timedelta(hours=2)
+
+
+def expires_not(worker):
+    takes_no(sending(worker), "expires", "missed")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no expiry"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", expires="2h")]))
 
 
 def has_headers(worker):
@@ -453,6 +467,7 @@ CHECKS = {
     Feature.UNIQUE_IDS: Check(has_unique_ids),
     Feature.HEADERS: Check(has_headers, has_no_headers),
     Feature.NAMES: Check(has_names, has_no_names),
+    Feature.EXPIRY: Check(expires, expires_not),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

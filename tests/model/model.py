@@ -333,6 +333,8 @@ class Model:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
+                kept = [part for part in old.attributes.split() if not part.startswith((b"snoozes=", b"expires="))]
+                old.attributes = b" ".join(kept)
                 self._begin_life(now, old.retries if retries is None else retries, old)
         self.totals["redriven"] += replies.count("1")
         return replies
@@ -364,8 +366,7 @@ class Model:
 
     def _begin_life(self, due: int, retries: int, of: Outgoing | Message) -> None:
         self.born += 1
-        attributes = b" ".join(part for part in of.attributes.split() if not part.startswith(b"snoozes="))
-        life = Message(self.born, of.id, due, retries, of.payload, of.headers, left=retries, attributes=attributes)
+        life = Message(self.born, of.id, due, retries, of.payload, of.headers, left=retries, attributes=of.attributes)
         self.messages[of.id] = life
         if of.attributes:
             self.schema = 2

@@ -64,6 +64,17 @@ def test_what_waits_follows_a_message_that_is_moved(queue, server):
     assert queue.counts().living == 0
 
 
+def test_a_moved_message_keeps_its_expiry(queue, server, redis_url):
+    queue.send_many([NewMessage(id, id=id, expires="2h") for id in ("late", "in-time")])
+    server.zadd("delayq:{reminders}:pending", {"late": 1_700_000_000_000})
+    assert burst(queue) == 2
+    seen = []
+    with StreamQueue("tasks", url=redis_url, callback=lambda message: seen.append(message.id)) as stream:
+        stream.run(burst=True)
+        assert [(dead.id, dead.reason) for dead in stream.dead.list().messages] == [("late", "missed")]
+    assert seen == ["in-time"]
+
+
 def test_messages_that_are_not_due_stay(queue, server):
     queue.send_delay_msg("later", "1h")
     assert burst(queue) == 0

@@ -20,9 +20,9 @@ redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
 local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
 
--- Returns attributes without those that count what has happened to the message.
+-- Returns attributes without those of the life before: what was counted, and when it expired.
 local function begun_anew(text)
-  return (string.gsub(string.gsub(' ' .. text, ' snoozes=%d+', ''), '^ ', ''))
+  return (string.gsub(string.gsub(string.gsub(' ' .. text, ' snoozes=%d+', ''), ' expires=%S+', ''), '^ ', ''))
 end
 
 for i = 5, #ARGV do

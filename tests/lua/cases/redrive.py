@@ -66,6 +66,8 @@ CASES = [
             ("name=a snoozes=12", "name=a"),
             ("snoozes=3 name=snoozes", "name=snoozes"),
             ("name=a snoozes=1 x=2", "name=a x=2"),
+            ("name=a expires=+5000 missed=drop", "name=a missed=drop"),
+            ("expires=1700000000000", ""),
         )
     ),
     Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),

@@ -1,0 +1,46 @@
+"""Expiry: a message that has not started by then is not started any more."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from delayq.broker.attributes import Attributes
+from delayq.errors import ConfigurationError, short_repr
+from delayq.times import Duration, from_millis, timestamp, to_millis
+
+Missed = Literal["dead", "drop"]
+"""What becomes of a message that has expired: it goes to the dead letter, or is discarded."""
+
+
+def check_expiry(expires: Duration | datetime | None, missed: Missed, due: str | int) -> tuple[str, str]:
+    """Return the attributes `expires` and `missed` of a message with this due time, as they are stored."""
+    if missed not in ("dead", "drop"):
+        raise ConfigurationError(f"missed must be 'dead' or 'drop', not {short_repr(missed)}")
+    if expires is None:
+        if missed != "dead":
+            raise ConfigurationError("missed goes with expires: say when the message expires")
+        return "", ""
+    kept = "" if missed == "dead" else missed
+    if not isinstance(expires, datetime):
+        return f"+{to_millis(expires, 'expires', min=1)}", kept
+    at = timestamp(expires, "expires")
+    if isinstance(due, str) and at <= int(due[1:]):
+        raise ConfigurationError(f"expires {expires.isoformat()} is not after the due time: it would never start")
+    return str(at), kept
+
+
+def expiry_of(attributes: Attributes, due: int) -> int | None:
+    """Return when a message that is due then expires (ms); None for never."""
+    text = attributes.expires
+    if not text.lstrip("+").isdecimal():
+        return None
+    return due + int(text[1:]) if text[0] == "+" else int(text)
+
+
+def attribute_fields(stored: bytes, due: str) -> dict[str, Any]:
+    """Return the fields of a message that are among its attributes; `due` in milliseconds, '' if it is unknown."""
+    attributes = Attributes.of(stored)
+    expires = expiry_of(attributes, int(due)) if due else None
+    at = None if expires is None else from_millis(expires)
+    return {"name": attributes.name, "snoozes": attributes.snoozes, "expires": at}
