@@ -7,7 +7,9 @@ import re
 import secrets
 import sys
 from datetime import UTC, datetime
+from typing import Literal
 
+from delayq.errors import ConfigurationError, short_repr
 from delayq.times import from_millis
 
 if sys.version_info >= (3, 14):
@@ -93,3 +95,23 @@ def time_of(id: str, *, now: int) -> datetime | None:
     made, version, variant = number >> 80, number >> 76 & 15, number >> 62 & 3
     made_here = (version, variant) == (7, 2) and _FIRST_MADE <= made < now + _MAX_SKEW
     return from_millis(made) if made_here else None
+
+
+Unique = Literal["payload"]
+"""What makes the id of a message: its name and its payload."""
+
+
+def check_unique(unique: Unique) -> None:
+    """Raise `ConfigurationError` for anything but what can make an id."""
+    if unique != "payload":
+        raise ConfigurationError(f"unique must be 'payload', not {short_repr(unique)}")
+
+
+def digest_id(unique: Unique, id: str | None, name: str | None, payload: bytes) -> str:
+    """Return the id of a message made from its name and its encoded payload; the same for the same two."""
+    from hashlib import blake2b  # loads OpenSSL, and few programs use it
+
+    check_unique(unique)
+    if id is not None:
+        raise ConfigurationError("give id or unique, but not both: unique makes the id")
+    return blake2b(f"{name or ''}\n".encode() + payload, digest_size=16).hexdigest()

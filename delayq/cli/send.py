@@ -55,6 +55,7 @@ _FEATURES = {
     "header": Feature.HEADERS,
     "name": Feature.NAMES,
     "expires": Feature.EXPIRY,
+    "unique": Feature.UNIQUE_IDS,
     "replace": Feature.REPLACE,
     "replace_after": Feature.SUCCESSORS,
 }
@@ -70,6 +71,7 @@ _FEATURES = {
 @due_options
 @retries_option()
 @click.option("--id", type=ID, help="Send only if no message with this id exists.")
+@click.option("--unique", is_flag=True, help="Let name and payload make the id: send only if there is no such message.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
@@ -89,6 +91,7 @@ def send(
     codec: str,
     text: bool,
     header: dict[str, str],
+    unique: bool,
     replace: bool,
     replace_after: bool,
     as_json: bool,
@@ -111,7 +114,7 @@ def send(
     has_delays = ENGINES[engine].capabilities.has(Feature.DELAYS)
 
     def message(raw: bytes, where: str) -> NewMessage[Any]:
-        return NewMessage(parse(raw, where), headers=header or None, **options)
+        return NewMessage(parse(raw, where), headers=header or None, unique="payload" if unique else None, **options)
 
     if payload is not None and payload != "-":
         outgoing = message(os.fsencode(payload), "PAYLOAD")

@@ -93,20 +93,21 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Literal["dead", "drop"] = "dead",
+        unique: Literal["payload"] | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
 
         When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
-        in the queue, another send returns `exists`. With `replace`, a waiting message gets the new payload and due
-        time instead; with `replace="after"`, what is sent while it is processed waits too, and follows it when it ends.
-        The `name` says what is to be done, and chooses the function that processes it, see `on`. A message that has not
-        started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
-        `missed`, or with `missed="drop"` is discarded. On
-        `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
+        in the queue, another send returns `exists`. With `unique="payload"`, name and payload make the id. With
+        `replace`, a waiting message gets the new payload and due time instead; with `replace="after"`, what is sent
+        while it is processed waits too, and follows it when it ends. The `name` says what is to be done, and chooses
+        the function that processes it, see `on`. A message that has not started when it `expires`, so long after its
+        due time or at a time, goes to the dead letter with the reason `missed`, or with `missed="drop"` is discarded.
+        On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
         threads share round trips.
         """
-        attributes: Any = {"name": name, "expires": expires, "missed": missed}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "unique": unique}
         outgoing = self._producer.outgoing(
             payload, due_text(delay, None), retries, id, headers, **attributes, replace=replace
         )
@@ -123,10 +124,11 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Literal["dead", "drop"] = "dead",
+        unique: Literal["payload"] | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        attributes: Any = {"name": name, "expires": expires, "missed": missed}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "unique": unique}
         outgoing = self._producer.outgoing(
             payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
         )

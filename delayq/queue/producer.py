@@ -14,7 +14,7 @@ from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.expiry import Missed, check_expiry
-from delayq.broker.ids import new_id, new_ids
+from delayq.broker.ids import Unique, digest_id, new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.send_replies import Placing, SendStatuses
@@ -78,6 +78,7 @@ class NewMessage(Generic[T]):
     name: str | None = None
     expires: Duration | datetime | None = None
     missed: Missed = "dead"
+    unique: Unique | None = None
 
 
 class Holder(NamedTuple):
@@ -197,9 +198,13 @@ class Producer:
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Missed = "dead",
+        unique: Unique | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
+        encoded = encode_payload(payload, self.encode, self._context.settings.max_payload)
+        if unique is not None:
+            id = digest_id(unique, id, name, encoded)
         if check_replace(replace) and id is None:
             raise ConfigurationError("replace needs the id of the message to replace")
         name_text = "" if name is None else check_message_name(name)
@@ -216,7 +221,7 @@ class Producer:
             new_id() if id is None else check_id(id),
             due,
             self._context.settings.default_retries if retries is None else check_retries(retries),
-            encode_payload(payload, self.encode, self._context.settings.max_payload),
+            encoded,
             b"" if headers is None else encode_headers(headers),
             attributes.encode(),
         )
@@ -286,6 +291,7 @@ class Producer:
                 name=one.name,
                 expires=one.expires,
                 missed=one.missed,
+                unique=one.unique,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedD
 from delayq.backoff import Backoff, FailurePolicy, IsFailure
 from delayq.broker.attributes import check_message_name
 from delayq.broker.expiry import Missed, check_expiry
+from delayq.broker.ids import check_unique
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, Sent, due_text
@@ -43,6 +44,8 @@ class TaskSendOptions(TypedDict, total=False):
     """When it expires, so long after its due time or at a time; by default that of the task, or never."""
     missed: Missed
     """What becomes of it then: `dead`, or `drop` to discard it."""
+    unique: Literal["payload"]
+    """Let the name and the arguments make the id: a second send of the same is answered `exists`."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -66,6 +69,8 @@ class TaskOptions(TypedDict, total=False):
     """How long after its due time it expires; never by default."""
     missed: Missed
     """What becomes of it then: `dead`, by default, or `drop` to discard it."""
+    unique: Literal["payload"]
+    """Let the name and the arguments make the id of each message."""
 
 
 class BaseTask(Generic[P, R]):
@@ -104,6 +109,9 @@ class BaseTask(Generic[P, R]):
         if "expires" in options:
             defaults["expires"] = options["expires"]
             defaults["missed"] = options.get("missed", "dead")
+        if "unique" in options:
+            check_unique(options["unique"])
+            defaults["unique"] = options["unique"]
         self._options = defaults
         update_wrapper(self, function, updated=())
 
@@ -124,7 +132,10 @@ class BaseTask(Generic[P, R]):
         if "at" in options and "delay" in options:
             raise ConfigurationError("give delay or at, but not both")
         timed = options.keys() & {"delay", "at"}
-        kept = {name: value for name, value in self._options.items() if not (timed and name in {"delay", "at"})}
+        instead = {"delay", "at"} if timed else set[str]()
+        if "id" in options:
+            instead.add("unique")  # that of the task, which makes the id
+        kept = {name: value for name, value in self._options.items() if name not in instead}
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
         changed._options = cast("TaskSendOptions", {**kept, **options})

@@ -84,6 +84,15 @@ def test_sends_what_expires(cli, queue):
     assert queue.counts().living == 1
 
 
+def test_sends_what_is_unique_once(cli, queue):
+    first, again = cli("send", "reminders", "1", "--unique"), cli("send", "reminders", "1", "--unique")
+    assert first.out == again.out
+    assert cli("send", "reminders", "-", "--unique", stdin=b"1\n2\n2\n").code == 0
+    assert queue.counts().living == 2
+    ended = cli("send", "reminders", "3", "--unique", "--id=a")
+    assert (ended.code, ended.line) == (2, "give id or unique, but not both: unique makes the id")
+
+
 def test_running_message_cannot_be_replaced(cli, queue):
     cli("send", "reminders", "1", "--id=a")
     with queue.lease("30s"):

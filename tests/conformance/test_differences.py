@@ -5,8 +5,8 @@ import re
 import subprocess
 import sys
 import threading
-from datetime import timedelta
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 

@@ -79,6 +79,14 @@ def options_are_checked_by_name_and_type() -> None:
     DelayQueue(5)  # type: ignore[arg-type]
 
 
+def what_holds_for_a_message_is_checked() -> None:
+    queue.send_delay_msg(Reminder(42), expires="2h", missed="drop", unique="payload", replace="after")
+    queue.send_schedule_msg(Reminder(42), at, expires=at + timedelta(hours=2))
+    queue.send_delay_msg(Reminder(42), expires="2h", missed="lost")  # type: ignore[arg-type]
+    queue.send_delay_msg(Reminder(42), unique="name")  # type: ignore[arg-type]
+    queue.send_delay_msg(Reminder(42), replace="before")  # type: ignore[arg-type]
+
+
 def steering_has_exact_answers() -> None:
     assert_type(queue.cancel("a"), CancelOutcome)
     assert_type(queue.reschedule("a", "1h"), RescheduleOutcome)
