@@ -50,7 +50,10 @@ MUTANTS = [
     Mutant("the dead are not remembered", "reject.lua", "settle(done, window, now, ids)", ""),
     Mutant("more is forgotten than twice what is settled", "lib/done.lua", "2 * #ids", "1000"),
     Mutant(
-        "a run counts what exists as replaced", "lib/run.lua", "{'1', '0', '2', '3', '5'}", "{'1', '2', '0', '3', '5'}"
+        "a run counts what exists as replaced",
+        "lib/run.lua",
+        "{'1', '0', '[26]', '3', '5'}",
+        "{'1', '[26]', '0', '3', '5'}",
     ),
     Mutant("nobody is woken", "lib/signal.lua", "due < tonumber(first)", "false"),
 ]
