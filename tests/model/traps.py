@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import hypothesis.strategies as st
 
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import OutcomeUnknown
 from tests.model import draws
@@ -169,19 +169,24 @@ class TrapMachine(QueueMachine):
     def spent_and_sent_anew(self, touch: str, at: int) -> bool:
         """The id of a message that waits for its collection is sent again: not before it has been collected."""
         receipt = self._receipt()
-        if not receipt:
+        if not receipt or not self._spend(receipt):
             return False
-        while self.model.messages[receipt.id].state != "garbage":
-            assert self._touch("nack", receipt) in "12"
-            if self.model.messages[receipt.id].state == "backoff":
-                again = self._claimed(receipt.id)
-                if not again:
-                    return False
-                receipt = again
         assert self._send_anew(receipt.id, replace=bool(at)) == "4"
-        options = {"limit": 1, "dead_max": 10_000, "dead_ttl": 30 * draws.DAY}
-        self._then(self.collect_garbage, which=[receipt.id], reruns=0, **options)
+        self._collect(receipt.id)
         return self._send_anew(receipt.id) == "1"
+
+    def followed_when_its_retries_are_spent(self, touch: str, at: int) -> bool:
+        """What waits for a message takes its place when that goes to the dead letter, not while it is tried again."""
+        receipt = self._receipt()
+        if not receipt or self._send_anew(receipt.id, delay=at, replace="after", waits=False) != "6":
+            return False
+        if not self._spend(receipt):
+            return False
+        waiting = self.model.successors[receipt.id].message.payload
+        self._collect(receipt.id)
+        self._reach("followed", "collect", True)
+        assert self.model.messages[receipt.id].payload == waiting
+        return self._place(receipt.id) == "pending"
 
     def steered_while_it_waits_again(self, touch: str, at: int) -> bool:
         """A failed message is cancelled or rescheduled while it waits, and once more when it is pending again."""
@@ -213,6 +218,21 @@ class TrapMachine(QueueMachine):
             self._claim_next()
         return None
 
+    def _spend(self, receipt: Receipt) -> bool:
+        """Fail the message until no retry is left; returns whether it came to that."""
+        while self.model.messages[receipt.id].state != "garbage":
+            assert self._touch("nack", receipt) in "12"
+            if self.model.messages[receipt.id].state == "backoff":
+                again = self._claimed(receipt.id)
+                if not again:
+                    return False
+                receipt = again
+        return True
+
+    def _collect(self, id: str) -> None:
+        options = {"limit": 1, "dead_max": 10_000, "dead_ttl": 30 * draws.DAY}
+        self._then(self.collect_garbage, which=[id], reruns=0, **options)
+
     def _free(self) -> str | None:
         return next((id for id in draws.IDS if id not in self.model.messages), None)
 
@@ -239,7 +259,7 @@ class TrapMachine(QueueMachine):
     def _claimer(self, receipt: Receipt) -> str | None:
         return next((consumer for consumer, claim in self.claims.items() if receipt in claim), None)
 
-    def _send_anew(self, id: str, *, delay: int = 0, replace: bool = False, waits: bool = True) -> str:
+    def _send_anew(self, id: str, *, delay: int = 0, replace: Replace = False, waits: bool = True) -> str:
         """Send an id; `waits` for the end of the dedupe window, if it was settled within it."""
         self.sent += 1
         if waits and self.model.window and id in self.model.done:
@@ -299,5 +319,6 @@ TRAPS = (
     TrapMachine.edge_of_the_dedupe_window,
     TrapMachine.edge_of_the_dedupe_window,  # once more: the window is on in some examples only
     TrapMachine.spent_and_sent_anew,
+    TrapMachine.followed_when_its_retries_are_spent,
     TrapMachine.steered_while_it_waits_again,
 )
