@@ -80,7 +80,9 @@ class QueueMachine(Player):
     @rule(how=st.sampled_from(("ack", "discard", "reject", "spent", "cancel", "nack")), reruns=reruns)
     def end_followed(self, how, reruns):
         """A message ends that another waits for: this one takes its place, once."""
-        id = next(id for id in self.model.successors if self.held_id(id))
+        self._end_followed(next(id for id in self.model.successors if self.held_id(id)), how, reruns)
+
+    def _end_followed(self, id: str, how: str, reruns: int) -> None:
         receipt = Receipt(id, self.model.messages[id].token)
         self.held = [known for known in self.held if known != receipt]
         self.old.append(receipt)

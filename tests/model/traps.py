@@ -175,6 +175,15 @@ class TrapMachine(QueueMachine):
         self._collect(receipt.id)
         return self._send_anew(receipt.id) == "1"
 
+    def followed_as_it_ends(self, touch: str, at: int) -> bool:
+        """What waits for a message takes its place however that ends, and is cancelled with it."""
+        receipt = self._receipt()
+        if not receipt or self._send_anew(receipt.id, delay=at, replace="after", waits=False) != "6":
+            return False
+        self._end_followed(receipt.id, touch if touch in {"ack", "reject", "nack"} else "cancel", reruns=0)
+        self.agrees()
+        return True
+
     def followed_when_its_retries_are_spent(self, touch: str, at: int) -> bool:
         """What waits for a message takes its place when that goes to the dead letter, not while it is tried again."""
         receipt = self._receipt()
@@ -319,6 +328,7 @@ TRAPS = (
     TrapMachine.edge_of_the_dedupe_window,
     TrapMachine.edge_of_the_dedupe_window,  # once more: the window is on in some examples only
     TrapMachine.spent_and_sent_anew,
+    TrapMachine.followed_as_it_ends,
     TrapMachine.followed_when_its_retries_are_spent,
     TrapMachine.steered_while_it_waits_again,
 )
