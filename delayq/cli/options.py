@@ -13,6 +13,7 @@ import click
 
 from delayq.broker.engine import Feature
 from delayq.cli.engines import ENGINES, GROUP, EngineCommands
+from delayq.cli.process_limits import read_size
 from delayq.cli.zones import chosen_zone, read_zone
 from delayq.errors import ConfigurationError, DelayqError
 from delayq.text import clean
@@ -109,6 +110,7 @@ QUEUE = _QueueName("queue", lambda value, _: _engine().check_queue(value))
 ID = _Checked("id", lambda value, _: _engine().check_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))
+SIZE = _Checked("size", read_size)
 TIME = _Checked("time", _time)
 WHEN = _Checked("time", _when)
 ZONE = _Checked("zone", read_zone)

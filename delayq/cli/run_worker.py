@@ -30,17 +30,24 @@ from delayq.times import to_millis
 log = logging.getLogger("delayq.worker")
 
 Notify = Callable[[], None]
+IsOver = Callable[[int], bool]
+"""Returns whether the process is to end, for the number of messages that it has claimed."""
 
 
 def serve(
-    queues: Sequence[AnyQueue | PooledQueues], options: ConsumeOptions, *, started: Notify, ended: Notify
+    queues: Sequence[AnyQueue | PooledQueues],
+    options: ConsumeOptions,
+    *,
+    started: Notify,
+    ended: Notify,
+    is_over: IsOver = lambda _: False,
 ) -> None:
     """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
     Calls `started` once all consumers run, and `ended` once they have ended. If callbacks were cut off, which may never
-    end, the process exits.
+    end, the process exits. It also ends, as at a signal, once `is_over` returns True for the messages claimed so far.
     """
-    run = _WorkerRun(queues, options, started, ended)
+    run = _WorkerRun(queues, options, started, ended, is_over)
     with handle_signals(run.signalled):
         asyncio.run(run.consume())
 
@@ -121,13 +128,19 @@ class _WorkerRun:
     """
 
     def __init__(
-        self, queues: Sequence[AnyQueue | PooledQueues], options: ConsumeOptions, started: Notify, ended: Notify
+        self,
+        queues: Sequence[AnyQueue | PooledQueues],
+        options: ConsumeOptions,
+        started: Notify,
+        ended: Notify,
+        is_over: IsOver,
     ) -> None:
         self._served = [_ServedQueue(queue, options) for queue in queues]
         self._options = options
         self._burst = bool(options.get("burst"))
         self._started = started
         self._ended = ended
+        self._is_over = is_over
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = True
         self._count = 0
@@ -192,7 +205,14 @@ class _WorkerRun:
         running = {asyncio.create_task(self._serve(one)) for one in ordered}
         while running:  # in slices, between which handlers of signals run
             _, running = await asyncio.wait(running, timeout=SIGNALS_WITHIN)
+            self._stop_if_over()
         return any(one.claimed for one in served)
+
+    def _stop_if_over(self) -> None:
+        if self._stopped_at is not None or any(one.consuming is None for one in self._served):
+            return
+        if self._is_over(sum(one.claimed for one in self._served)):
+            self._stop_all()
 
     async def _serve(self, one: _ServedQueue) -> None:
         first, one.ended = one.consuming is None, False

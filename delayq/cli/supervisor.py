@@ -33,7 +33,7 @@ KILL_AFTER = 10.0
 CHECK_EVERY = 1.0
 """Seconds after which the parent checks its children even if nothing was reported."""
 
-_STARTED, _FINISHED, _ERROR = b"!", b".", b"\0"
+_STARTED, _FINISHED, _RENEWED, _ERROR = b"!", b".", b"+", b"\0"
 """What a child reports; the text of an error follows the last of them."""
 _MAX_ERROR = 2000
 """Bytes of such a text."""
@@ -60,6 +60,10 @@ class Channel:
         """Report to the parent that this child has finished its work; one that ends without this is replaced."""
         self._report(_FINISHED)
 
+    def report_renewed(self) -> None:
+        """Report to the parent that this child has reached a limit and drains: another replaces it however it ends."""
+        self._report(_RENEWED)
+
     def report_error(self, text: str) -> None:
         """Report to the parent an error that stops all children, and which the parent prints."""
         self._report(_ERROR + text.encode("utf-8", "replace")[:_MAX_ERROR])
@@ -83,6 +87,7 @@ class _Child:
         self.channel: socket.socket | None = None
         self.started = False
         self.finished = False
+        self.renewed = False
         self.since = 0.0
         self.pause = 0.0
         self.again_at = 0.0
@@ -98,8 +103,8 @@ class _Child:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-        self.channel, self.started, self.finished, self.since = ours, False, False, time.monotonic()
-        self.report = b""
+        self.channel, self.since, self.report = ours, time.monotonic(), b""
+        self.started = self.finished = self.renewed = False
         return ours
 
     @property
@@ -165,7 +170,8 @@ class Supervisor:
         elif child is not None:
             child.started = True
             child.report += report
-            child.finished = _FINISHED in child.report.partition(_ERROR)[0]
+            marks = child.report.partition(_ERROR)[0]
+            child.finished, child.renewed = _FINISHED in marks, _RENEWED in marks
             if not self._first_consumes and not self._stopping:
                 self._first_consumes = True
                 for other in self._children[1:]:
@@ -216,8 +222,12 @@ class Supervisor:
             for other in self._children:
                 if not self._stops:  # a second signal would cut off its callbacks
                     other.signal(signal.SIGTERM)
-        if child.finished or self._stopping or not self._first_consumes:
+        done = child.finished and not child.renewed
+        if done or self._stopping or not self._first_consumes:
             child.code = _exit_code(code, child, stopping=self._stopping)
+            return
+        if child.renewed:
+            child.pause, child.again_at = 0.0, time.monotonic()
             return
         healthy = time.monotonic() - child.since > max(HEALTHY_AFTER, child.pause)
         child.pause = FIRST_PAUSE if healthy or not child.pause else min(2 * child.pause, MAX_PAUSE)

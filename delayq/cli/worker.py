@@ -16,12 +16,14 @@ from delayq.cli.deliver import check_options, deliver_options, make_adapter, ope
 from delayq.cli.exit_codes import Exit, to_command_error
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
-from delayq.cli.options import DURATION, engine_option, group_option
+from delayq.cli.options import DURATION, SIZE, engine_option, group_option
+from delayq.cli.process_limits import ProcessLimits
 from delayq.cli.session import Session
 from delayq.errors import StoppedByCallbackError
 
 if TYPE_CHECKING:
     from delayq.cli.app_loader import AnyQueue
+    from delayq.cli.supervisor import Channel
     from delayq.cli.worker_pool import PooledQueues
 
 log = logging.getLogger("delayq.worker")
@@ -29,6 +31,7 @@ log = logging.getLogger("delayq.worker")
 
 _GROUPS = {
     "Many queues, one pool": ["--strict", "--limit"],
+    "Replacing processes in time": ["--max-messages", "--max-memory"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
     "With --deliver webhook": [
@@ -68,6 +71,13 @@ _GROUPS = {
     "--limit", multiple=True, metavar="QUEUE=N", help="One pool, and N callbacks of a queue at a time at most."
 )
 @click.option("--processes", type=click.IntRange(1, 512), default=1, metavar="N", help="Worker processes.")
+@click.option(
+    "--max-messages",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replace a process after so many messages, and up to a tenth more.",
+)
+@click.option("--max-memory", type=SIZE, help="Replace a process that takes more memory than this, such as 500M.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
 @log_options
@@ -91,6 +101,9 @@ def worker(
     1). With --processes, a worker that dies is replaced. If Redis goes away, a worker continues once it is back. If one
     queue fails for good, the whole worker stops, with the worst exit code of its queues.
 
+    For callbacks that leak memory: at --max-messages or --max-memory a process finishes its callbacks as at SIGTERM,
+    and another takes its place.
+
     With --queue and --deliver you need no MODULE: each message is logged, posted to a webhook, mailed, or passed to a
     program. Put the program at the end: --deliver command -- PROGRAM ARGUMENT…. See 'delayq docs delivery'.
     """
@@ -101,7 +114,8 @@ def worker(
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
     configure_logging(options["log_level"], as_json=options["log_json"])
-    if processes > 1:
+    limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0)
+    if supervised is None and (processes > 1 or any(limits)):
         from delayq.cli.supervisor import Supervisor
 
         _export_options(ctx)
@@ -121,8 +135,10 @@ def worker(
     # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
     consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
     consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
+    limits.check_start()
+    is_over = partial(_is_over, limits.spread(), channel)
     try:
-        serve(queues, consume, started=started, ended=ended)
+        serve(queues, consume, started=started, ended=ended, is_over=is_over)
     except StoppedByCallbackError as error:
         if channel is None:
             raise
@@ -131,6 +147,15 @@ def worker(
     if channel:
         channel.report_finished()
     return Exit.OK
+
+
+def _is_over(limits: ProcessLimits, channel: Channel | None, messages: int) -> bool:
+    """Return whether this process has reached a limit, and tell its parent to start another in its place."""
+    reached = limits.reached(messages)
+    if reached is not None and channel:
+        log.info("another process takes over after %s", reached)
+        channel.report_renewed()
+    return reached is not None
 
 
 def _imported(

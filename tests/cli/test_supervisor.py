@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from delayq import DelayQueue
+from delayq.cli.process_limits import read_size, resident_bytes
 from tests.cli.conftest import PATIENCE, Program, Start
 from tests.support.waiting import wait_until
 
@@ -202,3 +203,81 @@ def test_all_child_processes_continue_after_redis_was_down(start: Start, start_r
     assert len(consuming(program)) == 2
     program.signal()
     assert program.ends() == 0
+
+
+def test_processes_are_replaced_after_max_messages_and_lose_none(start: Start, jobs, done):
+    jobs.send_many({"n": n} for n in range(200))
+    program: Program = start("worker", "app:queue", "--processes", "2", "--max-messages", "10")
+    program.until(lambda: len(done()) == 200, "all callbacks")
+    program.says("another process takes over after")
+    assert sorted(n for n, _ in done()) == list(range(200)), "each exactly once"
+    program.says("consuming jobs", 3)
+    assert "starting another" not in program.err
+    program.signal()
+    assert program.ends() == 0
+    assert not any(map(is_running, consuming(program)))
+
+
+def test_single_process_is_replaced_too_and_finishes_what_runs(start: Start, jobs, done, tmp_path):
+    jobs.send_delay_msg({"n": 1, "wait": True})
+    program: Program = start("worker", "app:queue", "--max-messages", "1")
+    program.says("another process takes over after 1 message")
+    jobs.send_delay_msg({"n": 2})
+    (tmp_path / "go").touch()
+    program.until(lambda: len(done()) == 2, "the second message in another process")
+    assert len({pid for _, pid in done()}) == 2
+    assert [n for n, _ in done()] == [1, 2]
+    program.signal()
+    assert program.ends() == 0
+    assert jobs.counts().living == 0
+
+
+def test_burst_with_max_messages_ends_when_nothing_is_due(start: Start, jobs, done):
+    jobs.send_many({"n": n} for n in range(30))
+    program: Program = start("worker", "app:queue", "--burst", "--max-messages", "5")
+    assert program.ends() == 0
+    assert sorted(n for n, _ in done()) == list(range(30))
+
+
+def test_process_over_max_memory_is_replaced(start: Start, jobs, done, tmp_path):
+    (tmp_path / "app.py").write_text(f"{APP}    if payload.get('leak'):\n        queue.leak = bytearray(400 << 20)\n")
+    jobs.send_delay_msg({"n": 1, "leak": True})
+    program: Program = start("worker", "app:queue", "--max-memory", "350M")
+    program.says("of memory")
+    program.says("consuming jobs", 2)
+    jobs.send_delay_msg({"n": 2})
+    program.until(lambda: len(done()) == 2, "the second message in another process")
+    assert len({pid for _, pid in done()}) == 2
+    program.signal()
+    assert program.ends() == 0
+
+
+def test_max_memory_below_what_the_program_takes_is_an_error(start: Start, done):
+    program: Program = start("worker", "app:queue", "--processes", "2", "--max-memory", "1M")
+    assert program.ends() == 2
+    assert re.fullmatch(
+        r"delayq: --max-memory 1 MiB is too little: the program takes \d+ MiB before its first message",
+        program.err.strip(),
+    )
+
+
+@pytest.mark.parametrize("size", ["0", "-5M", "much", "5T", "", "1.5G", "9999999999999M"])
+def test_bad_sizes_are_named(start: Start, done, size):
+    program: Program = start("worker", "app:queue", "--max-memory", size)
+    assert program.ends() == 2
+    assert "--max-memory must be a size above 0, such as 500M or 2G" in program.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1", 1), ("3k", 3 << 10), ("500M", 500 << 20), ("2GiB", 2 << 30), ("7 MB", 7 << 20)]
+)
+def test_sizes_are_read(text, expected):
+    assert read_size(text, "size") == expected
+
+
+def test_resident_memory_is_that_of_this_process():
+    before = resident_bytes()
+    held = bytearray(64 << 20)
+    held[:: 4 << 10] = b"x" * len(held[:: 4 << 10])
+    assert resident_bytes() - before > 60 << 20
+    del held
