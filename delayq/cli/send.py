@@ -30,7 +30,7 @@ from delayq.cli.progress import progress_bars
 from delayq.cli.zones import exact_time
 from delayq.errors import DelayqError
 from delayq.queue.producer import NewMessage, SendStatus, Sent
-from delayq.text import format_duration, pluralize
+from delayq.text import format_duration, iso, pluralize
 
 MAX_LINE = 16 << 20
 """Bytes of a line: far more than a payload may have, and far less than the memory."""
@@ -104,7 +104,7 @@ def send(
     Streams and work queues deliver at once; they refuse options that their engine does not support.
 
     JSON, one line per message: {"queue", "id", "status"}; the status is new, exists, replaced, running, after or
-    settled.
+    settled. If the id was held, also "holder": {"state", "due"}: that of its message, or when a settled id is free.
     """
     delay, at = options["delay"], options["at"]
     _check(ctx.params)
@@ -173,8 +173,9 @@ def _send_lines(queue: Any, messages: Iterator[tuple[int, NewMessage[Any]]], *, 
     return total
 
 
-def _sent_json(queue: str, sent: Sent) -> dict[str, str]:
-    return {"queue": queue, "id": sent.id, "status": sent.status}
+def _sent_json(queue: str, sent: Sent) -> dict[str, Any]:
+    holder = {} if sent.holder is None else {"holder": {"state": sent.holder.state, "due": iso(sent.holder.due)}}
+    return {"queue": queue, "id": sent.id, "status": sent.status, **holder}
 
 
 def _messages(

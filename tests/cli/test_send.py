@@ -8,6 +8,7 @@ import pytest
 from delayq import DelayQueue, State
 from delayq.broker.batches import BATCH
 from delayq.cli.progress import progress_bars
+from delayq.text import iso
 
 
 def stored(redis_url, **options):
@@ -23,11 +24,12 @@ def test_sends_json_now_and_prints_the_id(cli, queue):
     assert ended.err == "sent to reminders, due now\n"
 
 
-def test_prints_id_and_status_as_json(cli):
-    options = ("send", "reminders", "1", "--id", "a", "--json")
+def test_prints_id_status_and_holder_as_json(cli, queue):
+    options = ("send", "reminders", "1", "--id", "a", "--delay=1h", "--json")
     assert cli(*options).json == {"queue": "reminders", "id": "a", "status": "new"}
     again = cli(*options)
-    assert (again.code, again.json) == (0, {"queue": "reminders", "id": "a", "status": "exists"})
+    holder = {"state": "pending", "due": iso(queue.get("a").due)}
+    assert (again.code, again.json) == (0, {"queue": "reminders", "id": "a", "status": "exists", "holder": holder})
 
 
 def test_sends_with_every_option(cli, queue):
@@ -69,7 +71,10 @@ def test_reports_an_id_settled_before(cli, redis_url):
     ended = cli("send", "reminders", "2", "--id=a")
     assert (ended.code, ended.out.strip()) == (0, "a")
     assert ended.err == "not sent to reminders: a message with this id was settled within the dedupe window\n"
-    assert cli("send", "reminders", "2", "--id=a", "--json").json["status"] == "settled"
+    found = cli("send", "reminders", "2", "--id=a", "--json").json
+    assert (found["status"], found["holder"]["state"]) == ("settled", "settled")
+    free = datetime.fromisoformat(found["holder"]["due"]) - datetime.now(UTC)
+    assert timedelta(minutes=58) < free < timedelta(minutes=61)
 
 
 def test_sends_what_expires(cli, queue):
