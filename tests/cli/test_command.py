@@ -337,7 +337,8 @@ def test_main_is_a_click_group():
 def test_help_of_worker_lists_its_options_in_groups(cli):
     groups = dict(re.findall(r"^(\S[^\n]*):\n((?:  [^\n]*\n)+)", cli("worker", "--help").out, re.MULTILINE))
     ways = [f"With --deliver {way}" for way in ("webhook", "smtp", "command")]
-    assert list(groups) == ["Options", "Many queues, one pool", "Logging", "Delivery without code", *ways]
+    common = ["Options", "Many queues, one pool", "Replacing processes in time", "Logging"]
+    assert list(groups) == [*common, "Delivery without code", *ways]
     options = {title: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for title, text in groups.items()}
     assert options["Options"] == {"--concurrency", "--processes", "--grace", "--burst", "--help"}
     assert options["Many queues, one pool"] == {"--strict", "--limit"}
