@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import NamedTuple
 
 from delayq.cli.app_loader import AnyQueue
 from delayq.cli.exit_codes import Exit, to_command_error
@@ -30,6 +31,16 @@ from delayq.times import to_millis
 log = logging.getLogger("delayq.worker")
 
 Notify = Callable[[], None]
+
+
+class Progress(NamedTuple):
+    """What to call as a worker gets on: before the first queue consumes, once all do, and once all have ended."""
+
+    opened: Notify
+    started: Notify
+    ended: Notify
+
+
 IsOver = Callable[[int], bool]
 """Returns whether the process is to end, for the number of messages that it has claimed."""
 
@@ -37,17 +48,16 @@ IsOver = Callable[[int], bool]
 def serve(
     queues: Sequence[AnyQueue | PooledQueues],
     options: ConsumeOptions,
+    progress: Progress,
     *,
-    started: Notify,
-    ended: Notify,
     is_over: IsOver = lambda _: False,
 ) -> None:
     """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
-    Calls `started` once all consumers run, and `ended` once they have ended. If callbacks were cut off, which may never
-    end, the process exits. It also ends, as at a signal, once `is_over` returns True for the messages claimed so far.
+    If callbacks were cut off, which may never end, the process exits. It also ends, as at a signal, once `is_over`
+    returns True for the messages claimed so far.
     """
-    run = _WorkerRun(queues, options, started, ended, is_over)
+    run = _WorkerRun(queues, options, progress, is_over)
     with handle_signals(run.signalled):
         asyncio.run(run.consume())
 
@@ -131,15 +141,13 @@ class _WorkerRun:
         self,
         queues: Sequence[AnyQueue | PooledQueues],
         options: ConsumeOptions,
-        started: Notify,
-        ended: Notify,
+        progress: Progress,
         is_over: IsOver,
     ) -> None:
         self._served = [_ServedQueue(queue, options) for queue in queues]
         self._options = options
         self._burst = bool(options.get("burst"))
-        self._started = started
-        self._ended = ended
+        self._progress = progress
         self._is_over = is_over
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = True
@@ -151,12 +159,13 @@ class _WorkerRun:
         for one in self._served:  # before the first consumes: it would take messages that the worker cannot process
             await one.open(self._options)
         self._opening = False
+        self._progress.opened()
         more = await self._round(self._served)
         # In a burst, callbacks may have sent messages to a queue that had drained before.
         while more and self._burst and len(self._served) > 1 and self._stopped_at is None:
             more = await self._round([one for one in self._served if not one.stopped])
         self._loop = None  # further signals have nothing to stop
-        self._ended()
+        self._progress.ended()
         errors = sorted((one.error for one in self._served if one.error), key=_exit_code)
         if any(one.cut_off for one in self._served):
             sys.stdout.flush()
@@ -234,7 +243,7 @@ class _WorkerRun:
         what = "draining" if self._burst else "consuming"
         log.info("%s %s, %d at a time", what, one.name, one.concurrency, extra={"queue": one.name})
         if all(other.consuming is not None for other in self._served):
-            self._started()
+            self._progress.started()
 
     def _on_failed(self, one: _ServedQueue, error: BaseException) -> None:
         one.error = error if isinstance(error, Exception) else DelayqError(f"the consumer of {one.name} was cancelled")

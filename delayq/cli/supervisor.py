@@ -33,7 +33,7 @@ KILL_AFTER = 10.0
 CHECK_EVERY = 1.0
 """Seconds after which the parent checks its children even if nothing was reported."""
 
-_STARTED, _FINISHED, _RENEWED, _ERROR = b"!", b".", b"+", b"\0"
+_OPENED, _STARTED, _FINISHED, _RENEWED, _ERROR = b"o", b"!", b".", b"+", b"\0"
 """What a child reports; the text of an error follows the last of them."""
 _MAX_ERROR = 2000
 """Bytes of such a text."""
@@ -51,6 +51,10 @@ class Channel:
         self._socket.set_inheritable(False)
         self.number = number
         threading.Thread(target=self._watch, name="delayq-parent", daemon=True).start()
+
+    def report_opened(self) -> None:
+        """Report to the parent that this child begins to consume: from now on it may end in the middle of work."""
+        self._report(_OPENED)
 
     def report_started(self) -> None:
         """Report to the parent that this child consumes."""
@@ -85,7 +89,7 @@ class _Child:
         self.number = number
         self.process: subprocess.Popen[bytes] | None = None
         self.channel: socket.socket | None = None
-        self.started = False
+        self.opened = False
         self.finished = False
         self.renewed = False
         self.since = 0.0
@@ -104,7 +108,7 @@ class _Child:
                 process_group=0,
             )
         self.channel, self.since, self.report = ours, time.monotonic(), b""
-        self.started = self.finished = self.renewed = False
+        self.opened = self.finished = self.renewed = False
         return ours
 
     @property
@@ -168,11 +172,11 @@ class Supervisor:
         if not report:
             self._selector.unregister(channel)
         elif child is not None:
-            child.started = True
             child.report += report
             marks = child.report.partition(_ERROR)[0]
+            child.opened = _OPENED in marks
             child.finished, child.renewed = _FINISHED in marks, _RENEWED in marks
-            if not self._first_consumes and not self._stopping:
+            if _STARTED in marks and not self._first_consumes and not self._stopping:
                 self._first_consumes = True
                 for other in self._children[1:]:
                     self._start(other)
@@ -223,7 +227,7 @@ class Supervisor:
                 if not self._stops:  # a second signal would cut off its callbacks
                     other.signal(signal.SIGTERM)
         done = child.finished and not child.renewed
-        if done or self._stopping or not self._first_consumes:
+        if done or self._stopping or not (self._first_consumes or child.opened):
             child.code = _exit_code(code, child, stopping=self._stopping)
             return
         if child.renewed:
@@ -249,7 +253,7 @@ class Supervisor:
 
 
 def _exit_code(code: int, child: _Child, *, stopping: bool) -> int:
-    if stopping and code == -signal.SIGTERM and not child.started:
+    if stopping and code == -signal.SIGTERM and not child.opened:
         return Exit.OK  # stopped before it had anything in flight
     return code if code >= 0 else Exit.FAILURE
 

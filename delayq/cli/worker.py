@@ -121,7 +121,7 @@ def worker(
         _export_options(ctx)
         return Supervisor(partial(_command, ctx), processes).run()
 
-    from delayq.cli.run_worker import serve
+    from delayq.cli.run_worker import Progress, serve
     from delayq.cli.supervisor import Channel
     from delayq.queue.consumer import ConsumeOptions
 
@@ -131,14 +131,15 @@ def worker(
         logging.getLogger("delayq.doctor").setLevel(logging.ERROR)
     queues: Sequence[AnyQueue | PooledQueues]
     queues, ended = _delivering(session, options, words) if options["deliver"] else _imported(session, words, options)
-    started = channel.report_started if channel else lambda: None
+    opened, started = (channel.report_opened, channel.report_started) if channel else (lambda: None, lambda: None)
+    progress = Progress(opened, started, ended)
     # The start fails if Redis cannot be reached; later the consumer tries as long as it takes.
     consume = ConsumeOptions(connect_timeout=session.timeout, burst=options["burst"])
     consume |= {"concurrency": options["concurrency"], "grace": options["grace"]}
     limits.check_start()
     is_over = partial(_is_over, limits.spread(), channel)
     try:
-        serve(queues, consume, started=started, ended=ended, is_over=is_over)
+        serve(queues, consume, progress, is_over=is_over)
     except StoppedByCallbackError as error:
         if channel is None:
             raise

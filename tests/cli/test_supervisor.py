@@ -205,6 +205,30 @@ def test_all_child_processes_continue_after_redis_was_down(start: Start, start_r
     assert program.ends() == 0
 
 
+EXITS_AT_ONCE = """
+start_consume = queue.start_consume
+
+def start_slowly(**options):
+    consuming = start_consume(**options)
+    if not Path("done").exists():
+        consuming.wait()
+    return consuming
+
+queue.start_consume = start_slowly
+"""
+
+
+def test_process_that_ends_with_0_before_it_has_reported_its_start_is_replaced(start: Start, jobs, done, tmp_path):
+    (tmp_path / "app.py").write_text(APP + EXITS_AT_ONCE)
+    jobs.send_delay_msg({"n": 1, "exit": True})
+    program: Program = start("worker", "app:queue", "--processes", "2")
+    program.says("ended with exit code 0 in the middle of work; starting another")
+    program.says("consuming jobs", 2)
+    program.until(lambda: len(done()) == 2, "two deliveries")
+    program.signal()
+    assert program.ends() == 0
+
+
 def test_processes_are_replaced_after_max_messages_and_lose_none(start: Start, jobs, done):
     jobs.send_many({"n": n} for n in range(200))
     program: Program = start("worker", "app:queue", "--processes", "2", "--max-messages", "10")
