@@ -92,7 +92,7 @@ class World:
     headers: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    successors: dict[str, After] = field(default_factory=dict)
+    successors: dict[str, After | str] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     dead_messages: dict[str, Dead] = field(default_factory=dict)
     dead_ids: dict[str, str] = field(default_factory=dict)
@@ -277,13 +277,17 @@ def _dead_in(data: bytes) -> Dead:
     return Dead(attempts, retries, due - NOW, died - NOW, *texts)
 
 
-def _after_out(after: After) -> bytes:
+def _after_out(after: After | str) -> bytes:
+    if isinstance(after, str):  # one that cannot be read
+        return _bytes(after)
     line = f"{NOW + after.due} {after.retries} {len(after.headers)} {len(after.attributes)}\n"
     return _bytes(line + after.headers + after.attributes + after.payload)
 
 
-def _after_in(data: bytes) -> After:
-    line, _, rest = _text(data).partition("\n")
+def _after_in(data: bytes) -> After | str:
+    line, end, rest = _text(data).partition("\n")
+    if not end:
+        return line
     due, retries, headers, attributes = map(int, line.split(" "))
     attributes += headers
     return After(due - NOW, retries, rest[:headers], rest[attributes:], rest[headers:attributes])

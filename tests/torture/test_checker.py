@@ -5,8 +5,17 @@ from pathlib import Path
 import pytest
 
 from delayq.testing.torture.checker import RULES, check, report_lines
-from delayq.testing.torture.history import HistoryError
+from delayq.testing.torture.history import HistoryError, digest
 from tests.torture.histories import LEASE, SERVER, History, delivered
+
+NAMED, OTHER = digest(b"payload", "remind"), digest(b"payload", "invoice")
+
+
+def followed() -> History:
+    """A message that another has followed since its callback began."""
+    started = History().send("a").claim("a", 1).start("a", 1).end("a", 1)
+    return started.send("a", replace=True, statuses="6", payload=NAMED)
+
 
 VALID = {
     "delivered once": delivered(),
@@ -52,6 +61,20 @@ VALID = {
     .start("a", 2, by="other")
     .settle("ack", "a", 2, by="other")
     .finish(counters={"sent": 1, "acked": 1}),
+    "what waited for it is delivered once after it": followed()
+    .settle("ack", "a", 1)
+    .claim("a", 2, attempt=1, payload=NAMED)
+    .start("a", 2)
+    .settle("ack", "a", 2)
+    .finish(counters={"sent": 2, "acked": 2}),
+    "what waited was cancelled": followed()
+    .cancel("a", "4")
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1, "acked": 1}),
+    "what waited was replaced by what waits still": followed()
+    .send("a", replace=True, statuses="6", due=60_000)
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 2, "acked": 1}, living=[("a", "pending", SERVER + 60_000)]),
     "something else has planted a message": History()
     .claim("planted-messages-1", 1)
     .settle("ack", "planted-messages-1", 1)
@@ -162,6 +185,17 @@ INVALID = {
     .fault("power", lost=1)
     .send("a")
     .finish(counters={"sent": 1}),
+    ("conservation", "what waited for its end is lost"): followed()
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1, "acked": 1}),
+    ("conservation", "what waited for its end came twice"): followed()
+    .settle("ack", "a", 1)
+    .claim("a", 2, attempt=1, payload=NAMED)
+    .settle("ack", "a", 2)
+    .claim("a", 3, attempt=1, payload=NAMED)
+    .settle("ack", "a", 3)
+    .finish(counters={"sent": 2, "acked": 3}),
+    ("provenance", "under another name"): History().send("a", payload=NAMED).claim("a", 1, payload=OTHER),
     ("provenance", "never sent"): History().claim("a", 1).settle("ack", "a", 1),
     ("provenance", "another payload"): History().send("a").claim("a", 1, payload="ffff").settle("ack", "a", 1),
     ("never early", "claimed a millisecond early"): History().send("a", due=500).after(498).claim("a", 1, due=500),

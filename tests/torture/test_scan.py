@@ -64,6 +64,7 @@ def test_removed_queue_leaves_nothing(queue, scanned):
         (("HSET", KEYS.deliveries, "ghost", "ready 1 1 1 1 -"), "ghost has deliveries, but is not a message"),
         (("HSET", KEYS.headers, "ghost", "{}"), "ghost has headers, but is not a message"),
         (("HSET", KEYS.errors, "ghost", "x"), "ghost has errors, but is not a message"),
+        (("HSET", KEYS.successors, "ghost", "x"), "ghost has successors, but is not a message"),
         (("ZADD", KEYS.dead, 1, "ghost:1"), "ghost:1 is dead without a message"),
         (("HSET", KEYS.dead_ids, "ghost", "1"), "ghost:1 is dead by id or by time, but not by both"),
         (("HINCRBY", KEYS.meta, "backoffs", 1), "backoff: counted as 2, but there are 1"),

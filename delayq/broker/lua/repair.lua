@@ -47,7 +47,10 @@ local reply = table.concat(statuses)
 if fix == '0' then return reply end
 
 begin(replies, slot)
-if #gone > 0 then erase(messages, retries, deliveries, headers, attributes, errors, gone) end
+if #gone > 0 then
+  erase(messages, retries, deliveries, headers, attributes, errors, gone)
+  redis.call('HDEL', successors, unpack(gone)) -- those that cannot be read, too
+end
 if #unreadable > 0 then redis.call('HDEL', deliveries, unpack(unreadable)) end
 if #extra[1] > 0 then redis.call('ZREM', pending, unpack(extra[1])) end
 if #extra[2] > 0 then redis.call('ZREM', unack, unpack(extra[2])) end

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
+from delayq.broker.requests import Replace
 from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
 from delayq.queue.async_delay_queue import AsyncDelayQueue
@@ -21,14 +22,15 @@ from delayq.testing.torture.history import Recorder, ScanRecord
 from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
-from delayq.testing.torture.workload import Action, payload_of, profile_of
+from delayq.testing.torture.workload import Action, payload_of, profile_name, profile_of
 from delayq.times import from_millis
 
 
 class DelayEngine(CallbackEngine):
     """See `Engine`."""
 
-    supported_actions = frozenset({"send", "replace", "cancel", "reschedule"})
+    supported_actions = frozenset({"send", "replace", "follow", "cancel", "reschedule"})
+    _replacing: ClassVar[dict[str, Replace]] = {"replace": True, "follow": "after"}
 
     def create(self, task: ProcessTask, options: QueueOptions, *, is_async: bool = False) -> Any:
         kind: Any = AsyncDelayQueue if is_async else DelayQueue
@@ -44,11 +46,8 @@ class DelayEngine(CallbackEngine):
             queue.reschedule(action.ids[0], at=from_millis(dues[0]))
         else:
             payloads = [payload_of(id, action.life) for id in action.ids]
-            messages = [
-                NewMessage(payload, at=from_millis(due), id=id, retries=profile_of(payload).retries)
-                for id, due, payload in zip(action.ids, dues, payloads, strict=True)
-            ]
-            queue.send_many(messages, replace=action.what == "replace")
+            messages = [_message(*row) for row in zip(action.ids, dues, payloads, strict=True)]
+            queue.send_many(messages, replace=self._replacing.get(action.what, False))
 
     def inspect(self, queue: Any, chance: random.Random) -> None:
         super().inspect(queue, chance)
@@ -81,3 +80,16 @@ class DelayEngine(CallbackEngine):
 
     def remove(self, task: ProcessTask, direct: Executor) -> None:
         direct.run(removal(Keys.of(task.prefix, task.queue), task.prefix, task.queue))
+
+
+def _message(id: str, due: int, payload: bytes) -> NewMessage[bytes]:
+    profile = profile_of(payload)
+    return NewMessage(
+        payload,
+        at=from_millis(due),
+        id=id,
+        name=profile_name(payload),
+        retries=profile.retries,
+        expires=profile.expires,
+        missed="dead" if profile.expires is None else "drop",
+    )

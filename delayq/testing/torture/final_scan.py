@@ -18,7 +18,8 @@ from delayq.queue.inspector import read_death
 from delayq.testing.torture.history import ScanRecord, now
 from delayq.testing.torture.workload import is_planted
 
-_HASHES = ("messages", "retries", "deliveries", "headers", "attributes", "errors", "dead_messages", "dead_ids")
+_OF_MESSAGES = ("retries", "deliveries", "headers", "attributes", "errors", "successors")
+_HASHES = ("messages", *_OF_MESSAGES, "dead_messages", "dead_ids")
 _ZSETS = ("pending", "unack", "dead")
 _LISTS = ("ready", "retry", "wake")
 MAX_LEFTOVERS = 20
@@ -98,7 +99,7 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
     yield from (f"{id} is in a structure, but not a message" for id in places.keys() - messages)
     yield from (f"{id} is a message in no structure" for id in messages - places.keys())
     yield from (f"{id} has no retries" for id in messages - contents.retries.keys())
-    for part in ("retries", "deliveries", "headers", "attributes", "errors"):
+    for part in _OF_MESSAGES:
         yield from (f"{id} has {part}, but is not a message" for id in getattr(contents, part).keys() - messages)
     yield from (f"{entry} is dead without a message" for entry in dead - contents.dead_messages.keys())
     stored = {entry for entry in contents.dead_messages if not is_planted(entry)}  # no repair deletes a message

@@ -159,9 +159,9 @@ def now() -> int:
     return time.monotonic_ns() // 1000
 
 
-def digest(payload: bytes) -> str:
-    """Return a 64-bit hash, which stands for a payload in the history."""
-    return blake2b(payload, digest_size=8).hexdigest()
+def digest(payload: bytes, name: str = "") -> str:
+    """Return a 64-bit hash, which stands for a payload and the name of its message in the history."""
+    return blake2b(payload, digest_size=8, key=name.encode()[:64]).hexdigest()
 
 
 class Recorder:

@@ -26,7 +26,7 @@ def conservation(history: History, timeline: Timeline) -> Findings:
     ended = timeline.of("ack", "cancel", "reject", "dead_purge", "redrive")
     over = [step for step in ended if step.op != "reject"]
     dead, alive = len(timeline.dead), int(timeline.living is not None)
-    certain = sum(step.certain for step in begun)
+    certain = sum(step.certain for step in begun) + _certainly_follows(history, timeline)
     possibly_over = sum(step.possible for step in over) + sum(_may_replace(step) for step in begun) + dead
     possibly_over += len(history.purges) + bool(history.final.counters.get("trimmed"))
     if certain > possibly_over + alive:
@@ -40,7 +40,18 @@ def conservation(history: History, timeline: Timeline) -> Findings:
 
 
 def _may_replace(step: Step) -> bool:
-    return step.op == "send" and step.possible and (step.status == "2" or (step.replaces and not step.certain))
+    replaces = step.status == "2" or (step.replaces and not step.certain and not step.waits)
+    return step.op == "send" and step.possible and replaces
+
+
+def _certainly_follows(history: History, timeline: Timeline) -> bool:
+    """Return whether a send that waited must have begun a life, since nothing can have replaced or cancelled it."""
+    waiting = [step for step in timeline.of("send") if step.waits]
+    if not waiting or history.rolled_back or timeline.of("cancel"):
+        return False
+    last = max(waiting, key=lambda step: step.began)
+    others = (step for step in timeline.of("send") if step.replaces and step is not last)
+    return not any(step.possible and step.ended > last.began for step in others)
 
 
 def provenance(_: History, timeline: Timeline) -> Findings:

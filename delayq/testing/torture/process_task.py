@@ -16,7 +16,7 @@ from redis.exceptions import OutOfMemoryError, RedisError, ResponseError
 
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor, open_executor
-from delayq.errors import CannotConnectError, DelayqError, ServerError
+from delayq.errors import CannotConnectError, ConfigurationError, DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.testing.torture.history import FaultRecord, Recorder, now
 
@@ -78,7 +78,7 @@ def write_task(task: ProcessTask) -> dict[str, str]:
 
 def tolerate(error: Exception) -> None:
     """Raise again what no fault explains: refused credentials, a full memory and a full disk (MISCONF) are faults."""
-    refused = isinstance(error, ServerError | ResponseError)
+    refused = isinstance(error, ServerError | ResponseError | ConfigurationError)
     if refused and not isinstance(error, CannotConnectError | OutOfMemoryError) and "MISCONF" not in str(error):
         raise error
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError, ResponseError
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply
@@ -119,7 +120,7 @@ class RecordedCalls(RecordedSettlements, Calls):
             ids=list(table.ids),
             dues=list(map(_due_time, table.dues)),
             retries=list(table.retries),
-            payloads=list(map(digest, table.payloads)),
+            payloads=list(map(_digest, table.payloads, table.attributes)),
             replace=bool(replace),
         )
 
@@ -168,9 +169,13 @@ def claim_columns(reply: ClaimReply) -> dict[str, Any]:
         "tokens": [one.token for one in messages],
         "dues": [one.due for one in messages],
         "attempts": [one.attempt for one in messages],
-        "payloads": [digest(one.payload) for one in messages],
+        "payloads": [_digest(one.payload, one.attributes) for one in messages],
         "alone": reply.alone,
     }
+
+
+def _digest(payload: bytes, attributes: bytes) -> str:
+    return digest(payload, Attributes.of(attributes).name)
 
 
 def _dead_letter_columns(entries: Sequence[str]) -> dict[str, list[Any]]:

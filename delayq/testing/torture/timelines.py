@@ -52,6 +52,11 @@ class Step:
     callback_outcome: str = ""
 
     @property
+    def waits(self) -> bool:
+        """Whether it is a send that waits for the end of the running message of its id."""
+        return self.op == "send" and self.status == "6"
+
+    @property
     def certain(self) -> bool:
         """Whether it certainly happened."""
         return self.outcome == "ok" and self.status in _DONE.get(self.op, "1")
@@ -218,6 +223,8 @@ def _add_rows(history: History, facts: dict[str, Any], columns: dict[str, Any]) 
     filled = {name: column for name, column in columns.items() if column}
     for cells in zip(*filled.values(), strict=True):
         step = Step(**facts, **dict(zip(filled, cells, strict=True)))
+        if step.waits:  # nobody is told when it begins a life
+            step = replace(step, outcome="unknown", ended=OPEN_END)
         history.timeline(step.id).steps.append(step)
 
 

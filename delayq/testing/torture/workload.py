@@ -51,6 +51,8 @@ class MessageProfile(NamedTuple):
     """How many leases it takes in addition."""
     padding: tuple[int, int] = (0, 400)
     """Bytes of the payload after its head, from and to."""
+    expires: float | None = None
+    """Seconds after its due time at which it expires, and is dropped."""
 
     def duration(self, drawn: float, lease: float) -> float:
         """Return how many seconds a delivery takes; `drawn` is between 0 and 1."""
@@ -59,7 +61,7 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(8298),
+    "good": MessageProfile(8288),
     "slow": MessageProfile(794, takes=(0.005, 0.03)),
     "flaky": MessageProfile(300, fails=1),
     "worse": MessageProfile(100, fails=2),
@@ -73,6 +75,7 @@ PROFILES: dict[str, MessageProfile] = {
     "nacks": MessageProfile(20, fails=1, failure="nack"),
     "gives": MessageProfile(6, fails=1000, failure="release"),
     "renews": MessageProfile(12, success="extend"),
+    "hasty": MessageProfile(10, expires=0.02),
     "long": MessageProfile(8, leases=1.3),
     "big": MessageProfile(2, padding=(MAX_PAYLOAD * 9 // 10, MAX_PAYLOAD - 200)),
 }
@@ -88,9 +91,14 @@ def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROF
     return f"{name} {life} {id} ".encode() + _PADDING[:length]
 
 
+def profile_name(payload: bytes) -> str:
+    """Return the name of a payload's profile, which is the name of its message as well."""
+    return payload.partition(b" ")[0].decode()
+
+
 def profile_of(payload: bytes, profiles: Mapping[str, MessageProfile] = PROFILES) -> MessageProfile:
     """Return the profile that a payload names."""
-    return profiles[payload.partition(b" ")[0].decode()]
+    return profiles[profile_name(payload)]
 
 
 def planted_id(part: str) -> str:
@@ -152,7 +160,8 @@ class Action(NamedTuple):
     """What a producer does, so many seconds after it started."""
 
     at: float
-    what: Literal["send", "replace", "cancel", "reschedule"]
+    what: Literal["send", "replace", "follow", "cancel", "reschedule"]
+    """`follow`: a send that waits for a running message of its id, and replaces one that waits."""
     ids: list[str]
     life: int = 0
     ahead: tuple[float, ...] = ()
@@ -171,18 +180,19 @@ def actions(task: ProcessTask) -> Iterator[Action]:
         ids = mine[first : first + task.batch]
         at = 0.9 * task.seconds * first / len(mine)
         shared = [f"all-{first}"] if len(ids) == task.batch and index % 5 == 0 else []
-        yield Action(at, "send", [*ids[len(shared) :], *shared], ahead=tuple(_ahead(chance) for _ in ids))
-        for id in ids[len(shared) :]:
-            yield from _later_actions(chance, id, at)
+        ahead = tuple(_ahead(chance) for _ in ids)
+        yield Action(at, "send", [*ids[len(shared) :], *shared], ahead=ahead)
+        for id, due_after in zip(ids[len(shared) :], ahead, strict=False):
+            yield from _later_actions(chance, id, at, due_after)
 
 
 def _ahead(chance: random.Random) -> float:
     return chance.choices((0.0, chance.uniform(0, DUE_WITHIN), chance.uniform(DUE_WITHIN, DUE_LATEST)), (30, 68, 2))[0]
 
 
-def _later_actions(chance: random.Random, id: str, at: float) -> Iterator[Action]:
-    """Yield what is done to an id after it was sent: to about one in ten."""
-    drawn = chance.random()
+def _later_actions(chance: random.Random, id: str, at: float, due_after: float) -> Iterator[Action]:
+    """Yield what is done to an id after it was sent: to about one in eight."""
+    drawn, profile = chance.random(), profile_of(payload_of(id, 0))
     soon, late = at + chance.uniform(0, DUE_WITHIN + 1), at + DUE_WITHIN + chance.uniform(0.5, 3)
     if drawn < 0.02:  # noqa: PLR2004 - shares of the ids
         yield Action(soon, "cancel", [id])
@@ -194,3 +204,6 @@ def _later_actions(chance: random.Random, id: str, at: float) -> Iterator[Action
         yield Action(late, "send", [id], 1, (_ahead(chance),))
         if drawn < 0.07:  # noqa: PLR2004
             yield Action(late + DUE_WITHIN + 1, "send", [id], 2, (_ahead(chance),))
+    elif drawn < 0.11 or (drawn < 0.3 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
+        running = at + due_after + chance.uniform(0, profile.takes[1] + 0.01)  # perhaps
+        yield Action(running, "follow", [id], 1, (_ahead(chance),))

@@ -235,6 +235,7 @@ CASES += [
         "1",
         FOLLOWED + World(meta={"token": "T-3", **_EVERY}),
     ),
+    Case("what waits and cannot be read is deleted", World(successors={"a": "?"}), _repair(), "4", World(meta=_EVERY)),
     Case("what waits after nothing is stored", AFTER, _repair(), "4", FOLLOWED + World(meta=_EVERY)),
 ]
 CASES += logged(CASES, {"what waits after nothing is stored": ["sent 0; ids a; dues 7000; retries 3"]})
