@@ -13,6 +13,7 @@ from typing import Self
 from delayq.errors import ConfigurationError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_PATTERN = re.compile(r"(?:[A-Za-z0-9._*?-]|\[!?[A-Za-z0-9._-]+\])+")
 ID = r"[A-Za-z0-9._:@/+=-]{1,128}"
 """The full pattern of a message id, in the syntax of `re` and of RE2."""
 _ID = re.compile(ID)
@@ -30,6 +31,16 @@ def check_id(id: str, what: str = "id") -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise ConfigurationError(f"{what} must be 1 to 128 of A-Z a-z 0-9 . _ : @ / + = -, not {short_repr(id)}")
     return id
+
+
+def check_pattern(pattern: str, what: str = "the pattern of queues") -> str:
+    """Return a valid pattern of queue names, as Redis matches them; raise `ConfigurationError` for any other."""
+    if not isinstance(pattern, str) or not _PATTERN.fullmatch(pattern):
+        text = (
+            f"{what} must be made of the characters of queue names and of *, ?, [abc] and [!abc], as in tenant-*, not"
+        )
+        raise ConfigurationError(f"{text} {short_repr(pattern)}")
+    return pattern
 
 
 def registry(prefix: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -33,3 +34,15 @@ def confirm(meta: str, counter: str, replicas: int, timeout: int) -> list[RedisC
     write = RedisCommand(("HINCRBY", meta, counter, 0), int, follows=True)
     args, check = ("WAIT", replicas, timeout), partial(replies.check_replicated, required=replicas)
     return [write, RedisCommand(args, check, follows=True)]
+
+
+def any_exists(checks: Sequence[RedisCommand[Any]]) -> RedisCommand[bool]:
+    """Read with one command whether any of the keys exists that these commands read; a key of each is an argument."""
+    keys = [key for check in checks for key in check.args[1:]]
+    return RedisCommand(("EXISTS", *keys), lambda found: found > 0)
+
+
+def any_missing(reads: Sequence[RedisCommand[Any]]) -> RedisCommand[bool]:
+    """Read with one command whether the key of any of these commands, its first argument, does not exist."""
+    keys = [read.args[1] for read in reads]
+    return RedisCommand(("EXISTS", *keys), lambda found: found < len(keys))

@@ -104,11 +104,9 @@ def check_options(ctx: click.Context, words: Sequence[str]) -> None:
     """Raise a usage error for options that are missing or conflict."""
     way: str | None = ctx.params["deliver"]
     needed = ("deliver", "webhook_", "allow_private", "smtp_", "command_", "queue", "engine", "group", "retry_delay")
-    explicit = [
-        name
-        for name in ctx.params
-        if name.startswith(needed) and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]
+    given = [name for name in ctx.params if name.startswith(needed) and name != "queues"]
+    on_command_line = click.core.ParameterSource.COMMANDLINE
+    explicit = [name for name in given if ctx.get_parameter_source(name) is on_command_line]
     if way is not None:
         error = _find_error(way, ctx.params, explicit, words)
     elif explicit:

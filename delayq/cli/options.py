@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from delayq.broker.engine import Feature
+from delayq.broker.keys import check_pattern
 from delayq.cli.engines import ENGINES, GROUP, EngineCommands
 from delayq.cli.process_limits import read_size
 from delayq.cli.zones import chosen_zone, read_zone
@@ -107,6 +108,7 @@ def _when(value: Any, name: str) -> datetime:
 
 # The engine given by `--engine` decides what a name or an id may be.
 QUEUE = _QueueName("queue", lambda value, _: _engine().check_queue(value))
+PATTERN = _Checked("pattern", check_pattern)
 ID = _Checked("id", lambda value, _: _engine().check_id(value))
 DURATION = _Checked("duration", _duration)
 TIMEOUT = _Checked("duration", lambda value, name: _duration(value, name, min=100))

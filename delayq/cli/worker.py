@@ -16,7 +16,7 @@ from delayq.cli.deliver import check_options, deliver_options, make_adapter, ope
 from delayq.cli.exit_codes import Exit, to_command_error
 from delayq.cli.logs import configure_logging, log_options
 from delayq.cli.option_groups import GroupedCommand
-from delayq.cli.options import DURATION, SIZE, engine_option, group_option
+from delayq.cli.options import DURATION, PATTERN, SIZE, engine_option, group_option
 from delayq.cli.process_limits import ProcessLimits
 from delayq.cli.session import Session
 from delayq.errors import StoppedByCallbackError
@@ -30,7 +30,7 @@ log = logging.getLogger("delayq.worker")
 
 
 _GROUPS = {
-    "Many queues, one pool": ["--strict", "--limit"],
+    "Many queues, one pool": ["--queues", "--strict", "--limit"],
     "Replacing processes in time": ["--max-messages", "--max-memory"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
@@ -66,6 +66,12 @@ _GROUPS = {
     metavar="N",
     help="Callbacks at a time, of each queue in each process; with weights, of all queues together.",
 )
+@click.option(
+    "--queues",
+    type=PATTERN,
+    metavar="PATTERN",
+    help="Serve every queue that matches, such as 'tenant-*', like the one QUEUE given.",
+)
 @click.option("--strict", is_flag=True, help="One pool for all queues, by the order given: the first has precedence.")
 @click.option(
     "--limit", multiple=True, metavar="QUEUE=N", help="One pool, and N callbacks of a queue at a time at most."
@@ -97,6 +103,9 @@ def worker(
     With weights, as in 'app:critical=6 app:low=1', one pool of --concurrency callbacks serves all queues: while both
     have messages, 6 of any 7 starts are those of critical. See 'delayq docs production'.
 
+    With --queues 'tenant-*', one pool serves every queue whose name matches, with the callback and options of QUEUE.
+    The names are read again every 10 s: new queues are served, and one that is gone is drained and dropped.
+
     SIGTERM or SIGINT (Ctrl-C) lets running callbacks finish for up to --grace; a second signal cuts them off (exit code
     1). With --processes, a worker that dies is replaced. If Redis goes away, a worker continues once it is back. If one
     queue fails for good, the whole worker stops, with the worst exit code of its queues.
@@ -109,8 +118,9 @@ def worker(
     """
     session: Session = ctx.obj
     check_options(ctx, words)
-    if options["deliver"] and (options["strict"] or options["limit"]):
-        raise click.UsageError("--strict and --limit are for several queues of modules, and --deliver serves one")
+    if options["deliver"] and (options["strict"] or options["limit"] or options["queues"]):
+        text = "--queues, --strict and --limit are for several queues of modules, and --deliver serves one"
+        raise click.UsageError(text)
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
     configure_logging(options["log_level"], as_json=options["log_json"])
@@ -164,11 +174,14 @@ def _imported(
 ) -> tuple[Sequence[AnyQueue | PooledQueues], Callable[[], None]]:
     """Return the queues of modules, and a function for the end that does nothing."""
     from delayq.cli.app_loader import find_queues
-    from delayq.cli.worker_pool import find_pool
+    from delayq.cli.worker_pool import find_matching, find_pool
     from delayq.queue.async_delay_queue import AsyncDelayQueue
     from delayq.queue.delay_queue import DelayQueue
 
-    pool = find_pool(words, options["limit"], strict=options["strict"])
+    if options["queues"]:
+        pool: PooledQueues | None = find_matching(options["queues"], words, options["limit"], strict=options["strict"])
+    else:
+        pool = find_pool(words, options["limit"], strict=options["strict"])
     queues = find_queues(words) if pool is None else pool.queues
     for queue in queues:
         if isinstance(queue, DelayQueue | AsyncDelayQueue) and queue.prefix != session.prefix:

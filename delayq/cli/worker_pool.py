@@ -48,7 +48,30 @@ def find_pool(words: Sequence[str], limits: Sequence[str], *, strict: bool) -> P
         raise click.UsageError("one worker cannot share its callbacks between blocking and asyncio queues: start two")
     try:
         kind: Any = AsyncWorker if kinds == {True} else Worker
-        return PooledQueues(weights, kind(weights, limits=bounds, strict=strict))
+        name = ", ".join(f"{queue.name}={weight}" for queue, weight in weights.items())
+        return PooledQueues([*weights], name, kind(weights, limits=bounds, strict=strict))
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def find_matching(pattern: str, words: Sequence[str], limits: Sequence[str], *, strict: bool) -> PooledQueues:
+    """Return all queues of a pattern as one, served like the queue of the only word."""
+    if strict or any("=" in word for word in words):
+        raise click.UsageError("--queues serves all queues alike, without weights and --strict")
+    queues = find_queues(words)
+    if len(queues) != 1:
+        names = ", ".join(queue.name for queue in queues)
+        text = "--queues needs the one queue whose callback and options are those of all"
+        raise click.UsageError(f"{text}: {f'name it in place of {names}' if names else 'give MODULE:QUEUE'}")
+    (queue,) = queues
+    limit = None
+    for word in limits:
+        target, limit = split_number(word, "the limit")
+        if limit is None or find_queues([target]) != queues:
+            raise click.UsageError(f"--limit {word}: with --queues, give the limit of each, as in {words[0]}=5")
+    try:
+        kind: Any = AsyncWorker if isinstance(queue, AsyncBase) else Worker
+        return PooledQueues(queues, pattern, kind.matching(pattern, queue, limit=limit))
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
 
@@ -56,12 +79,12 @@ def find_pool(words: Sequence[str], limits: Sequence[str], *, strict: bool) -> P
 class PooledQueues:
     """Queues with one worker, under the names that a queue has for the command."""
 
-    def __init__(self, weights: dict[AnyQueue, int], worker: Worker | AsyncWorker) -> None:
-        """Serve queues of one kind."""
-        self.queues = [*weights]
+    def __init__(self, queues: Sequence[AnyQueue], name: str, worker: Worker | AsyncWorker) -> None:
+        """Serve queues of one kind; `name` says which."""
+        self.queues = [*queues]
         self.is_async = isinstance(worker, AsyncWorker)
-        self.name = ", ".join(f"{queue.name}={weight}" for queue, weight in weights.items())
-        all_settings = [queue.settings for queue in weights]
+        self.name = name
+        all_settings = [queue.settings for queue in queues]
         self.settings = replace(
             all_settings[0],
             concurrency=sum(settings.concurrency for settings in all_settings),
@@ -70,11 +93,10 @@ class PooledQueues:
         self._worker: Any = worker
 
     async def open(self, *, connect_timeout: Any = None) -> None:
-        """Open all queues."""
-        for queue in self.queues:
-            opening = queue.open(connect_timeout=connect_timeout)
-            if opening is not None:
-                await opening
+        """Open all queues, with few round trips."""
+        opening = self._worker.open(connect_timeout=connect_timeout)
+        if opening is not None:
+            await opening
 
     async def start_consume(self, **options: Any) -> Consuming | AsyncConsuming:
         """Start the worker."""

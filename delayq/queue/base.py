@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from delayq.broker.context import EngineContext
@@ -81,6 +82,19 @@ class QueueBase(Generic[T, M]):
     def _make_context(self) -> EngineContext:
         """Return the context; raise `ConfigurationError` for an invalid name."""
         raise NotImplementedError
+
+    def _named(self, name: str) -> Self:
+        """Return the queue `name` with the options, handlers and connections of this one, for a worker only."""
+        queue = copy(self)
+        queue._rename(name)  # noqa: SLF001 - of the same class
+        return queue
+
+    def _rename(self, name: str) -> None:
+        self.name = name
+        self._context = self._make_context()
+        self._handlers = self._handlers.of_queue(name)
+        self._executor = copy(self._executor)
+        self._executor.opening = self._executor.checking = None  # its worker does both
 
     def _opening(self) -> list[Any]:
         """Return the requests that open the queue."""

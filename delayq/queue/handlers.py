@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cached_property, lru_cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +48,13 @@ class HandlerRegistry:
         """The declared schedules by name, encoded as they are stored."""
         self.stored = False
         """Whether this process has stored them in Redis."""
+
+    def of_queue(self, name: str) -> HandlerRegistry:
+        """Return a registry with the same functions for another queue."""
+        registry = copy(self)
+        registry.__dict__.pop("_unhandled", None)
+        registry.__dict__.update(_queue=name, stored=False)
+        return registry
 
     def callback(self, function: F) -> F:
         """Register the function that processes one message; returns it."""

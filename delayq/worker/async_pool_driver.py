@@ -15,8 +15,9 @@ from delayq.worker.callback_threads import CallbackThreads, Ending, is_blocking
 from delayq.worker.drivers import EXIT_WITHIN
 from delayq.worker.health import OnHealthChange
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, StepResult
-from delayq.worker.pool import Pool, PoolQueue
+from delayq.worker.pool import Pool
 from delayq.worker.pool_driver import PoolState, ServerLoop
+from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.shared_wakeup import SharedAsyncListener, SharedWaits
 from delayq.worker.wakeup import AsyncListener
 
@@ -70,16 +71,14 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
     def __init__(
         self,
         pool: Pool,
-        groups: Sequence[Sequence[PoolQueue]],
+        servers: Sequence[ServerLoop],
         name: str,
         *,
         grace: float,
-        burst: bool = False,
         on_health_change: OnHealthChange | None = None,
     ) -> None:
-        """Drive the queues of a pool, in groups of those on the same server."""
-        self.pool = pool
-        self.servers = [ServerLoop(queues, pool, burst=burst) for queues in groups]
+        """Drive the queues of a pool, which are on these servers."""
+        self.pool, self.servers = pool, servers
         self._grace = grace
         self._buffer: Any = pool
         self._prepare(name, on_health_change)
@@ -91,6 +90,8 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
         self._loop_signal: Any = _AllTasks([*self._signals.values()])
         self._failure: BaseException | None = None
         self._timers: list[asyncio.TimerHandle] = []
+        self._closing: set[asyncio.Task[None]] = set()
+        """Listeners that are needed no more."""
 
     def _on_stop(self) -> None:
         self.pool.withdraw()  # at once: no callback may start while a loop is busy
@@ -130,7 +131,8 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
                 await server.executor.run(list(server.releases()), deadline=0)
 
     async def _drive_server(self, server: ServerLoop) -> None:
-        listeners, steps = self._listen(server), server.loop.run()
+        server.loop.on_change = partial(self._listen, server)
+        steps = server.loop.run()
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         on_cancel = partial(self._on_cancel_of, server, task)
         try:
@@ -142,7 +144,7 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
                 elif isinstance(step, Run):
                     self._start(step.deliveries)
                 elif isinstance(step, Sleep):
-                    for listener in listeners:
+                    for listener in server.listeners.values():
                         listener.listen(on=step.listen)
                     await self._sleep_of(server, step.seconds, on_cancel)
                 elif isinstance(step, Cancel):
@@ -153,35 +155,38 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
                     return
                 self._report_error(server, server.loop.error)
         finally:
-            for listener in listeners:
-                await listener.close()
-            if wakes := server.wakes():
-                await server.executor.run(wakes, deadline=0)
+            await self._close(server)
 
-    def _listen(self, server: ServerLoop) -> list[AsyncListener]:
-        signal = self._signals[server]
-        listeners = [
-            AsyncListener(server.executor, queue.context.calls, partial(self._on_queue_woken, queue, signal))
-            for queue in server.alone
-        ]
-        if server.shared:
-            waits: Any = SharedWaits(server.shared)
-            listeners.append(SharedAsyncListener(server.executor, waits, signal.set))
-        return listeners
+    async def _close(self, server: ServerLoop) -> None:
+        for listener in server.listeners.values():
+            await listener.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+        if wakes := server.wakes():
+            await server.executor.run(wakes, deadline=0)
+
+    def _listen(self, server: ServerLoop) -> None:
+        """Listen for the wake-ups of the queues that the loop has now."""
+        signal, executor = self._signals[server], server.executor
+
+        def make(source: PoolQueue | SharedWaits) -> AsyncListener:
+            if isinstance(source, SharedWaits):
+                return SharedAsyncListener(executor, source, signal.set)
+            return AsyncListener(executor, source.context.calls, partial(self._on_queue_woken, source, signal))
+
+        over = server.listen(make)
+        for listener in over:
+            closing = asyncio.get_running_loop().create_task(listener.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def _exchange(self, server: ServerLoop, calls: list[Any], on_cancel: Callable[[], None]) -> list[Any]:
         run = server.executor._run  # noqa: SLF001 - for `on_cancel`
-        replies = await run(calls, partial(self._retries, server), on_cancel=on_cancel)
-        try:
-            for queue in server.queues:
-                await queue.executor.check()
-        except asyncio.CancelledError:
-            on_cancel()
-        return list(replies)
+        return list(await run(calls, partial(self._retries, server), on_cancel=on_cancel))
 
     async def _sleep_of(self, server: ServerLoop, seconds: float, on_cancel: Callable[[], None]) -> None:
         signal = self._signals[server]
-        if seconds > 0 and not server.finished:
+        if seconds > 0 and not server.loop.finished:
             try:
                 async with asyncio.timeout(None if seconds == math.inf else seconds):
                     await signal.wait()
@@ -202,10 +207,10 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
     def _cancel_of(self, server: ServerLoop) -> None:
         """Cancel the callbacks of the queues of one server."""
         for task, queue in [*self._threads.tasks.items()]:
-            if queue in server.queues:
+            if queue in server.loop.parts:
                 self._workers.discard(task)
                 task.cancel()
 
     def _on_queue_woken(self, queue: PoolQueue, signal: asyncio.Event) -> None:
-        queue.woken = True
+        queue.wake()
         signal.set()

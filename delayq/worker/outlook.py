@@ -9,7 +9,8 @@ from delayq.worker.clock_estimate import ClockEstimate
 
 _NOTHING = (0, -1, -1, 0, 0)
 COLLECT_EVERY = 60.0
-"""Seconds between collections when no message is known to be spent: they also trim the dead letter by age."""
+"""Seconds between collections when no message is known to be spent: they also trim the dead letter by age. A worker of
+many queues leaves more time between them."""
 
 
 class Outlook:
@@ -22,8 +23,12 @@ class Outlook:
         self.due_at = math.inf
         self.deadline_at = math.inf
         self.collect_at = 0.0
+        self.collect_every = COLLECT_EVERY
+        """Seconds between collections when no message is known to be spent."""
         self.look_at = 0.0
         """When to ask again what is due next."""
+        self.looked_at = 0.0
+        """When that was asked last."""
         self.empty = False
         """Whether the last look has found nothing at all, so that a cheaper one may do."""
         self.paused = False
@@ -37,7 +42,7 @@ class Outlook:
         self.due_at = self._local_or_never(promoted.next_due)
         self.deadline_at = self._local_or_never(promoted.next_deadline)
         self.ready = promoted.waiting
-        self.look_at = now + self._tick
+        self.look_at, self.looked_at = now + self._tick, now
         self.paused = promoted.paused >= 0
         self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1 and not self.paused
         if promoted.garbage:
@@ -54,11 +59,11 @@ class Outlook:
         """Note whether the queue is still empty; if not, look again at once."""
         self.empty = empty
         if empty:
-            self.look_at = now + self._tick
+            self.look_at, self.looked_at = now + self._tick, now
 
     def read_collected(self, collected: CollectReply, now: float) -> None:
         """Note what a collection has left."""
-        self.collect_at = now if collected.left else now + COLLECT_EVERY
+        self.collect_at = now if collected.left else now + self.collect_every
 
     def local(self, at: int) -> float | None:
         """Return the local time of a server's time (ms); None for -1, which means never."""

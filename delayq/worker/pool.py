@@ -10,146 +10,85 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-from delayq.broker.context import EngineContext
-from delayq.broker.replies import ClaimReply
 from delayq.times import monotonic
-from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.fair_order import StrictOrder, WeightedOrder
-from delayq.worker.in_flight import InFlight
 from delayq.worker.message import Batch, InFlightDelivery
-from delayq.worker.prefetch import MAX_CLAIMED, MAX_UNSTARTED
-from delayq.worker.work_buffer import Callback, WorkBuffer
+from delayq.worker.outlook import COLLECT_EVERY
+from delayq.worker.pool_queue import PoolQueue
+from delayq.worker.prefetch import MAX_CLAIMED
 
-
-class PoolInFlight(InFlight):
-    """The deliveries of one queue among several: the pool says how many more it may claim."""
-
-    allotted = 0
-    """How many messages may be claimed in the coming turn."""
-    startable: Callable[[], bool]
-    """Returns whether a worker is free for this queue."""
-
-    def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
-        """Add the messages of a claim; see `InFlight.add`."""
-        added = super().add(claimed, sent_at, now)
-        self.allotted = max(0, self.allotted - len(added))
-        return added
-
-    def capacity(self, now: float) -> int:  # noqa: ARG002 - that of the base class depends on the time
-        """Return how many more messages may be claimed."""
-        return 0 if self.stuck else self.allotted
-
-    def release_at(self) -> float | None:
-        """Return when what has not started will have waited too long for busy workers; None for never."""
-        load = self._load()
-        if self.recalled and len(self.deliveries) > load.started:
-            return 0.0
-        if not self.prefetch.adaptive or load.waits_since is None or self.startable():
-            return None
-        return load.waits_since + MAX_UNSTARTED
-
-
-class PoolQueue:
-    """One queue of a worker: its consumer loop, its hand-off buffer, and what it may run."""
-
-    def __init__(
-        self,
-        context: EngineContext,
-        callback: Callback,
-        executor: Any,
-        message_class: Any,
-        *,
-        concurrency: int,
-        limit: int | None,
-        burst: bool,
-    ) -> None:
-        """Run `callback` on the messages of the queue, at most `limit` at a time."""
-        settings = replace(context.settings, concurrency=min(concurrency, limit or concurrency))
-        self.context = context.with_settings(settings)
-        self.callback = callback
-        self.executor = executor
-        self.buffer = WorkBuffer(callback, message_class, self.context, executor)
-        self.limit = limit
-        self.running = 0
-        """Callbacks that run, with overdue ones."""
-        self.hung = 0
-        """Callbacks that are overdue."""
-        self.woken = False
-        self.withdrawn: list[InFlightDelivery] = []
-        """What a stop has taken back while the loop was busy."""
-        self._burst = burst
-        self.pool: Pool
-        self.number = 0
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin with a new loop."""
-        context, batch = self.context, self.callback.batch
-        self.in_flight = PoolInFlight(context.calls, context.settings, batch)
-        self.in_flight.startable = self._startable
-        self.loop = ConsumerLoop(
-            context, self.executor.consumer_id, batch=batch, burst=self._burst, in_flight=self.in_flight
-        )
-        self.claimed = 0
-
-    @property
-    def places(self) -> float:
-        """How many more of its callbacks its limit lets start; infinite without one."""
-        return math.inf if self.limit is None else self.limit + self.hung - self.running
-
-    def _startable(self) -> bool:
-        return self.places > 0 and self.pool.free > 0
-
-    def count_hung(self) -> None:
-        """Note how many of its callbacks are overdue; only its loop calls this."""
-        overdue = self.in_flight.overdue
-        self.hung = len({delivery.batch for delivery in overdue}) if overdue else 0
-
-    def claimable_from(self, now: float) -> float:
-        """Return the local time from which there is something to claim, as far as is known; never in a pause."""
-        loop = self.loop
-        if now < loop.refusals.wait_until or loop.refusals.of_settlements or self.in_flight.stuck:
-            return math.inf
-        if loop.outlook.paused or loop.start_reports.is_exclusive(now):
-            return math.inf
-        return 0.0 if loop.outlook.ready or self.woken else loop.outlook.due_at
-
-    def waiting_starts(self, now: float) -> int:
-        """Return how many callbacks could start, as far as is known, with those that have their messages here."""
-        here, outlook = self.buffer.backlog, self.loop.outlook
-        ready = outlook.ready
-        if self.claimable_from(now) > now:
-            ready = 0
-        elif self.woken or outlook.due_at <= now or not outlook.look_at:
-            ready = MAX_CLAIMED * self.callback.batch  # as many as may be
-        return -(-(here + ready) // self.callback.batch)
+QUEUES_A_COLLECTION = 100
+"""Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Its multiples without their whole parts are spread evenly."""
 
 
 class Pool:
     """Picks whose callback runs next, and has the interface of a hand-off buffer for the workers."""
 
-    def __init__(self, queues: Sequence[PoolQueue], weights: Sequence[int], concurrency: int, *, strict: bool) -> None:
-        """Run up to `concurrency` callbacks at a time; with `strict`, by the order of the queues."""
-        self.queues = queues
+    def __init__(self, concurrency: int, *, strict: bool) -> None:
+        """Run up to `concurrency` callbacks at a time; with `strict`, by the order in which queues were added."""
         self.concurrency = concurrency
+        self.queues: dict[int, PoolQueue] = {}
+        """The queues by number."""
+        self._added = 0
         self._strict = strict
-        self._order: StrictOrder | WeightedOrder = StrictOrder() if strict else WeightedOrder(weights)
+        self._order: StrictOrder | WeightedOrder = StrictOrder() if strict else WeightedOrder()
         self._lock = threading.Lock()
         self._running: dict[Batch, PoolQueue] = {}
+        self._hung = 0
+        self.abandoned = 0
+        """How many workers have got a callback that was overdue, and need a replacement."""
         self._last_start = 0.0
         self.stopping = False
         """Whether no callback may start any more."""
-        for number, queue in enumerate(queues):
-            queue.pool, queue.number = self, number
+        self.stopped_by: PoolQueue | None = None
+        """The queue whose callback has stopped the worker."""
+
+    def add(self, queues: Sequence[PoolQueue]) -> None:
+        """Add queues; their numbers go on."""
+        for queue in queues:
+            with self._lock:
+                queue.pool, queue.number = self, self._added
+                self._added += 1
+                self.queues[queue.number] = queue
+                self._order.add(queue.number, queue.weight)
+        for queue in queues:
+            queue.start()
+
+    def remove(self, queue: PoolQueue) -> None:
+        """Forget a queue whose loop has ended."""
+        with self._lock:
+            del self.queues[queue.number]
+            self._order.remove(queue.number)
+
+    def collect_every(self, number: int) -> float:
+        """Return after how many seconds a queue without spent messages is collected: less often if there are many.
+
+        Collections that were due together would keep the server busy, so each queue has a time of its own.
+        """
+        return COLLECT_EVERY * max(1.0, len(self.queues) / QUEUES_A_COLLECTION * (0.5 + number * GOLDEN % 1))
 
     @property
     def free(self) -> int:
         """How many callbacks could start now."""
-        return self.concurrency + sum(queue.hung for queue in self.queues) - len(self._running)
+        return self.concurrency + self._hung - len(self._running)
+
+    @property
+    def workers(self) -> int:
+        """How many workers are needed now."""
+        with self._lock:
+            waiting = sum(self.queues[number].buffer.backlog for number in self._order.waiting)
+            return min(self.concurrency, len(self._running) + waiting) + self.abandoned
+
+    def add_hung(self, hung: int, abandoned: int) -> None:
+        """Add to the number of callbacks that are overdue, and to those that have ever been."""
+        with self._lock:
+            self._hung += hung
+            self.abandoned += abandoned
 
     def put(self, started: Sequence[tuple[PoolQueue, list[InFlightDelivery]]]) -> None:
         """Add the deliveries of one turn: all at once, or the first queue would get more than its share."""
@@ -160,6 +99,7 @@ class Pool:
                     queue.withdrawn.extend(deliveries)
                 else:
                     queue.buffer.put(deliveries)
+                    self._order.put(queue.number)
 
     # For a worker, as a hand-off buffer
 
@@ -167,11 +107,13 @@ class Pool:
         """Take what the next callback is to process, see `WorkBuffer.get`; the argument has its queue beside it."""
         with self._lock:
             while True:
-                ready = [queue.number for queue in self.queues if queue.buffer.waiting and queue.places > 0]
-                if not ready:
+                queue = self._next_queue()
+                if queue is None:
                     return None
-                queue = self.queues[ready[0] if len(ready) == 1 and self._strict else self._order.pick(ready)]
-                if deliveries := queue.buffer.take():  # not withdrawn meanwhile
+                deliveries = queue.buffer.take()
+                if queue.buffer.waiting:
+                    self._order.put(queue.number)
+                if deliveries:  # not withdrawn meanwhile
                     queue.running += 1
                     self._running[batch := Batch(monotonic(), [True], queue.context.queue)] = queue
                     self._last_start = batch.started
@@ -184,6 +126,20 @@ class Pool:
             return opened
         return batch, opened[1], (queue, opened[2])
 
+    def _next_queue(self) -> PoolQueue | None:
+        """Take out the queue whose turn it is, and count its start; None if none has something to start."""
+        order, full = self._order, []
+        while (number := order.take()) is not None:
+            queue = self.queues[number]
+            if queue.buffer.waiting:
+                if queue.places > 0:
+                    order.count(number)
+                    break
+                full.append(number)
+        for other in full:
+            order.put(other)
+        return None if number is None else queue
+
     def function(self, argument: tuple[PoolQueue, Any]) -> Any:
         """Call the callback of a queue."""
         queue, message = argument
@@ -195,6 +151,8 @@ class Pool:
         """Add the completion of a batch; see `WorkBuffer.complete`."""
         queue = self._running[batch]
         now = queue.buffer.complete(batch, deliveries, result, error)
+        if queue.buffer.stop_reason is not None:
+            self.stopped_by = self.stopped_by or queue
         self._end(batch)
         return now
 
@@ -205,28 +163,25 @@ class Pool:
     @property
     def waiting(self) -> bool:
         """Whether a delivery waits for a worker, and its queue's limit lets it start."""
-        return any(queue.buffer.waiting and queue.places > 0 for queue in self.queues)
+        with self._lock:
+            waiting = (self.queues[number] for number in self._order.waiting)
+            return any(queue.buffer.waiting and queue.places > 0 for queue in waiting)
 
     @property
     def stop_reason(self) -> str | None:
         """Why a callback has stopped the worker; None if none has."""
         return self.stopped_by.buffer.stop_reason if self.stopped_by else None
 
-    @property
-    def stopped_by(self) -> PoolQueue | None:
-        """The queue whose callback has stopped the worker."""
-        return next((queue for queue in self.queues if queue.buffer.stop_reason is not None), None)
-
     def withdraw(self) -> None:
         """Take back all that no worker has taken; no callback starts any more."""
         self.stopping = True
-        for queue in self.queues:
+        for queue in [*self.queues.values()]:
             queue.buffer.withdraw(queue.withdrawn)
 
     # For the loops
 
     def allot(self, queues: Sequence[PoolQueue], now: float) -> None:
-        """Say how much each of the queues of one server may claim in its next turn."""
+        """Say how much each of these queues may claim in its next turn: those of a server that may have something."""
         most: dict[int, int] = {}
         free = max(0, self.free)
         stalled = 0.0 if free else now - self._last_start

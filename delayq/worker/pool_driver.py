@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,10 @@ from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver, check_connections, 
 from delayq.worker.health import OnHealthChange
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
 from delayq.worker.message import InFlightDelivery
-from delayq.worker.pool import Pool, PoolQueue
+from delayq.worker.pool import Pool
+from delayq.worker.pool_chores import ChoreSteps
 from delayq.worker.pool_loop import PoolLoop
+from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.shared_wakeup import SharedListener, SharedWaits
 from delayq.worker.thread_signal import ThreadSignal
 from delayq.worker.wakeup import Listener
@@ -28,16 +30,34 @@ if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor
 
 
+WAITED_TOGETHER = 100
+"""Queues that one blocking command waits for: each that it waits for costs the server a microsecond at each wake-up."""
+
+
 class ServerLoop:
     """The loop of the queues on one server, and what its driver knows of that server."""
 
-    def __init__(self, queues: Sequence[PoolQueue], pool: Pool, *, burst: bool) -> None:
-        """Send the calls of all queues over the connections of the first one."""
-        self.queues = queues
-        self.executor = queues[0].executor
-        self.loop = PoolLoop(queues, pool, burst=burst)
-        self.shared, self.alone = split_listening(queues)
-        check_connections(self.executor, 1 + bool(self.shared) + len(self.alone))
+    def __init__(
+        self,
+        executor: Any,
+        queues: Sequence[PoolQueue],
+        pool: Pool,
+        *,
+        burst: bool,
+        discovers: Callable[[PoolLoop], ChoreSteps[None]] | None = None,
+    ) -> None:
+        """Send the calls of all queues over the connections of `executor`.
+
+        `discovers` makes a chore that adds and removes queues.
+        """
+        self.executor = executor
+        self.loop = PoolLoop(queues, pool, in_cluster=executor.is_cluster, burst=burst)
+        if discovers is not None:
+            self.loop.begin(discovers(self.loop), stays=True)
+        shared, alone = split_listening(queues)
+        check_connections(executor, 1 + bool(shared) + len(alone))
+        self.listeners: dict[PoolQueue | SharedWaits, Any] = {}
+        """Who listens for wake-ups: of a queue, or of those that share a wait."""
         self.error: Exception | None = None
         """Why the server does not answer, or what it refuses; None while all is well."""
         self.cancelled = False
@@ -46,10 +66,25 @@ class ServerLoop:
         self.give_up_at = math.inf
         """Time until which a stop waits for the server once no callback runs."""
 
-    @property
-    def finished(self) -> bool:
-        """Whether a completion waits for the loop."""
-        return any(queue.buffer.finished for queue in self.queues)
+    def listen(self, listener: Callable[[PoolQueue | SharedWaits], Any]) -> list[Any]:
+        """Listen for the wake-ups of all its queues; returns the listeners that are needed no more."""
+        shared, alone = split_listening(self.loop.queues)
+        waits = [one for one in self.listeners if isinstance(one, SharedWaits)]
+        room = max(WAITED_TOGETHER, -(-len(shared) // max(1, int(min(self.executor.max_connections, 1 << 20)) - 1)))
+        new = dict.fromkeys(shared)
+        for one in waits:
+            kept = [queue for queue in one.queues if new.pop(queue, alone) is None]
+            added = [*new][: max(0, room - len(kept))]
+            for queue in added:
+                del new[queue]
+            one.serve([*kept, *added])
+        waits += map(SharedWaits, batched(new, room))
+        needed: list[PoolQueue | SharedWaits] = [*alone, *(one for one in waits if one.queues)]
+        for source in needed:
+            if source not in self.listeners:
+                self.listeners[source] = listener(source)
+        over = self.listeners.keys() - {*needed}
+        return [self.listeners.pop(one) for one in over]
 
     def waits_for_server(self, stop_at: float | None) -> bool:
         """Return whether to try again; a stop waits for running callbacks, but not for a server."""
@@ -65,30 +100,33 @@ class ServerLoop:
 
     def releases(self) -> Iterator[Any]:
         """Yield the calls that release what no worker has taken, after the loop has failed."""
-        for queue in self.queues:
+        for queue in self.loop.queues:
             queue.buffer.withdraw(queue.withdrawn)
             for part in batched([Release(*delivery.receipt) for delivery in queue.withdrawn], MAX_MOVED):
                 yield queue.context.calls.release(part)
 
     def wakes(self) -> list[Any]:
         """Return the calls that pass on the wake-ups that came too late for the loop."""
-        return [queue.context.calls.wake() for queue in self.queues if queue.woken]
+        return [queue.context.calls.wake() for queue in dict.fromkeys(self.loop.news) if queue.woken]
 
 
-def split_listening(queues: Sequence[PoolQueue]) -> tuple[list[PoolQueue], list[PoolQueue]]:
+def split_listening(queues: Iterable[PoolQueue]) -> tuple[list[PoolQueue], list[PoolQueue]]:
     """Return the queues that one blocking command can wait for together, and those that need one each.
 
     These are streams, and the queues of a cluster, whose keys may be on different nodes.
     """
-    alone = [queue for queue in queues if queue.context.calls.waiting_takes or queue.executor.is_cluster]
-    return [queue for queue in queues if queue not in alone], alone
+    shared: list[PoolQueue] = []
+    alone: list[PoolQueue] = []
+    for queue in queues:
+        (alone if queue.context.calls.waiting_takes or queue.executor.is_cluster else shared).append(queue)
+    return shared, alone
 
 
 class PoolState:
     """What the drivers with threads and with tasks share: stopping, health, and starting workers."""
 
     pool: Pool
-    servers: list[ServerLoop]
+    servers: Sequence[ServerLoop]
     health: Any
     claimed: int
     _stop_at: float | None
@@ -132,10 +170,7 @@ class PoolState:
     def _start(self, deliveries: list[InFlightDelivery]) -> None:
         """Start as many workers as the deliveries need, and signal one."""
         self.claimed += len(deliveries)
-        pool = self.pool
-        in_flight = sum(len(queue.in_flight.deliveries) for queue in pool.queues)
-        abandoned = sum(queue.in_flight.abandoned for queue in pool.queues)
-        wanted = min(pool.concurrency, in_flight) + abandoned
+        wanted = self.pool.workers
         while self._started < wanted:
             self._started += 1
             self._start_worker(f"{self.name}-{self._started}")
@@ -162,16 +197,14 @@ class PoolDriver(PoolState, ThreadDriver):
     def __init__(
         self,
         pool: Pool,
-        groups: Sequence[Sequence[PoolQueue]],
+        servers: Sequence[ServerLoop],
         name: str,
         *,
         grace: float,
-        burst: bool = False,
         on_health_change: OnHealthChange | None = None,
     ) -> None:
-        """Drive the queues of a pool, in groups of those on the same server."""
-        self.pool = pool
-        self.servers = [ServerLoop(queues, pool, burst=burst) for queues in groups]
+        """Drive the queues of a pool, which are on these servers."""
+        self.pool, self.servers = pool, servers
         self._grace = grace
         self._buffer: Any = pool
         self._prepare(name, on_health_change)
@@ -213,7 +246,8 @@ class PoolDriver(PoolState, ThreadDriver):
             self.stop(None)  # a worker serves all of its queues or none
 
     def _drive(self, server: ServerLoop) -> None:
-        listeners, steps = self._listen(server), server.loop.run()
+        server.loop.on_change = partial(self._listen, server)
+        steps = server.loop.run()
         try:
             step = next(steps)
             while True:
@@ -224,9 +258,9 @@ class PoolDriver(PoolState, ThreadDriver):
                     with self._starting:
                         self._start(step.deliveries)
                 elif isinstance(step, Sleep):
-                    for listener in listeners:
+                    for listener in server.listeners.values():
                         listener.listen(on=step.listen)
-                    self._signals[server].sleep(0 if server.finished else step.seconds)
+                    self._signals[server].sleep(0 if server.loop.finished else step.seconds)
                 step = steps.send(self._report_of(server, result))
                 self._report_error(server, server.loop.error)
         except StopIteration:
@@ -236,28 +270,27 @@ class PoolDriver(PoolState, ThreadDriver):
                 server.executor.run(list(server.releases()), deadline=0)
             raise
         finally:
-            for listener in listeners:
+            for listener in server.listeners.values():
                 listener.close(wait=self._exiting)
             if wakes := server.wakes():
                 server.executor.run(wakes, deadline=0)
 
-    def _listen(self, server: ServerLoop) -> list[Listener]:
-        signal = self._signals[server]
-        listeners = [
-            Listener(server.executor, queue.context.calls, partial(self._on_queue_woken, queue, signal))
-            for queue in server.alone
-        ]
-        if server.shared:
-            waits: Any = SharedWaits(server.shared)
-            listeners.append(SharedListener(server.executor, waits, signal.send))
-        return listeners
+    def _listen(self, server: ServerLoop) -> None:
+        """Listen for the wake-ups of the queues that the loop has now."""
+        signal, executor = self._signals[server], server.executor
+
+        def make(source: PoolQueue | SharedWaits) -> Listener:
+            if isinstance(source, SharedWaits):
+                return SharedListener(executor, source, signal.send)
+            return Listener(executor, source.context.calls, partial(self._on_queue_woken, source, signal))
+
+        over = server.listen(make)
+        for listener in over:
+            listener.close()
 
     def _exchange(self, server: ServerLoop, calls: list[Any]) -> list[Any]:
-        replies = server.executor.run(calls, should_retry=partial(self._retries, server))
-        for queue in server.queues:
-            queue.executor.check()
-        return list(replies)
+        return list(server.executor.run(calls, should_retry=partial(self._retries, server)))
 
     def _on_queue_woken(self, queue: PoolQueue, signal: ThreadSignal) -> None:
-        queue.woken = True
+        queue.wake()
         signal.send()

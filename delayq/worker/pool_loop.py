@@ -3,120 +3,212 @@
 It is a generator like each of them, without I/O. It carries out itself the steps that need none, passes calls and
 sleeps on together, and continues each loop when there is something for it: replies, completions, a wake-up, its time,
 a stop, or messages that it may claim because a callback of any queue has ended.
+
+A turn looks at the queues that are awake only. Those that rest wait in a heap for their time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import InFlightDelivery
-from delayq.worker.pool import Pool, PoolQueue
+from delayq.worker.pool import Pool
+from delayq.worker.pool_chores import Chore, ChoreSteps, EmptyWatch, IdentityWatch
+from delayq.worker.pool_part import QueuePart
+from delayq.worker.pool_queue import PoolQueue
 
-
-class _QueueLoop:
-    """The loop of one queue and its current step."""
-
-    def __init__(self, queue: PoolQueue) -> None:
-        self.queue = queue
-        self.ended = False
-        self.stop_at: float | None = None
-        """The end of the stop, as the loop knows it."""
-        self.start()
-
-    def start(self) -> None:
-        self._generator = self.queue.loop.run()
-        self.step: Step = next(self._generator)
-        self.wake_at = 0.0
-
-    def resume(self, result: StepResult) -> None:
-        """Continue the loop with the result of its step; note when it is to continue after a sleep."""
-        queue = self.queue
-        if queue.woken:
-            queue.woken, result.woken = False, True
-        news, self.stop_at = result.woken or result.stop_at != self.stop_at, result.stop_at
-        try:
-            self.step = self._generator.send(result)
-        except StopIteration:
-            self.ended = True
-            return
-        if isinstance(self.step, Sleep):
-            # What arrived in the middle of a turn is acted upon in the next one.
-            self.wake_at = result.now + (0.0 if news else self.step.seconds)
-
-    def is_due(self, now: float, stop_at: float | None) -> bool:
-        """Return whether the loop sleeps and has something to do."""
-        if self.ended or not isinstance(self.step, Sleep):
-            return False
-        queue = self.queue
-        if queue.woken and queue.loop.outlook.ready:  # it says what is known; others that block get the next
-            queue.woken = False
-        if self.wake_at <= now or queue.woken or queue.buffer.finished or stop_at != self.stop_at:
-            return True
-        return queue.in_flight.allotted > 0 and queue.claimable_from(now) <= now
+LOOKS = 30
+"""Resting queues with messages that are looked at in a second, at most; those without cost a command for many."""
 
 
 class PoolLoop:
     """The decisions for the queues of a worker that are on one server."""
 
-    def __init__(self, queues: Sequence[PoolQueue], pool: Pool, *, burst: bool = False) -> None:
+    def __init__(self, queues: Sequence[PoolQueue], pool: Pool, *, in_cluster: bool, burst: bool = False) -> None:
         """Consume the queues, whose callbacks the pool picks; with `burst`, until nothing is due in any of them."""
-        self._queues = queues
+        self.parts: dict[PoolQueue, QueuePart] = {}
+        """The queues that the worker serves, until their loops have ended."""
+        self.news: deque[PoolQueue] = deque()
+        """Queues that a wake-up has come for; any thread appends to it."""
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when queues have been added or have ended."""
         self._pool = pool
-        self._burst = burst
-        self._parts: list[_QueueLoop] = []
+        self._burst, self._in_cluster = burst, in_cluster
+        self._first = [*queues]
+        self._awake: dict[QueuePart, None] = {}
+        self._timers: list[tuple[float, int, QueuePart]] = []
+        self._timer_number = count()
+        self._with_messages: set[QueuePart] = set()
+        """Those that rest, and are looked at one by one."""
+        self._refused: dict[QueuePart, None] = {}
+        self._stop_at: float | None = None
         self._started: list[tuple[PoolQueue, list[InFlightDelivery]]] = []
         self._cancels = False
+        self._passed_on: list[Any] = []
+        self._empty_watch = EmptyWatch(self.parts)
+        self._chores: list[Chore] = []
+        self._staying: list[Chore] = []
+        """The chores during which it goes on without any queue."""
+        if not burst:
+            self.begin(IdentityWatch(self.parts, in_cluster=in_cluster).run())
+            self.begin(self._empty_watch.run())
+
+    def begin(self, steps: ChoreSteps[None], *, stays: bool = False) -> None:
+        """Begin a chore; until one that `stays` has ended, the loop goes on without any queue."""
+        self._chores.append(Chore(steps))
+        if stays:
+            self._staying.append(self._chores[-1])
+
+    @property
+    def queues(self) -> Iterable[PoolQueue]:
+        """The queues that it serves, also before it runs."""
+        return self.parts or self._first
 
     @property
     def error(self) -> DelayqError | None:
         """What Redis refuses one of the queues; None if nothing."""
-        return next((error for queue in self._queues if (error := queue.loop.refusals.error)), None)
+        return next((part.queue.loop.refusals.error for part in self._refused), None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a completion waits for the loop of a queue."""
+        return any(part.queue.buffer.finished for part in self._awake)
 
     def any_running(self) -> bool:
         """Return whether a callback runs that is not overdue."""
-        return any(queue.in_flight.any_running() for queue in self._queues)
+        return any(queue.in_flight.any_running() for queue in self.queues)
+
+    # Called within a turn only: by a chore, or by the driver between two steps
+
+    def add(self, queues: Sequence[PoolQueue]) -> None:
+        """Serve more queues, which the pool has already."""
+        if self._burst:
+            self._first = [*dict.fromkeys([*self._first, *queues])]
+        for queue in queues:
+            queue.news = self.news
+            watched = not (self._burst or self._in_cluster) and queue.context.calls.is_empty() is not None
+            part = self.parts[queue] = QueuePart(queue, watched=watched)
+            self._awake[part] = None
+        self.on_change()
+
+    def add_new(self, queues: Sequence[PoolQueue]) -> None:
+        """Serve more queues, which the pool does not have yet."""
+        self._pool.add(queues)
+        self.add(queues)
+
+    def remove(self, queues: Iterable[PoolQueue]) -> None:
+        """Serve some queues no more: release what has not started, and forget each once its callbacks have ended."""
+        for queue in queues:
+            if (part := self.parts.get(queue)) is not None:
+                part.removed = True
+                self._wake(part, 0.0)
+
+    # The turns
 
     def run(self) -> Generator[Step, StepResult, None]:
         """Consume until stopped; in a burst, until a round over all queues has found nothing."""
         while True:
-            self._parts = [_QueueLoop(queue) for queue in self._queues]
+            self.parts.clear()
+            self._awake.clear()
+            self.add(self._first)
             stopped = yield from self._run()
-            if not self._burst or stopped or not any(queue.claimed for queue in self._queues):
+            if not self._burst or stopped or not any(queue.claimed for queue in self._first):
                 return
-            for queue in self._queues:  # a callback may have sent messages to a queue that had drained before
-                queue.restart()
+            for queue in self._first:  # a callback may have sent messages to a queue that had drained before
+                queue.start()
 
     def _run(self) -> Generator[Step, StepResult, bool]:
         result = yield Sleep(0, listen=False)
         while True:
-            for part in self._parts:
-                part.queue.count_hung()
-            self._pool.allot([part.queue for part in self._parts if not part.ended], result.now)
-            self._advance(result, {part: () for part in self._parts if part.is_due(result.now, result.stop_at)})
+            self._gather(result)
+            self._pool.allot([part.queue for part in self._awake], result.now)
+            self._advance(result, {part: () for part in [*self._awake] if part.is_due(result.now, result.stop_at)})
             result = yield from self._act(result)
-            trips = [part for part in self._parts if not part.ended and isinstance(part.step, RoundTrip)]
-            if trips:
-                result = yield RoundTrip([call for part in trips for call in part.step.calls])  # type: ignore[union-attr]
-                result = yield from self._deal(trips, result)
-            elif all(part.ended for part in self._parts):
+            trips = [part for part in self._awake if isinstance(part.step, RoundTrip)]
+            chores = self._chores if result.stop_at is None else ()
+            doing = [(chore, calls) for chore in chores if (calls := chore.calls(result.now))]
+            if trips or doing or self._passed_on:
+                result = yield from self._exchange(trips, doing)
+            elif not self.parts and (result.stop_at is not None or all(chore.ended for chore in self._staying)):
                 return result.stop_at is not None
             else:
-                result = yield Sleep(self._idle_time(result.now), listen=result.stop_at is None)
+                self._rest(result.now)
+                listen = result.stop_at is None and bool(self.parts)
+                result = yield Sleep(self._idle_time(result.now), listen=listen)
 
-    def _deal(self, trips: list[_QueueLoop], result: StepResult) -> Generator[Step, StepResult, StepResult]:
-        """Give each loop the replies to its calls, and start what they have claimed together."""
-        given: dict[_QueueLoop, Sequence[object]] = {}
+    def _gather(self, result: StepResult) -> None:
+        """Wake the queues that something has happened to, and count what those that are awake have overdue."""
+        while self.news:
+            queue = self.news.popleft()
+            if (part := self.parts.get(queue)) is not None:
+                self._wake(part, result.now)
+            elif queue.woken:  # it has ended meanwhile: another process may serve it
+                queue.woken = False
+                self._passed_on.append(queue.context.calls.wake())
+        while self._timers and self._timers[0][0] <= result.now:
+            at, _, part = heappop(self._timers)
+            if part.rests_until == at:
+                self._wake(part, result.now)
+        for part in self._empty_watch.found:
+            self._wake(part, result.now, found=True)
+        self._empty_watch.found.clear()
+        if result.stop_at != self._stop_at:
+            self._stop_at = result.stop_at
+            for part in self.parts.values():
+                self._wake(part, result.now)
+        for part in self._awake:
+            part.queue.count_hung()
+
+    def _wake(self, part: QueuePart, now: float, *, found: bool = False) -> None:
+        if part.rests_until is not None:
+            part.awake(now, self._look_every, found=found)
+            self._with_messages.discard(part)
+            self._awake[part] = None
+
+    @property
+    def _look_every(self) -> float:
+        return len(self._with_messages) / LOOKS
+
+    def _rest(self, now: float) -> None:
+        """Let the queues rest that have nothing here."""
+        look_every = self._look_every
+        resting = [part for part in self._awake if part.rest(now, look_every)]
+        for part in resting:
+            del self._awake[part]
+            heappush(self._timers, (part.rests_until or 0.0, next(self._timer_number), part))
+            if part.watched and not part.is_empty:
+                self._with_messages.add(part)
+
+    def _exchange(
+        self, trips: list[QueuePart], doing: list[tuple[Chore, list[Any]]]
+    ) -> Generator[Step, StepResult, StepResult]:
+        """Send the calls of loops and chores; give each its replies, and start what has been claimed together."""
+        passed_on, self._passed_on = self._passed_on, []
+        calls = [call for part in trips for call in part.step.calls]  # type: ignore[union-attr]
+        beside = [call for _, of_chore in doing for call in of_chore]
+        result = yield RoundTrip([*calls, *beside, *passed_on])
+        given: dict[QueuePart, Sequence[object]] = {}
         first = 0
         for part in trips:
             last = first + len(part.step.calls)  # type: ignore[union-attr]
             given[part], first = result.replies[first:last], last
         self._advance(result, given)
-        return (yield from self._act(result))
+        for chore, of_chore in doing:
+            last = first + len(of_chore)
+            chore.answer(result.replies[first:last], result.now)
+            first = last
+        result = yield from self._act(result)
+        self._rest(result.now)
+        return result
 
-    def _advance(self, result: StepResult, replies: Mapping[_QueueLoop, Sequence[object]]) -> None:
+    def _advance(self, result: StepResult, replies: Mapping[QueuePart, Sequence[object]]) -> None:
         """Continue loops with replies until each waits: for a round trip, or for something to happen."""
         for part, replied in replies.items():
             self._resume(part, result, replies=replied)
@@ -131,10 +223,29 @@ class PoolLoop:
                 else:
                     self._cancels = True
                 self._resume(part, result, withdrawn=withdrawn)
+            if part.queue.loop.refusals.error is not None:
+                self._refused[part] = None
+            else:
+                self._refused.pop(part, None)
+            if part.ended:
+                self._end(part)
+
+    def _end(self, part: QueuePart) -> None:
+        """Forget a queue whose loop has ended; in a burst another round may begin it again."""
+        queue = part.queue
+        queue.count_hung()
+        del self.parts[queue], self._awake[part]
+        self._refused.pop(part, None)
+        if queue.woken:  # too late for its loop
+            queue.woken = False
+            self._passed_on.append(queue.context.calls.wake())
+        if part.removed:
+            self._pool.remove(queue)
+            self.on_change()
 
     def _resume(
         self,
-        part: _QueueLoop,
+        part: QueuePart,
         result: StepResult,
         *,
         replies: Sequence[object] = (),
@@ -160,9 +271,10 @@ class PoolLoop:
 
     def _idle_time(self, now: float) -> float:
         """Return the seconds for which there is nothing to do unless something happens."""
-        until = math.inf
-        for part in self._parts:
-            if not part.ended:
-                due_at = part.queue.claimable_from(now)
-                until = min(until, part.wake_at, due_at if due_at > now else math.inf)
+        until = min((chore.next_at for chore in self._chores if self._stop_at is None), default=math.inf)
+        if self._timers:
+            until = min(until, self._timers[0][0])
+        for part in self._awake:
+            due_at = part.queue.claimable_from(now)
+            until = min(until, part.wake_at, due_at if due_at > now else math.inf)
         return max(0.0, until - now)

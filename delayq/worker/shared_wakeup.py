@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from delayq.broker.requests import RedisCommand
 from delayq.times import monotonic
-from delayq.worker.pool import PoolQueue
+from delayq.worker.pool_queue import PoolQueue
 from delayq.worker.wakeup import AsyncListener, Listener
 
 WRONG_TYPE = "WRONGTYPE"
@@ -23,35 +24,51 @@ class SharedWaits:
 
     def __init__(self, queues: Sequence[PoolQueue]) -> None:
         """Wait for these delay queues, which are on one server."""
-        self.queues = queues
-        self._keys = {queue.context.calls.await_wake(0).args[1]: queue for queue in queues}
+        self._keys: dict[Any, PoolQueue] = {}
         self._left_out: dict[Any, float] = {}
         self._to_try: list[Any] = []
+        self.serve(queues)
+
+    def serve(self, queues: Sequence[PoolQueue]) -> None:
+        """Wait for these queues from the next wait on; without any, nobody is to wait any more."""
+        self._keys = {queue.context.calls.await_wake(0).args[1]: queue for queue in queues}
+
+    @property
+    def queues(self) -> Collection[PoolQueue]:
+        """The queues whose wake-ups it waits for."""
+        return self._keys.values()
 
     def await_wake(self, timeout: float) -> RedisCommand[bool]:
         """Wait up to `timeout` seconds for a wake-up of any queue; notes whose it is."""
-        if self._to_try:
-            key = self._to_try.pop()
-            return RedisCommand(("BLPOP", key, "0.001"), lambda reply: self._tried(key, reply), expects=WRONG_TYPE)
+        served = self._keys
+        if not served:  # it is about to end
+            return RedisCommand(("PING",), lambda _: False)
+        while self._to_try:
+            if (key := self._to_try.pop()) not in served:
+                continue
+            tried = partial(self._tried, served, key)
+            return RedisCommand(("BLPOP", key, "0.001"), tried, expects=WRONG_TYPE)
         now = monotonic()
-        keys = [key for key in self._keys if self._left_out.get(key, 0.0) <= now] or [*self._keys][:1]
-        return RedisCommand(("BLPOP", *keys, f"{timeout:.3f}"), self._read, expects=WRONG_TYPE)
+        keys = [key for key in served if self._left_out.get(key, 0.0) <= now] if self._left_out else [*served]
+        words = ("BLPOP", *(keys or [*served][:1]), f"{timeout:.3f}")
+        return RedisCommand(words, partial(self._read, served), expects=WRONG_TYPE)
 
-    def _read(self, reply: Any) -> bool:
+    def _read(self, served: dict[Any, PoolQueue], reply: Any) -> bool:
         if isinstance(reply, Exception):
             self._to_try = [*self._keys]
             return False
         if reply is None:
             return False
-        key = reply[0]
-        self._keys[key.decode("utf-8", "surrogateescape") if isinstance(key, bytes) else key].woken = True
+        key = reply[0].decode("utf-8", "surrogateescape") if isinstance(reply[0], bytes) else reply[0]
+        served[key] = queue = served.pop(key)  # Redis takes the first key that has a wake-up: others come first now
+        queue.wake()
         return True
 
-    def _tried(self, key: Any, reply: Any) -> bool:
+    def _tried(self, served: dict[Any, PoolQueue], key: Any, reply: Any) -> bool:
         if isinstance(reply, Exception):
             self._left_out[key] = monotonic() + LEFT_OUT
             return False
-        return self._read(reply)
+        return self._read(served, reply)
 
     def wakes(self) -> list[Any]:
         """Return the calls that pass on the wake-ups that were taken and that no loop has seen."""
@@ -66,6 +83,10 @@ class SharedListener(Listener):
 
     _calls: Any
 
+    def __init__(self, executor: Any, waits: SharedWaits, on_wakeup: Callable[[], None]) -> None:
+        calls: Any = waits
+        super().__init__(executor, calls, on_wakeup)
+
     def _wakes(self) -> list[Any]:
         return list(self._calls.wakes())
 
@@ -74,6 +95,10 @@ class SharedAsyncListener(AsyncListener):
     """Blocks on the wake-ups of several queues in one task."""
 
     _calls: Any
+
+    def __init__(self, executor: Any, waits: SharedWaits, on_wakeup: Callable[[], None]) -> None:
+        calls: Any = waits
+        super().__init__(executor, calls, on_wakeup)
 
     def _wakes(self) -> list[Any]:
         return [queue.context.calls.wake() for queue in self._calls.queues]

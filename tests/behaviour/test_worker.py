@@ -8,8 +8,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
+import redis
 
 from delayq import (
     AsyncDelayQueue,
@@ -289,22 +291,79 @@ def test_queues_on_two_servers_share_one_pool(open_queue, starts, open_worker, s
     assert worker.stop_consume(1)
 
 
-@pytest.mark.parametrize("count", [20])
+def client_commands(client):
+    """Return how many commands clients have sent that idle workers send; those within scripts count with the script."""
+    stats = client.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "blpop"))
+
+
+@pytest.mark.parametrize("count", [20, 1000])
 def test_an_idle_worker_of_many_queues_asks_little_and_needs_few_threads(redis_url, redis_client, count):
-    queues = [DelayQueue(f"queue{number}", url=redis_url, callback=print) for number in range(count)]
-    before = threading.active_count()
-    worker = Worker(dict.fromkeys(queues, 1), concurrency=20)
-    worker.start_consume()
-    time.sleep(1.5)
-    commands = redis_client.info("stats")["total_commands_processed"]
-    time.sleep(3)
-    commands = redis_client.info("stats")["total_commands_processed"] - commands
-    threads = threading.active_count() - before
-    worker.stop_consume()
-    for queue in queues:
-        queue.close()
-    assert commands <= 4 * (count + 3)
-    assert threads <= 2
+    with redis.Redis.from_url(redis_url) as client:
+        queues = [DelayQueue(f"queue{number}", redis=client, callback=print) for number in range(count)]
+        before = threading.active_count()
+        worker = Worker(dict.fromkeys(queues, 1), concurrency=20)
+        worker.start_consume()
+        wait_until(lambda: redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] >= 2 * count)
+        time.sleep(0.5)
+        commands = redis_client.info("stats")["total_commands_processed"]
+        time.sleep(3)
+        commands = redis_client.info("stats")["total_commands_processed"] - commands
+        threads = threading.active_count() - before
+        worker.stop_consume()
+    assert commands <= 3 * (5 + count // 40)
+    assert threads <= 2 + count // 100
+
+
+def test_queues_whose_messages_are_due_much_later_are_looked_at_some_at_a_time(redis_url, redis_client):
+    with redis.Redis.from_url(redis_url) as client:
+        queues = [DelayQueue(f"queue{number}", redis=client, callback=print) for number in range(200)]
+        for queue in queues:
+            queue.send_delay_msg("later", "7d")
+        worker = Worker(dict.fromkeys(queues, 1), concurrency=20)
+        worker.start_consume()
+        wait_until(lambda: redis_client.info("commandstats").get("cmdstat_blpop", {"calls": 0})["calls"] >= 200)
+        commands = client_commands(redis_client)
+        time.sleep(3)
+        commands = client_commands(redis_client) - commands
+        worker.stop_consume()
+    assert commands <= 3 * 45
+
+
+def test_messages_of_a_thousand_queues_are_delivered_when_they_are_due(redis_url):
+    late = []
+
+    def work(message):
+        late.append((datetime.now(UTC) - message.due).total_seconds())
+
+    with redis.Redis.from_url(redis_url) as client:
+        queues = [DelayQueue(f"queue{number}", redis=client, callback=work) for number in range(1000)]
+        worker = Worker(dict.fromkeys(queues, 1), concurrency=20)
+        worker.start_consume()
+        for number, queue in enumerate(queues):
+            queue.send_delay_msg("x", (number % 10) / 10)
+        wait_until(lambda: len(late) == 1000)
+        worker.stop_consume()
+    assert min(late) >= 0
+    assert sorted(late)[500] < 0.5  # far from a tick, on any machine
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["empty", "with a message for later"])
+def test_a_lost_wake_up_is_noticed_within_a_tick(open_queue, starts, open_worker, redis_client, later):
+    queues = [starts.of(open_queue(f"queue{number}")) for number in range(3)]
+    if later:
+        queues[0].send_delay_msg("later", "7d")
+    queues[0].open()
+    wake = Keys.of("delayq", "queue0").wake
+    redis_client.delete(wake)
+    thief = threading.Thread(target=redis_client.blpop, args=([wake], 20))
+    thief.start()
+    wait_until(lambda: redis_client.info("clients")["blocked_clients"] == 1)  # Redis serves it before the worker
+    open_worker(dict.fromkeys(queues, 1), concurrency=2).start_consume()
+    wait_until(lambda: redis_client.info("clients")["blocked_clients"] == 2)
+    queues[0].send_delay_msg("now")
+    thief.join()
+    wait_until(lambda: starts == ["queue0"])
 
 
 PROGRAM = """

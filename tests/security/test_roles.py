@@ -45,7 +45,7 @@ SCRIPTS = {
 """The scripts that each role may run."""
 PLAIN = {
     Role.PRODUCER: {"hsetnx", "sadd", "sismember", "wait"},
-    Role.CONSUMER: {"hsetnx", "sadd", "blpop"},
+    Role.CONSUMER: {"hsetnx", "sadd", "sscan", "blpop"},
     Role.INSPECTOR: {"sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""

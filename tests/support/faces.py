@@ -44,6 +44,10 @@ class Blocking:
         """Make a worker of queues that were opened here."""
         return Worker(queues, **options)
 
+    def matching(self, pattern: str, like: Any, **options: Any) -> Any:
+        """Make a worker of the queues of a pattern."""
+        return Worker.matching(pattern, like, **options)
+
     def client(self, url: str, **options: Any) -> Any:
         """Return a client such as a user may pass to a queue."""
         return redis.Redis.from_url(url, **options)
@@ -79,6 +83,10 @@ class Asyncio:
         if "limits" in options:
             options["limits"] = {queue._subject: limit for queue, limit in options["limits"].items()}
         return Stand(AsyncWorker({queue._subject: weight for queue, weight in queues.items()}, **options), self)
+
+    def matching(self, pattern: str, like: Any, **options: Any) -> Any:
+        """Make a worker of the queues of a pattern."""
+        return Stand(AsyncWorker.matching(pattern, like._subject, **options), self)
 
     def client(self, url: str, **options: Any) -> Any:
         """Return a client such as a user may pass to a queue."""

@@ -181,6 +181,8 @@ def workers_take_queues_with_weights() -> None:
     assert_type(worker.stop_consume("5s"), bool)
     worker.run(grace="5s")
     Worker({queue: "6"})  # type: ignore[dict-item]
+    assert_type(Worker.matching("tenant-*", queue, concurrency=20, limit=5), Worker)
+    Worker.matching("tenant-*", "queue")  # type: ignore[arg-type]
 
 
 async def workers_with_asyncio() -> None:

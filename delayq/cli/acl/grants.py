@@ -70,7 +70,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             (*OPENING, "hsetnx", "sadd", "sismember", "wait"),
         ),
         # Without the run ledger a consumer does not send, and without HEXISTS it neither cancels nor redrives. A
-        # callback that sends also needs the rights of a producer.
+        # callback that sends also needs the rights of a producer. With SSCAN it sees the names of all queues.
         Role.CONSUMER: Grant(
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
@@ -79,7 +79,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("counts", "get", "page"),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
-            (*OPENING, "hsetnx", "sadd", "blpop"),
+            (*OPENING, "hsetnx", "sadd", "sscan", "blpop"),
         ),
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
@@ -91,7 +91,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         Role.ADMIN: Grant(
             names(),
             (
-                *(*OPENING, "hsetnx", "sadd", "sismember", "wait", "blpop", "exists", "script|load"),
+                *(*OPENING, "hsetnx", "sadd", "sismember", "sscan", "wait", "blpop", "exists", "script|load"),
                 *("xinfo|stream", "xrange", "xrevrange", "xread", "xtrim"),
             ),
             ("*",),

@@ -1,0 +1,88 @@
+"""`delayq worker app:tenants --queues 'tenant-*'`: one worker for every queue that matches."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+import pytest
+
+from delayq import DelayQueue
+from tests.cli.conftest import Program, Start
+
+pytestmark = pytest.mark.timeout(180)
+
+APP = """
+from delayq import AsyncDelayQueue, DelayQueue
+from delayq.queue import matching_queues
+
+matching_queues.REREAD_EVERY = 0.05
+
+def work(message):
+    with open("done", "a") as done:
+        done.write(f"{message.queue} {message.payload}\\n")
+
+tenants = DelayQueue("tenants", callback=work)
+tasks = AsyncDelayQueue("tenants", callback=work)
+other = DelayQueue("other", callback=work)
+"""
+
+
+@pytest.fixture
+def app(tmp_path):
+    """Writes the module `app`; returns what its callbacks have recorded."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "one.py").write_text("from app import tenants\n")
+    done = tmp_path / "done"
+    return lambda: done.read_text().splitlines() if done.exists() else []
+
+
+@pytest.fixture
+def fill(redis_url):
+    def fill(name, count):
+        with DelayQueue(name, url=redis_url) as queue:
+            queue.send_many(["x"] * count)
+
+    return fill
+
+
+@pytest.mark.parametrize("target", ["app:tenants", "app:tasks", "one"])
+def test_every_queue_that_matches_is_drained(start: Start, app, fill, target):
+    for name in ("tenant-a", "tenant-b", "other"):
+        fill(name, 20)
+    ended = start("worker", target, "--queues", "tenant-*", "--burst", "--concurrency", "2").ended()
+    assert ended.code == 0, ended.err
+    assert Counter(line.split()[0] for line in app()) == {"tenant-a": 20, "tenant-b": 20}
+    assert "draining tenant-*, 2 at a time" in ended.err
+    assert "serving 2 queues: tenant-a, tenant-b" in ended.err
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_queues_to_come_are_served(start: Start, app, fill, processes):
+    program: Program = start("worker", "app:tenants", "--queues", "tenant-*", "--processes", processes)
+    program.says("no queue matches tenant-*: waiting for one")
+    for name in ("tenant-a", "tenant-b"):
+        fill(name, 1)
+        program.until(lambda name=name: f"{name} x" in app(), name)
+    program.process.send_signal(signal.SIGTERM)
+    assert program.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["app:tenants", "--queues", "tenant-{a"], "--queues must be made of"),
+        (["app:tenants", "--queues", ""], "--queues must be made of"),
+        (["app:tenants", "app:other", "--queues", "tenant-*"], "needs the one queue"),
+        (["--queues", "tenant-*"], "MODULE"),
+        (["app:tenants=2", "--queues", "tenant-*"], "without weights"),
+        (["app:tenants", "--queues", "tenant-*", "--strict"], "without weights"),
+        (["app:tenants", "--queues", "tenant-*", "--limit", "app:other=2"], "limit of each, as in app:tenants=5"),
+        (["app:tenants", "--queues", "tenant-*", "--limit", "app:tenants=0"], "limit"),
+        (["--queue", "q", "--deliver", "log", "--queues", "tenant-*"], "--queues, --strict and --limit are for"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(start: Start, app, words, text):
+    ended = start("worker", *words).ended()
+    assert ended.code == 2
+    assert text in ended.err
