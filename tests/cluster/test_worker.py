@@ -21,3 +21,16 @@ def test_worker_shares_its_callbacks_between_queues_of_any_deployment(face, depl
         queue.send_delay_msg("one more")
         wait_until(lambda name=queue.name: started[-1] == name)
     assert worker.stop_consume()
+
+
+def test_worker_of_a_pattern_serves_the_queues_of_any_deployment(face, deployment, open_queue):
+    started = []
+    tenants = open_queue(deployment, "tenants", callback=lambda message: started.append(message.queue))
+    for name in ("tenant-a", "tenant-b", "tenant-c"):
+        open_queue(deployment, name).send_many(["x"] * 10)
+    worker = face.matching("tenant-*", tenants, concurrency=2)
+    worker.start_consume()
+    wait_until(lambda: Counter(started) == {"tenant-a": 10, "tenant-b": 10, "tenant-c": 10})
+    open_queue(deployment, "tenant-b").send_delay_msg("one more")
+    wait_until(lambda: started[30:] == ["tenant-b"])
+    assert worker.stop_consume()
