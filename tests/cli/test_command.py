@@ -341,7 +341,7 @@ def test_help_of_worker_lists_its_options_in_groups(cli):
     assert list(groups) == [*common, "Delivery without code", *ways]
     options = {title: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)) for title, text in groups.items()}
     assert options["Options"] == {"--concurrency", "--processes", "--grace", "--burst", "--help"}
-    assert options["Many queues, one pool"] == {"--strict", "--limit"}
+    assert options["Many queues, one pool"] == {"--queues", "--strict", "--limit"}
     assert "--allow-private" in options["With --deliver webhook"]
     own = {way: options[way] - {"--allow-private"} for way in ways}
     assert all(one.startswith(f"--{way.split()[-1]}-") for way in ways for one in own[way])
