@@ -22,6 +22,7 @@ MAX_PREFETCH = 500
 DEDUPE_MAX = 1_000_000
 MAX_CONCURRENCY = 10_000
 MAX_REPLICAS = 1000
+MAX_STEP = 86_400_000
 _OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -78,6 +79,8 @@ class QueueOptions(TypedDict, total=False):
         Entries the dead letter keeps, for all processes; left out, it stays as it is, 10,000 at first.
     dead_ttl: Duration
         How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first.
+    priority_step: Duration | None
+        The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first.
     events: bool | None
         Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first.
     events_max_len: int
@@ -146,6 +149,8 @@ class QueueOptions(TypedDict, total=False):
     """Entries the dead letter keeps, for all processes; left out, it stays as it is, 10,000 at first."""
     dead_ttl: Duration
     """How long the dead letter keeps an entry, for all processes; left out, it stays as it is, 30 days at first."""
+    priority_step: Duration | None
+    """The head start of a message for each 1 of its `priority`, for all processes; None leaves it, 1 min at first."""
     events: bool | None
     """Switch the queue's event log on or off, for all processes; None leaves it as it is, which is off at first."""
     events_max_len: int
@@ -185,6 +190,7 @@ class Settings:
     max_length: int | None
     dead_max: int
     dead_ttl: int
+    priority_step: int | None
     events: int | None
     """Entries the event log keeps; 0 for off, None to leave it as it is."""
     dedupe_window: int | None
@@ -221,7 +227,7 @@ def read_settings(options: QueueOptions) -> Settings:
     if options.get("url") and options.get("redis") is not None:
         raise ConfigurationError("give url or redis, but not both: a client has its own server")
     max_len = check_int(options.get("events_max_len", 100_000), "events_max_len", 1000, 1 << 40)
-    events, window = options.get("events"), options.get("dedupe_window")
+    events, window, step = options.get("events"), options.get("dedupe_window"), options.get("priority_step")
     replicas = check_int(options.get("replicas", 1), "replicas", 1, MAX_REPLICAS)
     socket_timeout = to_millis(options.get("socket_timeout", 5), "socket_timeout", min=10)
     wait: Duration = options.get("replication_timeout", min(1, socket_timeout / 2000))
@@ -251,6 +257,7 @@ def read_settings(options: QueueOptions) -> Settings:
         max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),
         dead_max=check_int(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
         dead_ttl=to_millis(options.get("dead_ttl", "30d"), "dead_ttl", max=HORIZON),
+        priority_step=None if step is None else to_millis(step, "priority_step", min=1, max=MAX_STEP),
         events=None if events is None else max_len * check_bool(events, "events"),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
         dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),

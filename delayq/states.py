@@ -50,6 +50,8 @@ TRANSITIONS = (
     Transition("unack_to_retry", State.ACTIVE, State.RETRY, "lease expired"),
     Transition("unack_to_retry", State.ACTIVE, State.GARBAGE, "lease expired, retries spent"),
     Transition("unack_to_retry", State.BACKOFF, State.RETRY, "nack delay over"),
+    Transition("unack_to_retry", State.ACTIVE, State.READY, "lease expired, with a priority"),
+    Transition("unack_to_retry", State.BACKOFF, State.READY, "nack delay over, with a priority"),
     Transition("release", State.ACTIVE, State.READY, "released"),
     Transition("release", State.ACTIVE, State.BACKOFF, "snoozed"),
     Transition("reject", State.ACTIVE, State.DEAD, "rejected"),

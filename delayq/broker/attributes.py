@@ -13,6 +13,7 @@ from typing import NamedTuple
 from delayq.errors import ConfigurationError, short_repr
 
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+_NUMBER = re.compile(r"-?[0-9]{1,15}")
 
 
 class Attributes(NamedTuple):
@@ -26,6 +27,8 @@ class Attributes(NamedTuple):
     """When it expires: milliseconds since 1970, or + and milliseconds after its due time; '' for never."""
     missed: str = ""
     """What becomes of it then: `drop`, or '' for the dead letter."""
+    priority: int = 0
+    """Its head start among those that are due, in steps; negative for one that others overtake."""
 
     def encode(self) -> bytes:
         """Return the stored text, empty if there are none."""
@@ -43,9 +46,9 @@ NONE = Attributes()
 @lru_cache(1024)
 def _read(stored: bytes) -> Attributes:
     pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
-    snoozes = pairs.get("snoozes", "")
-    number = int(snoozes) if snoozes.isdecimal() else 0
-    return Attributes(pairs.get("name", ""), number, pairs.get("expires", ""), pairs.get("missed", ""))
+    numbers = (int(text) if _NUMBER.fullmatch(text := pairs.get(name, "")) else 0 for name in ("snoozes", "priority"))
+    snoozes, priority = numbers
+    return Attributes(pairs.get("name", ""), snoozes, pairs.get("expires", ""), pairs.get("missed", ""), priority)
 
 
 def snoozed(stored: bytes) -> bytes:

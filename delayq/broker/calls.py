@@ -245,9 +245,13 @@ class Calls(ScheduleCalls):
         dedupe_window: int | None,
         dedupe_max: int | None,
         dead: Sequence[int | None] = (None, None),
+        priority_step: int | None = None,
     ) -> ScriptCall[bool]:
-        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, the dead letter; None leaves each."""
-        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead)
+        """Set event log (entries; 0 off), dedupe window (ms; 0 off), its ids, the dead letter, the step of priorities.
+
+        None leaves each as it is.
+        """
+        wanted = (events, dedupe_window, dedupe_max, DEDUPE_MAX, *dead, priority_step)
         given = ["" if one is None else one for one in wanted]
         return self._call("configure", given, bool)
 

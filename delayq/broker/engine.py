@@ -30,6 +30,7 @@ class Feature(StrEnum):
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
+    PRIORITIES = "priorities"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
     NAMES = "names of messages"
@@ -68,6 +69,7 @@ _FEATURE_OF_OPTION = {
     "events_max_len": Feature.EVENTS,
     "dedupe_window": Feature.DEDUPE,
     "dedupe_max": Feature.DEDUPE,
+    "priority_step": Feature.PRIORITIES,
 }
 """The options of a queue that not every engine takes."""
 
@@ -126,6 +128,7 @@ _DELAY_ONLY = frozenset(
         Feature.REPLACE,
         Feature.SUCCESSORS,
         Feature.EXPIRY,
+        Feature.PRIORITIES,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.EVENTS,

@@ -43,4 +43,5 @@ def attribute_fields(stored: bytes, due: str) -> dict[str, Any]:
     attributes = Attributes.of(stored)
     expires = expiry_of(attributes, int(due)) if due else None
     at = None if expires is None else from_millis(expires)
-    return {"name": attributes.name, "snoozes": attributes.snoozes, "expires": at}
+    fields = {"name": attributes.name, "snoozes": attributes.snoozes, "expires": at}
+    return fields | {"priority": attributes.priority}

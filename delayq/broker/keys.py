@@ -61,6 +61,7 @@ META_SETTINGS = (
     "paused",
     "dead_max",
     "dead_ttl",
+    "priority_step",
     "schedules_at",
     "schedules_zones",
 )
@@ -75,6 +76,8 @@ class Keys:
     """zset: id → due time (ms)."""
     ready: str
     """list: ids due now."""
+    ranked: str
+    """zset: id due now → its due time less the head start of its priority (ms); only of messages with a priority."""
     unack: str
     """zset: id → lease deadline, or the redelivery time after a nack (ms)."""
     retry: str
@@ -131,7 +134,7 @@ class Keys:
     @property
     def of_work(self) -> tuple[str, ...]:
         """The keys of which at least one exists while there is anything to promote, claim, expire, collect or fire."""
-        return self.pending, self.ready, self.unack, self.retry, self.garbage, self.schedules
+        return self.pending, self.ready, self.ranked, self.unack, self.retry, self.garbage, self.schedules
 
     @classmethod
     def of(cls, prefix: str, queue: str) -> Self:

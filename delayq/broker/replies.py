@@ -41,6 +41,8 @@ class ClaimReply(NamedTuple):
     next_deadline: int = -1
     """When the first lease or backoff ends (ms or -1)."""
     next_schedule: int = -1
+    ranks: bool = False
+    """Whether what is due must be promoted before it is claimed, because messages have priorities."""
 
 
 class PromoteReply(NamedTuple):
@@ -56,6 +58,8 @@ class PromoteReply(NamedTuple):
     """When the next schedule occurs (ms, -1 for never)."""
     paused: int = -1
     """When a pause ends (ms, 0 for no end); -1 if there is none, or nothing waits nor is leased."""
+    ranks: int = 0
+    """1 if messages have priorities; not told while nothing waits nor is leased."""
 
 
 class ExpireReply(NamedTuple):
@@ -232,8 +236,8 @@ def read_claim(reply: list[Any]) -> ClaimReply:
 def read_due_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `pending_to_unack`."""
     next_due, next_deadline, next_schedule = map(int, reply[:3])
-    found = read_claim(reply[3:])
-    return found._replace(next_due=next_due, next_deadline=next_deadline, next_schedule=next_schedule)
+    found, ranks = read_claim(reply[4:]), reply[3] == 1
+    return found._replace(next_due=next_due, next_deadline=next_deadline, next_schedule=next_schedule, ranks=ranks)
 
 
 def read_counts(reply: list[Any]) -> CountsReply:

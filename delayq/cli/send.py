@@ -55,6 +55,7 @@ _FEATURES = {
     "header": Feature.HEADERS,
     "name": Feature.NAMES,
     "expires": Feature.EXPIRY,
+    "priority": Feature.PRIORITIES,
     "unique": Feature.UNIQUE_IDS,
     "replace": Feature.REPLACE,
     "replace_after": Feature.SUCCESSORS,
@@ -75,6 +76,7 @@ _FEATURES = {
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
+@click.option("--priority", type=int, metavar="N", help="Let it come before others that are due: -100 to 100.")
 @header_option
 @click.option("--replace-after", is_flag=True, help="Like --replace; follow the message if it is being processed.")
 @click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message with this id.")
@@ -92,6 +94,7 @@ def send(
     text: bool,
     header: dict[str, str],
     unique: bool,
+    priority: int | None,
     replace: bool,
     replace_after: bool,
     as_json: bool,
@@ -114,7 +117,8 @@ def send(
     has_delays = ENGINES[engine].capabilities.has(Feature.DELAYS)
 
     def message(raw: bytes, where: str) -> NewMessage[Any]:
-        return NewMessage(parse(raw, where), headers=header or None, unique="payload" if unique else None, **options)
+        how: Any = {"unique": "payload" if unique else None, "priority": priority or 0}
+        return NewMessage(parse(raw, where), headers=header or None, **how, **options)
 
     if payload is not None and payload != "-":
         outgoing = message(os.fsencode(payload), "PAYLOAD")

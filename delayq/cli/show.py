@@ -67,6 +67,7 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         "next try" if message.state == State.BACKOFF else "lease ends": exact_time(message.deadline, now),
         "attempts": f"{message.attempts}, {retries} left",
         "expires": exact_time(message.expires, now),
+        "priority": f"{message.priority:+d}" if message.priority else "",
         "snoozes": f"{message.snoozes:,}" if message.snoozes else "",
         "holder": message.holder or "",
         "token": str(message.token or ""),

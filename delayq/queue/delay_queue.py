@@ -93,6 +93,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Literal["dead", "drop"] = "dead",
+        priority: int = 0,
         unique: Literal["payload"] | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
@@ -104,10 +105,11 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         while it is processed waits too, and follows it when it ends. The `name` says what is to be done, and chooses
         the function that processes it, see `on`. A message that has not started when it `expires`, so long after its
         due time or at a time, goes to the dead letter with the reason `missed`, or with `missed="drop"` is discarded.
+        Of those that are due, a larger `priority` (-100 to 100) comes first, with a head start of `priority_step` each.
         On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
         threads share round trips.
         """
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "unique": unique}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "unique": unique}
         outgoing = self._producer.outgoing(
             payload, due_text(delay, None), retries, id, headers, **attributes, replace=replace
         )
@@ -124,11 +126,12 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Literal["dead", "drop"] = "dead",
+        priority: int = 0,
         unique: Literal["payload"] | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "unique": unique}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "unique": unique}
         outgoing = self._producer.outgoing(
             payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
         )

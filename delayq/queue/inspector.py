@@ -33,6 +33,7 @@ PREVIEW = 4096
 RECORDED_STATES = {
     "pending": State.PENDING,
     "ready": State.READY,
+    "ranked": State.READY,
     "leased": State.ACTIVE,
     "backoff": State.BACKOFF,
     "retry": State.RETRY,
@@ -42,6 +43,8 @@ _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for st
 _AFTER = re.compile(r"([!-~]{1,150})@([0-9]{1,15})")
 _POSITION = re.compile(r"([0-9]{1,15})()")
 _SKIPPED = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
+_RANKED = re.compile(r"([!-~]{1,150})@(-?[0-9]{1,15})|([0-9]{1,15})")
+_CURSORS = {State.READY: _RANKED, State.RETRY: _POSITION, State.GARBAGE: _SKIPPED}
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
 _DEATH = re.compile(rb"([0-9]+ ){6,7}[0-9]+\n")
 """What an entry of the dead letter and its message look like; others are not delayq's, or their message is gone."""
@@ -97,6 +100,8 @@ class MessageInfo:
     """How often it was snoozed, or released with a delay."""
     expires: datetime | None = None
     """When it expires if it has not started by then; None for never."""
+    priority: int = 0
+    """The priority it was sent with."""
     sent: datetime | None = None
     """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
 
@@ -244,11 +249,10 @@ def _start(state: State, cursor: str | None) -> tuple[str, str]:
     """Return where a page starts: after a member and its score if the state is ordered by time, else at a position."""
     if not cursor and (cursor is None or isinstance(cursor, str)):
         return "", ""
-    syntax = _AFTER if _BY_TIME[state] else _SKIPPED if state is State.GARBAGE else _POSITION
-    found = syntax.fullmatch(cursor) if isinstance(cursor, str) else None
+    found = _CURSORS.get(state, _AFTER).fullmatch(cursor) if isinstance(cursor, str) else None
     if found is None:
         raise ConfigurationError(f"cursor {short_repr(cursor)} is not from a page of {state} messages")
-    return found[1], found[2] or ""
+    return found[1] or found[3], found[2] or ""
 
 
 def _period(state: State, due_from: datetime | None, due_to: datetime | None) -> Period:

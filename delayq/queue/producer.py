@@ -9,11 +9,10 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from delayq.broker.attributes import Attributes, check_message_name
 from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
-from delayq.broker.expiry import Missed, check_expiry
+from delayq.broker.expiry import Missed
 from delayq.broker.ids import Unique, digest_id, new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
@@ -22,6 +21,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
+from delayq.queue.message_attributes import attributes_of
 from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent
 from delayq.states import State
 from delayq.times import Duration, from_millis, timestamp, to_millis
@@ -58,6 +58,8 @@ _STATUS = {
     "6": SendStatus.AFTER,
     "5": SendStatus.SETTLED,
 }
+_RECORDED = {"leased": State.ACTIVE, "ranked": State.READY}
+"""The states of records that have another name."""
 STORED = ("1", "2", "6")
 """The statuses of messages that a send has stored."""
 
@@ -78,6 +80,7 @@ class NewMessage(Generic[T]):
     name: str | None = None
     expires: Duration | datetime | None = None
     missed: Missed = "dead"
+    priority: int = 0
     unique: Unique | None = None
 
 
@@ -96,7 +99,7 @@ class Holder(NamedTuple):
     def of(cls, placing: str) -> Holder:
         """Return the holder of an id as the reply of a send tells it."""
         state, _, due = placing.partition(" ")
-        return cls(State.ACTIVE if state == "leased" else state, from_millis(int(due)) if due != "-" else None)
+        return cls(_RECORDED.get(state, state), from_millis(int(due)) if due != "-" else None)
 
 
 class Sent(NamedTuple):
@@ -198,6 +201,7 @@ class Producer:
         name: str | None = None,
         expires: Duration | datetime | None = None,
         missed: Missed = "dead",
+        priority: int = 0,
         unique: Unique | None = None,
         replace: Replace = False,
     ) -> Outgoing:
@@ -207,23 +211,19 @@ class Producer:
             id = digest_id(unique, id, name, encoded)
         if check_replace(replace) and id is None:
             raise ConfigurationError("replace needs the id of the message to replace")
-        name_text = "" if name is None else check_message_name(name)
-        attributes = Attributes(name_text, 0, *check_expiry(expires, missed, due))
+        options: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+        attributes = attributes_of(self._context.calls.capabilities, due, **options)
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
             due = 0 if id is None else OWN_ID
-        if name is not None:
-            self._context.calls.capabilities.require(Feature.NAMES)
-        if expires is not None:
-            self._context.calls.capabilities.require(Feature.EXPIRY)
         return Outgoing(
             new_id() if id is None else check_id(id),
             due,
             self._context.settings.default_retries if retries is None else check_retries(retries),
             encoded,
             b"" if headers is None else encode_headers(headers),
-            attributes.encode(),
+            attributes,
         )
 
     def send(self, messages: list[Outgoing], *, replace: Replace = False) -> Operation[list[Sent]]:
@@ -291,6 +291,7 @@ class Producer:
                 name=one.name,
                 expires=one.expires,
                 missed=one.missed,
+                priority=one.priority,
                 unique=one.unique,
                 replace=replace,
             )

@@ -27,7 +27,7 @@ from delayq.queue.repair_report import (
 )
 from delayq.queue.server_check import newer, survey
 
-LIGHT = ("deliveries", "ready", "retry", "unack", "garbage")
+LIGHT = ("deliveries", "ready", "ranked", "retry", "unack", "garbage")
 """What a light examination reads. The lists come after the records that name them."""
 DEEP = (*LIGHT, "messages", "pending", "retries", "headers", "attributes", "errors", "successors")
 DEAD = ("dead_messages", "dead", "dead_ids")

@@ -13,6 +13,7 @@ from delayq.backoff import Backoff, FailurePolicy, IsFailure
 from delayq.broker.attributes import check_message_name
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
+from delayq.broker.priority import check_priority
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, Sent, due_text
@@ -44,6 +45,8 @@ class TaskSendOptions(TypedDict, total=False):
     """When it expires, so long after its due time or at a time; by default that of the task, or never."""
     missed: Missed
     """What becomes of it then: `dead`, or `drop` to discard it."""
+    priority: int
+    """What comes first of what is due, from -100 to 100, larger first; by default that of the task, or 0."""
     unique: Literal["payload"]
     """Let the name and the arguments make the id: a second send of the same is answered `exists`."""
     replace: bool | Literal["after"]
@@ -69,6 +72,8 @@ class TaskOptions(TypedDict, total=False):
     """How long after its due time it expires; never by default."""
     missed: Missed
     """What becomes of it then: `dead`, by default, or `drop` to discard it."""
+    priority: int
+    """What comes first of what is due, from -100 to 100, larger first; 0 by default."""
     unique: Literal["payload"]
     """Let the name and the arguments make the id of each message."""
 
@@ -109,6 +114,8 @@ class BaseTask(Generic[P, R]):
         if "expires" in options:
             defaults["expires"] = options["expires"]
             defaults["missed"] = options.get("missed", "dead")
+        if "priority" in options:
+            defaults["priority"] = check_priority(options["priority"])
         if "unique" in options:
             check_unique(options["unique"])
             defaults["unique"] = options["unique"]

@@ -213,10 +213,10 @@ class ConsumerLoop:
         firing = [*self.schedule_firer.plan(now)]
         plan += firing
         news = self._woken or late or bool(firing)
-        due = outlook.due_at <= now and outlook.ready < capacity
+        due = outlook.wants_due(capacity, now)
         must = late or bool(firing) or self._returned or (self._burst and not self.in_flight)
-        ticks = outlook.look_at <= now
-        direct = capacity > 0 and (due or self._woken) and not (must or ticks or outlook.ready or self._promotes)
+        ticks, promotes = outlook.look_at <= now, self._promotes or outlook.ranks
+        direct = capacity > 0 and (due or self._woken) and not (must or ticks or outlook.ready or promotes)
         if direct and (call := calls.pending_to_unack(capacity, **self._claim_options)):
             self._woken = False
             return [*plan, (call, self._on_due_claimed)]

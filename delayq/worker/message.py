@@ -182,6 +182,11 @@ class _BaseMessage(Generic[T]):
         return Attributes.of(self._delivery.claimed.attributes).name
 
     @property
+    def priority(self) -> int:
+        """The priority the message was sent with; 0 for none."""
+        return Attributes.of(self._delivery.claimed.attributes).priority
+
+    @property
     def snoozes(self) -> int:
         """How often the message has been snoozed or released with a delay."""
         return Attributes.of(self._delivery.claimed.attributes).snoozes

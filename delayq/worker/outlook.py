@@ -33,6 +33,8 @@ class Outlook:
         """Whether the last look has found nothing at all, so that a cheaper one may do."""
         self.paused = False
         """Whether the queue was paused when last looked at: nothing may start."""
+        self.ranks = False
+        """Whether messages have priorities: what is due is promoted before each claim, so that none comes too late."""
         self._clock = ClockEstimate()
         self._tick = tick
 
@@ -44,6 +46,7 @@ class Outlook:
         self.ready = promoted.waiting
         self.look_at, self.looked_at = now + self._tick, now
         self.paused = promoted.paused >= 0
+        self.ranks = self.ranks or promoted.ranks == 1
         self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1 and not self.paused
         if promoted.garbage:
             self.collect_at = now
@@ -53,6 +56,7 @@ class Outlook:
         self._clock.read(claimed.now, sent_at=sent_at, now=now)
         self.due_at = self._local_or_never(claimed.next_due)
         self.deadline_at = self._local_or_never(claimed.next_deadline)
+        self.ranks = self.ranks or claimed.ranks
         self.empty = False
 
     def read_checked(self, empty: bool, *, now: float) -> None:  # noqa: FBT001 - the reply
@@ -80,6 +84,12 @@ class Outlook:
         """
         returns = self.deadline_at <= now + self._tick and not self._clock.stopped
         return not self.ready and self.collect_at > now and self.due_at > now and not returns
+
+    def wants_due(self, capacity: int, now: float) -> bool:
+        """Return whether to promote what is due: some is, and may be claimed, or may come before what can be."""
+        if self.ranks and capacity > 0:
+            return self.ready > 0 or self.due_at <= now
+        return self.due_at <= now and self.ready < capacity
 
     def next_at(self, *, claims: bool) -> float:
         """Return when to ask Redis again; with `claims`, also because of what can be claimed."""

@@ -18,7 +18,8 @@ HARMLESS = "evil redgnp!"
 
 MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
-    "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires", "sent",
+    "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
+    "priority", "sent",
 }  # fmt: skip
 
 

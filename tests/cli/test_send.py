@@ -89,6 +89,21 @@ def test_sends_what_expires(cli, queue):
     assert queue.counts().living == 1
 
 
+def test_sends_with_a_priority(cli, queue):
+    cli("send", "reminders", "1", "--id=a", "--priority=-5")
+    assert queue.get("a").priority == -5
+    assert "-5" in cli("show", "reminders", "a").out
+    cli("send", "reminders", "-", "--priority", "7", stdin=b"2\n3\n")
+    assert [message.priority for message in queue.list("pending").messages] == [-5, 7, 7]
+    for priority in ("101", "-101"):
+        ended = cli("send", "reminders", "2", "--priority", priority)
+        assert (ended.code, ended.line) == (2, f"priority must be a whole number from -100 to 100, not {priority}")
+    assert cli("send", "reminders", "2", "--priority=1.5").code == 2
+    assert queue.counts().living == 3
+    ended = cli("send", "tasks", "1", "--priority=0", "--engine=streams")
+    assert (ended.code, ended.line) == (2, "the streams engine has no priorities")
+
+
 def test_sends_what_is_unique_once(cli, queue):
     first, again = cli("send", "reminders", "1", "--unique"), cli("send", "reminders", "1", "--unique")
     assert first.out == again.out

@@ -134,6 +134,18 @@ def expires_not(worker):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", expires="2h")]))
 
 
+def has_priorities(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"low", priority=-1), NewMessage(b"high", priority=1)]))
+    assert [worker.take().payload for _ in range(2)] == [b"high", b"low"]
+
+
+def has_no_priorities(worker):
+    takes_no(sending(worker), "priority")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no priorities"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", priority=1)]))
+
+
 def has_headers(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", headers={"trace": "1"})]))
     assert worker.take().delivery.headers == {"trace": "1"}
@@ -468,6 +480,7 @@ CHECKS = {
     Feature.HEADERS: Check(has_headers, has_no_headers),
     Feature.NAMES: Check(has_names, has_no_names),
     Feature.EXPIRY: Check(expires, expires_not),
+    Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from delayq import DelayQueue
+from delayq import DelayQueue, NewMessage
 from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
@@ -39,6 +39,18 @@ def one_due(queue: DelayQueue[Any]) -> None:
 def two_due(queue: DelayQueue[Any]) -> None:
     one_due(queue)
     queue.send_delay_msg("B", 0, 1, id="b")
+
+
+def two_ranked(queue: DelayQueue[Any]) -> None:
+    queue.send_many([NewMessage("A", id="a", priority=1), NewMessage("B", id="b"), NewMessage("C", id="c", priority=2)])
+    (message,) = queue.lease(n=1)
+    message.release()
+
+
+def one_ranked_held(queue: DelayQueue[Any]) -> Any:
+    two_ranked(queue)
+    (message,) = queue.lease(n=1)
+    return message
 
 
 def one_held(queue: DelayQueue[Any]) -> Any:
@@ -133,6 +145,9 @@ OPERATIONS = [
     Operation("cancel", two_due, lambda queue, _: queue.cancel("a")),
     Operation("reschedule", two_due, lambda queue, _: queue.reschedule("a", 60)),
     Operation("lease", two_due, lambda queue, _: [(one.id, one.attempt, one.payload) for one in queue.lease(n=2)]),
+    Operation("lease by rank", two_ranked, lambda queue, _: [one.id for one in queue.lease(n=3)]),
+    Operation("cancel what is ranked", two_ranked, lambda queue, _: queue.cancel("a")),
+    Operation("release of what was ranked", one_ranked_held, lambda _, message: message.release()),
     Operation("lease and ack", two_due, lease_one),
     Operation("lease and fail", two_due, fail_one),
     Operation("ack", one_held, lambda queue, message: message.ack()),

@@ -11,7 +11,17 @@ from delayq.queue.inspector import read_death
 from tests.model.scan import Scan, each_id_has_one_place, read
 
 DAY = 86_400_000
-_MARKS = ("token", "dedupe", "events", "schema", "identity", "slot_cursor", "schedules_at", "schedules_zones")
+_MARKS = (
+    "token",
+    "dedupe",
+    "events",
+    "schema",
+    "identity",
+    "slot_cursor",
+    "schedules_at",
+    "schedules_zones",
+    "priority_step",
+)
 
 
 def standing(executor: Executor, calls: Calls) -> dict[str, Any]:
@@ -67,7 +77,7 @@ def in_order(scan: Scan) -> None:
     each_id_has_one_place(scan)
     counts, states = scan.counts, [record.split()[0] for record in scan.deliveries.values()]
     assert counts.messages == len(scan.messages) == len(scan.retries)
-    assert (counts.ready, counts.retry) == (len(scan.offered("ready")), len(scan.offered("retry")))
+    assert (counts.ready, counts.retry) == (len(scan.offered("ready")) + len(scan.ranked), len(scan.offered("retry")))
     assert (counts.active, counts.backoff) == (states.count(b"leased"), states.count(b"backoff"))
     assert (counts.pending, counts.garbage) == (len(scan.pending), len(scan.garbage))
     assert (
@@ -111,4 +121,6 @@ def _told(record: bytes | None) -> Any:
 
 
 def _place(scan: Scan, id: str) -> str:
-    return next(place for place in ("pending", "unack", "garbage", "ready", "retry") if id in getattr(scan, place))
+    return next(
+        place for place in ("pending", "ranked", "unack", "garbage", "ready", "retry") if id in getattr(scan, place)
+    )

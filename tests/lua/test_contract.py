@@ -114,7 +114,7 @@ def functions(fragment: str) -> set[str]:
 
 
 SIGNATURES = {
-    name: parameters.split(", ")
+    name: re.split(r",\s+", parameters)
     for path in (LUA / "lib").glob("*.lua")
     for name, parameters in re.findall(r"^local function (\w+)\(([^)]*)\)", path.read_text(), re.MULTILINE)
 }
@@ -142,8 +142,8 @@ def test_declared_keys_match_parts_types_and_order_of_the_body(name):
     assert len({part for part, _ in declared}) == len(declared)
     names = bound(name, "KEYS")
     if name == "purge":  # which deletes most of its keys without naming them
-        assert "unpack(KEYS, 1, 13)" in body(name)
-        assert [names[14], names[15], names[16]] == [part for part, _ in declared[13:]]
+        assert "unpack(KEYS, 1, 14)" in body(name)
+        assert [names[15], names[16], names[17]] == [part for part, _ in declared[14:]]
         assert declared[6][0] == "messages"
         assert set(re.findall(r"KEYS\[(\d+)\]", body(name))) == {"7"}
     elif len(declared) == 1:
@@ -178,9 +178,10 @@ def test_arguments_are_bound_in_the_order_of_the_header(name):
 @pytest.mark.table("name", SCRIPTS)
 def test_script_uses_exactly_the_fragments_it_declares(name):
     own = set(re.findall(r"local function (\w+)", body(name)))
-    called = set(re.findall(r"(?<![.\w])(\w+)\(", body(name))) - own
-    used = {fragment for fragment, offered in FRAGMENTS.items() if offered & called}
     named = header(name).get("Uses", "").split(", ") if "Uses" in header(name) else []
+    texts = [body(name), *((LUA / "lib" / f"{fragment}.lua").read_text() for fragment in named)]
+    called = set(re.findall(r"(?<![.\w])(\w+)\(", "\n".join(texts))) - own
+    used = {fragment for fragment, offered in FRAGMENTS.items() if offered & called}
     assert sorted(named) == sorted(used)
 
 
@@ -230,7 +231,7 @@ def test_commands_touch_only_declared_keys(name):
     unpacked = set(re.findall(r"redis\.call\('\w+', (unpack\([^)]*\))", text))
     assert text.count("redis.call(") == len(re.findall(r"redis\.call\('[A-Z]+'", text))
     assert touched - keys <= ({"KEYS[7]", "unpack"} if name == "purge" else set())
-    assert unpacked <= ({"unpack(KEYS, 1, 13)"} if name == "purge" else set())
+    assert unpacked <= ({"unpack(KEYS, 1, 14)"} if name == "purge" else set())
 
 
 @pytest.mark.table("name", SCRIPTS)
@@ -250,7 +251,9 @@ def test_fragments_are_called_with_the_keys_they_declare(name):
 def test_fragments_touch_only_their_parameters(name):
     text = (LUA / "lib" / f"{name}.lua").read_text()
     parameters = {
-        parameter for given in re.findall(r"local function \w+\(([^)]*)\)", text) for parameter in given.split(", ")
+        parameter
+        for given in re.findall(r"local function \w+\(([^)]*)\)", text)
+        for parameter in re.split(r",\s+", given)
     }
     assert set(re.findall(r"redis\.p?call\('\w+', (\w+)", text)) <= parameters
     assert "KEYS" not in text

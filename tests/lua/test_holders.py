@@ -17,6 +17,7 @@ HELD = {
     "leased": "leased",
     "backoff": "backoff",
     "retry": "retry",
+    "ranked": "ranked",
 }
 NEW = Outgoing("a", 5000, 3, b"new", b"")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayq.broker.ids import new_id
@@ -35,6 +36,8 @@ READY = delivered("ready", ready=IDS)
 LEASED = delivered("leased", unack=each(-5))
 BACKOFF = delivered("backoff", unack=each(-5), meta={"backoffs": MAX_IDS})
 RETRY = delivered("retry", retry=IDS)
+RANKS = {"priority_step": 60_000}
+PRIOR = delivered("ranked", ranked=each(-60_005), attributes=each("priority=1"), meta=RANKS)
 GARBAGE = delivered("garbage", garbage=set(IDS), retries=each(0))
 
 
@@ -65,6 +68,12 @@ def claimed(retrying: bool) -> tuple[ClaimReply, World]:
         meta={"token": f"T+{MAX_IDS - 1}", "delivered": MAX_IDS},
     )
     return ClaimReply(NOW, NOW + 100, 0, deliveries), after
+
+
+def claimed_by_rank() -> tuple[ClaimReply, World]:
+    reply, after = claimed(False)
+    prior = [msgspec.structs.replace(one, attributes=b"priority=1") for one in reply.messages]
+    return reply._replace(messages=prior), after.but(attributes=each("priority=1"), meta=RANKS | after.meta)
 
 
 def statuses(status: int) -> str:
@@ -99,6 +108,28 @@ CASES = [
         calls.pending_to_ready(),
         PromoteReply(MAX_IDS, -1, -1, MAX_IDS, 0, NOW),
         sent(ready=IDS, deliveries=each("ready -5 0 0 0 -")),
+    ),
+    Case(
+        "fresh, with priorities",
+        PENDING.but(attributes=each("priority=1"), meta=RANKS),
+        calls.pending_to_ready(),
+        PromoteReply(MAX_IDS, -1, -1, MAX_IDS, 0, NOW, ranks=1),
+        PRIOR.but(deliveries=each("ranked -5 0 0 0 -"), errors={}),
+    ),
+    Case("from ranked", PRIOR, CLAIM, *claimed_by_rank()),
+    Case(
+        "leases, with priorities",
+        PRIOR.but(ranked={}, unack=each(-5), deliveries=each("leased -5 1 T-7 T-7 w")),
+        calls.unack_to_retry(),
+        ExpireReply(MAX_IDS, 0, -1),
+        PRIOR.but(retries=each(1), errors=each("lease expired"), meta=RANKS | {"expired": MAX_IDS}),
+    ),
+    Case(
+        "released, with priorities",
+        PRIOR.but(ranked={}, unack=each(90), deliveries=each("leased -5 1 T-7 T-7 w")),
+        calls.release([Release(*receipt) for receipt in RECEIPTS]),
+        statuses(1),
+        PRIOR.but(deliveries=each("ranked -5 0 T-7 T-7 w"), meta=RANKS | {"released": MAX_IDS}, wake=1),
     ),
     Case("from pending", PENDING, DUE_CLAIM, *claimed_new()),
     Case("from ready", READY, CLAIM, *claimed(False)),
@@ -249,6 +280,10 @@ LOGGED = {
     "fired": "sent",
     "a thousand of one": "sent",
     "fresh": "promoted",
+    "fresh, with priorities": "promoted",
+    "from ranked": "delivered",
+    "leases, with priorities": "expired retried",
+    "released, with priorities": "released",
     "from pending": "promoted delivered",
     "from ready": "delivered",
     "from retry": "delivered",

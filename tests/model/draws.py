@@ -24,6 +24,8 @@ PLACES = (
     "backoff",
     "retry",
     "retry",
+    "ranked",
+    "ranked",
     "garbage",
     "dead",
     "dead",
@@ -35,8 +37,10 @@ moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
 budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
-names = st.sampled_from((b"", b"", b"name=n", b"name=n expires=+50"))
-snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2"))
+names = st.sampled_from((b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2"))
+snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
+steps = st.sampled_from((None, None, 10, 60_000))
+"""The head start of a priority (ms); None leaves that to the first message with one."""
 outgoing = st.tuples(which, moments, budgets, tops, names)
 windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
 """The dedupe window and the ids it may hold; None for off."""

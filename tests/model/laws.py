@@ -6,7 +6,7 @@ from delayq.states import TRANSITIONS
 from tests.model.model import Message, Model
 from tests.model.world import NOW, Memory
 
-_NAMES = {"leased": "active"}
+_NAMES = {"leased": "active", "ranked": "ready"}
 _ALLOWED = {(one.script, one.source, one.target) for one in TRANSITIONS}
 _ALLOWED.add(("pending_to_unack", "pending", "active"))  # a promotion and a claim in one
 

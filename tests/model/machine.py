@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -31,6 +32,7 @@ from tests.model.draws import (
     several,
     several_picks,
     snoozes,
+    steps,
     windows,
 )
 from tests.model.fold import Fold
@@ -44,6 +46,12 @@ LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 """The id of an entry that none can follow."""
 
 
+def _comes_before(ids: Sequence[str], these: Iterable[str], those: Iterable[str]) -> bool:
+    """Tell whether one of these was claimed before one of those that waited as well."""
+    these, those = {*these}, {*those}
+    return bool(ids) and bool(those) and ids[0] in these
+
+
 class QueueMachine(Player):
     """Producers, two consumers that lose replies and memory, a keeper, and a clock that jumps."""
 
@@ -53,15 +61,17 @@ class QueueMachine(Player):
         messages=st.lists(outgoing, min_size=1, max_size=6),
         log=st.sampled_from(("on", "on", "off", "lost")),
         window=windows,
+        step=steps,
     )
-    def send_first(self, messages, log, window):
+    def send_first(self, messages, log, window, step):
         """Switch on what this example is to have, and begin."""
         window_of, most = window or (None, 1)
         max_len = 0 if log == "off" else 100_000
-        self.executor.call(self.calls.configure(events=max_len, dedupe_window=window_of, dedupe_max=most))
+        options = {"events": max_len, "dedupe_window": window_of, "dedupe_max": most, "priority_step": step}
+        self.executor.call(self.calls.configure(**options))
         if log == "lost":
             self.executor.client.xadd(self.calls.keys.events, {"not": "ours"}, id=LAST_ID)
-        self.fold, self.model.window = Fold() if log == "on" else None, window
+        self.fold, self.model.window, self.model.step = Fold() if log == "on" else None, window, step or 0
         self._reach(log, "log", log)
         self._send(messages)
 
@@ -172,6 +182,7 @@ class QueueMachine(Player):
     def promote(self, limit, reruns):
         promoted = self.model.pending_to_ready(self.now, limit)
         self._reach("some moved", "promote", promoted.moved)
+        self._reach("ranked", "promote", promoted.moved and len(self.model.ids("ranked")) > len(self.scan.ranked))
         self._reach("limited", "promote", promoted.moved and 0 <= promoted.next_due <= self.now)
         self._play(self.calls.pending_to_ready(limit), promoted, reruns=reruns)
 
@@ -193,7 +204,10 @@ class QueueMachine(Player):
             self.held += self.claims[consumer]
 
         ids = [one.id for one in deliveries]
-        entries = self.scan.ready + self.scan.retry
+        entries = self.scan.ready + self.scan.retry + [*self.scan.ranked]
+        self._reach("ranked before ready", "claim", _comes_before(ids, self.scan.ranked, offered["ready"]))
+        self._reach("ready before ranked", "claim", _comes_before(ids, offered["ready"], self.scan.ranked))
+        self._reach("ranked, several", "claim", len(self.scan.ranked.keys() & {*ids}) > 1)
         self._reach("paused", "claim", wanted and entries and self.model.is_paused(self.now))
         self._reach("several", "claim", len(ids) > 1)
         self._reach("reply lost", "claim", is_lost and ids)
@@ -209,13 +223,16 @@ class QueueMachine(Player):
     @rule(consumer=consumers, wanted=st.integers(1, 4), lease=leases, is_lost=st.booleans(), reruns=reruns)
     def claim_due(self, consumer, wanted, lease, is_lost, reruns):
         """A claim without a promotion; one that brings nothing is not remembered."""
-        listed, sequence = self.scan.ready + self.scan.retry, self.sequences[consumer] + 1
+        listed = self.scan.ready + self.scan.retry + [*self.scan.ranked]
+        sequence = self.sequences[consumer] + 1
         deliveries = self.model.pending_to_unack(self.now, wanted, lease, consumer, listed=listed)
         next_due = self.model.next_due()
         is_paused = self.model.is_paused(self.now) and not listed and 0 <= next_due <= self.now
         next_due = -1 if is_paused else next_due  # what is due is kept back
-        times = {"next_due": next_due, "next_deadline": self.model.next_deadline()}
+        ranks = bool(self.model.step) and not is_paused and not listed and 0 <= next_due <= self.now
+        times = {"next_due": next_due, "next_deadline": self.model.next_deadline(), "ranks": ranks}
         self._reach("paused", "claim due", is_paused)
+        self._reach("must be ranked first", "claim due", ranks)
         for _ in range(1 + reruns):
             reply = self._claim(consumer, sequence, wanted, lease, due=True)
             assert reply == ClaimReply(self.now, self.now + lease, len(listed), deliveries, **times)
@@ -236,7 +253,7 @@ class QueueMachine(Player):
     @rule(consumer=consumers, wanted=st.sampled_from((0, 1, 2, 4)), lease=leases)
     def tick(self, consumer, wanted, lease):
         """What a consumer does all the time; when nothing waits, it sleeps until something does."""
-        if not self.scan.ready and not self.scan.retry:
+        if not self.scan.ready and not self.scan.retry and not self.scan.ranked:
             self.wait_for_the_next(offset=0)
         self.promote(limit=MAX_IDS, reruns=0)
         self.expire(limit=MAX_IDS, reruns=0)
@@ -304,7 +321,9 @@ class QueueMachine(Player):
         receipts, situations = self._use(picks)
         releases = [Release(*receipt, delay, attributes) for receipt in receipts]
         self._reach("with attributes", "release", attributes and any(map(self.model.held, receipts)))
-        self._play(self.calls.release(releases), self.model.release(self.now, releases), situations, reruns)
+        expected = self.model.release(self.now, releases)
+        self._reach("ranked", "release", len(self.model.ids("ranked")) > len(self.scan.ranked))
+        self._play(self.calls.release(releases), expected, situations, reruns)
 
     @has_receipts
     @rule(pick=picks, error=errors, reruns=reruns)
@@ -331,6 +350,7 @@ class QueueMachine(Player):
         self._reach("spent", "expire", expired.spent)
         self._reach("backoff over", "expire", "backoff" in late and expired.retried)
         self._reach("limited", "expire", len(late) > limit)
+        self._reach("ranked", "expire", len(self.model.ids("ranked")) > len(self.scan.ranked))
         self._play(self.calls.unack_to_retry(limit), expired, reruns=reruns)
 
     @rule(

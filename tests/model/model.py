@@ -7,13 +7,18 @@ lists offer their ids.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import NamedTuple
 
 from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
+
+STEP = 60_000
+"""The head start of a priority (ms) where none was set."""
 
 
 class FullError(Exception):
@@ -43,6 +48,12 @@ class Message:
     error: str = ""
     attributes: bytes = b""
 
+    @property
+    def priority(self) -> int:
+        """Its priority, 0 for none."""
+        found = re.search(rb"(?:^| )priority=(-?\d+)", self.attributes)
+        return int(found[1]) if found else 0
+
 
 class Successor(NamedTuple):
     """What waits to follow a running message."""
@@ -68,6 +79,8 @@ class Model:
         self.schema = 0
         """2 once a message with attributes was sent; the first is stored when a queue is opened."""
         self.successors: dict[str, Successor] = {}
+        self.step = 0
+        """The head start of a priority (ms); 0 while no message with one was sent, and none was set."""
         self.ready: list[str] = []
         self.retry: list[str] = []
         self.dead: dict[str, Dead] = {}
@@ -85,6 +98,15 @@ class Model:
 
     def ids(self, state: str) -> list[str]:
         return [id for id, message in self.messages.items() if message.state == state]
+
+    def ranked(self) -> list[str]:
+        """Return the ids that wait by rank, in their order."""
+        return sorted(self.ids("ranked"), key=lambda id: (self.rank(id), id))
+
+    def rank(self, id: str) -> int:
+        """Return the due time of a message less the head start of its priority."""
+        message = self.messages[id]
+        return message.due - message.priority * self.step
 
     def next_due(self) -> int:
         return min((self.messages[id].due for id in self.ids("pending")), default=-1)
@@ -126,6 +148,7 @@ class Model:
             if reply == "6":
                 self.successors[new.id] = Successor(_when(now, new.due), new)
                 self.schema = 2
+                self._note_priority(new.attributes)
             if reply in "12":
                 self._begin_life(_when(now, new.due), new.retries, new)
         self.totals["sent"] += fresh
@@ -184,10 +207,13 @@ class Model:
         pending = sorted((self.messages[id].due, id) for id in self.ids("pending"))
         due = [id for at, id in pending if at <= now][:limit]
         for id in due:
-            self.messages[id].state, self.messages[id].promoted = "ready", True
-        self.ready += due
-        waiting, garbage = len(self.ready) + len(self.retry), len(self.ids("garbage"))
+            self.messages[id].promoted = True
+            self._wait(id, "ready")
+        self.ready += [id for id in due if self.messages[id].state == "ready"]
+        waiting, garbage = len(self.ready) + len(self.ids("ranked")) + len(self.retry), len(self.ids("garbage"))
         reply = PromoteReply(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
+        if (waiting or self.in_unack()) and self.step:
+            reply = reply._replace(ranks=1)
         if (waiting or self.in_unack()) and self.is_paused(now):
             assert self.pause_set
             return reply._replace(waiting=0, paused=self.pause_set[0])
@@ -202,14 +228,20 @@ class Model:
             return []
         delivered = self.totals["delivered"]
         first_turns = (delivered + wanted) // 4 - delivered // 4  # of every four deliveries one tries retry first
-        chosen = [*retry[:first_turns], *ready, *retry[first_turns:]][:wanted]
+        # Of equal rank, what is ready comes before what is ranked.
+        by_rank = merge(
+            ((self.messages[id].due, 0, id) for id in ready),
+            ((self.rank(id), 1, id) for id in self.ranked()),
+            key=lambda one: one[:2],
+        )
+        chosen = [*retry[:first_turns], *(id for *_, id in by_rank), *retry[first_turns:]][:wanted]
         return self._claim(now, chosen, lease, holder)
 
     def pending_to_unack(
         self, now: int, wanted: int, lease: int, holder: str, *, listed: Sequence[str]
     ) -> list[ClaimedMessage]:
-        """Claim what is due; `listed` are all entries of ready and retry, which come first."""
-        if listed or self.is_paused(now):
+        """Claim what is due; `listed` are all entries of ready, ranked and retry, which come first."""
+        if listed or self.step or self.is_paused(now):
             return []
         due = sorted((self.messages[id].due, id) for id in self.ids("pending") if self.messages[id].due <= now)
         chosen = [id for _, id in due][:wanted]
@@ -246,7 +278,9 @@ class Model:
                 self.totals["expired"] += 1
                 self._charge(message, "retry")
         again = [message.id for message in late if message.state == "retry"]
-        self.retry += again
+        for id in again:
+            self._wait(id, "retry")
+        self.retry += [id for id in again if self.messages[id].state == "retry"]
         return ExpireReply(len(again), len(late) - len(again), self.next_deadline())
 
     def ack(self, now: int, receipts: Iterable[Receipt], *, discarded: bool) -> str:
@@ -289,9 +323,12 @@ class Model:
                 message.attempts -= 1
                 if release.attributes:
                     message.attributes, self.schema = release.attributes, 2
-                message.state = "backoff" if release.delay else "ready"
                 message.until = now + release.delay
-                back += [] if release.delay else [message.id]
+                if release.delay:
+                    message.state = "backoff"
+                else:
+                    self._wait(message.id, "ready")
+                back += [message.id] if message.state == "ready" else []
         self.ready[:0] = back
         self.totals["released"] += replies.count("1")
         return replies
@@ -370,6 +407,17 @@ class Model:
         self.messages[of.id] = life
         if of.attributes:
             self.schema = 2
+        self._note_priority(of.attributes)
+
+    def _note_priority(self, attributes: bytes) -> None:
+        """Rank what is due from the first message with a priority on."""
+        if b" priority=" in b" " + attributes:
+            self.step = self.step or STEP
+
+    def _wait(self, id: str, otherwise: str) -> None:
+        """Let a message wait for a claim: by rank if it has a priority, else in a list."""
+        message = self.messages[id]
+        message.state = "ranked" if self.step and message.priority else otherwise
 
     def _succeed(self, ids: Iterable[str]) -> None:
         """Let those take their places that wait to follow messages that have ended."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScriptCall
+from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace, ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from tests.model.model import Model
 from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
@@ -54,14 +54,20 @@ class Rules(NamedTuple):
     """Whether the dedupe window is on."""
     followed: bool = False
     """Whether sends wait to follow what runs."""
+    priorities: bool = False
+    """Whether messages have priorities."""
     without: tuple[str, ...] = ()
+
+
+_PRIORITIES = {"a": "priority=1", "b": "priority=-1"}
 
 
 def moves(state: State, rules: Rules) -> list[Move]:
     """Return every move that is possible in a world."""
     found: list[Move] = []
     for id in rules.ids:
-        found += [("send", id, due, replace) for due in (0, STEP) for replace in (False, True)]
+        priority = (_PRIORITIES[id],) if rules.priorities else ()
+        found += [("send", id, due, replace, *priority) for due in (0, STEP) for replace in (False, True)]
         if rules.followed:
             found += [("send", id, due, replace) for due in (0, STEP) for replace in ("after", "moved up")]
         found += [("cancel", id), ("reschedule", id, 0), ("reschedule", id, STEP)]
@@ -133,13 +139,21 @@ def _play(move: Move, slot: str, sequence: int) -> Play:
     return Play(call, slot, sequence, [call.script.name, args])
 
 
-def _outgoing(id: str, due: int) -> Outgoing:
-    return Outgoing(id, due, 1, b"%s due in %d" % (id.encode(), due), b"")
+def _outgoing(id: str, due: int, attributes: str) -> Outgoing:
+    return Outgoing(id, due, 1, b"%s due in %d" % (id.encode(), due), b"", attributes.encode())
+
+
+def _send(id: str, due: int, replace: Replace, attributes: str = "") -> ScriptCall[Any]:
+    return CALLS.send([_outgoing(id, due, attributes)], replace=replace, max_length=None)
+
+
+def _sent(model: Model, id: str, due: int, replace: Replace, attributes: str = "") -> str:
+    return model.send(NOW, [_outgoing(id, due, attributes)], replace=replace, max_length=None)
 
 
 _COLLECTING: dict[str, Any] = {"limit": 100, "dead_max": 1000, "dead_ttl": 10**9}
 _CALLS: dict[str, Any] = {
-    "send": lambda id, due, replace: CALLS.send([_outgoing(id, due)], replace=replace, max_length=None),
+    "send": _send,
     "cancel": lambda id: CALLS.cancel([id]),
     "reschedule": lambda id, due: CALLS.reschedule([(id, due)]),
     "promote": lambda: CALLS.pending_to_ready(),
@@ -159,7 +173,7 @@ _CALLS: dict[str, Any] = {
 CALLED = (*(SCRIPTS.get(kind, kind) for kind in _CALLS), "send_one")
 """The scripts that the moves call."""
 _MODEL: dict[str, Any] = {
-    "send": lambda model, id, due, replace: model.send(NOW, [_outgoing(id, due)], replace=replace, max_length=None),
+    "send": _sent,
     "cancel": lambda model, id: model.cancel(NOW, [id]),
     "reschedule": lambda model, id, due: model.reschedule(NOW, [(id, due)]),
     "promote": lambda model: model.pending_to_ready(NOW, MAX_IDS),
@@ -184,21 +198,22 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
         return state.lost[1]
     if kind not in {"claim", "claim_due", "replay", "overtaken"}:
         return _MODEL[kind](model, *_true(state, move)[1:])
-    deliveries, client, next_due, next_deadline = [], move[1], -1, -1
+    deliveries, client, next_due, next_deadline, ranks = [], move[1], -1, -1, False
     if kind == "claim":
         waiting = {name: offered(model, getattr(state, name), name) for name in ("ready", "retry")}
         deliveries = model.ready_to_unack(NOW, move[2], LEASE, "w", **waiting)
         memory.claims[client] = [Receipt(one.id, one.token) for one in deliveries]
     elif kind == "claim_due":
-        listed = [*state.ready, *state.retry]
+        listed = [*state.ready, *state.retry, *model.ids("ranked")]
         deliveries = model.pending_to_unack(NOW, move[2], LEASE, "w", listed=listed)
         next_due, next_deadline = model.next_due(), model.next_deadline()
+        ranks = bool(model.step) and not listed and 0 <= next_due <= NOW
         if deliveries:
             memory.claims[client] = [Receipt(one.id, one.token) for one in deliveries]
     elif kind == "replay":
         deliveries = model.replay(NOW, memory.claims[client] or [], LEASE)
     memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
-    return ClaimReply(NOW, NOW + LEASE, 0, deliveries, next_due=next_due, next_deadline=next_deadline)
+    return ClaimReply(NOW, NOW + LEASE, 0, deliveries, next_due=next_due, next_deadline=next_deadline, ranks=ranks)
 
 
 def quiet(state: State, move: Move, model: Model, rules: Rules) -> State:

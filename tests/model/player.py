@@ -121,7 +121,7 @@ class Player(RuleBasedStateMachine):
             self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
         elif name in {"nack", "release"}:
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline
-            self.expects_wake |= name == "release" and len(model.ids("ready")) > counts.ready
+            self.expects_wake |= name == "release" and len(model.ids("ready") + model.ids("ranked")) > counts.ready
 
     def _reach(self, what: str, name: str, happened: Any) -> None:
         if happened:

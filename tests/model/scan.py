@@ -19,10 +19,10 @@ _HASHES = (
     *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
     *("dead_messages", "dead_ids", "replies", "runs"),
 )
-_ZSETS = ("pending", "unack", "dead", "done")
+_ZSETS = ("pending", "ranked", "unack", "dead", "done")
 _LISTS = ("ready", "retry", "wake")
 _SETTINGS = ("events", "dedupe", "paused")
-_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema")
+_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step")
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ class Scan:
     replies: dict[str, bytes]
     runs: dict[str, bytes]
     pending: dict[str, int]
+    ranked: dict[str, int]
     unack: dict[str, int]
     dead: dict[str, int]
     done: dict[str, int]
@@ -88,6 +89,7 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.successors == {id: waiting_text(one) for id, one in model.successors.items()}
     assert scan.successors.keys() <= scan.messages.keys(), "a successor without a message before it"
     assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
+    assert scan.ranked == {id: model.rank(id) for id in model.ids("ranked")}
     assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}
     assert scan.garbage == set(model.ids("garbage"))
     assert scan.dead == {entry: death.at for entry, death in dead.items()}
@@ -105,7 +107,7 @@ def check(scan: Scan, model: Model, now: int) -> None:
 
 
 def each_id_has_one_place(scan: Scan) -> None:
-    places = [*scan.pending, *scan.offered("ready"), *scan.offered("retry"), *scan.unack, *scan.garbage]
+    places = [*scan.pending, *scan.ranked, *scan.offered("ready"), *scan.offered("retry"), *scan.unack, *scan.garbage]
     assert sorted(places) == sorted(scan.messages), "an id stands in no place, in two, or is no message"
 
 
@@ -116,24 +118,25 @@ def _lists_keep_their_order(entries: list[str], living: list[str]) -> None:
 
 
 def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
-    counts, offered = scan.counts, scan.offered("ready")
+    counts, ready = scan.counts, len(model.ready) + len(scan.ranked)
+    offered = [*scan.offered("ready")[:1], *scan.ranked]
     overdue = sorted(due for id in model.ids("pending") if (due := model.messages[id].due) <= now)
     ended = [message for message in model.in_unack() if message.until <= now]
     unended = [message for message in model.in_unack() if message.until > now]
     assert counts._replace(meta={}) == CountsReply(
         now=now,
         next_due=model.next_due(),
-        oldest_due=min([*overdue[:1], *[model.messages[id].due for id in offered[:1]]], default=-1),
+        oldest_due=min([*overdue[:1], *[model.messages[id].due for id in offered]], default=-1),
         next_deadline=model.next_deadline(),
         pending=len(model.ids("pending")),
-        ready=len(model.ready),
+        ready=ready,
         active=len(model.ids("leased")),
         backoff=len(model.ids("backoff")),
         retry=len(model.retry),
         garbage=len(model.ids("garbage")),
         dead=len(model.dead),
         messages=len(model.messages),
-        overdue=len(overdue) + len(model.ready) + len(model.retry) + len(ended),
+        overdue=len(overdue) + ready + len(model.retry) + len(ended),
         successors=len(model.successors),
         held=max(len(unended) - len(model.ids("backoff")), 0),
         meta={},
@@ -143,6 +146,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     assert bool(totals.pop("events_lost", 0)) == any(not entry.kind for entry in scan.events)
     assert marks == {
         "schema": model.schema,
+        "priority_step": model.step,
         "token": model.token,
         "stale_ready": len(scan.ready) - len(model.ready),
         "stale_retry": len(scan.retry) - len(model.retry),
@@ -159,8 +163,11 @@ def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
     lives = {m.id: Life(m.state, m.due, m.left, m.attempts, m.token) for m in model.messages.values()}
     for id in lives.keys() & fold.lives.keys():
         if fold.lives[id].state == "released":
-            assert lives[id].state in {"ready", "backoff"}
+            assert lives[id].state in {"ready", "ranked", "backoff"}
             lives[id].state = "released"
+        elif lives[id].state == "ranked":  # which the log does not tell
+            assert fold.lives[id].state in {"ready", "retry"}
+            lives[id].state = fold.lives[id].state
     assert fold.lives == lives
     assert {entry: fold.dead[entry] for entry in model.dead} == {
         entry: Death(death.at, m.due, m.attempts, first_line(death.reason), first_line(death.error))

@@ -36,6 +36,10 @@ SITUATIONS = r"""
     promote: some moved                   promote: limited                      claim: several
     claim: reply lost                     claim: delivered again                claim: with headers
     claim: retry before ready             claim: ready before retry             claim: stale entry skipped
+    claim: ranked before ready            claim: ready before ranked            claim: ranked, several
+    promote: ranked                       expire: ranked                        release: ranked
+    cancel: ranked → 1                    reschedule: ranked → 1                send: ranked → 0
+    send: ranked → 2                      ack: late, ranked → 1                 claim due: must be ranked first
     claim: an id listed twice             replay: (all|some) still held         replay: none still held
     replay: overtaken                     crash                                 clock: back
 

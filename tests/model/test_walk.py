@@ -21,6 +21,7 @@ RULES = {
     "claims sent again": Rules(replays=True, without=("purge",)),
     "lost replies": Rules(losses=True, wanted=(2,), without=("purge",)),
     "successors": Rules(ids="a", followed=True, memory=3, without=("purge",)),
+    "priorities": Rules(priorities=True, without=("purge",)),
     "dedupe window": Rules(window=True, without=("purge",)),
 }
 """What is tried: all of it at once would not come far."""

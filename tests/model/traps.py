@@ -222,7 +222,7 @@ class TrapMachine(QueueMachine):
             valid = [receipt for receipt in self.held if self.model.held(receipt)]
             if valid:
                 return valid[-1]
-            if not self.scan.ready and not self.scan.retry and (id := self._free()):
+            if not (self.scan.ready or self.scan.retry or self.scan.ranked) and (id := self._free()):
                 self._send_anew(id)
             self._claim_next()
         return None

@@ -13,6 +13,7 @@ import msgspec
 
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Outgoing, Receipt
+from tests.model.model import STEP as RANK_STEP
 from tests.model.model import Dead, Message, Model, Successor
 from tests.model.scan import record, tokens_by_id, tombstone, waiting_text
 
@@ -42,6 +43,7 @@ class Life(NamedTuple):
     promoted: bool
     payload: str
     error: str
+    attributes: str = ""
 
 
 class Death(NamedTuple):
@@ -114,7 +116,9 @@ def model_of(state: State, *, window: bool) -> Model:
         until = life.until + NOW if life.state in {"leased", "backoff"} else 0
         due, payload, left, attempts = life.due + NOW, life.payload.encode(), life.left, life.attempts
         progress = (left, life.state, life.promoted, attempts, first, token, "w" if first else "-", until, life.error)
-        model.messages[id] = Message(number, id, due, RETRIES, payload, b"", *progress)
+        attributes = life.attributes.encode()
+        model.messages[id] = Message(number, id, due, RETRIES, payload, b"", *progress, attributes)
+        model.step = model.step or (RANK_STEP if attributes else 0)
     model.born = len(model.messages)
     for id, (due, payload) in state.after.items():
         model.successors[id] = Successor(due + NOW, Outgoing(id, due, RETRIES, payload.encode(), b""))
@@ -149,6 +153,7 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
         "messages": {m.id: m.payload.decode() for m in model.messages.values()},
         "retries": {m.id: m.left for m in model.messages.values()},
         "deliveries": {m.id: record(m).decode() for m in model.messages.values() if m.promoted},
+        "attributes": {m.id: m.attributes.decode() for m in model.messages.values() if m.attributes},
         "errors": {m.id: m.error for m in model.messages.values() if m.error},
         "successors": {id: waiting_text(one).decode() for id, one in model.successors.items()},
         "dead_messages": {entry: tombstone(death).decode() for entry, death in model.dead.items()},
@@ -157,12 +162,14 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
             "token": model.token,
             "delivered": state.delivered,
             "backoffs": len(model.ids("backoff")),
+            "priority_step": model.step,
             "stale_ready": len(state.ready) - len(model.ready),
             "stale_retry": len(state.retry) - len(model.retry),
         },
     }
     zsets = {
         "pending": {m.id: m.due for m in model.messages.values() if m.state == "pending"},
+        "ranked": {id: model.rank(id) for id in model.ids("ranked")},
         "unack": {m.id: m.until for m in model.messages.values() if m.state in {"leased", "backoff"}},
         "dead": {entry: death.at for entry, death in model.dead.items()},
         "done": model.done,
@@ -245,7 +252,7 @@ def state_of(
         due = ago(m.due) if m.state == "pending" else KEPT_DUE
         until = ago(m.until) if m.state in {"leased", "backoff"} else 0
         progress = (m.left, m.attempts, ranks[m.first], ranks[m.token], until, m.promoted)
-        lives[m.id] = Life(m.state, due, *progress, m.payload.decode(), m.error)
+        lives[m.id] = Life(m.state, due, *progress, m.payload.decode(), m.error, m.attributes.decode())
     deaths = sorted({death.at for death in model.dead.values()}, reverse=True)
     dead = sorted(
         Death(

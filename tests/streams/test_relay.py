@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import uuid
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
@@ -155,6 +156,19 @@ def test_stale_entries_of_the_lists_are_skipped(queue, server):
     assert burst(queue) == 2
     assert sorted(fields["payload"] for fields in entries(server)) == ["0", "3"]
     assert (queue.counts().pending, queue.counts().ready) == (1, 0)
+
+
+def test_what_has_a_priority_is_moved_by_rank(queue, server):
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    queue.send_many([NewMessage(n, at=begin, priority=n) for n in (1, 2, 0, 3)])
+    queue.send_schedule_msg(4, begin - timedelta(minutes=2, seconds=30))
+    for message in queue.lease(n=3):  # which promotes all of them
+        message.release()
+    queue.send_many([NewMessage(n, at=begin, priority=n) for n in (-5, 5)])
+    assert queue.counts().ready == 5
+    assert burst(queue) == 7
+    assert [fields["payload"] for fields in entries(server)] == ["3", "4", "2", "1", "0", "5", "-5"]
+    assert queue.counts().living == 0
 
 
 @pytest.mark.parametrize("name", ["ready", "retry"])

@@ -83,6 +83,7 @@ class World:
 
     pending: dict[str, int] = field(default_factory=dict)
     ready: list[str] = field(default_factory=list)
+    ranked: dict[str, int] = field(default_factory=dict)
     unack: dict[str, int] = field(default_factory=dict)
     retry: list[str] = field(default_factory=list)
     garbage: set[str] = field(default_factory=set)
@@ -141,6 +142,7 @@ def plant(executor: Executor, world: World) -> None:
     with executor.client.pipeline(transaction=False) as pipe:
         for key, times in (
             (KEYS.pending, world.pending),
+            (KEYS.ranked, world.ranked),
             (KEYS.unack, world.unack),
             (KEYS.done, world.done),
             (KEYS.schedules, world.schedules),
@@ -190,7 +192,7 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
-            if part in ("pending", "unack", "dead", "done", "schedules", "schedule_labels"):
+            if part in ("pending", "ranked", "unack", "dead", "done", "schedules", "schedule_labels"):
                 pipe.zrange(key, 0, -1, withscores=True)
             elif part in ("ready", "retry", "wake"):
                 pipe.lrange(key, 0, -1)
@@ -376,6 +378,7 @@ _CELLS_IN: dict[str, Any] = {"dues": lambda cell: str(int(cell) - NOW), "tokens"
 _READ: dict[str, Any] = {
     "pending": _times,
     "ready": lambda ids: [id.decode() for id in ids],
+    "ranked": _times,
     "unack": _times,
     "retry": lambda ids: [id.decode() for id in ids],
     "garbage": lambda ids: {id.decode() for id in ids},

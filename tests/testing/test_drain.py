@@ -183,6 +183,26 @@ def test_nothing_of_a_queue_paused_without_an_end_is_drained(clock, delayq_queue
     assert outcomes(drain(delayq_queue)) == [("a", "acked", 2 * DAY)]
 
 
+def test_a_small_priority_starves_not_among_large_ones_without_end(clock, delayq_queue):
+    seen = []
+
+    @delayq_queue.callback
+    def work(message):
+        seen.append(message.priority)
+        clock.move_to(clock.now + timedelta(minutes=1))
+        if -100 in seen[:-1]:
+            raise StopWorker
+        delayq_queue.send_delay_msg("next", priority=100)
+
+    delayq_queue.send_delay_msg("next", priority=100)
+    delayq_queue.send_delay_msg("small", priority=-100)
+    with pytest.raises(StoppedByCallbackError):
+        drain(delayq_queue)
+
+    # Two hundred steps lie between them, and each delivery takes one.
+    assert 199 <= seen.index(-100) <= 201
+
+
 def test_snoozed_message_comes_again_at_its_time(clock, delayq_queue):
     @delayq_queue.callback
     def later(message):

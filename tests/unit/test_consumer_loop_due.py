@@ -74,6 +74,30 @@ def test_what_waits_in_the_lists_is_claimed_with_nothing_due():
     assert harness.asked == ["ready_to_unack"]
 
 
+def test_where_messages_have_priorities_what_is_due_is_promoted_before_each_claim():
+    harness = consumer()
+    harness.wake(after=0.1, woken=True)
+    harness.reply(pending_to_unack=due_claimed(harness, due_in=-1.0)._replace(ranks=True))
+    harness.wake()
+    assert harness.asked == ["pending_to_ready", "ready_to_unack"]
+    harness.reply(pending_to_ready=promoted(moved=5, waiting=5), ready_to_unack=claimed("a", "b", left=3))
+    harness.wake(after=0.1, done=[harness.done("a")])
+    assert harness.asked == ["ack", "pending_to_ready", "ready_to_unack"]  # something urgent may be due since
+    harness.reply(pending_to_ready=promoted(waiting=3), ready_to_unack=claimed("c", left=2))
+    harness.wake(after=0.1, woken=True)
+    assert harness.asked[-1] == "ready_to_unack"  # it is full, and passes the wake-up on
+
+
+def test_that_messages_have_priorities_is_learnt_from_a_promotion_and_kept():
+    harness = LoopHarness(promotes=False, concurrency=2, prefetch=0)
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(ranks=1))
+    for _ in range(2):
+        harness.wake(after=0.1, woken=True)
+        assert harness.asked == ["pending_to_ready", "ready_to_unack"]
+        harness.reply(pending_to_ready=promoted())
+
+
 def test_with_the_tick_it_looks_at_everything():
     harness = consumer(tick=1)
     for _ in range(2):

@@ -29,6 +29,7 @@ DURATIONS = {
     "max_consume_duration": (10, None),
     "nack_delay": (0, None),
     "unknown_for": (0, None),
+    "priority_step": (1, 86_400_000),
     "grace": (0, None),
     "dead_ttl": (0, None),
     "dedupe_window": (0, None),
@@ -51,7 +52,7 @@ NUMBERS = {
     "replicas": (1, MAX_REPLICAS),
     "max_snoozes": (0, 1 << 31),
 }
-OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events"}
+OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events", "priority_step"}
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events", "max_snoozes": "policy.max_snoozes"}
 """Settings whose names differ from their options."""
@@ -97,6 +98,7 @@ def test_defaults_are_as_documented():
         max_length=None,
         dead_max=10_000,
         dead_ttl=30 * 86_400_000,
+        priority_step=None,
         events=None,
         dedupe_window=None,
         dedupe_max=1_000_000,

@@ -1,20 +1,19 @@
 -- Cancels messages that are not being processed, and successors that wait.
--- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
+-- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, errors hash, successors hash, dead_ids hash, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, leave, erase, log, done
-local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids, events, done,
-  meta, replies = unpack(KEYS)
+local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids,
+  events, done, meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 redis.call('ZCARD', pending)
-redis.call('ZCARD', unack)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged, window, schema = switched(meta, done)
 local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
@@ -38,11 +37,12 @@ for i = 4, #ARGV do
   end
   statuses[#statuses + 1] = status
 end
+look_at_leaving(ranked, unack)
 begin(replies, slot)
 if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
-  depart(pending, unack, garbage, meta)
+  depart(pending, ranked, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled)
 end

@@ -1,13 +1,13 @@
--- Sets the options that all processes of a queue share: its event log, its dedupe window, and the limits of its dead
--- letter.
+-- Sets the options that all processes of a queue share: its event log, its dedupe window, the limits of its dead letter,
+-- and the head start of a priority.
 -- KEYS: events stream, done zset, meta hash
 -- ARGV: max_len (entries the log keeps; 0 for off, '' to leave it), window (ms to remember settled ids; 0 for off, ''
 --   to leave it), max_ids (to remember; '' to leave it), default_max_ids (if there is none to leave), dead_max (entries
---   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it)
+--   of the dead letter; '' to leave it), dead_ttl (ms to keep one; '' to leave it), priority_step (ms; '' to leave it)
 -- Returns: 1
 -- Re-run: does the same again.
 local events, done, meta = unpack(KEYS)
-local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl = unpack(ARGV)
+local max_len, window, max_ids, default_max_ids, dead_max, dead_ttl, priority_step = unpack(ARGV)
 
 -- Ids without gaps need Redis 7 and a log that began with them. A log that began with time ids keeps those.
 local function dense()
@@ -42,4 +42,5 @@ elseif window ~= '' then
 end
 if dead_max ~= '' then redis.call('HSET', meta, 'dead_max', dead_max) end
 if dead_ttl ~= '' then redis.call('HSET', meta, 'dead_ttl', dead_ttl) end
+if priority_step ~= '' then redis.call('HSET', meta, 'priority_step', priority_step) end
 return 1

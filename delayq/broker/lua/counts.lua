@@ -1,19 +1,21 @@
 -- Counts the messages in each state at one moment.
--- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, messages hash, deliveries hash,
---   successors hash, meta hash
+-- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, dead zset, messages hash,
+--   deliveries hash, successors hash, meta hash
 -- ARGV: now (ms or '')
--- Returns: now (ms), next due (ms or -1), oldest due (ms or -1; of the first ready, or of a pending one that is due),
+-- Returns: now (ms), next due (ms or -1), oldest due (ms or -1; of the first ready, the first and last hundred ranked, or
+--   of a pending one that is due),
 --   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
 --   (messages that wait for a consumer), held (leases that have not expired), successors that wait; then the fields and
 --   values of meta
 -- Re-run: reads only.
 -- Uses: clock, record
-local pending, ready, unack, retry, garbage, dead, messages, deliveries, successors, meta = unpack(KEYS)
-local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
+local pending, ready, ranked, unack, retry, garbage, dead, messages, deliveries, successors, meta = unpack(KEYS)
+local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs', 'priority_step')
 local backoffs = tonumber(marks[3] or 0)
 local now = math.floor(clock(ARGV[1]) / 1000)
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2]
 local ready_count = math.max(redis.call('LLEN', ready) - (marks[1] or 0), 0)
+local ranked_count = marks[4] and redis.call('ZCARD', ranked) or 0
 local retry_count = math.max(redis.call('LLEN', retry) - (marks[2] or 0), 0)
 local ended = redis.call('ZCOUNT', unack, '-inf', now) -- leases and backoffs that nobody has moved to retry yet
 local unended = redis.call('ZCARD', unack) - ended
@@ -26,6 +28,12 @@ for _, id in ipairs(redis.call('LRANGE', ready, 0, 99)) do
     break
   end
 end
+for _, first in ipairs(ranked_count > 0 and {0, -100} or {}) do
+  for _, record in ipairs(redis.call('HMGET', deliveries, unpack(redis.call('ZRANGE', ranked, first, first + 99)))) do
+    local state, due = read(record or '')
+    if state == 'ranked' then oldest = math.min(oldest or due, due) end
+  end
+end
 if next_due and tonumber(next_due) <= now then oldest = math.min(oldest or next_due, next_due) end
 return {
   now,
@@ -33,14 +41,14 @@ return {
   oldest or '-1',
   redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1',
   redis.call('ZCARD', pending),
-  ready_count,
+  ready_count + ranked_count,
   math.max(ended + unended - backoffs, 0),
   backoffs,
   retry_count,
   redis.call('SCARD', garbage),
   redis.call('ZCARD', dead),
   redis.call('HLEN', messages),
-  redis.call('ZCOUNT', pending, '-inf', now) + ready_count + retry_count + ended,
+  redis.call('ZCOUNT', pending, '-inf', now) + ready_count + ranked_count + retry_count + ended,
   math.max(unended - backoffs, 0),
   redis.call('HLEN', successors),
   redis.call('HGETALL', meta),

@@ -1,7 +1,7 @@
--- Reads one page of the messages in a state: by time if they are sorted by time, else in list order. It ends early when
--- the byte budget is spent.
--- KEYS: pending zset, ready list, unack zset, retry list, garbage set, dead zset, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, dead_messages hash
+-- Reads one page of the messages in a state: by time if they are sorted by time, else in list order, after those that are
+-- ranked by priority. It ends early when the byte budget is spent.
+-- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, dead zset, retries hash,
+--   messages hash, deliveries hash, headers hash, attributes hash, errors hash, dead_messages hash
 -- ARGV: state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position), score (''
 --   for none), preview (bytes of payload to return), low, high (bounds of the time in states sorted by time: ms, low
 --   included and high not, or -inf and +inf)
@@ -9,13 +9,15 @@
 --   retries left, record, headers, attributes, error; then how many entries were inspected
 -- Re-run: reads only.
 -- Uses: bytes, record
-local pending, ready, unack, retry, garbage, dead, retries, messages, deliveries, headers, attributes, errors,
+local pending, ready, ranked, unack, retry, garbage, dead, retries, messages, deliveries, headers, attributes, errors,
   dead_messages = unpack(KEYS)
 local state, limit, cursor, score, preview, low, high = unpack(ARGV)
 limit, preview = tonumber(limit), tonumber(preview)
 local lists = {ready = ready, retry = retry}
-local zsets = {pending = pending, active = unack, backoff = unack, dead = dead}
-local recorded = {ready = 'ready', retry = 'retry', active = 'leased', backoff = 'backoff'}
+local begins_ranked = state == 'ready' and (score ~= '' or cursor == '' and redis.call('EXISTS', ranked) == 1)
+if begins_ranked then state = 'ranked' end
+local zsets = {ranked = ranked, pending = pending, active = unack, backoff = unack, dead = dead}
+local recorded = {ready = 'ready', ranked = 'ranked', retry = 'retry', active = 'leased', backoff = 'backoff'}
 local rows, next_cursor, next_score, inspected = {}, '', '', 0
 
 local function add(id, at)
@@ -47,9 +49,10 @@ if zsets[state] then
   local page = stop > start and redis.call('ZRANGE', zsets[state], start, stop - 1, 'WITHSCORES') or {}
   while 2 * inspected < #page and bytes_left > 0 do
     next_cursor, next_score, inspected = page[2 * inspected + 1], page[2 * inspected + 2], inspected + 1
-    add(next_cursor, next_score)
+    add(next_cursor, begins_ranked and '' or next_score)
   end
-  if 2 * inspected == #page and inspected < limit then next_cursor, next_score = '', '' end
+  -- After what is ranked comes the list.
+  if 2 * inspected == #page and inspected < limit then next_cursor, next_score = begins_ranked and '0' or '', '' end
 elseif lists[state] then
   local start = tonumber(cursor ~= '' and cursor or 0)
   local page = redis.call('LRANGE', lists[state], start, start + limit - 1)

@@ -1,17 +1,20 @@
--- Moves due ids from pending to the ready list, earliest first, and reports when the next work is due.
--- KEYS: pending zset, ready list, unack zset, retry list, garbage set, deliveries hash, schedules zset,
---   events stream, meta hash, replies hash
+-- Moves due ids from pending to the ready list, earliest first, those with a priority to ranked, and reports when the
+-- next work is due.
+-- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, deliveries hash, attributes hash,
+--   schedules zset, events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused": ids; ms or -1; ms or -1; ids in ready
---   and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause (ms, 0 for no end), -1 if there is
---   none or nothing waits or is leased
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks": ids; ms or -1; ms or -1; ids in
+--   ready, ranked and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause (ms, 0 for no end), -1
+--   if there is none or nothing waits or is leased; 1 if messages have priorities, which is told only while something
+--   waits or is leased, else left out
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
--- Uses: clock, once, record, pause, log
-local pending, ready, unack, retry, garbage, deliveries, schedules, events, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, rank, pause, log
+local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, events, meta, replies =
+  unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local now = math.floor(clock(override) / 1000)
 -- Most calls find little to do: keys that do not exist are not read.
-local existing = redis.call('EXISTS', pending, ready, unack, retry, garbage, schedules)
+local existing = redis.call('EXISTS', pending, ready, ranked, unack, retry, garbage, schedules)
 if existing == 0 then return string.format('0 -1 -1 0 0 %.0f -1 -1', now) end
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -24,37 +27,49 @@ elseif head[2] and tonumber(head[2]) <= now then
 end
 local moved = #due / 2
 local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
-local next_deadline, waiting, spent, next_schedule, settings, paused
+local next_deadline, waiting, spent, next_schedule, paused, step, told = nil, moved, 0, nil, nil, false, ''
+local settings = (existing > 1 or moved > 0 or #head == 0)
+  and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step')
 if existing > 1 or #head == 0 then
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
-  waiting, spent = redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
+  waiting, spent = waiting + redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
   next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2]
 end
-waiting = (waiting or 0) + moved
-if waiting > 0 or next_deadline then
-  settings = redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused')
+if settings then
+  step = settings[5]
+  waiting = waiting + (step and redis.call('ZCARD', ranked) or 0)
   waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
-  paused = (waiting > 0 or next_deadline) and pause_end(settings[4], now)
+  if waiting > 0 or next_deadline then
+    paused, told = pause_end(settings[4], now), step and ' 1' or ''
+  end
   waiting = paused and 0 or waiting
 end
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
-  spent or 0, now, next_schedule or -1, paused or -1)
+  spent, now, next_schedule or -1, paused or -1) .. told
 if moved == 0 then return reply end
 
-local ids, dues, records = {}, {}, {}
+local ids, dues, records, listed, ranks = {}, {}, {}, {}, {}
 for i = 1, moved do ids[i], dues[i] = due[2 * i - 1], due[2 * i] end
-local known = redis.call('HMGET', deliveries, unpack(ids))
+local known, texts = redis.call('HMGET', deliveries, unpack(ids)), attributes_to_rank(attributes, step, ids)
 for i, id in ipairs(ids) do
   local attempts, first, token, consumer = '0', '0', '0', '-'
   if known[i] then
     local _
     _, _, attempts, first, token, consumer = read(known[i])
   end
-  records[2 * i - 1], records[2 * i] = id, write('ready', dues[i], attempts, first, token, consumer)
+  local rank = rank_of(texts[i], dues[i], step)
+  if rank then
+    ranks[#ranks + 1], ranks[#ranks + 2] = rank, id
+  else
+    listed[#listed + 1] = id
+  end
+  records[2 * i - 1] = id
+  records[2 * i] = write(rank and 'ranked' or 'ready', dues[i], attempts, first, token, consumer)
 end
 redis.call('ZREMRANGEBYRANK', pending, 0, moved - 1)
 redis.call('HSET', deliveries, unpack(records))
-redis.call('RPUSH', ready, unpack(ids))
+if #listed > 0 then redis.call('RPUSH', ready, unpack(listed)) end
+if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
 remember(replies, slot, sequence, now, reply)
 log(events, meta, settings[1], 'promoted', now, 'ids', ids, 'dues', dues)
 return reply

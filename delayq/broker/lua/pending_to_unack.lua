@@ -1,36 +1,38 @@
 -- Claims due ids straight from pending under a lease, while nothing waits in ready and retry: what a promotion and a
 -- claim do in turn, at half the cost. Each id gets a token higher than any before. While the queue is paused it claims
--- none, and reports none as due.
--- KEYS: pending zset, ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, schedules zset, events stream, meta hash, replies hash, wake list
+-- none, and reports none as due. Where messages have priorities it claims none: all that is due is ranked first.
+-- KEYS: pending zset, ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash,
+--   headers hash, attributes hash, schedules zset, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), lease (ms), consumer (or marked)
--- Returns: the first due time left in pending, the first deadline, the next schedule (ms or -1); then as `ready_to_unack`
+-- Returns: the first due time left in pending, the first deadline, the next schedule (ms or -1), 1 if what is due must be
+--   promoted first, else 0; then as `ready_to_unack`
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed; a call that claimed nothing
 --   runs again.
 -- Uses: bytes, clock, once, record, started, lease, pause, log
-local pending, ready, retry, unack, retries, messages, deliveries, headers, attributes, schedules, events, meta,
+local pending, ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, schedules, events, meta,
   replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time = clock(override)
-local now, left, alone, next_schedule = math.floor(time / 1000), 0, false, '-1'
+local now, left, alone, next_schedule, ranks = math.floor(time / 1000), 0, false, '-1', 0
 local deadline = string.format('%.0f', now + lease)
 look_at_extras(headers, attributes)
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
 local head = redis.call('ZRANGE', pending, 0, 1, 'WITHSCORES')
 local next_due = head[2] or '-1'
-if redis.call('EXISTS', ready, retry, schedules) > 0 then
-  left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
+if redis.call('EXISTS', ready, ranked, retry, schedules) > 0 then
+  left = redis.call('LLEN', ready) + redis.call('ZCARD', ranked) + redis.call('LLEN', retry)
   next_schedule = redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or '-1'
 end
 
 local function build_reply(retry_counts)
-  return {next_due, next_deadline, next_schedule, now, now + lease, left, alone, retry_counts, unpack(cells, 1, 7 * #ids)}
+  return {next_due, next_deadline, next_schedule, ranks, now, now + lease, left, alone, retry_counts,
+    unpack(cells, 1, 7 * #ids)}
 end
 if past then
   alone = claim_again(past, messages, deliveries, deadline)
   redis.call('HDEL', replies, '') -- changes nothing: a full Redis refuses a script whose first write adds data
-  lease_all(unack, deliveries)
+  lease_all(unack, deliveries, attributes)
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or '-1'
   return build_reply(#ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {})
 end
@@ -41,9 +43,10 @@ if head[4] and tonumber(head[4]) <= now then
   due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, wanted)
 end
 for n = 1, #due / 2 do found[n] = due[2 * n - 1] end
-local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused')
-if pause_end(counters[4], now) then
-  next_due = '-1'
+local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step')
+local paused = pause_end(counters[4], now)
+if paused or counters[5] then
+  next_due, ranks = paused and '-1' or next_due, paused and 0 or 1
   return build_reply({})
 end
 local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
@@ -70,7 +73,7 @@ local wakes = next_due ~= '-1' and tonumber(next_due) <= now and redis.call('LLE
 redis.call('ZREMRANGEBYRANK', pending, 0, taken - 1)
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
-lease_all(unack, deliveries)
+lease_all(unack, deliveries, attributes)
 if #ids > 0 then
   if next_deadline == '-1' or tonumber(next_deadline) > now + lease then next_deadline = deadline end
   redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))

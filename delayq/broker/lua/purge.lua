@@ -1,18 +1,19 @@
 -- Deletes every message of the queue, including running ones; keeps the dead letter, the token and the totals.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, attributes hash, errors hash, successors hash, wake list, events stream, meta hash, replies hash
+--   headers hash, attributes hash, errors hash, successors hash, ranked zset, wake list, events stream, meta hash,
+--   replies hash
 -- ARGV: slot, sequence, now (ms or '')
 -- Returns: "purged": ids
 -- Re-run: returns the same reply.
 -- Uses: clock, once, log
-local events, meta, replies = unpack(KEYS, 14, 16)
+local events, meta, replies = unpack(KEYS, 15, 17)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local purged = redis.call('HLEN', KEYS[7])
 local logged, now = logging(meta), math.floor(clock(override) / 1000)
-redis.call('UNLINK', unpack(KEYS, 1, 13)) -- first, because access rights may refuse it
+redis.call('UNLINK', unpack(KEYS, 1, 14)) -- first, because access rights may refuse it
 begin(replies, slot)
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs')
 redis.call('HINCRBY', meta, 'purged', purged)

@@ -1,54 +1,47 @@
--- Claims ids from ready and retry under a lease, within the byte budget; each gets a token higher than any before. While
--- the queue is paused it claims none, and reports that none are left.
--- KEYS: ready list, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
+-- Claims ids from ready, ranked and retry under a lease, within the byte budget; each gets a token higher than any before.
+-- While the queue is paused it claims none, and reports that none are left.
+-- KEYS: ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
--- Returns: now, deadline (ms), entries left in ready and retry, 1 for a message that must run alone, else nil, an array
+-- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, an array
 --   of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, stale, started, lease, pause, log
-local ready, retry, unack, retries, messages, deliveries, headers, attributes, events, meta, replies, wake =
+-- Uses: bytes, clock, once, record, stale, started, lease, sources, pause, log
+local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, events, meta, replies, wake =
   unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
 local now, alone = math.floor(time / 1000), false
 local deadline = string.format('%.0f', now + lease)
-local length, scanned = {ready = redis.call('LLEN', ready), retry = redis.call('LLEN', retry)}, {ready = 0, retry = 0}
+local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
+local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
 look_at_extras(headers, attributes)
-local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused')
+local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step')
+local in_ranked = counters[5] and source_of(ranked, 'ranked', redis.call('ZCARD', ranked))
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
 local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
-local scan_limit, stale, seen, without_payload, claimed_pairs = wanted + 1000, {ready = 0, retry = 0}, {}, {}, {}
--- Claims up to `count` entries of a list. Stale entries, whose ids have moved elsewhere since, are skipped.
-local function take(list, state, count)
-  while count > 0 and scan_limit > 0 and scanned[state] < length[state] do
-    local at = scanned[state]
-    local found = redis.call('LRANGE', list, at, at + math.min(count, scan_limit, 100) - 1)
-    for i, record in ipairs(redis.call('HMGET', deliveries, unpack(found))) do
-      local id = found[i]
-      local is, due, attempt, first, _, last_holder = read(record or '')
-      if is ~= state or seen[id] then
-        stale[state] = stale[state] + 1
-      else
-        local new_token, mark = string.format('%.0f', token), reports and mark_of(last_holder)
-        local suspect = mark and (mark == '!' or state == 'retry')
-        if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
-        local payload = read_payload(messages, id)
-        if payload then
-          claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
-            first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
-          token, count, claimed_pairs[#ids] = token + 1, count - 1, id .. ' ' .. new_token
-          if suspect then alone, scan_limit = true, 0 end
-        else
-          without_payload[#without_payload + 1] = id
-        end
-        seen[id] = true
-      end
-      scanned[state] = at + i
+local without_payload, claimed_pairs = {}, {}
+scan_limit = wanted + 1000
+
+-- Claims up to `count` entries of a source, or of two by rank.
+local function take(source, other, count)
+  while count > 0 do
+    local from = first_of(source, other, deliveries, count)
+    if not from then return end
+    local id, new_token, mark = from.id, string.format('%.0f', token), reports and mark_of(from.holder)
+    local suspect = mark and (mark == '!' or from == in_retry)
+    if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
+    local payload = read_payload(messages, id)
+    if payload then
+      claim(deadline, id, new_token, payload, from.due, string.format('%d', from.attempt + 1),
+        from.first_token == '0' and new_token or from.first_token, suspect and marked(consumer, '!') or consumer)
+      token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
+    else
+      without_payload[#without_payload + 1] = id
     end
-    scan_limit = scan_limit - #found
+    step_on(from)
   end
 end
 
@@ -56,23 +49,26 @@ if past then
   alone = claim_again(past, messages, deliveries, deadline)
 else
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
-  take(retry, 'retry', math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
+  take(in_retry, nil, math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
   bytes_left = math.max(bytes_left, 1)
-  take(ready, 'ready', wanted - #ids)
-  take(retry, 'retry', wanted - #ids)
+  take(in_ready, in_ranked, wanted - #ids)
+  take(in_retry, nil, wanted - #ids)
 end
-local left = paused and 0 or length.ready + length.retry - scanned.ready - scanned.retry
+local left = paused and 0 or in_ready.length - in_ready.scanned + in_retry.length - in_retry.scanned
+  + (in_ranked and in_ranked.length - in_ranked.scanned or 0)
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 redis.call('ZCARD', unack)
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.
 local wakes = left > 0 and redis.call('LLEN', wake) == 0
 -- The first write needs no memory, even if it changes nothing: a full Redis refuses a script whose first write may.
-redis.call('LTRIM', ready, scanned.ready, -1)
-if scanned.retry > 0 then redis.call('LTRIM', retry, scanned.retry, -1) end
-lease_all(unack, deliveries)
+redis.call('LTRIM', ready, in_ready.scanned, -1)
+if in_retry.scanned > 0 then redis.call('LTRIM', retry, in_retry.scanned, -1) end
+if in_ranked and in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', ranked, 0, in_ranked.scanned - 1) end
+lease_all(unack, deliveries, attributes)
 local reply = {now, now + lease, left, alone, retry_counts, unpack(cells, 1, 7 * #ids)}
 if past then return reply end
-for list, count in pairs(stale) do if count > 0 then skipped(meta, 'stale_' .. list, count) end end
+if in_ready.stale > 0 then skipped(meta, 'stale_ready', in_ready.stale) end
+if in_retry.stale > 0 then skipped(meta, 'stale_retry', in_retry.stale) end
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
 if #ids > 0 then

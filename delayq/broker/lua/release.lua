@@ -1,12 +1,13 @@
--- Returns leased messages to the head of ready, or for a delay to unack, as a nack does, but charges no retry and does
--- not count the attempt. One that another process has asked for waits in unack for a second at least, so that this
--- process finds it before a consumer does.
--- KEYS: ready list, unack zset, deliveries hash, attributes hash, events stream, meta hash, replies hash, wake list
+-- Returns leased messages to the head of ready, those with a priority to ranked, or for a delay to unack, as a nack does,
+-- but charges no retry and does not count the attempt. One that another process has asked for waits in unack for a
+-- second at least, so that this process finds it before a consumer does.
+-- KEYS: ready list, ranked zset, unack zset, deliveries hash, attributes hash, events stream, meta hash,
+--   replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them)
 -- Returns: a status per release: 1 released, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, started, signal, log
-local ready, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, started, rank, signal, log
+local ready, ranked, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -18,22 +19,28 @@ for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
-local logged = logging(meta)
+local logged, step = unpack(redis.call('HMGET', meta, 'events', 'priority_step'))
+local texts = attributes_to_rank(attributes, step, ids)
+if step then redis.call('ZCARD', ranked) end
 redis.call('LLEN', wake)
 local statuses, seen, released, tokens, records, back, later, due_again, changed = {}, {}, {}, {}, {}, {}, {}, {}, {}
+local ranks = {}
 for n, id in ipairs(ids) do
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
   if state == 'leased' and token == ARGV[1 + 4 * n] and not seen[id] then
     local delay = tonumber(ARGV[2 + 4 * n])
     if mark_of(consumer) == '-' then delay = math.max(delay, 1000) end
-    local to = delay > 0 and 'backoff' or 'ready'
+    local rank = step and delay <= 0 and rank_of(ARGV[3 + 4 * n] ~= '' and ARGV[3 + 4 * n] or texts[n], due, step)
+    local to = delay > 0 and 'backoff' or rank and 'ranked' or 'ready'
     statuses[n], seen[id] = '1', true
     -- LPUSH reverses the order: reversed here, they keep it.
     table.insert(released, 1, id)
     table.insert(tokens, 1, token)
     if to == 'ready' then
       table.insert(back, 1, id)
+    elseif rank then
+      ranks[#ranks + 1], ranks[#ranks + 2] = rank, id
     else
       later[#later + 1], consumer = id, unmarked(consumer)
       due_again[#due_again + 1], due_again[#due_again + 2] = math.ceil(time) + delay, id
@@ -48,10 +55,9 @@ begin(replies, slot)
 if #released > 0 then
   redis.call('ZREM', unack, unpack(released))
   redis.call('HSET', deliveries, unpack(records))
-  if #back > 0 then
-    redis.call('LPUSH', ready, unpack(back))
-    signal(wake)
-  end
+  if #back > 0 then redis.call('LPUSH', ready, unpack(back)) end
+  if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
+  if #back + #ranks > 0 then signal(wake) end
   if #later > 0 then
     redis.call('ZADD', unack, unpack(due_again))
     redis.call('HINCRBY', meta, 'backoffs', #later)

@@ -1,18 +1,18 @@
 -- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. A
 -- running one gets a successor instead, if requested. An id settled within the dedupe window is refused.
--- KEYS: pending zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
+-- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, errors hash, successors hash, events stream, done zset, runs hash, meta hash, replies hash,
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]
 -- Returns: a status per message: 1 new, 0 exists, 2 replaced, 3 running, 4 in garbage and to be collected, 5 settled,
---   6 successor; then the time from which delays count (microseconds since 1970), and
---   for each status 0, 3 and 5 who holds the id: a state and a time (ms)
+--   6 successor; then the time from which delays count (microseconds since 1970), and for each
+--   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, signal, successor, holder, log, done, run
-local pending, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events, done,
-  runs, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, attributed, leave, signal, successor, holder, log, done, run
+local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
+  done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -46,6 +46,7 @@ for n, id in ipairs(ids) do
     local due, retry_count, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local header_text, attribute_text = stride > '4' and ARGV[at + 4] or '', stride > '5' and ARGV[at + 5] or ''
     due = string.byte(due) == 64 and tonumber(string.sub(due, 2)) or due == '0' and at_once or now + due
+    if stride > '5' then note_priority(attribute_text) end
     if status == '6' then
       after[#after + 1] = id
       after[#after + 1] = successor_record(due, retry_count, header_text, attribute_text, payload)
@@ -71,7 +72,7 @@ if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
 if #attribute_texts > 0 or #replaced > 0 then redis.call('HLEN', attributes) end
 local waiting = (#after > 0 or #replaced > 0 and schema ~= '1') and redis.call('HLEN', successors) > 0
 if #replaced > 0 then
-  redis.call('ZCARD', unack)
+  look_at_leaving(ranked, unack)
   redis.call('HLEN', errors)
 end
 
@@ -79,7 +80,7 @@ end
 if #dues > 0 then
   enter(pending, wake, dues, first_due)
   if #replaced > 0 then
-    depart(pending, unack, garbage, meta)
+    depart(pending, ranked, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, attributes, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
     if waiting then redis.call('HDEL', successors, unpack(replaced)) end
   end
@@ -90,7 +91,7 @@ if #dues > 0 then
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
 end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end
-if #after + #attribute_texts > 0 then redis.call('HSET', meta, 'schema', '2') end
+if #after + #attribute_texts > 0 then note_attributes(meta) end
 local reply = table.concat(statuses)
 if run ~= '' then add_up(runs, run, at_once, reply) end
 reply = remember(replies, slot, sequence, millis, reply .. ' ' .. micros .. table.concat(holders))

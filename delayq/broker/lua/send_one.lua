@@ -7,7 +7,7 @@
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, once, signal, holder, log, done
+-- Uses: clock, once, attributed, signal, holder, log, done
 local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
@@ -30,7 +30,8 @@ if status == '1' then
     if header_text ~= '' then redis.call('HSET', headers, id, header_text) end
     if attribute_text ~= '' then
       redis.call('HSET', attributes, id, attribute_text)
-      redis.call('HSET', meta, 'schema', '2')
+      note_priority(attribute_text)
+      note_attributes(meta)
     end
     redis.call('HINCRBY', meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end

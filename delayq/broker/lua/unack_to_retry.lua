@@ -1,28 +1,32 @@
--- Moves ids whose lease or backoff is over from unack to retry. An expired lease costs one retry if the callback has
--- started, else the attempt does not count. Moves ids to garbage if no retry is left.
--- KEYS: unack zset, retry list, garbage set, retries hash, deliveries hash, errors hash, events stream,
---   meta hash, replies hash
+-- Moves ids whose lease or backoff is over from unack to retry, those with a priority to ranked. An expired lease costs
+-- one retry if the callback has started, else the attempt does not count. Moves ids to garbage if no retry is left.
+-- KEYS: unack zset, ranked zset, retry list, garbage set, retries hash, deliveries hash, attributes hash, errors hash,
+--   events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
--- Uses: clock, once, record, started, log
-local unack, retry, garbage, retries, deliveries, errors, events, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, started, rank, log
+local unack, ranked, retry, garbage, retries, deliveries, attributes, errors, events, meta, replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 local ids = redis.call('ZRANGEBYSCORE', unack, '-inf', now, 'LIMIT', 0, limit)
-local again, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, 0
+local again, listed, spent, records, retry_counts, causes, backoffs = {}, {}, {}, {}, {}, {}, 0
 local expired, unstarted = {ids = {}, tokens = {}, left = {}}, {ids = {}, tokens = {}}
-local tokens, logged = {}
+local ranks, tokens, logged = {}, {}
 if #ids > 0 then
   local known = redis.call('HMGET', deliveries, unpack(ids))
   local known_retries = redis.call('HMGET', retries, unpack(ids))
   redis.call('LLEN', retry)
   redis.call('SCARD', garbage)
   redis.call('HLEN', errors)
-  logged = logging(meta)
+  local settings = redis.call('HMGET', meta, 'events', 'priority_step')
+  local step = settings[2]
+  local texts = attributes_to_rank(attributes, step, ids)
+  if step then redis.call('ZCARD', ranked) end
+  logged = settings[1]
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
   for i, id in ipairs(ids) do
@@ -41,13 +45,21 @@ if #ids > 0 then
       if mark_of(consumer) then consumer = marked(consumer, '?') end
       retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, math.max(left - 1, 0)
     end
+    local rank = state and to == 'retry' and rank_of(texts[i], due, step)
+    if rank then
+      -- In retry the place says that it is claimed alone, here the mark does.
+      to, consumer = 'ranked', mark_of(consumer) and marked(consumer, '!') or consumer
+      ranks[#ranks + 1], ranks[#ranks + 2] = rank, id
+    end
     if state then
-      table.insert(to == 'retry' and again or spent, id)
-      if to == 'retry' then tokens[#again] = token end
+      table.insert(to == 'garbage' and spent or again, id)
+      if to == 'retry' then listed[#listed + 1] = id end
+      if to ~= 'garbage' then tokens[#again] = token end
       records[#records + 1], records[#records + 2] = id, write(to, due, attempts, first, token, consumer)
     end
   end
-  if #again > 0 then redis.call('RPUSH', retry, unpack(again)) end
+  if #listed > 0 then redis.call('RPUSH', retry, unpack(listed)) end
+  if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
   if #expired.ids > 0 then

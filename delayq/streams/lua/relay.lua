@@ -1,14 +1,14 @@
--- Moves due messages of a delay queue, with all their fields, into a stream. For the queue they are delivered and done,
--- and a successor that waits takes the place of its message.
--- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, attributes hash, errors hash, successors hash, schedules zset, events stream, done zset, meta hash,
---   replies hash, wake list, stream stream
+-- Moves due messages of a delay queue, with all their fields, into a stream, those of a call in the order of their ranks.
+-- For the queue they are delivered and done, and a successor that waits takes the place of its message.
+-- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, retries hash, messages hash,
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, schedules zset, events stream,
+--   done zset, meta hash, replies hash, wake list, stream stream
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), consumer
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
---   ready and retry; ids; ms; ms or -1
+--   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: bytes, clock, once, record, stale, erase, signal, successor, log, done
-local pending, ready, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
+-- Uses: bytes, clock, once, record, stale, sources, rank, erase, signal, successor, log, done
+local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
   successors, schedules, events, done, meta, replies, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)
@@ -16,19 +16,23 @@ if past then return past end
 
 local time = clock(override)
 local now, limit = math.floor(time / 1000), tonumber(limit)
-local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry')
+local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry', 'priority_step')
+local step = counters[4]
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local token = math.max((counters[1] or 0) + 1, time)
-local ids, tokens, dues, attempts, retries_left, rows, erased, seen = {}, {}, {}, {}, {}, {}, {}, {}
-local promoted, promoted_dues, scanned, stale = {}, {}, {ready = 0, retry = 0}, {ready = 0, retry = 0}
+local ids, tokens, dues, attempts, retries_left, rows, erased = {}, {}, {}, {}, {}, {}, {}
+local promoted, promoted_dues = {}, {}
+local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
+local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
+local in_ranked = source_of(ranked, 'ranked', step and redis.call('ZCARD', ranked) or 0)
+scan_limit = limit + 1000
 
 local function is_full() return #ids >= limit or bytes_left <= 0 end
 local function add_field(row, name, text) if text then row[#row + 1], row[#row + 2] = name, text end end
 
 local function add(id, due, attempt)
   local payload = read_payload(messages, id)
-  seen[id] = true
   if not payload then erased[#erased + 1] = id return end
   local n = #ids + 1
   ids[n], dues[n], attempts[n] = id, due, string.format('%d', attempt + 1)
@@ -41,28 +45,38 @@ local function add(id, due, attempt)
 end
 
 -- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.
-local function scan(list, state)
-  for _, id in ipairs(redis.call('LRANGE', list, 0, limit - 1)) do
-    if is_full() then return end
-    local is, due, attempt = read(redis.call('HGET', deliveries, id) or '')
-    scanned[state] = scanned[state] + 1
-    if is == state and not seen[id] then add(id, due, attempt) else stale[state] = stale[state] + 1 end
+local function take(source, other)
+  while not is_full() do
+    local from = first_of(source, other, deliveries, limit - #ids)
+    if not from then return end
+    add(from.id, from.due, from.attempt)
+    step_on(from)
   end
 end
-scan(retry, 'retry')
-scan(ready, 'ready')
-local listed = #ids
+take(in_retry)
+take(in_ready, in_ranked)
+local listed, due_ids, due_times, ranks = #ids, {}, {}, {}
 local found = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
 for i = 1, #found, 2 do
+  due_ids[#due_ids + 1], due_times[found[i]] = found[i], string.format('%.0f', found[i + 1])
+end
+for n, text in ipairs(attributes_to_rank(attributes, step, due_ids)) do
+  ranks[due_ids[n]] = {tonumber(rank_of(text, found[2 * n], step) or found[2 * n]), n}
+end
+if step then
+  table.sort(due_ids, function(a, b)
+    return ranks[a][1] < ranks[b][1] or ranks[a][1] == ranks[b][1] and ranks[a][2] < ranks[b][2]
+  end)
+end
+for _, id in ipairs(due_ids) do
   if is_full() then break end
-  local id, due, attempt = found[i], string.format('%.0f', found[i + 1]), 0
-  local record = redis.call('HGET', deliveries, id)
+  local attempt, record = 0, redis.call('HGET', deliveries, id)
   if record then attempt = select(3, read(record)) end
-  add(id, due, attempt or 0)
+  add(id, due_times[id], attempt or 0)
 end
 for n = listed + 1, #ids do promoted[#promoted + 1], promoted_dues[#promoted_dues + 1] = ids[n], dues[n] end
 
-local moved, touched = #ids, #ids + #erased + scanned.ready + scanned.retry
+local moved, touched = #ids, #ids + #erased + in_ready.scanned + in_ranked.scanned + in_retry.scanned
 if touched > 0 then
   redis.call('XLEN', stream)
   begin(replies, slot)
@@ -70,10 +84,11 @@ if touched > 0 then
   for _, row in ipairs(rows) do redis.call('XADD', stream, '*', unpack(row)) end
   for _, id in ipairs(erased) do redis.call('ZREM', pending, id) end
   if #erased > 0 then redis.call('HDEL', deliveries, unpack(erased)) end
-  if scanned.ready > 0 then redis.call('LTRIM', ready, scanned.ready, -1) end
-  if scanned.retry > 0 then redis.call('LTRIM', retry, scanned.retry, -1) end
-  if stale.ready > 0 then skipped(meta, 'stale_ready', stale.ready) end
-  if stale.retry > 0 then skipped(meta, 'stale_retry', stale.retry) end
+  if in_ready.scanned > 0 then redis.call('LTRIM', ready, in_ready.scanned, -1) end
+  if in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', ranked, 0, in_ranked.scanned - 1) end
+  if in_retry.scanned > 0 then redis.call('LTRIM', retry, in_retry.scanned, -1) end
+  if in_ready.stale > 0 then skipped(meta, 'stale_ready', in_ready.stale) end
+  if in_retry.stale > 0 then skipped(meta, 'stale_retry', in_retry.stale) end
   if #promoted > 0 then redis.call('ZREM', pending, unpack(promoted)) end
   if moved > 0 then
     erase(messages, retries, deliveries, headers, attributes, errors, ids)
@@ -87,7 +102,7 @@ end
 
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
-local left = redis.call('LLEN', ready) + redis.call('LLEN', retry)
+local left = redis.call('LLEN', ready) + (step and redis.call('ZCARD', ranked) or 0) + redis.call('LLEN', retry)
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f', moved, next_due, next_deadline, left,
   redis.call('SCARD', garbage), now, redis.call('ZRANGE', schedules, 0, 0, 'WITHSCORES')[2] or -1)
 if touched == 0 then return reply end

@@ -20,7 +20,7 @@ from delayq.testing.torture.workload import is_planted
 
 _OF_MESSAGES = ("retries", "deliveries", "headers", "attributes", "errors", "successors")
 _HASHES = ("messages", *_OF_MESSAGES, "dead_messages", "dead_ids")
-_ZSETS = ("pending", "unack", "dead")
+_ZSETS = ("pending", "ranked", "unack", "dead")
 _LISTS = ("ready", "retry", "wake")
 MAX_LEFTOVERS = 20
 """Inconsistencies that are reported one by one."""
@@ -94,7 +94,7 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
         yield from (f"the queue has no {name}" for name in ("schema", "identity") if name not in contents.counted.meta)
     messages, dead = contents.messages.keys(), contents.dead.keys()
     offered = [*contents.offered("ready"), *contents.offered("retry")]
-    places = Counter([*contents.pending, *contents.unack, *offered, *contents.garbage])
+    places = Counter([*contents.pending, *contents.ranked, *contents.unack, *offered, *contents.garbage])
     yield from (f"{id} is in {number} structures" for id, number in places.items() if number > 1)
     yield from (f"{id} is in a structure, but not a message" for id in places.keys() - messages)
     yield from (f"{id} is a message in no structure" for id in messages - places.keys())
@@ -116,7 +116,7 @@ def _wrong_counts(contents: QueueContents) -> Iterator[str]:
     for name, count, found in (
         ("messages", counted.messages, len(contents.messages)),
         ("pending", counted.pending, len(contents.pending)),
-        ("ready", counted.ready, len(ready)),
+        ("ready", counted.ready, len(ready) + len(contents.ranked)),
         ("retry", counted.retry, len(retry)),
         ("active", counted.active, len(contents.unack) - in_backoff),
         ("backoff", counted.backoff, in_backoff),

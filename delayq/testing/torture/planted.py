@@ -10,7 +10,7 @@ from delayq.broker.transport.executor import Executor
 from delayq.testing.torture.workload import payload_of, planted_id
 
 TYPES = {
-    **dict.fromkeys(("pending", "unack", "dead", "done", "schedules"), "zset"),
+    **dict.fromkeys(("pending", "ranked", "unack", "dead", "done", "schedules"), "zset"),
     **dict.fromkeys(("ready", "retry", "wake"), "list"),
     "garbage": "set",
     "events": "stream",

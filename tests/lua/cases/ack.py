@@ -17,6 +17,7 @@ def _in_every_state() -> list[Case]:
         "leased": _DONE,
         "backoff": _DONE,
         "retry": _DONE + World(retry=["a"], meta=_DONE.meta | {"stale_retry": 1}),
+        "ranked": _DONE.but(meta=_DONE.meta | {"priority_step": 60_000}),
     }
     return [
         Case(

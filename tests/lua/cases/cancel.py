@@ -30,6 +30,7 @@ def _in_every_state() -> list[Case]:
         "released": _OUT + World(ready=["a"], meta=_OUT.meta | {"stale_ready": 1}),
         "backoff": _OUT,
         "retry": _OUT + World(retry=["a"], meta=_OUT.meta | {"stale_retry": 1}),
+        "ranked": _OUT.but(meta=_OUT.meta | {"priority_step": 60_000}),
     }
     return [
         Case(name, world + CROWD, calls.cancel(["a"]), replies.get(name, "1"), left.get(name, world) + CROWD)

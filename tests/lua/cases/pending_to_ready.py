@@ -12,6 +12,14 @@ _DUE = World(
     messages=dict.fromkeys("abcd", "m"),
 )
 
+_RANKING = World(
+    pending={"a": -1, "b": -3, "c": -2, "d": -1, "e": 9},
+    attributes={"a": "priority=1", "b": "name=priority=1", "c": "name=n priority=-2 new=1", "e": "priority=5"},
+    deliveries={"a": "pending -1 1 T-9 T-8 w !"},
+    meta={"priority_step": 60_000},
+)
+_RANKED = World(ranked={"a": -60_001}, deliveries={"a": "ranked -1 0 0 0 -"}, meta={"priority_step": 60_000})
+
 CASES = [
     Case("nothing there", World(), calls.pending_to_ready(), PromoteReply(0, -1, -1, 0, 0, NOW), World()),
     Case(
@@ -41,6 +49,64 @@ CASES = [
         calls.pending_to_ready(),
         PromoteReply(0, -1, NOW + 70, 0, 0, NOW, -1, 0),
         World(unack={"a": 70}, meta={"paused": "0 "}),
+    ),
+    Case(
+        "with a priority, due messages are ranked; all others become ready",
+        _RANKING,
+        calls.pending_to_ready(),
+        PromoteReply(4, NOW + 9, -1, 4, 0, NOW, ranks=1),
+        _RANKING.but(
+            pending={"e": 9},
+            ready=["b", "d"],
+            ranked={"a": -60_001, "c": 119_998},
+            deliveries={
+                "a": "ranked -1 1 T-9 T-8 w !",
+                "b": "ready -3 0 0 0 -",
+                "c": "ranked -2 0 0 0 -",
+                "d": "ready -1 0 0 0 -",
+            },
+        ),
+    ),
+    Case(
+        "the head start of a priority is that of the queue",
+        _RANKING.but(meta={"priority_step": 7}),
+        calls.pending_to_ready(3),
+        PromoteReply(3, NOW - 1, -1, 3, 0, NOW, ranks=1),
+        _RANKING.but(
+            pending={"d": -1, "e": 9},
+            ready=["b"],
+            ranked={"a": -8, "c": 12},
+            deliveries={"a": "ranked -1 1 T-9 T-8 w !", "b": "ready -3 0 0 0 -", "c": "ranked -2 0 0 0 -"},
+            meta={"priority_step": 7},
+        ),
+    ),
+    Case(
+        "without a head start in the queue no priority is looked at",
+        World(pending={"a": -1}, attributes={"a": "priority=1"}),
+        calls.pending_to_ready(),
+        PromoteReply(1, -1, -1, 1, 0, NOW),
+        World(ready=["a"], attributes={"a": "priority=1"}, deliveries={"a": "ready -1 0 0 0 -"}),
+    ),
+    *(
+        Case(name, world, calls.pending_to_ready(), reply, world)
+        for name, world, reply in [
+            ("nothing due, and one is ranked", _RANKED, PromoteReply(0, -1, -1, 1, 0, NOW, ranks=1)),
+            (
+                "nothing due, and one is ranked in a pause",
+                _RANKED.but(meta={"priority_step": 60_000, "paused": "0 "}),
+                PromoteReply(0, -1, -1, 0, 0, NOW, -1, 0, ranks=1),
+            ),
+            (
+                "nothing due, one is ranked, and there is a stale entry",
+                _RANKED.but(ready=["x"], meta={"priority_step": 60_000, "stale_ready": 1}),
+                PromoteReply(0, -1, -1, 1, 0, NOW, ranks=1),
+            ),
+            (
+                "nothing due, nothing ranked, and messages have priorities",
+                World(pending={"a": 5}, meta={"priority_step": 60_000}),
+                PromoteReply(0, NOW + 5, -1, 0, 0, NOW),
+            ),
+        ]
     ),
     Case(
         "when the next schedule occurs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
-from tests.lua.cases.ready_to_unack import LEASE, given, waiting
+from tests.lua.cases.ready_to_unack import LEASE, given, ranked, waiting
 from tests.lua.cases.states import logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
@@ -41,6 +41,9 @@ def leased(world: World, ids: str, mark: str = "", wake: int = 0) -> World:
 A, AB = pending(a=-5), pending(a=-5, b=-5)
 RETRIED = A.but(deliveries={"a": "pending -5 2 T-9 T-8 w"})
 SUSPECT = pending(a=-5, b=-4, c=-3)
+
+
+RANKED = ranked(x=-60_005)
 
 
 def _plain() -> list[Case]:
@@ -166,12 +169,39 @@ def _lists() -> list[Case]:
         for place, world in (("ready", waiting("x")), ("retry", waiting("", "x")))
     ] + [
         Case(
+            "one is ranked",
+            RANKED + A,
+            claim(3),
+            claimed(left=1, due=-5),
+            RANKED + A,
+        ),
+        *(
+            Case(f"where messages have priorities, {name}", world, claim(3), reply, world)
+            for name, world, reply in [
+                (
+                    "what is due must be promoted first",
+                    A.but(meta={"priority_step": 60_000}),
+                    claimed(due=-5)._replace(ranks=True),
+                ),
+                (
+                    "and the queue is paused",
+                    A.but(meta={"priority_step": 60_000, "paused": "0 "}),
+                    claimed(),
+                ),
+                (
+                    "nothing is due yet",
+                    pending(a=1).but(meta={"priority_step": 60_000}),
+                    claimed(due=1),
+                ),
+            ]
+        ),
+        Case(
             "several wait",
             waiting("xy", "z") + A,
             claim(3),
             claimed(left=3, due=-5),
             waiting("xy", "z") + A,
-        )
+        ),
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
 from tests.lua.cases.states import logged
@@ -42,6 +44,18 @@ def waiting(ready: str = "", retry: str = "", **others: object) -> World:
         messages={id: id.upper() for id in ids},
         deliveries=dict.fromkeys(ready, "ready -5 0 0 0 -") | dict.fromkeys(retry, "retry -5 1 T-9 T-9 w"),
     ).but(**others)
+
+
+def ranked(**ranks: int) -> World:
+    """Return messages that were due 5 ms ago, each with its rank."""
+    return World(
+        ranked=ranks,
+        retries=dict.fromkeys(ranks, 3),
+        messages={id: id.upper() for id in ranks},
+        attributes=dict.fromkeys(ranks, "priority=1"),
+        deliveries=dict.fromkeys(ranks, "ranked -5 0 0 0 -"),
+        meta={"priority_step": 60_000},
+    )
 
 
 def _plain() -> list[Case]:
@@ -469,7 +483,134 @@ def _stale() -> list[Case]:
     ]
 
 
-CASES = [*_plain(), *_lives(), *_unstarted(), *_fair(), *_stale()]
+def _held(world: World, ids: str, *, mark: str = "", **places: Any) -> World:
+    """Return a world after a claim of these messages of it, in this order."""
+    records = {}
+    for n, id in enumerate(ids):
+        _, due, attempts, first, *_ = world.deliveries[id].split(" ")
+        records[id] = f"leased {due} {int(attempts) + 1} {f'T+{n}' if first == '0' else first} T+{n} me{mark}"
+    return world.but(
+        ready=[id for id in world.ready if id not in ids],
+        retry=[id for id in world.retry if id not in ids],
+        ranked={id: rank for id, rank in world.ranked.items() if id not in ids},
+        unack=dict.fromkeys(ids, LEASE),
+        deliveries=world.deliveries | records,
+        meta=world.meta | {"token": f"T+{len(ids) - 1}", "delivered": len(ids)},
+    ).but(**places)
+
+
+def _ranked() -> list[Case]:
+    """Messages with a priority are claimed by rank, among those in ready, which stand there by their due times."""
+
+    def prior(id: str, n: int, **more: int) -> ClaimedMessage:
+        return given(id, T + n, attributes=b"priority=1", **more)
+
+    dues = {"a": "ready -50 0 0 0 -", "b": "ready -40 0 0 0 -", "c": "ready -40 0 0 0 -", "d": "ready -30 0 0 0 -"}
+    ready = waiting("abcd", deliveries=dues)
+    mixed = ready + ranked(k=-45, l=-40, m=-31, n=20)
+    order = [given("a", due=-50), prior("k", 1), given("b", T + 2, due=-40), given("c", T + 3, due=-40)]
+    order += [prior("l", 4), prior("m", 5), given("d", T + 6, due=-30), prior("n", 7)]
+    retried = mixed + waiting(retry="r")
+    suspect = ranked(k=-9, l=-8).but(
+        deliveries={"k": "ranked -5 0 T-9 T-9 w !", "l": "ranked -5 0 0 0 -"},
+    )
+    alone = _held(suspect, "k", mark=" !", wake=1)
+    behind = suspect.but(deliveries={"k": "ranked -5 0 0 0 -", "l": "ranked -5 0 T-9 T-9 w !"})
+    foreign = ranked(k=-9, x=-8, y=-7) + waiting("a")
+    foreign = foreign.but(
+        deliveries={**foreign.deliveries, "x": "pending 5 1 T-9 T-9 w"}, messages={"k": "K", "a": "A"}
+    )
+    del foreign.deliveries["y"]
+    many = ranked(**{f"m{n:03}": n for n in range(250)})
+    return [
+        Case("ranked only", ranked(k=-9), claim(3), claimed(prior("k", 0)), _held(ranked(k=-9), "k")),
+        Case("by rank, among what is ready", mixed, claim(9), claimed(*order), _held(mixed, "akbclmdn")),
+        *(
+            Case(
+                f"the first {n} by rank",
+                mixed,
+                claim(n),
+                claimed(*order[:n], left=8 - n),
+                _held(mixed, "akbclmdn"[:n], wake=1),
+            )
+            for n in (1, 2, 4, 5, 7)
+        ),
+        Case(
+            "retries keep their turns",
+            retried,
+            claim(4),
+            claimed(
+                given("r", attempt=2), given("a", T + 1, due=-50), prior("k", 2), given("b", T + 3, due=-40), left=5
+            ),
+            _held(retried, "rakb", wake=1),
+        ),
+        Case(
+            "retries come after all that is ranked, if it is not their turn",
+            ranked(k=9) + waiting(retry="r"),
+            claim(2),
+            claimed(prior("k", 0), given("r", T + 1, attempt=2)),
+            _held(ranked(k=9) + waiting(retry="r"), "kr"),
+        ),
+        Case(
+            "ranked, in a pause",
+            ranked(k=9).but(meta={"priority_step": 60_000, "paused": "0 "}),
+            claim(2),
+            claimed(),
+            ranked(k=9).but(meta={"priority_step": 60_000, "paused": "0 "}),
+        ),
+        Case("none wanted, one is ranked", ranked(k=9), claim(0), claimed(left=1), ranked(k=9).but(wake=1)),
+        Case(
+            "a ranked message that may have killed its consumer is claimed alone",
+            suspect,
+            claim(3, " ?"),
+            claimed(prior("k", 0), left=1, alone=True),
+            alone.but(deliveries={"k": "leased -5 1 T-9 T+0 me !", "l": "ranked -5 0 0 0 -"}),
+        ),
+        Case(
+            "it waits until others are claimed",
+            behind,
+            claim(3, " ?"),
+            claimed(prior("k", 0), left=1),
+            _held(behind, "k", mark=" ?", wake=1),
+        ),
+        Case(
+            "what has moved elsewhere since, and what is no message, is dropped from ranked",
+            foreign,
+            claim(9),
+            claimed(prior("k", 0), given("a", T + 1)),
+            _held(foreign, "ka", ranked={}),
+        ),
+        Case(
+            "more than are read at a time",
+            many,
+            claim(240),
+            claimed(
+                *(
+                    ClaimedMessage(id, T + n, id.upper().encode(), 3, NOW - 5, 1, b"", b"priority=1")
+                    for n, id in enumerate(list(many.ranked)[:240])
+                ),
+                left=10,
+            ),
+            many.but(
+                ranked={f"m{n:03}": n for n in range(240, 250)},
+                unack=dict.fromkeys(list(many.ranked)[:240], LEASE),
+                deliveries=many.deliveries
+                | {id: f"leased -5 1 T+{n} T+{n} me" for n, id in enumerate(list(many.ranked)[:240])},
+                meta={"priority_step": 60_000, "token": "T+239", "delivered": 240},
+                wake=1,
+            ),
+        ),
+        Case(
+            "while the queue has no step, ranked is not looked at",
+            ranked(k=9).but(meta={}) + waiting("a"),
+            claim(2),
+            claimed(given("a")),
+            _held(ranked(k=9).but(meta={}) + waiting("a"), "a"),
+        ),
+    ]
+
+
+CASES = [*_plain(), *_lives(), *_unstarted(), *_fair(), *_stale(), *_ranked()]
 CASES += logged(
     CASES,
     {
@@ -493,5 +634,6 @@ CASES += logged(
         ],
         "nothing but a record without a message": [],
         "nothing but stale entries": [],
+        "ranked only": ["delivered 0; holder me; ids k; tokens T+0; dues -5; attempts 1; retries 3"],
     },
 )

@@ -20,11 +20,40 @@ _HELD = World(
     meta={"released": 2},
 )
 
+_PRIOR = LEASED.but(attributes={"a": "name=a priority=1"}, meta={"token": "T-3", "priority_step": 60_000})
+
 CASES = [
     *(
         Case(name, world + CROWD, calls.release([Release("a", T - 7)]), "0", world + CROWD)
         for name, world in STATES.items()
         if name != "leased"
+    ),
+    Case(
+        "with a priority, back among what is ranked",
+        _PRIOR.but(deliveries={"a": "leased -5 2 T-9 T-7 w ?"}) + CROWD,
+        calls.release([Release("a", T - 7)]),
+        "1",
+        _PRIOR.but(
+            unack={},
+            ranked={"a": -60_005},
+            deliveries={"a": "ranked -5 1 T-9 T-7 w ?"},
+            meta={"token": "T-3", "released": 1, "priority_step": 60_000},
+            wake=1,
+        )
+        + CROWD,
+    ),
+    Case(
+        "with a priority, after a delay",
+        _PRIOR,
+        calls.release([Release("a", T - 7, 60_000, b"name=a priority=1 snoozes=1")]),
+        "1",
+        _PRIOR.but(
+            unack={"a": 60_000},
+            attributes={"a": "name=a priority=1 snoozes=1"},
+            deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+            meta={"token": "T-3", "released": 1, "backoffs": 1, "priority_step": 60_000, "schema": 2},
+            wake=1,
+        ),
     ),
     Case("leased under this token", LEASED + CROWD, calls.release([Release("a", T - 7)]), "1", _BACK + CROWD),
     Case(

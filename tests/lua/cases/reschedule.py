@@ -31,6 +31,7 @@ def _in_every_state() -> list[Case]:
         "released": again.but(ready=["a"], meta=again.meta | {"stale_ready": 1}),
         "backoff": again,
         "retry": again.but(retry=["a"], meta=again.meta | {"stale_retry": 1}),
+        "ranked": again.but(attributes={"a": "name=a priority=1"}, meta=again.meta | {"priority_step": 60_000}),
     }
     return [
         Case(name, world + CROWD, reschedule(), replies.get(name, "1"), moved.get(name, world) + CROWD)

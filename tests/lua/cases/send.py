@@ -69,6 +69,36 @@ def _into_the_empty_queue() -> list[Case]:
                 wake=1,
             ),
         ),
+        *(
+            Case(
+                f"{what} with a priority: what is due is ranked from now on{but}",
+                World(meta=meta),
+                send(out("a"), out("b", 6000, attributes=text.encode())),
+                "11",
+                stored(a=5000, b=6000).but(
+                    attributes={"b": text}, meta={"priority_step": 60_000, **meta, "sent": 2, "schema": 2}, wake=1
+                ),
+            )
+            for what, text, meta, but in [
+                ("one", "priority=1", {}, ""),
+                ("one that has a name", "name=b priority=-1", {}, ""),
+                ("one", "priority=9", {"priority_step": 5}, ", as it was before"),
+            ]
+        ),
+        Case(
+            "a priority alone",
+            World(),
+            send(out("a", attributes=b"name=a priority=-7")),
+            "1",
+            after.but(attributes={"a": "name=a priority=-7"}, meta={"sent": 1, "schema": 2, "priority_step": 60_000}),
+        ),
+        Case(
+            "a priority alone, and the step was set before",
+            World(meta={"priority_step": 5}),
+            send(out("a", attributes=b"priority=7")),
+            "1",
+            after.but(attributes={"a": "priority=7"}, meta={"sent": 1, "schema": 2, "priority_step": 5}),
+        ),
         Case(
             "attributes alone",
             World(),
@@ -170,6 +200,7 @@ def _replacing_every_state() -> list[Case]:
         "leased": ("3", STATES["leased"]),
         "backoff": ("2", sent + new + World(meta={"token": "T-3"})),
         "retry": ("2", sent + new + World(retry=["a"], meta={"token": "T-3", "stale_retry": 1})),
+        "ranked": ("2", sent + new + World(meta={"token": "T-3", "priority_step": 60_000})),
         "garbage": ("4", STATES["garbage"]),
         "dead": ("1", STATES["dead"] + sent + new + World(meta={"token": "T-3", "sent": 1})),
         "gone": ("1", sent + new + World(meta={"token": "T-3", "sent": 1})),
@@ -482,6 +513,13 @@ def _following() -> list[Case]:
         *(
             Case(f"to follow: {one.name}", one.before, send(out("a"), replace="after"), one.reply, one.after)
             for one in idle
+        ),
+        Case(
+            "to follow what runs, with a priority",
+            LEASED,
+            send(out("a", attributes=b"priority=1"), replace="after"),
+            "6",
+            with_meta(LEASED, _waits(attributes="priority=1"), World(meta={"priority_step": 60_000})),
         ),
         Case("to follow what runs", LEASED + CROWD, send(out("a"), replace="after"), "6", LEASED + _waits() + CROWD),
         Case(

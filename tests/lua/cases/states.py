@@ -25,6 +25,9 @@ RELEASED = _delivered("ready", ready=["a"])
 LEASED = _delivered("leased", unack={"a": 30_000})
 BACKOFF = _delivered("backoff", unack={"a": 500}, meta={"backoffs": 1})
 RETRY = _delivered("retry", retry=["a"])
+RANKED = _delivered("ranked", ranked={"a": -60_005}, meta={"priority_step": 60_000}).but(
+    attributes={"a": "name=a priority=1"}
+)
 GARBAGE = _delivered("garbage", garbage={"a"}).but(retries={"a": 0})
 DEAD = World(
     dead={"a:T-7": -100},
@@ -42,6 +45,7 @@ STATES = {
     "leased": LEASED,
     "backoff": BACKOFF,
     "retry": RETRY,
+    "ranked": RANKED,
     "garbage": GARBAGE,
     "dead": DEAD,
     "gone": GONE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from delayq.broker.replies import ExpireReply
 from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY, logged
 from tests.support.scripts import NOW, Case, World, calls
@@ -21,7 +23,70 @@ _SEVERAL = World(
     meta={"backoffs": 4, "expired": 6},
 )
 
+
+def _ranked(name: str, before: World, record: str, **after: Any) -> Case:
+    """Return a case of `a`, which has a priority, and of the crowd."""
+    before = before.but(attributes={"a": "name=a priority=-2"}, meta={**before.meta, "priority_step": 60_000}) + CROWD
+    meta = {"token": "T-3", "priority_step": 60_000, **after.pop("meta", {})}
+    unack = {"r": 90_000}
+    after_it = before.but(
+        unack=unack, ranked={"a": 119_995}, deliveries=before.deliveries | {"a": record}, meta=meta
+    ).but(**after)
+    return Case(name, before, calls.unack_to_retry(), ExpireReply(1, 0, NOW + 90_000), after_it)
+
+
+def _expired(record: str) -> World:
+    return LEASED.but(unack={"a": 0}, deliveries={"a": record})
+
+
+_CHARGED: dict[str, Any] = {
+    "retries": {"a": 1, **CROWD.retries},
+    "errors": {"a": "lease expired", **CROWD.errors},
+    "meta": {"expired": 1},
+}
+
 CASES = [
+    _ranked(
+        "ranked: a nack delay is over",
+        BACKOFF.but(unack={"a": 0}, meta={"token": "T-3", "backoffs": 1}),
+        "ranked -5 2 T-9 T-7 w",
+    ),
+    _ranked("ranked: a lease ends", _expired("leased -5 2 T-9 T-7 w"), "ranked -5 2 T-9 T-7 w", **_CHARGED),
+    _ranked(
+        "ranked: a lease ends after the start, so it is claimed alone",
+        _expired("leased -5 2 T-9 T-7 w +"),
+        "ranked -5 2 T-9 T-7 w !",
+        **_CHARGED,
+    ),
+    *(
+        _ranked(
+            f"ranked: a lease ends before the start, marked {mark}",
+            _expired(f"leased -5 2 T-9 T-7 w {mark}"),
+            "ranked -5 1 T-9 T-7 w !",
+            meta={"released": 1},
+        )
+        for mark in "?!-"
+    ),
+    Case(
+        "ranked: a lease ends with no retry left",
+        _expired("leased -5 2 T-9 T-7 w").but(
+            retries={"a": 0}, attributes={"a": "priority=1"}, meta={"priority_step": 60_000}
+        ),
+        calls.unack_to_retry(),
+        ExpireReply(0, 1, -1),
+        GARBAGE.but(
+            attributes={"a": "priority=1"},
+            errors={"a": "lease expired"},
+            meta={"priority_step": 60_000, "expired": 1},
+        ),
+    ),
+    Case(
+        "ranked: an id without a record is dropped",
+        World(unack={"a": 0}, attributes={"a": "priority=1"}, meta={"priority_step": 60_000}),
+        calls.unack_to_retry(),
+        ExpireReply(0, 0, -1),
+        World(attributes={"a": "priority=1"}, meta={"priority_step": 60_000}),
+    ),
     Case("nothing there", World(), calls.unack_to_retry(), ExpireReply(0, 0, -1), World()),
     Case("nothing late", CROWD, calls.unack_to_retry(), ExpireReply(0, 0, NOW + 90_000), CROWD),
     Case(

@@ -7,14 +7,14 @@ local headed, attributed = false, false
 local function look_at_extras(headers, attributes)
   if redis.call('EXISTS', headers, attributes) == 0 then return end
   headed = redis.call('HLEN', headers) > 0 and headers
-  attributed = redis.call('HLEN', attributes) > 0 and attributes
+  attributed = redis.call('HLEN', attributes) > 0
 end
 
 local function claim(deadline, id, token, payload, due, attempt, first, holder)
   local n = #ids + 1
   local at = 7 * n
   cells[at - 6], cells[at - 5], cells[at - 4], cells[at - 3], cells[at - 2] = id, token, payload, due, attempt
-  cells[at - 1], cells[at] = headed and read_payload(headed, id), attributed and read_payload(attributed, id)
+  cells[at - 1], cells[at] = headed and read_payload(headed, id), false
   ids[n], tokens[n], dues[n], attempts[n] = id, token, due, attempt
   records[2 * n - 1], records[2 * n] = id, write('leased', due, attempt, first, token, holder)
   deadlines[2 * n - 1], deadlines[2 * n] = deadline, id
@@ -34,8 +34,10 @@ local function claim_again(past, messages, deliveries, deadline)
   return alone
 end
 
-local function lease_all(unack, deliveries)
+-- Leases what was claimed. The attributes of all are read in one command: as delayq writes them, they are short.
+local function lease_all(unack, deliveries, attributes)
   if #ids == 0 then return end
+  for n, text in ipairs(attributed and redis.call('HMGET', attributes, unpack(ids)) or {}) do cells[7 * n] = text end
   redis.call('ZADD', unack, unpack(deadlines))
   redis.call('HSET', deliveries, unpack(records))
 end

@@ -7,8 +7,15 @@ local function leave(state, id)
   table.insert(leaving[state], id)
 end
 
-local function depart(pending, unack, garbage, meta)
+-- Looks at the types of the zsets that messages leave, since nothing may be written before.
+local function look_at_leaving(ranked, unack)
+  redis.call('ZCARD', unack)
+  if leaving.ranked then redis.call('ZCARD', ranked) end
+end
+
+local function depart(pending, ranked, unack, garbage, meta)
   if leaving.pending then redis.call('ZREM', pending, unpack(leaving.pending)) end
+  if leaving.ranked then redis.call('ZREM', ranked, unpack(leaving.ranked)) end
   if leaving.leased then redis.call('ZREM', unack, unpack(leaving.leased)) end
   if leaving.backoff then
     redis.call('ZREM', unack, unpack(leaving.backoff))

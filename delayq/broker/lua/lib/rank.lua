@@ -1,0 +1,14 @@
+-- Ranks: what is due is delivered by its due time, less a head start of priority * step. A message with a priority
+-- waits, once due, in the zset ranked, scored by that time (ms); all others wait in ready. The step (ms) is in meta from
+-- the first send with a priority on: without one, no script reads attributes for it.
+
+-- Returns the rank of a message with these attributes (a text); nil or false for one without a priority.
+local function rank_of(text, due, step)
+  local priority = text and string.match(' ' .. text, ' priority=(%-?%d+)')
+  return priority and due - priority * step
+end
+
+-- Returns the attributes of messages, as delayq writes them: short texts. None if the queue has no priorities.
+local function attributes_to_rank(attributes, step, ids)
+  return step and #ids > 0 and redis.call('HMGET', attributes, unpack(ids)) or {}
+end
