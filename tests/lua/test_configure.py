@@ -168,6 +168,16 @@ def test_full_redis_can_be_configured(start_redis):
     executor.close()
 
 
+def test_step_of_priorities_is_set_by_itself_and_kept(executor):
+    def step(ms=None):
+        executor.call(calls.configure(events=None, dedupe_window=None, dedupe_max=1, priority_step=ms))
+        return observe(executor)
+
+    assert step() == World()
+    assert step(7) == step() == World(meta={"priority_step": 7})
+    assert step(9) == World(meta={"priority_step": 9})
+
+
 def test_limits_of_the_dead_letter_are_set_separately_and_kept(executor):
     def limit(*dead, events=None):
         executor.call(calls.configure(events=events, dedupe_window=None, dedupe_max=1, dead=dead))

@@ -285,10 +285,29 @@ COUNTED = [
         "of ranked ones the first and the last hundred are looked at",
         World(
             ranked={f"x{n}": n for n in range(250)},
-            deliveries={"x99": "ranked -7 0 0 0 -", "x120": "ranked -9 0 0 0 -", "x150": "ranked -8 0 0 0 -"},
+            deliveries={
+                "x0": "ranked -6 0 0 0 -",
+                "x99": "ranked -7 0 0 0 -",
+                "x120": "ranked -9 0 0 0 -",
+                "x150": "ranked -8 0 0 0 -",
+            },
             meta={"priority_step": 60_000},
         ),
         EMPTY._replace(oldest_due=NOW - 8, ready=250, overdue=250, meta={"priority_step": "60000"}),
+    ),
+    (
+        "of ranked ones the oldest is among the first hundred",
+        World(
+            ranked={f"x{n}": n for n in range(250)},
+            deliveries={"x99": "ranked -9 0 0 0 -", "x150": "ranked -8 0 0 0 -"},
+            meta={"priority_step": 60_000},
+        ),
+        EMPTY._replace(oldest_due=NOW - 9, ready=250, overdue=250, meta={"priority_step": "60000"}),
+    ),
+    (
+        "without a step nothing is ranked",
+        World(ranked={"a": -60_000}, deliveries={"a": "ranked -10 0 0 0 -"}),
+        EMPTY,
     ),
     (
         "pending ones that are due are overdue, now included, and the first of them is the oldest",

@@ -28,7 +28,7 @@ scan_limit = wanted + 1000
 -- Claims up to `count` entries of a source, or of two by rank.
 local function take(source, other, count)
   while count > 0 do
-    local from = first_of(source, other, deliveries, count)
+    local from = (other and first_of or peek)(source, deliveries, count, other)
     if not from then return end
     local id, new_token, mark = from.id, string.format('%.0f', token), reports and mark_of(from.holder)
     local suspect = mark and (mark == '!' or from == in_retry)

@@ -81,6 +81,13 @@ CASES = [
         ),
     ),
     Case(
+        "one has a priority",
+        World(pending={"a": -1}, attributes={"a": "priority=1"}, meta={"priority_step": 60_000}),
+        calls.pending_to_ready(),
+        PromoteReply(1, -1, -1, 1, 0, NOW, ranks=1),
+        _RANKED.but(attributes={"a": "priority=1"}),
+    ),
+    Case(
         "without a head start in the queue no priority is looked at",
         World(pending={"a": -1}, attributes={"a": "priority=1"}),
         calls.pending_to_ready(),
@@ -101,6 +108,7 @@ CASES = [
                 _RANKED.but(ready=["x"], meta={"priority_step": 60_000, "stale_ready": 1}),
                 PromoteReply(0, -1, -1, 1, 0, NOW, ranks=1),
             ),
+            ("without a step nothing is ranked", _RANKED.but(meta={}), PromoteReply(0, -1, -1, 0, 0, NOW)),
             (
                 "nothing due, nothing ranked, and messages have priorities",
                 World(pending={"a": 5}, meta={"priority_step": 60_000}),

@@ -43,6 +43,20 @@ CASES = [
         + CROWD,
     ),
     Case(
+        "with a priority from now on",
+        _PRIOR.but(attributes={"a": "name=a"}),
+        calls.release([Release("a", T - 7, 0, b"name=a priority=2")]),
+        "1",
+        _PRIOR.but(
+            unack={},
+            ranked={"a": -120_005},
+            attributes={"a": "name=a priority=2"},
+            deliveries={"a": "ranked -5 1 T-9 T-7 w"},
+            meta={"token": "T-3", "released": 1, "priority_step": 60_000, "schema": 2},
+            wake=1,
+        ),
+    ),
+    Case(
         "with a priority, after a delay",
         _PRIOR,
         calls.release([Release("a", T - 7, 60_000, b"name=a priority=1 snoozes=1")]),

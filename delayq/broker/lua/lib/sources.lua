@@ -42,8 +42,8 @@ local function peek(source, deliveries, count)
 end
 
 -- Returns the one of two sources that comes first by rank, as `peek` does.
-local function first_of(one, other, deliveries, count)
-  local found, beside = peek(one, deliveries, count), other and peek(other, deliveries, count)
+local function first_of(one, deliveries, count, other)
+  local found, beside = peek(one, deliveries, count), peek(other, deliveries, count)
   if found and beside then return tonumber(beside.rank) < tonumber(found.rank) and beside or found end
   return found or beside
 end
