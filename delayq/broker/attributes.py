@@ -29,6 +29,12 @@ class Attributes(NamedTuple):
     """What becomes of it then: `drop`, or '' for the dead letter."""
     priority: int = 0
     """Its head start among those that are due, in steps; negative for one that others overtake."""
+    unique_for: str = ""
+    """How long after the send its id is held, also once it has ended (ms); '' for no longer than it lives."""
+    unique_after: str = ""
+    """How long after its end its id is held (ms); '' for none."""
+    since: str = ""
+    """When the first send of its burst was made (ms since 1970), which the script notes; '' if it is not debounced."""
 
     def encode(self) -> bytes:
         """Return the stored text, empty if there are none."""
@@ -41,6 +47,7 @@ class Attributes(NamedTuple):
 
 
 NONE = Attributes()
+_TEXTS = tuple(name for name, default in Attributes._field_defaults.items() if default == "")
 
 
 @lru_cache(1024)
@@ -48,7 +55,8 @@ def _read(stored: bytes) -> Attributes:
     pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
     numbers = (int(text) if _NUMBER.fullmatch(text := pairs.get(name, "")) else 0 for name in ("snoozes", "priority"))
     snoozes, priority = numbers
-    return Attributes(pairs.get("name", ""), snoozes, pairs.get("expires", ""), pairs.get("missed", ""), priority)
+    texts = {name: pairs[name] for name in _TEXTS if name in pairs}
+    return Attributes(snoozes=snoozes, priority=priority, **texts)
 
 
 def snoozed(stored: bytes) -> bytes:

@@ -29,9 +29,10 @@ from delayq.broker.requests import (
     flat,
 )
 from delayq.broker.run_records import RunRecord, read_run, read_runs
+from delayq.broker.same_id import Debounce
 from delayq.broker.schedule_calls import ScheduleCalls
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
-from delayq.broker.send_replies import SendStatuses
+from delayq.broker.send_replies import Debounced, SendStatuses
 from delayq.broker.shared_calls import confirm
 from delayq.options import DEDUPE_MAX, Settings
 
@@ -39,7 +40,7 @@ MAX_DUE = (1 << 53) - 1
 """A time (ms) after every due time: the largest integer that a score holds exactly."""
 MAX_RUNS = 1000
 """Runs of bulk sends that the ledger keeps."""
-_REPLACE = {False: "0", True: "1", "after": "2", "moved up": "3"}
+_REPLACE: dict[Any, str] = {False: "0", True: "1", "after": "2", "moved up": "3"}
 """How a send says what to replace; see `Replace`."""
 
 T = TypeVar("T")
@@ -75,6 +76,12 @@ class Calls(ScheduleCalls):
     def send_one(self, message: Outgoing) -> ScriptCall[SendStatuses]:
         """Store one message: what `send` does without its options, at a lower cost."""
         return self._call("send_one", [self._now, *message], SendStatuses.read)
+
+    def debounce(self, message: Outgoing, how: Debounce, *, max_length: int | None) -> ScriptCall[Debounced]:
+        """Store a message of a burst in place of the one before it."""
+        id, _, *rest = message
+        at_most = "" if how.at_most is None else how.at_most
+        return self._call("debounce", [self._now, max_length or "0", how.quiet, at_most, id, *rest], Debounced.read)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> ScriptCall[replies.PromoteReply]:
         """Move due messages to ready."""

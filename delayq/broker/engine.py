@@ -31,6 +31,8 @@ class Feature(StrEnum):
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
     PRIORITIES = "priorities"
+    DEBOUNCE = "debouncing"
+    HOLDS = "holding ids for a time"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
     NAMES = "names of messages"
@@ -129,6 +131,8 @@ _DELAY_ONLY = frozenset(
         Feature.SUCCESSORS,
         Feature.EXPIRY,
         Feature.PRIORITIES,
+        Feature.DEBOUNCE,
+        Feature.HOLDS,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.EVENTS,

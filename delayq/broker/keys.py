@@ -58,6 +58,7 @@ META_SETTINGS = (
     "slot_cursor",
     "events",
     "dedupe",
+    "unique",
     "paused",
     "dead_max",
     "dead_ttl",
@@ -109,7 +110,7 @@ class Keys:
     events: str
     """stream: what happened to messages, one entry per call and kind; only if the event log is on."""
     done: str
-    """zset: id → time it was settled (ms), for the dedupe window; only if that is on."""
+    """zset: id → time it was settled (ms), for the dedupe window, or its own end; only if one of them is in use."""
     runs: str
     """hash: run → counts of the messages of a bulk send by status."""
     refusals: str

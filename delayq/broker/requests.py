@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import Script
 
 T = TypeVar("T")
@@ -17,10 +18,10 @@ T = TypeVar("T")
 UNSTARTED = " ?"
 """Ends the consumer id of a claim whose consumer reports which messages have started."""
 Argument = str | bytes | int
-Replace = bool | Literal["after", "moved up"]
+Replace = bool | Literal["after", "moved up"] | Debounce
 """What a send replaces: nothing, what is not running, or this and else it waits `after` the running one.
 
-`moved up` replaces what is not leased by a successor that waits.
+`moved up` replaces what is not leased by a successor that waits. `Debounce` replaces the one before it of a burst.
 """
 
 

@@ -39,7 +39,7 @@ _REPORTS = {
     SendStatus.NEW: "sent to {}, due {}",
     SendStatus.REPLACED: "replaced in {}, due {}",
     SendStatus.EXISTS: "not sent to {}: a message with this id exists (--replace replaces it)",
-    SendStatus.SETTLED: "not sent to {}: a message with this id was settled within the dedupe window",
+    SendStatus.SETTLED: "not sent to {}: a message with this id has ended, and the id is held until {}",
     SendStatus.AFTER: "waits in {} after the message with this id, which is being processed, due {}",
     SendStatus.RUNNING: "not replaced in {}: the message with this id is being processed",
 }
@@ -57,10 +57,15 @@ _FEATURES = {
     "expires": Feature.EXPIRY,
     "priority": Feature.PRIORITIES,
     "unique": Feature.UNIQUE_IDS,
+    "unique_for": Feature.HOLDS,
+    "unique_after": Feature.HOLDS,
+    "debounce": Feature.DEBOUNCE,
     "replace": Feature.REPLACE,
     "replace_after": Feature.SUCCESSORS,
 }
 """The options that not every engine offers."""
+_DEBOUNCED = ("retries", "id", "headers", "name", "expires", "missed", "unique")
+"""What a debounced message may have; it has no time of its own."""
 
 
 @click.command()
@@ -73,6 +78,10 @@ _FEATURES = {
 @retries_option()
 @click.option("--id", type=ID, help="Send only if no message with this id exists.")
 @click.option("--unique", is_flag=True, help="Let name and payload make the id: send only if there is no such message.")
+@click.option("--unique-for", type=DURATION, help="Hold the id for so long from now, also once the message has ended.")
+@click.option("--unique-after", type=DURATION, help="Hold the id for so long from the end of the message.")
+@click.option("--debounce", type=DURATION, help="Deliver so long after the last send with this id, only the last.")
+@click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
@@ -97,6 +106,8 @@ def send(
     priority: int | None,
     replace: bool,
     replace_after: bool,
+    debounce: timedelta | None,
+    at_most: timedelta | None,
     as_json: bool,
     **options: Any,
 ) -> Exit:
@@ -123,11 +134,18 @@ def send(
     if payload is not None and payload != "-":
         outgoing = message(os.fsencode(payload), "PAYLOAD")
         mode = {"replace": "after" if replace_after else True} if replace or replace_after else {}
-        (sent,) = into.send_many([outgoing], **mode)
+        if debounce is None:
+            (sent,) = into.send_many([outgoing], **mode)
+        else:
+            fields = {name: getattr(outgoing, name) for name in _DEBOUNCED}
+            sent = into.send_delay_msg(outgoing.payload, debounce=debounce, at_most=at_most, **fields)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
-            print_note(reports[sent.status].format(queue, _due(delay, at)))
+            held = sent.holder is not None and sent.status is SendStatus.SETTLED
+            print_note(
+                reports[sent.status].format(queue, iso(sent.holder.due) if held else _due(delay or debounce, at))
+            )
         return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
     if options["id"] is not None:
         raise click.UsageError("--id works with a single PAYLOAD, not with - or --file")
@@ -149,12 +167,26 @@ def _check(params: dict[str, Any]) -> None:
         value = params[option]
         if value is not None and value is not False and value != {}:  # --retries 0 is a value
             ENGINES[params["engine"]].capabilities.require(feature)
+    if params["at_most"] is not None and params["debounce"] is None:
+        raise click.UsageError("--at-most goes with --debounce")
+    if params["debounce"] is not None:
+        _check_debounce(params)
     if params["replace"] and params["replace_after"]:
         raise click.UsageError("give either --replace or --replace-after, not both")
     if params["replace_after"] and params["id"] is None:
         raise click.UsageError("--replace-after needs the --id of the message to replace")
     if params["replace"] and params["id"] is None:
         raise click.UsageError("--replace needs the --id of the message to replace")
+
+
+def _check_debounce(params: dict[str, Any]) -> None:
+    others = ("delay", "at", "file", "replace", "replace_after", "unique_for", "unique_after")
+    other = next((name for name in others if params[name] not in (None, False)), None)
+    if other is not None or params["payload"] == "-":
+        shown = f"--{other.replace('_', '-')}" if other else "- as PAYLOAD"
+        raise click.UsageError(f"--debounce does not go with {shown}")
+    if params["id"] is None and not params["unique"]:
+        raise click.UsageError("--debounce needs an --id, or --unique")
 
 
 def _send_lines(queue: Any, messages: Iterator[tuple[int, NewMessage[Any]]], *, as_json: bool, size: int | None) -> int:

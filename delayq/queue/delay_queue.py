@@ -15,6 +15,7 @@ from delayq.queue.bulk_runs import RunInfo, end_run, forget_run, list_runs, refu
 from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome, cancel, reschedule
 from delayq.queue.counts import Counts, Stats
 from delayq.queue.dead_letter import DeadLetter
+from delayq.queue.debouncing import replacing
 from delayq.queue.delay_base import DelayBase
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import GroupCommit
@@ -95,25 +96,33 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         missed: Literal["dead", "drop"] = "dead",
         priority: int = 0,
         unique: Literal["payload"] | None = None,
+        unique_for: Duration | None = None,
+        unique_after: Duration | None = None,
         replace: bool | Literal["after"] = False,
+        debounce: Duration | None = None,
+        at_most: Duration | None = None,
     ) -> Sent:
         """Send a message that is due after `delay` and is redelivered up to `retries` times.
 
         When this returns, the message is stored. With an `id` the send is idempotent: while a message with this id is
-        in the queue, another send returns `exists`. With `unique="payload"`, name and payload make the id. With
-        `replace`, a waiting message gets the new payload and due time instead; with `replace="after"`, what is sent
-        while it is processed waits too, and follows it when it ends. The `name` says what is to be done, and chooses
-        the function that processes it, see `on`. A message that has not started when it `expires`, so long after its
-        due time or at a time, goes to the dead letter with the reason `missed`, or with `missed="drop"` is discarded.
-        Of those that are due, a larger `priority` (-100 to 100) comes first, with a head start of `priority_step` each.
-        On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent sends from several
-        threads share round trips.
+        in the queue, another send returns `exists`. With `unique="payload"`, name and payload make the id. The id is
+        held on for `unique_for` from the send, or for `unique_after` from the end of the message: a send within this
+        time returns `settled`. With `replace`, a waiting message gets the new payload and due time instead; with
+        `replace="after"`, what is sent while it is processed waits too, and follows it when it ends. With `debounce`,
+        each send of the id does this, and is due so long after it, but at most `at_most` after the first of the burst.
+        The `name` says what is to be done, and chooses the function that processes it, see `on`. A message that has not
+        started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
+        `missed`, or with `missed="drop"` is discarded. Of those that are due, a larger `priority` (-100 to 100) comes
+        first, with a head start of `priority_step` each. On `OutcomeUnknown`, send again with the same id, which the
+        error has in `ids`. Concurrent sends from several threads share round trips.
         """
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "unique": unique}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after}
+        how = replacing(replace, debounce, at_most, delay=delay)
         outgoing = self._producer.outgoing(
-            payload, due_text(delay, None), retries, id, headers, **attributes, replace=replace
+            payload, due_text(delay, None), retries, id, headers, **attributes, replace=how
         )
-        return self._sends.send(outgoing, replace=replace)
+        return self._sends.send(outgoing, replace=how)
 
     def send_schedule_msg(
         self,
@@ -128,10 +137,13 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         missed: Literal["dead", "drop"] = "dead",
         priority: int = 0,
         unique: Literal["payload"] | None = None,
+        unique_for: Duration | None = None,
+        unique_after: Duration | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "unique": unique}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after}
         outgoing = self._producer.outgoing(
             payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
         )

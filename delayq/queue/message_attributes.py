@@ -19,6 +19,7 @@ def attributes_of(
     expires: Duration | datetime | None,
     missed: Missed,
     priority: int,
+    holds: tuple[str, str],
 ) -> bytes:
     """Return the stored attributes of a message with this due time; raise `ConfigurationError` for invalid options."""
     name_text = "" if name is None else check_message_name(name)
@@ -29,4 +30,6 @@ def attributes_of(
         capabilities.require(Feature.EXPIRY)
     if priority:
         capabilities.require(Feature.PRIORITIES)
-    return Attributes(name_text, 0, *expiry, priority).encode()
+    if any(holds):
+        capabilities.require(Feature.HOLDS)
+    return Attributes(name_text, 0, *expiry, priority, *holds).encode()

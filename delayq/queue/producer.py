@@ -16,14 +16,15 @@ from delayq.broker.expiry import Missed
 from delayq.broker.ids import Unique, digest_id, new_id, new_ids
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
-from delayq.broker.send_replies import Placing, SendStatuses
+from delayq.broker.same_id import Debounce, check_holds, missing_id
+from delayq.broker.send_replies import Holder, Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
 from delayq.options import check_retries
+from delayq.queue.debouncing import send_debounced
 from delayq.queue.message_attributes import attributes_of
 from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent
-from delayq.states import State
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class SendStatus(StrEnum):
     AFTER = "after"
     """A message with this id is being processed; this one waits and takes its place when it ends."""
     SETTLED = "settled"
-    """A message with this id was settled within the queue's `dedupe_window`, so it was not sent again."""
+    """A message with this id has ended within the `dedupe_window`, or the id is held: it was not sent again."""
 
 
 _STATUS = {
@@ -58,8 +59,6 @@ _STATUS = {
     "6": SendStatus.AFTER,
     "5": SendStatus.SETTLED,
 }
-_RECORDED = {"leased": State.ACTIVE, "ranked": State.READY}
-"""The states of records that have another name."""
 STORED = ("1", "2", "6")
 """The statuses of messages that a send has stored."""
 
@@ -82,24 +81,8 @@ class NewMessage(Generic[T]):
     missed: Missed = "dead"
     priority: int = 0
     unique: Unique | None = None
-
-
-class Holder(NamedTuple):
-    """Who holds the id of a message that was not stored, at the time of the send."""
-
-    state: str
-    """The state of the message with this id, see `State`, or `settled` within the dedupe window."""
-    due: datetime | None
-    """When that message is due, or when an id that is settled can be sent again.
-
-    None for one that was sent earlier in the same batch.
-    """
-
-    @classmethod
-    def of(cls, placing: str) -> Holder:
-        """Return the holder of an id as the reply of a send tells it."""
-        state, _, due = placing.partition(" ")
-        return cls(_RECORDED.get(state, state), from_millis(int(due)) if due != "-" else None)
+    unique_for: Duration | None = None
+    unique_after: Duration | None = None
 
 
 class Sent(NamedTuple):
@@ -203,6 +186,8 @@ class Producer:
         missed: Missed = "dead",
         priority: int = 0,
         unique: Unique | None = None,
+        unique_for: Duration | None = None,
+        unique_after: Duration | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
@@ -210,8 +195,10 @@ class Producer:
         if unique is not None:
             id = digest_id(unique, id, name, encoded)
         if check_replace(replace) and id is None:
-            raise ConfigurationError("replace needs the id of the message to replace")
-        options: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+            raise missing_id(replace)
+        held = unique_for is not None or unique_after is not None
+        holds = check_holds(unique_for, unique_after, id, replace=replace) if held else ("", "")
+        options: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "holds": holds}
         attributes = attributes_of(self._context.calls.capabilities, due, **options)
         if not self._has_delays:
             if due != 0:
@@ -229,6 +216,9 @@ class Producer:
     def send(self, messages: list[Outgoing], *, replace: Replace = False) -> Operation[list[Sent]]:
         """Send messages in one call."""
         try:
+            if isinstance(replace, Debounce):
+                sent = yield from send_debounced(self._context, messages[0], replace)
+                return [Sent.of(messages[0].id, sent.status, sent.due, sent.placing)]
             statuses, *_ = yield [send_call(self._context, messages, replace=replace), *self._context.confirming]
             times = statuses.placings
             if NOT_REPLACED in statuses or AFTER in statuses:
@@ -293,6 +283,8 @@ class Producer:
                 missed=one.missed,
                 priority=one.priority,
                 unique=one.unique,
+                unique_for=one.unique_for,
+                unique_after=one.unique_after,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

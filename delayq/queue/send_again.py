@@ -12,6 +12,7 @@ from delayq.broker.batches import BATCH, batched
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.requests import Messages, Outgoing, Replace, ScriptCall
+from delayq.broker.same_id import Debounce
 from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
@@ -28,7 +29,7 @@ SPENT = "4"
 
 def check_replace(replace: Any) -> Replace:
     """Return what a send is to replace; raise `ConfigurationError` for anything else."""
-    if replace is True or replace is False or replace == "after":
+    if replace is True or replace is False or replace == "after" or isinstance(replace, Debounce):
         return replace  # type: ignore[no-any-return]  # compared with what it may be
     raise ConfigurationError(f"replace must be True, False or 'after', not {short_repr(replace)}")
 

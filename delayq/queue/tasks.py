@@ -49,6 +49,14 @@ class TaskSendOptions(TypedDict, total=False):
     """What comes first of what is due, from -100 to 100, larger first; by default that of the task, or 0."""
     unique: Literal["payload"]
     """Let the name and the arguments make the id: a second send of the same is answered `exists`."""
+    unique_for: Duration
+    """How long from the send its id is held: a second send of the id is not stored, also after the end."""
+    unique_after: Duration
+    """How long from its end its id is held."""
+    debounce: Duration
+    """How long after the last send of the id it is due, in place of `delay`: the last arguments win."""
+    at_most: Duration
+    """How long after the first of these sends it is due at the latest."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -76,6 +84,14 @@ class TaskOptions(TypedDict, total=False):
     """What comes first of what is due, from -100 to 100, larger first; 0 by default."""
     unique: Literal["payload"]
     """Let the name and the arguments make the id of each message."""
+    unique_for: Duration
+    """How long from its send an id is held; by default as long as its message lives."""
+    unique_after: Duration
+    """How long from the end of its message an id is held; not at all by default."""
+    debounce: Duration
+    """How long after the last of several sends of one id it is due; by default the first send wins."""
+    at_most: Duration
+    """How long after the first of them it is due at the latest; no limit by default."""
 
 
 class BaseTask(Generic[P, R]):
@@ -119,7 +135,7 @@ class BaseTask(Generic[P, R]):
         if "unique" in options:
             check_unique(options["unique"])
             defaults["unique"] = options["unique"]
-        self._options = defaults
+        self._options = cast("TaskSendOptions", {**defaults, **_same_id_options(options)})
         update_wrapper(self, function, updated=())
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -138,8 +154,10 @@ class BaseTask(Generic[P, R]):
             raise ConfigurationError(f"a send has no option {min(unknown)}: it has {known}")
         if "at" in options and "delay" in options:
             raise ConfigurationError("give delay or at, but not both")
-        timed = options.keys() & {"delay", "at"}
-        instead = {"delay", "at"} if timed else set[str]()
+        timed, debounced = options.keys() & {"delay", "at"}, "debounce" in options
+        if timed and debounced:
+            raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
+        instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
         if "id" in options:
             instead.add("unique")  # that of the task, which makes the id
         kept = {name: value for name, value in self._options.items() if name not in instead}
@@ -153,9 +171,11 @@ class BaseTask(Generic[P, R]):
 
         Raises `PayloadError` if the function does not take them.
         """
-        options = {name: value for name, value in self._options.items() if name != "replace"}
-        if options.keys() != self._options.keys():
+        options = self._options
+        if "replace" in options:
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
+        if "debounce" in options:
+            raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
         return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)  # type: ignore[arg-type]
 
     def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -241,6 +261,21 @@ def current_message() -> Message[Any] | AsyncMessage[Any]:
 def _result(result: object) -> object:
     """Return what decides on the message: any result of a task is a success, even False."""
     return None if result is False else result
+
+
+def _same_id_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options for sends of the same id; raise `ConfigurationError` for those that are invalid."""
+    from delayq.broker.same_id import check_holds
+    from delayq.queue.debouncing import replacing
+
+    given = {name: options[name] for name in ("unique_for", "unique_after", "debounce", "at_most") if name in options}
+    if given:
+        how = replacing(
+            replace=False, debounce=given.get("debounce"), at_most=given.get("at_most"), delay=options.get("delay")
+        )
+        if "unique_for" in given or "unique_after" in given:
+            check_holds(given.get("unique_for"), given.get("unique_after"), "any", replace=how)
+    return given
 
 
 def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:

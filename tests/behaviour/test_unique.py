@@ -1,11 +1,15 @@
-"""Messages whose name and payload make their id, so that the first of several equal ones wins."""
+"""Of several sends of one id the first wins: while its message lives, for a time, and of equal ones."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import pytest
 
 from delayq import ConfigurationError, NewMessage, SendStatus
 from delayq.streams import StreamQueue
+from tests.behaviour.places import everywhere
+from tests.support.waiting import wait_until
 
 
 def test_the_first_of_equal_messages_wins_until_it_has_ended(open_queue):
@@ -70,3 +74,129 @@ def test_messages_of_a_stream_can_be_unique(redis_url):
     with StreamQueue("tasks", url=redis_url) as stream:
         sent = stream.send_many([NewMessage(1, unique="payload"), NewMessage(1, unique="payload")])
         assert [one.status for one in sent] == [SendStatus.NEW, SendStatus.EXISTS]
+
+
+# For a time
+
+
+ENDS = {
+    "ack": lambda message: message.ack(),
+    "reject": lambda message: message.reject("no"),
+    "retries spent": lambda message: message.nack(),
+}
+
+
+@everywhere
+@pytest.mark.parametrize("how", ENDS)
+def test_an_id_is_held_from_the_send_however_its_message_ends(queue, how):
+    sent = queue.send_delay_msg("first", id="m", retries=0, unique_for="10m")
+    assert queue.send_delay_msg("second", id="m").status is SendStatus.EXISTS
+
+    (message,) = queue.lease(n=1)
+    ENDS[how](message)
+    queue.lease()  # collects
+
+    for replace in (False, True, "after"):
+        again = queue.send_delay_msg("second", id="m", replace=replace)
+        assert (again.status, again.holder.state) == (SendStatus.SETTLED, "settled")
+        assert timedelta(minutes=9) < again.holder.due - sent.due <= timedelta(minutes=10)
+    assert queue.send_many([NewMessage(1, id="m"), NewMessage(2, id="o")]).new == ["o"]
+
+
+@everywhere
+def test_an_id_is_held_from_the_end_of_its_message(queue):
+    queue.send_delay_msg("first", id="m", unique_after="10m")
+    with queue.lease() as message:
+        assert message.id == "m"
+    ended = queue.stats().at
+
+    again = queue.send_delay_msg("second", id="m")
+
+    assert again.status is SendStatus.SETTLED
+    assert abs(again.holder.due - ended - timedelta(minutes=10)) < timedelta(seconds=5)
+
+
+def test_the_later_of_two_times_counts(open_queue):
+    queue = open_queue()
+    for id, times in (("a", ("10m", "2h")), ("b", ("2h", "10m"))):
+        queue.send_delay_msg("first", id=id, unique_for=times[0], unique_after=times[1])
+        with queue.lease():
+            pass
+        held = queue.send_delay_msg("second", id=id).holder
+        assert held.due > queue.stats().at + timedelta(hours=1, minutes=50)
+
+
+def test_an_id_can_be_sent_again_when_its_time_is_over(open_queue):
+    queue = open_queue()
+    queue.send_delay_msg("first", id="m", unique_for=0.3, unique_after=0.2)
+    with queue.lease():
+        pass
+    assert queue.send_delay_msg("second", id="m").status is SendStatus.SETTLED
+
+    wait_until(lambda: queue.send_delay_msg("second", id="m").new)
+    assert queue.get("m").payload == "second"
+
+
+def test_an_id_stays_held_when_its_message_is_cancelled_or_the_queue_is_purged(open_queue):
+    queue = open_queue()
+    for id in ("cancelled", "purged"):
+        queue.send_delay_msg("first", "1h", id=id, unique_for="10m")
+    assert queue.cancel("cancelled") == "cancelled"
+    queue.purge()
+
+    statuses = [queue.send_delay_msg("second", id=id).status for id in ("cancelled", "purged")]
+
+    assert statuses == [SendStatus.SETTLED] * 2
+
+
+def test_a_dedupe_window_and_own_times_go_together(open_queue):
+    queue = open_queue(dedupe_window="1h")
+    for id, time in (("long", "2h"), ("short", "1m"), ("none", None)):
+        queue.send_delay_msg("first", id=id, unique_for=time)
+        with queue.lease():
+            pass
+    open_queue(dedupe_window=0).open()  # off, for all processes
+
+    assert queue.send_delay_msg("second", "1h", id="none").new
+    assert queue.send_delay_msg("second", "1h", id="long").status is SendStatus.SETTLED
+
+
+def test_a_redriven_message_lives_again_while_its_id_is_held(open_queue):
+    queue = open_queue()
+    queue.send_delay_msg("first", id="m", unique_for="10m")
+    (message,) = queue.lease(n=1)
+    message.reject("no")
+
+    assert queue.dead.redrive("m").redriven == 1
+    with queue.lease() as message:
+        assert message.payload == "first"
+    assert queue.send_delay_msg("second", id="m").status is SendStatus.SETTLED
+
+
+def test_a_task_runs_once_in_a_time_for_the_same_arguments(open_queue):
+    queue = open_queue()
+    seen = []
+    report = queue.task(name="report", unique="payload", unique_for="1h")(lambda user: seen.append(user))
+
+    assert [report.send(user).status for user in (1, 2, 1)] == ["new", "new", "exists"]
+    queue.run(burst=True)
+    assert queue.send_many([report.message(1), report.message(3)]).new != []
+    assert [report.send(user).status for user in (1, 2)] == ["settled", "settled"]
+    queue.run(burst=True)
+    assert sorted(seen) == [1, 2, 3]
+
+
+def test_wrong_times_of_an_id_are_refused_and_nothing_stored(open_queue):
+    queue = open_queue()
+    for options, text in (
+        ({"unique_for": "1h"}, "unique_for needs an id, or unique='payload'"),
+        ({"unique_after": "1h"}, "unique_after needs an id"),
+        ({"id": "m", "unique_for": 0}, "unique_for must be between 0.001 s"),
+        ({"id": "m", "unique_for": "1h", "replace": True}, "give unique_for or replace, but not both"),
+        ({"id": "m", "unique_after": "1h", "replace": "after"}, "give unique_after or replace, but not both"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            queue.send_delay_msg(1, **options)
+    with pytest.raises(ConfigurationError, match="unique_for must be"):
+        queue.task(name="report", unique_for=-1)(lambda user: None)
+    assert queue.counts().living == 0

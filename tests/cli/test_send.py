@@ -70,7 +70,7 @@ def test_reports_an_id_settled_before(cli, redis_url):
         queue.cancel("a")
     ended = cli("send", "reminders", "2", "--id=a")
     assert (ended.code, ended.out.strip()) == (0, "a")
-    assert ended.err == "not sent to reminders: a message with this id was settled within the dedupe window\n"
+    assert ended.err.startswith("not sent to reminders: a message with this id has ended, and the id is held until 2")
     found = cli("send", "reminders", "2", "--id=a", "--json").json
     assert (found["status"], found["holder"]["state"]) == ("settled", "settled")
     free = datetime.fromisoformat(found["holder"]["due"]) - datetime.now(UTC)
@@ -111,6 +111,41 @@ def test_sends_what_is_unique_once(cli, queue):
     assert queue.counts().living == 2
     ended = cli("send", "reminders", "3", "--unique", "--id=a")
     assert (ended.code, ended.line) == (2, "give id or unique, but not both: unique makes the id")
+
+
+def test_sends_a_burst_as_one_message(cli, queue):
+    first = cli("send", "reminders", "1", "--id=a", "--debounce=1h", "--at-most=2h")
+    last = cli(
+        "send", "reminders", "2", "--id=a", "--debounce=1h", "--at-most=2h", "--name=n", "--retries=7", "--header=a=b"
+    )
+    assert (first.err, last.err) == ("sent to reminders, due in 1h\n", "replaced in reminders, due in 1h\n")
+    found = queue.get("a")
+    assert (found.payload, found.name, found.retries_left, found.headers) == (2, "n", 7, {"a": "b"})
+    assert cli("send", "reminders", "3", "--unique", "--debounce=1h", "--json").json["status"] == "new"
+    for options, line in (
+        (["--debounce=1h"], "--debounce needs an --id, or --unique"),
+        (["--debounce=1h", "--id=a", "--delay=1h"], "--debounce does not go with --delay"),
+        (["--debounce=1h", "--id=a", "--replace-after"], "--debounce does not go with --replace-after"),
+        (["--debounce=1h", "--id=a", "--unique-for=1h"], "--debounce does not go with --unique-for"),
+        (["--at-most=1h", "--id=a"], "--at-most goes with --debounce"),
+    ):
+        ended = cli("send", "reminders", "4", *options)
+        assert (ended.code, ended.line) == (2, line)
+    assert cli("send", "reminders", "-", "--unique", "--debounce=1h", stdin=b"1").code == 2
+    assert queue.counts().living == 2
+
+
+def test_sends_what_holds_its_id(cli, queue):
+    cli("send", "reminders", "1", "--id=a", "--unique-for=1h", "--unique-after=10m")
+    with queue.lease():
+        pass
+    ended = cli("send", "reminders", "2", "--id=a")
+    assert "not sent to reminders: a message with this id has ended, and the id is held until 2" in ended.err
+    found = cli("send", "reminders", "2", "--id=a", "--json").json
+    assert (found["status"], found["holder"]["state"]) == ("settled", "settled")
+    ended = cli("send", "reminders", "3", "--unique-for=1h")
+    assert (ended.code, ended.line) == (2, "unique_for needs an id, or unique='payload'")
+    assert queue.counts().living == 0
 
 
 def test_running_message_cannot_be_replaced(cli, queue):

@@ -146,6 +146,26 @@ def has_no_priorities(worker):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", priority=1)]))
 
 
+def debounces(worker):
+    for payload in (b"first", b"last"):
+        worker.do(lambda payload=payload: worker.queue.send_delay_msg(payload, id="m", debounce="1h"))
+    assert worker.do(lambda: worker.queue.get("m")).payload == b"last"
+
+
+def holds_ids(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", unique_for="1h")]))
+    assert worker.take().ack()
+    (again,) = worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m")]))
+    assert again.status == "settled"
+
+
+def holds_no_ids(worker):
+    takes_no(sending(worker), "unique_for", "unique_after")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no holding ids for a time"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", unique_for="1h")]))
+
+
 def has_headers(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", headers={"trace": "1"})]))
     assert worker.take().delivery.headers == {"trace": "1"}
@@ -481,6 +501,8 @@ CHECKS = {
     Feature.NAMES: Check(has_names, has_no_names),
     Feature.EXPIRY: Check(expires, expires_not),
     Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
+    Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
+    Feature.HOLDS: Check(holds_ids, holds_no_ids),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

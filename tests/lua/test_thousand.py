@@ -259,7 +259,7 @@ CASES = [
 
 
 def test_every_script_has_a_case():
-    of_one_or_no_id = {"begin_run", "end_run", "keep_plan", "pause", "resume", "send_one"}
+    of_one_or_no_id = {"begin_run", "end_run", "keep_plan", "pause", "resume", "send_one", "debounce"}
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
 
 

@@ -31,7 +31,8 @@ from tests.support.scripts import observe, observe_replies, plant
 from tests.support.waiting import wait_until
 
 SCRIPTS = {
-    Role.PRODUCER: {"send", "send_one", "cancel", "reschedule", "withdraw", "begin_run", "end_run", "keep_plan"}
+    Role.PRODUCER: {"send", "send_one", "debounce", "cancel", "reschedule", "withdraw"}
+    | {"begin_run", "end_run", "keep_plan"}
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),

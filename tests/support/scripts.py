@@ -77,8 +77,9 @@ class World:
 
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
-    "revision fired last paused", where it stands for none yet. A counter of `meta` that is 0
-    counts as absent. `wake` is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
+    "revision fired last paused", where it stands for none yet. A counter of `meta` that is 0 counts as absent. In
+    `done`, an end of an id's own is half a millisecond more. `wake` is the length of that list. The entries of `events`
+    are numbered 0-1, 0-2, 0-3 …
     """
 
     pending: dict[str, int] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class World:
     dead_messages: dict[str, Dead] = field(default_factory=dict)
     dead_ids: dict[str, str] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
-    done: dict[str, int] = field(default_factory=dict)
+    done: dict[str, float] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     schedules: dict[str, int] = field(default_factory=dict)
@@ -395,7 +396,7 @@ _READ: dict[str, Any] = {
         id.decode(): " ".join(map(_token_in, tokens.decode().split(" "))) for id, tokens in held.items()
     },
     "events": _events_in,
-    "done": _times,
+    "done": lambda pairs: {member.decode(): score - NOW for member, score in pairs},
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},
     "refusals": _texts,
     "schedules": _times,

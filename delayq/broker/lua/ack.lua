@@ -42,6 +42,10 @@ end
 -- The types of messages and retries are not looked at: without their entries the message has ended, and the delivery
 -- record, which says so, goes after them. An ack that one of them stops can be repeated once the foreign key is gone.
 if #held > 0 then redis.call('ZREM', unack, unpack(held)) end
+local texts = {}
+if has_ends(window) then
+  for _, id in ipairs(ended) do texts[id] = read_payload(attributes, id) end
+end
 if #ended > 0 then
   redis.call('HDEL', messages, unpack(ended))
   redis.call('HDEL', retries, unpack(ended))
@@ -51,7 +55,7 @@ if #ended > 0 then
   redis.call('HDEL', deliveries, unpack(ended))
   depart(pending, ranked, unack, garbage, meta)
   redis.call('HINCRBY', meta, counter, #ended)
-  settle(done, window, now, ended)
+  settle(done, window, now, ended, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 else
   begin(replies, slot)

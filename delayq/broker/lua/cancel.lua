@@ -5,7 +5,7 @@
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 0 gone
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, leave, erase, log, done
+-- Uses: bytes, clock, once, record, leave, erase, log, done
 local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids,
   events, done, meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -38,13 +38,17 @@ for i = 4, #ARGV do
   statuses[#statuses + 1] = status
 end
 look_at_leaving(ranked, unack)
+local texts = {}
+if has_ends(window) then
+  for _, id in ipairs(cancelled) do texts[id] = read_payload(attributes, id) end
+end
 begin(replies, slot)
 if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
   depart(pending, ranked, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
-  settle(done, window, now, cancelled)
+  settle(done, window, now, cancelled, texts)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'cancelled', now, 'ids', cancelled)

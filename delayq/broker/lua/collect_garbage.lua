@@ -25,7 +25,7 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 local cursor = kept[1] or '0'
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
-local candidates, spent, found, buried = {}, {}, {}, {}
+local candidates, spent, found, buried, texts = {}, {}, {}, {}, {}
 if #ARGV > 7 then
   for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
 else
@@ -41,7 +41,7 @@ for _, id in ipairs(candidates) do
     found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
       reason = 'retries spent', error = read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
-    if found[id] then buried[#buried + 1] = id end
+    if found[id] then buried[#buried + 1], texts[id] = id, found[id].attributes end
   end
 end
 begin(replies, slot)
@@ -52,7 +52,7 @@ end
 if #buried > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
   redis.call('HINCRBY', meta, 'dead', #buried)
-  settle(done, window, now, buried)
+  settle(done, window, now, buried, texts)
 end
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 

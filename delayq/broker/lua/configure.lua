@@ -33,7 +33,7 @@ elseif max_len ~= '' then
 end
 if window == '0' then
   redis.call('HDEL', meta, 'dedupe')
-  redis.call('UNLINK', done)
+  if redis.call('HEXISTS', meta, 'unique') == 0 then redis.call('UNLINK', done) end -- else ids have ends of their own
 elseif window ~= '' then
   if max_ids == '' then
     max_ids = string.match(redis.call('HGET', meta, 'dedupe') or '', '%d+$') or default_max_ids

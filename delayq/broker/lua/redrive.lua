@@ -20,9 +20,11 @@ redis.call('ZCARD', dead)
 redis.call('LLEN', wake)
 local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
 
--- Returns attributes without those of the life before: what was counted, and when it expired.
+-- Returns attributes without those of the life before: what was counted, when it expired, and when its burst began.
 local function begun_anew(text)
-  return (string.gsub(string.gsub(string.gsub(' ' .. text, ' snoozes=%d+', ''), ' expires=%S+', ''), '^ ', ''))
+  text = ' ' .. text
+  for name in string.gmatch('snoozes expires since', '%a+') do text = string.gsub(text, ' ' .. name .. '=%S+', '') end
+  return string.sub(text, 2)
 end
 
 for i = 5, #ARGV do

@@ -19,7 +19,7 @@ local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
-local statuses, ids, rejected = {}, {}, {}
+local statuses, ids, rejected, texts = {}, {}, {}, {}
 for i = 4, #ARGV, 4 do
   if bytes_left <= 0 then break end
   local id = ARGV[i]
@@ -34,6 +34,7 @@ for i = 4, #ARGV, 4 do
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or '',
       left = redis.call('HGET', retries, id) or 0}
+    texts[id] = rejected[id].attributes
   end
 end
 begin(replies, slot)
@@ -42,7 +43,7 @@ if #ids > 0 then
   redis.call('ZREM', unack, unpack(ids))
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)
-  settle(done, window, now, ids)
+  settle(done, window, now, ids, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))

@@ -1,5 +1,5 @@
 -- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. A
--- running one gets a successor instead, if requested. An id settled within the dedupe window is refused.
+-- running one gets a successor instead, if requested. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, errors hash, successors hash, events stream, done zset, runs hash, meta hash, replies hash,
 --   wake list
@@ -10,15 +10,14 @@
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, attributed, leave, signal, successor, holder, log, done, run
+-- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, hold, run
 local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
-local now, at_once, millis, micros = send_times(override)
-local ids = {}
+local ids, now, at_once, millis, micros = {}, send_times(override)
 for i = 8, #ARGV, stride do ids[#ids + 1] = ARGV[i] end
 redis.call('HLEN', retries)
 if run ~= '' then redis.call('HLEN', runs) end
@@ -53,13 +52,13 @@ for n, id in ipairs(ids) do
     else
       if status == '1' then new_count = new_count + 1 else replaced[#replaced + 1] = id end
       if status == '2' and state ~= 'pending' then leave(state, id) end
-      if due < first_due then first_due = due end
-      dues[#dues + 1], dues[#dues + 2] = due, id
+      dues[#dues + 1], dues[#dues + 2], first_due = due, id, math.min(due, first_due)
       retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, retry_count
       payloads[#payloads + 1], payloads[#payloads + 2] = id, payload
       if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
       if attribute_text ~= '' then
         attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, attribute_text
+        note_end(done, at_once, id, attribute_text)
       end
     end
   end
@@ -89,6 +88,7 @@ if #dues > 0 then
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
+  hold(done, meta)
 end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then note_attributes(meta) end

@@ -1,5 +1,5 @@
 -- Stores one message in pending: what `send` does for one without its options, at a lower cost. An existing message is
--- left unchanged. An id settled within the dedupe window is refused. The runs are a key only for the rights: whoever may
+-- left unchanged. An id that is held after its message has been settled is refused. The runs are a key only for the rights: whoever may
 -- not write them does not send.
 -- KEYS: pending zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, events stream,
 --   done zset, runs hash, meta hash, replies hash, wake list
@@ -7,7 +7,7 @@
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, once, attributed, signal, holder, log, done
+-- Uses: clock, once, attributed, signal, log, done, holder, hold
 local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
@@ -23,6 +23,7 @@ if status == '1' then
   redis.call('HLEN', retries)
   if header_text ~= '' then redis.call('HLEN', headers) end
   if attribute_text ~= '' then redis.call('HLEN', attributes) end
+  if attribute_text ~= '' then note_end(done, at_once, id, attribute_text) end
   -- The first write needs memory: a full Redis must refuse it.
   if redis.call('HSETNX', messages, id, payload) == 1 then
     redis.call('ZADD', pending, due, id)
@@ -32,6 +33,7 @@ if status == '1' then
       redis.call('HSET', attributes, id, attribute_text)
       note_priority(attribute_text)
       note_attributes(meta)
+      hold(done, meta)
     end
     redis.call('HINCRBY', meta, 'sent', '1')
     if wakes then redis.call('RPUSH', wake, '1') end

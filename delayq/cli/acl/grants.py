@@ -66,7 +66,11 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Without the lists and the dead letter a producer neither claims nor purges. It cannot reuse an id without
         # retries left until a consumer has moved that message to the dead letter.
         Role.PRODUCER: Grant(
-            ["send", "send_one", "cancel", "reschedule", "withdraw", "begin_run", "end_run", "keep_plan", *_SCHEDULES],
+            [
+                *("send", "send_one", "debounce", "cancel", "reschedule", "withdraw"),
+                *("begin_run", "end_run", "keep_plan"),
+                *_SCHEDULES,
+            ],
             (*OPENING, "hsetnx", "sadd", "sismember", "wait"),
         ),
         # Without the run ledger a consumer does not send, and without HEXISTS it neither cancels nor redrives. A

@@ -21,7 +21,7 @@ local step = counters[4]
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local token = math.max((counters[1] or 0) + 1, time)
-local ids, tokens, dues, attempts, retries_left, rows, erased = {}, {}, {}, {}, {}, {}, {}
+local ids, tokens, dues, attempts, retries_left, rows, erased, texts = {}, {}, {}, {}, {}, {}, {}, {}
 local promoted, promoted_dues = {}, {}
 local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
 local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
@@ -39,7 +39,8 @@ local function add(id, due, attempt)
   tokens[n], retries_left[n] = string.format('%.0f', token), redis.call('HGET', retries, id) or '0'
   rows[n] = {'id', id, 'payload', payload, 'retries', retries_left[n], 'due', due}
   add_field(rows[n], 'headers', read_payload(headers, id))
-  add_field(rows[n], 'attributes', read_payload(attributes, id))
+  texts[id] = read_payload(attributes, id)
+  add_field(rows[n], 'attributes', texts[id])
   token = token + 1
   if waiting then inherit(id, read_payload(successors, id)) end
 end
@@ -95,7 +96,7 @@ if touched > 0 then
     redis.call('HSET', meta, 'token', tokens[moved])
     redis.call('HINCRBY', meta, 'delivered', moved)
     redis.call('HINCRBY', meta, 'acked', moved)
-    settle(done, window, now, ids)
+    settle(done, window, now, ids, texts)
     if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   end
 end

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Receipt
-from tests.lua.cases.states import AFTER, BACKOFF, CROWD, FOLLOWED, LEASED, READY, RETRY, STATES, logged, remembering
+from tests.lua.cases.states import (
+    AFTER,
+    BACKOFF,
+    CROWD,
+    FOLLOWED,
+    LEASED,
+    READY,
+    RETRY,
+    STATES,
+    holding,
+    logged,
+    remembering,
+    with_meta,
+)
 from tests.support.scripts import After, Case, T, World, calls
 
 _DONE = World(meta={"token": "T-3", "acked": 1})
@@ -247,3 +260,70 @@ CASES += logged(
         ],
     },
 )
+
+_HOLDS = LEASED.but(attributes={"a": "name=a unique_after=600"})
+CASES += [
+    Case(
+        "held from its end",
+        with_meta(_HOLDS, holding()),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, holding(a=600.5)),
+    ),
+    Case(
+        "discarded, held until the later of two ends",
+        with_meta(_HOLDS, holding(a=601.5)),
+        calls.ack([Receipt("a", T - 7)], discarded=True),
+        "1",
+        with_meta(World(meta={"token": "T-3", "discarded": 1}), holding(a=601.5)),
+    ),
+    Case(
+        "held from its end: the earlier end is forgotten",
+        with_meta(_HOLDS, holding(a=599.5)),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, holding(a=600.5)),
+    ),
+    Case(
+        "held from the send, and its time is over",
+        with_meta(LEASED, holding(a=-5.5)),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, holding()),
+    ),
+    Case(
+        "held from the send, beyond its end",
+        with_meta(LEASED, holding(a=5.5, y=-3.5, z=1.5)),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, holding(a=5.5, z=1.5)),
+    ),
+    Case(
+        "ends of their own, where none ever had one, are not looked at",
+        _HOLDS,
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        _DONE,
+    ),
+    Case(
+        "the dedupe window is longer than its own end",
+        with_meta(_HOLDS, remembering(1000), holding(a=700.5)),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, remembering(1000), holding(a=0)),
+    ),
+    Case(
+        "its own end is longer than the dedupe window",
+        with_meta(_HOLDS, remembering(500), holding(a=-3)),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, remembering(500), holding(a=600.5)),
+    ),
+    Case(
+        "whose own ends are to come do not count for the maximum",
+        with_meta(LEASED, remembering(1000, 2, x=-20, y=-30), holding(x=-20, y=-30, u=7.5, v=8.5, w=9.5)),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, remembering(1000, 2), holding(x=-20, u=7.5, v=8.5, w=9.5, a=0)),
+    ),
+]

@@ -13,8 +13,10 @@ from tests.lua.cases.states import (
     PENDING,
     READY,
     STATES,
+    holding,
     logged,
     remembering,
+    with_meta,
 )
 from tests.support.scripts import After, Case, World, calls
 
@@ -133,5 +135,15 @@ CASES += [
         calls.cancel(["a"]),
         "2",
         LEASED + AFTER.but(meta={"schema": 1}),
+    ),
+]
+
+CASES += [
+    Case(
+        "held from its end, which is the cancel",
+        with_meta(PENDING.but(attributes={"a": "unique_after=600"}), holding()),
+        calls.cancel(["a"]),
+        "1",
+        with_meta(World(meta={"cancelled": 1}), holding(a=600.5)),
     ),
 ]

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 
 from delayq.broker.replies import CollectReply
 from delayq.broker.requests import ScriptCall
-from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, GARBAGE, LEASED, STATES, logged, remembering
+from tests.lua.cases.states import (
+    AFTER,
+    CROWD,
+    FOLLOWED,
+    GARBAGE,
+    LEASED,
+    STATES,
+    holding,
+    logged,
+    remembering,
+    with_meta,
+)
 from tests.support.scripts import Case, Dead, World, calls
 
 
@@ -279,3 +290,22 @@ CASES += logged(
         ]
     },
 )
+CASES += [
+    Case(
+        "the dead are held from their end",
+        with_meta(GARBAGE.but(attributes={"a": "unique_after=600"}), holding()),
+        collect(),
+        CollectReply(1, 0, 0),
+        with_meta(
+            _DEAD.but(dead_messages={"a:T-7": _DEAD.dead_messages["a:T-7"]._replace(attributes="unique_after=600")}),
+            holding(a=600.5),
+        ),
+    ),
+    Case(
+        "ids whose own ends have come are forgotten, no more than the limit",
+        holding(v=-3.5, w=-2.5, x=0, y=0.5, z=1.5),
+        collect(limit=3),
+        CollectReply(0, 0, 0),
+        holding(y=0.5, z=1.5),
+    ),
+]

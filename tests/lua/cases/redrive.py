@@ -68,6 +68,7 @@ CASES = [
             ("name=a snoozes=1 x=2", "name=a x=2"),
             ("name=a expires=+5000 missed=drop", "name=a missed=drop"),
             ("expires=1700000000000", ""),
+            ("name=a since=1700000000000", "name=a"),
         )
     ),
     Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),

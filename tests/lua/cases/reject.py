@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Rejection, ScriptCall
-from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, LEASED, STATES, logged, remembering
+from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, LEASED, STATES, holding, logged, remembering, with_meta
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
@@ -142,3 +142,15 @@ CASES += logged(
         ]
     },
 )
+CASES += [
+    Case(
+        "held from its end",
+        with_meta(LEASED.but(attributes={"a": "unique_after=600"}), holding(z=-1)),
+        reject(),
+        "1",
+        with_meta(
+            _DEAD.but(dead_messages={"a:T-7": _DEAD.dead_messages["a:T-7"]._replace(attributes="unique_after=600")}),
+            holding(a=600.5),
+        ),
+    ),
+]

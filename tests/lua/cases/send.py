@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.requests import Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.errors import QueueFullError
-from tests.lua.cases.states import CROWD, GARBAGE, LEASED, LEFTOVERS, STATES, logged, remembering, with_meta
+from tests.lua.cases.states import CROWD, GARBAGE, LEASED, LEFTOVERS, STATES, holding, logged, remembering, with_meta
 from tests.support.scripts import NOW, After, Case, World, calls
 
 
@@ -613,3 +613,71 @@ CASES += logged(
         "what waits is forgotten for what replaces: moved up": ["replaced 0; ids a; dues 5000; retries 3"],
     },
 )
+
+
+def _held() -> list[Case]:
+    """Send `a`, which is held for a time, or asks to be."""
+    new = stored(a=5000).but(meta={"sent": 1}, wake=1)
+    asking = new.but(attributes={"a": "name=n unique_for=600"}, meta={"sent": 1, "schema": 2, "unique": 1})
+    after = new.but(attributes={"a": "unique_after=9"}, meta={"sent": 1, "schema": 2, "unique": 1})
+    return [
+        Case(
+            "held from the send",
+            World(),
+            send(out("a", attributes=b"name=n unique_for=600")),
+            "1",
+            asking.but(done={"a": 600.5}),
+        ),
+        Case("held from the end: not yet", World(), send(out("a", attributes=b"unique_after=9")), "1", after),
+        Case(
+            "held from the send, beside a dedupe window",
+            remembering(1000, a=-2000),
+            send(out("a", attributes=b"name=n unique_for=600")),
+            "1",
+            with_meta(asking, remembering(1000)).but(done={"a": 600.5}),
+        ),
+        Case(
+            "of several, some are held",
+            holding(z=1.5),
+            send(out("a", attributes=b"name=n unique_for=600"), out("b"), out("a", attributes=b"unique_for=700")),
+            "110",
+            with_meta(asking, stored(a=5000, b=5000), World(meta={"sent": 2, "unique": 1})).but(
+                attributes=asking.attributes, done={"z": 1.5, "a": 600.5}, wake=1
+            ),
+        ),
+        Case("held until its end", holding(a=1.5), send(out("a")), "5", holding(a=1.5)),
+        Case("held until its end, to be replaced", holding(a=1.5), send(out("a"), replace=True), "5", holding(a=1.5)),
+        Case(
+            "held until its end, not until that of the window",
+            with_meta(remembering(1000), holding(a=0.5)),
+            send(out("a")),
+            "1",
+            with_meta(new, remembering(1000), holding(a=0.5)),
+        ),
+        Case(
+            "held until that of the window, where it has no own end",
+            with_meta(remembering(1000), holding(a=-999)),
+            send(out("a")),
+            "5",
+            with_meta(remembering(1000), holding(a=-999)),
+        ),
+        Case("its end has come", holding(a=0.5), send(out("a")), "1", with_meta(new, holding(a=0.5))),
+        Case("settled without an own end", holding(a=0), send(out("a")), "1", with_meta(new, holding(a=0))),
+        Case(
+            "held while its message waits: the message counts",
+            with_meta(stored(a=5000), holding(a=600.5)),
+            send(out("a", 6000), replace=True),
+            "2",
+            with_meta(stored(a=6000), holding(a=600.5)),
+        ),
+        Case(
+            "a name that begins so asks for nothing",
+            World(),
+            send(out("a", attributes=b"name=unique_for")),
+            "1",
+            new.but(attributes={"a": "name=unique_for"}, meta={"sent": 1, "schema": 2}),
+        ),
+    ]
+
+
+CASES += _held()

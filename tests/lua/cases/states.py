@@ -101,9 +101,14 @@ def logged(cases: Iterable[Case], told: dict[str, list[str]]) -> list[Case]:
     ]
 
 
-def remembering(window: int, most: int = 100, **done: int) -> World:
+def remembering(window: int, most: int = 100, **done: float) -> World:
     """Return a dedupe window, and ids with the times at which they were settled."""
     return World(meta={"dedupe": f"{window} {most}"}, done=done)
+
+
+def holding(**done: float) -> World:
+    """Return ids with ends of their own, or with the times at which they were settled, and no dedupe window."""
+    return World(meta={"unique": 1}, done=done)
 
 
 AFTER = World(successors={"a": After(7000, 3, "hn", "new", "name=n")}, meta={"schema": 2})
