@@ -6,6 +6,7 @@ from delayq._lazy import attach
 
 if TYPE_CHECKING:
     from delayq.backoff import Backoff as Backoff
+    from delayq.broker.send_replies import Holder as Holder
     from delayq.codec import Codec as Codec
     from delayq.errors import CalendarChangedError as CalendarChangedError
     from delayq.errors import CannotConnectError as CannotConnectError
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
     from delayq.queue.pausing import Pause as Pause
-    from delayq.queue.producer import Holder as Holder
     from delayq.queue.producer import NewMessage as NewMessage
     from delayq.queue.producer import SendStatus as SendStatus
     from delayq.queue.producer import Sent as Sent

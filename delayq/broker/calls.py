@@ -79,9 +79,9 @@ class Calls(ScheduleCalls):
 
     def debounce(self, message: Outgoing, how: Debounce, *, max_length: int | None) -> ScriptCall[Debounced]:
         """Store a message of a burst in place of the one before it."""
-        id, _, *rest = message
-        at_most = "" if how.at_most is None else how.at_most
-        return self._call("debounce", [self._now, max_length or "0", how.quiet, at_most, id, *rest], Debounced.read)
+        options = (self._now, max_length or "0", how.quiet, "" if how.at_most is None else how.at_most)
+        fields = (message.id, message.retries, message.payload, message.headers, message.attributes)
+        return self._call("debounce", [*options, *fields], Debounced.read)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> ScriptCall[replies.PromoteReply]:
         """Move due messages to ready."""

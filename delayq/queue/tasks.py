@@ -176,7 +176,7 @@ class BaseTask(Generic[P, R]):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
         if "debounce" in options:
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
-        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)  # type: ignore[arg-type]
+        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
 
     def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         options: dict[str, Any] = dict(self._options)

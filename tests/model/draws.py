@@ -37,8 +37,12 @@ moments = st.sampled_from((0, 0, 1, 10, 50, "@-20", "@0", "@30"))
 budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
-names = st.sampled_from((b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2"))
+_HELD = (b"unique_for=40", b"name=n unique_after=30")
+names = st.sampled_from((b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2", *_HELD))
 snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
+quiets = st.sampled_from((1, 10, 30))
+"""How long a burst is quiet before its message is due."""
+at_mosts = st.sampled_from((None, 30, 40))
 steps = st.sampled_from((None, None, 10, 60_000))
 """The head start of a priority (ms); None leaves that to the first message with one."""
 outgoing = st.tuples(which, moments, budgets, tops, names)
@@ -61,8 +65,8 @@ several_picks = st.one_of(st.lists(picks, min_size=1, max_size=3, unique=True), 
 dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
 OPTIONAL = (
-    *("send_one", "send_after", "end_followed", "cancel", "reschedule", "ack", "nack", "extend", "release", "reject"),
-    *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
+    *("send_one", "send_after", "debounce", "end_followed", "cancel", "reschedule", "ack", "nack", "extend", "release"),
+    *("reject", "crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 
 

@@ -12,10 +12,12 @@ from hypothesis.stateful import initialize, precondition
 
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, Release, ScriptCall
+from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
 from tests.model.draws import (
     DAY,
+    at_mosts,
     consumers,
     dead_picks,
     delays,
@@ -26,6 +28,7 @@ from tests.model.draws import (
     outgoing,
     pauses,
     picks,
+    quiets,
     replaces,
     reruns,
     runs,
@@ -85,6 +88,30 @@ class QueueMachine(Player):
         """Something new for an id that runs: it waits, and what waited before it is forgotten."""
         running = self.model.ids("leased")
         self._send([(running[pick % len(running)], *message[1:])], replace="after", reruns=reruns)
+
+    @rule(
+        message=outgoing,
+        quiet=quiets,
+        at_most=at_mosts,
+        max_length=st.sampled_from((None, None, None, 3)),
+        reruns=reruns,
+    )
+    def debounce(self, message, quiet, at_most, max_length, reruns):
+        """One send of a burst, which may be the first."""
+        one, _, budget, headers, attributes = message
+        id, attributes = self._id(one), b"" if b"unique" in attributes else attributes
+        self.sent += 1
+        out = Outgoing(id, 0, budget, b"\x00%d\n%s" % (self.sent, id.encode()), headers, attributes)
+        how, place = Debounce(quiet, at_most), self._place(id)
+        call = self.calls.debounce(out, how, max_length=max_length)
+        try:
+            expected = self.model.debounce(self.now, out, how, max_length=max_length)
+        except FullError:
+            self._refused(call)
+            return
+        self._play(call, expected, reruns=reruns)
+        self._reach(f"{place} → {expected.status}", "debounce", True)
+        self._reach("limited", "debounce", expected.due and int(str(expected.due)[1:]) < self.now + quiet)
 
     @precondition(lambda self: any(self.held_id(id) for id in self.model.successors))
     @rule(how=st.sampled_from(("ack", "discard", "reject", "spent", "cancel", "nack")), reruns=reruns)

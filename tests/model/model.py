@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
+from delayq.broker.same_id import Debounce
+from delayq.broker.send_replies import Debounced
 
 STEP = 60_000
 """The head start of a priority (ms) where none was set."""
@@ -89,7 +91,12 @@ class Model:
         self.token = self.born = 0
         self.window: tuple[int, int] | None = None
         """The dedupe window in ms and the ids it may hold."""
-        self.done: dict[str, int] = {}
+        self.done: dict[str, float] = {}
+        """When ids were settled, or the ends of their own plus a half."""
+        self.own = False
+        """Whether ids may have ends of their own."""
+        self.last: dict[str, bytes] = {}
+        """The attributes that the last message of each id had."""
         self.runs: dict[str, Counter[str]] = {}
         self.begun: dict[str, int] = {}
         """When the first call of a run was made."""
@@ -151,6 +158,7 @@ class Model:
                 self._note_priority(new.attributes)
             if reply in "12":
                 self._begin_life(_when(now, new.due), new.retries, new)
+                self._hold(now, new)
         self.totals["sent"] += fresh
         if run:
             self.runs.setdefault(run, Counter()).update(replies)
@@ -162,11 +170,41 @@ class Model:
             is_idle = id in self.messages and self.messages[id].state not in {"leased", "garbage"}
             return "2" if is_idle and id in self.successors else "0"
         if id not in self.messages:
-            return "5" if self.window and id in self.done and self.done[id] > now - self.window[0] else "1"
+            return "5" if id in self.done and self.held_until(id) > now else "1"
         state = self.messages[id].state
         if state == "garbage":
             return "4"
         return "0" if not replace else "2" if state != "leased" else "6" if replace == "after" else "3"
+
+    def debounce(self, now: int, message: Outgoing, how: Debounce, *, max_length: int | None) -> Debounced:
+        id, before = message.id, self.messages.get(message.id)
+        fate = self._fate(now, id, replace="after")
+        if fate == "4":
+            return Debounced(fate, 0, 1, unstarted=False)
+        if fate == "5":
+            return Debounced(fate, 0, f"settled {self.held_until(id)}", unstarted=False)
+        if fate == "1" and max_length and len(self.messages) >= max_length:
+            raise FullError
+        earlier = before.attributes if before and before.attempts == 0 else b""
+        if fate == "6":
+            earlier = self.successors[id].message.attributes if id in self.successors else b""
+        since = int(_pair(earlier, b"since") or now)
+        due = min(now + how.quiet, since + how.at_most) if how.at_most is not None else now + how.quiet
+        new = message._replace(attributes=b" ".join(filter(None, (message.attributes, b"since=%d" % since))))
+        if fate == "6":
+            self.successors[id], self.schema = Successor(due, new), 2
+            self._note_priority(new.attributes)
+        else:
+            if before:
+                self._remove(id)
+                self.successors.pop(id, None)
+            self._begin_life(due, new.retries, new)
+            self.totals["sent"] += fate == "1"
+        return Debounced(fate, f"@{due}", 1, unstarted=False)
+
+    def held_until(self, id: str) -> int:
+        at = self.done[id]
+        return int(at if at % 1 else at + (self.window[0] if self.window else 0))
 
     def cancel(self, now: int, ids: Iterable[str]) -> str:
         replies, cancelled = "", []
@@ -370,7 +408,8 @@ class Model:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
-                kept = [part for part in old.attributes.split() if not part.startswith((b"snoozes=", b"expires="))]
+                anew = (b"snoozes=", b"expires=", b"since=")
+                kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
                 self._begin_life(now, old.retries if retries is None else retries, old)
         self.totals["redriven"] += replies.count("1")
@@ -426,18 +465,33 @@ class Model:
                 self._begin_life(waiting.due, waiting.message.retries, waiting.message)
                 self.totals["sent"] += 1
 
+    def _hold(self, now: int, new: Outgoing) -> None:
+        """Hold the id of a new message for as long as its attributes say."""
+        self.own |= b"unique_" in new.attributes
+        if span := _pair(new.attributes, b"unique_for"):
+            self.done[new.id] = now + int(span) + 0.5
+
     def _settle(self, now: int, ids: Sequence[str]) -> None:
-        """Remember ids for the dedupe window."""
-        if self.window and ids:
-            self.done |= dict.fromkeys(ids, now)
-            self._forget(now, 2 * len(ids))
+        """Remember ids for the dedupe window, or until ends of their own."""
+        if not ids or not (self.window or self.own):
+            return
+        window = self.window[0] if self.window else 0
+        for id in ids:
+            end = now + int(_pair(self.last[id], b"unique_after") or 0) if self.own else now
+            end = max(end, self.held_until(id)) if self.own and id in self.done else end
+            if end > now + window:
+                self.done[id] = end + 0.5
+            elif window:
+                self.done[id] = now
+        self._forget(now, 2 * len(ids))
 
     def _forget(self, now: int, limit: int) -> None:
-        if self.window:
-            window, most = self.window
+        if self.window or self.own:
+            window, most = self.window or (0, 0)
             oldest_first = sorted(self.done, key=lambda id: (self.done[id], id))
             too_old = sum(self.done[id] <= now - window for id in oldest_first)
-            for id in oldest_first[: min(max(too_old, len(oldest_first) - most), limit)]:
+            past = sum(self.done[id] <= now for id in oldest_first) if self.own else len(oldest_first)
+            for id in oldest_first[: min(max(too_old, past - most), limit)]:
                 del self.done[id]
 
     def _charge(self, message: Message, otherwise: str) -> None:
@@ -452,7 +506,7 @@ class Model:
 
     def _remove(self, id: str) -> None:
         self._leave_list(id)
-        del self.messages[id]
+        self.last[id] = self.messages.pop(id).attributes
 
     def _leave_list(self, id: str) -> None:
         if id in self.ready:
@@ -463,6 +517,11 @@ class Model:
 
 def _delivery(m: Message) -> ClaimedMessage:
     return ClaimedMessage(m.id, m.token, m.payload, m.left, m.due, m.attempts, m.headers, m.attributes)
+
+
+def _pair(attributes: bytes, name: bytes) -> bytes:
+    """Return the value of an attribute, empty if there is none."""
+    return dict(part.partition(b"=")[::2] for part in attributes.split()).get(name, b"")
 
 
 def _when(now: int, due: str | int) -> int:

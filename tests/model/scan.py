@@ -19,10 +19,10 @@ _HASHES = (
     *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
     *("dead_messages", "dead_ids", "replies", "runs"),
 )
-_ZSETS = ("pending", "ranked", "unack", "dead", "done")
+_ZSETS = ("pending", "ranked", "unack", "dead")
 _LISTS = ("ready", "retry", "wake")
 _SETTINGS = ("events", "dedupe", "paused")
-_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step")
+_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step", "unique")
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Scan:
     ranked: dict[str, int]
     unack: dict[str, int]
     dead: dict[str, int]
-    done: dict[str, int]
+    done: dict[str, float]
     ready: list[str]
     retry: list[str]
     wake: list[str]
@@ -70,10 +70,17 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     requests: list[Any] = [calls.counts()]
     requests += [RedisCommand(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
     requests += [RedisCommand(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
+    requests += [RedisCommand(("ZRANGE", keys.done, 0, -1, "WITHSCORES"), _read_ends)]
     requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
     requests += [RedisCommand(("SMEMBERS", keys.garbage), lambda reply: set(read_texts(reply)))]
     requests += [calls.events(after + 1, limit=1000)]
     return requests
+
+
+def _read_ends(reply: list[Any]) -> dict[str, float]:
+    """Read scores that may have a half."""
+    paired = reply if reply and isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
+    return {member.decode(): float(score) for member, score in paired}
 
 
 def check(scan: Scan, model: Model, now: int) -> None:
@@ -147,6 +154,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
     assert marks == {
         "schema": model.schema,
         "priority_step": model.step,
+        "unique": int(model.own),
         "token": model.token,
         "stale_ready": len(scan.ready) - len(model.ready),
         "stale_retry": len(scan.retry) - len(model.retry),

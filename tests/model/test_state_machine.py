@@ -25,6 +25,9 @@ SITUATIONS = r"""
     send: (backoff|retry) → 0             send: (backoff|retry) → 2
     send: leased → 6                      (ack|reject): followed → 1            cancel: followed → 4
     nack: followed → [12]                 collect: followed
+    debounce: (gone|dead) → 1             debounce: pending.* → 2               debounce: ready → 2
+    debounce: (backoff|retry) → 2         debounce: leased → 6                  debounce: garbage → 4
+    debounce: (gone|dead) → 5             debounce: limited                     debounce: run again
 
     cancel: pending → 1                   cancel: ready → 1                     cancel: leased → 2
     cancel: garbage → 3                   cancel: gone → 0                      reschedule: pending → 1

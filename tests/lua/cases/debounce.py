@@ -13,6 +13,7 @@ from tests.lua.cases.states import (
     LEASED,
     LEFTOVERS,
     PENDING,
+    RANKED,
     READY,
     RELEASED,
     RESCHEDULED,
@@ -62,7 +63,8 @@ _READY_OF_A_BURST = waiting(-10, -100).but(pending={}, ready=["a"], deliveries={
 
 def _after(world: World, after: World) -> World:
     """Return what is left once `after` has taken the place of `a`: of its life before, a token at most."""
-    return with_meta(World(meta={"token": "T-3"} if "token" in world.meta else {}), after)
+    left = {name: world.meta[name] for name in ("token", "priority_step") if name in world.meta}
+    return with_meta(World(meta=left), after)
 
 
 def _replaced() -> list[Case]:
@@ -71,6 +73,7 @@ def _replaced() -> list[Case]:
         "pending": PENDING,
         "rescheduled": RESCHEDULED,
         "ready": READY,
+        "ranked": RANKED,
         "released": RELEASED,
         "backoff": BACKOFF,
         "retry": RETRY,
