@@ -344,3 +344,8 @@ def test_walk_of_successors_returns_those_that_wait_for_no_message(executor):
     waiting = {id: After(5, 1, "", "new") for id in "ab"}
     plant(executor, World(messages={"a": "A"}, successors=waiting))
     assert executor.call(calls.walk("successors", cursor="0", limit=10)) == ("0", [b"b"])
+
+
+def test_walk_of_what_is_ranked_returns_ids_without_a_payload(executor):
+    plant(executor, World(messages={"a": "A"}, ranked={"a": 0, "b": 0}))
+    assert executor.call(calls.walk("ranked", cursor="0", limit=10)) == ("0", [b"b"])

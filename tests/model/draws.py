@@ -38,7 +38,9 @@ budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
 _HELD = (b"unique_for=40", b"name=n unique_after=30")
-names = st.sampled_from((b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2", *_HELD))
+names = st.sampled_from(
+    (b"", b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2", *_HELD)
+)
 snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
 quiets = st.sampled_from((1, 10, 30))
 """How long a burst is quiet before its message is due."""

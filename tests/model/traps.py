@@ -197,6 +197,23 @@ class TrapMachine(QueueMachine):
         assert self.model.messages[receipt.id].payload == waiting
         return self._place(receipt.id) == "pending"
 
+    def late_receipt_of_what_is_ranked(self, touch: str, at: int) -> bool:
+        """A message with a priority is ranked again, returned or after its lease, and its receipt comes late."""
+        id = self._free()
+        if not id or self._send_anew(id, attributes=b"priority=1") != "1":
+            return False
+        receipt = self._claimed(id)
+        if not receipt:
+            return False
+        if at:
+            assert self._touch("release", receipt) == "1"
+            self._reach("ranked", "release", self._place(id) == "ranked")
+        else:
+            self._let_go(receipt)
+        assert self._place(id) == "ranked"
+        assert self._touch(touch, receipt) == ("1" if touch == "ack" else "0")
+        return True
+
     def steered_while_it_waits_again(self, touch: str, at: int) -> bool:
         """A failed message is cancelled or rescheduled while it waits, and once more when it is pending again."""
         receipt = self._receipt()
@@ -268,12 +285,14 @@ class TrapMachine(QueueMachine):
     def _claimer(self, receipt: Receipt) -> str | None:
         return next((consumer for consumer, claim in self.claims.items() if receipt in claim), None)
 
-    def _send_anew(self, id: str, *, delay: int = 0, replace: Replace = False, waits: bool = True) -> str:
+    def _send_anew(
+        self, id: str, *, delay: int = 0, replace: Replace = False, waits: bool = True, attributes: bytes = b""
+    ) -> str:
         """Send an id; `waits` for the end of the dedupe window, if it was settled within it."""
         self.sent += 1
         if waits and id in self.model.done:
             self._go_to(max(self.now, self.model.held_until(id)))
-        out = [Outgoing(id, delay, 1 + self.sent % 2, b"%d" % self.sent, b"")]
+        out = [Outgoing(id, delay, 1 + self.sent % 2, b"%d" % self.sent, b"", attributes)]
         situation = self._place(id)
         is_known = id in self.model.done
         reply = self.model.send(self.now, out, replace=replace, max_length=None)
@@ -331,4 +350,5 @@ TRAPS = (
     TrapMachine.followed_as_it_ends,
     TrapMachine.followed_when_its_retries_are_spent,
     TrapMachine.steered_while_it_waits_again,
+    TrapMachine.late_receipt_of_what_is_ranked,
 )

@@ -43,6 +43,43 @@ CASES = [
         + CROWD,
     ),
     Case(
+        "after a delay, behind others: nobody is woken",
+        LEASED + CROWD,
+        calls.release([Release("a", T - 7, 100_000)]),
+        "1",
+        LEASED.but(
+            unack={"a": 100_000},
+            deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+            meta={"token": "T-3", "released": 1, "backoffs": 1},
+        )
+        + CROWD,
+    ),
+    Case(
+        "with a priority from now on, in a queue without a step",
+        LEASED,
+        calls.release([Release("a", T - 7, 0, b"priority=2")]),
+        "1",
+        _BACK.but(attributes={"a": "priority=2"}, meta={"token": "T-3", "released": 1, "schema": 2}),
+    ),
+    Case(
+        "several, each with the priority that it has from now on",
+        World(
+            unack=dict.fromkeys("abc", 90),
+            deliveries=dict.fromkeys("abc", "leased -5 1 T-7 T-7 w"),
+            attributes={"a": "priority=1", "b": "priority=2", "c": "priority=3"},
+            meta={"priority_step": 60_000},
+        ),
+        calls.release([Release("a", T - 7), Release("b", T - 7, 0, b"priority=5"), Release("c", T - 7)]),
+        "111",
+        World(
+            ranked={"a": -60_005, "b": -300_005, "c": -180_005},
+            deliveries=dict.fromkeys("abc", "ranked -5 0 T-7 T-7 w"),
+            attributes={"a": "priority=1", "b": "priority=5", "c": "priority=3"},
+            meta={"priority_step": 60_000, "released": 3, "schema": 2},
+            wake=1,
+        ),
+    ),
+    Case(
         "with a priority from now on",
         _PRIOR.but(attributes={"a": "name=a"}),
         calls.release([Release("a", T - 7, 0, b"name=a priority=2")]),
@@ -59,10 +96,10 @@ CASES = [
     Case(
         "with a priority, after a delay",
         _PRIOR,
-        calls.release([Release("a", T - 7, 60_000, b"name=a priority=1 snoozes=1")]),
+        calls.release([Release("a", T - 7, 1, b"name=a priority=1 snoozes=1")]),
         "1",
         _PRIOR.but(
-            unack={"a": 60_000},
+            unack={"a": 1},
             attributes={"a": "name=a priority=1 snoozes=1"},
             deliveries={"a": "backoff -5 1 T-9 T-7 w"},
             meta={"token": "T-3", "released": 1, "backoffs": 1, "priority_step": 60_000, "schema": 2},
