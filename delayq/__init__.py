@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from delayq.errors import ConfigurationError as ConfigurationError
     from delayq.errors import DelayqError as DelayqError
     from delayq.errors import EventsLostError as EventsLostError
+    from delayq.errors import MessageFailedError as MessageFailedError
     from delayq.errors import NoCallbackError as NoCallbackError
     from delayq.errors import NoReplyError as NoReplyError
+    from delayq.errors import NoResultError as NoResultError
     from delayq.errors import NotReplicatedError as NotReplicatedError
     from delayq.errors import OutcomeUnknown as OutcomeUnknown
     from delayq.errors import PayloadError as PayloadError
     from delayq.errors import PayloadTooLargeError as PayloadTooLargeError
     from delayq.errors import QueueFullError as QueueFullError
+    from delayq.errors import ResultTimeoutError as ResultTimeoutError
     from delayq.errors import ServerError as ServerError
     from delayq.errors import SignatureError as SignatureError
     from delayq.errors import StoppedByCallbackError as StoppedByCallbackError
@@ -51,10 +54,10 @@ if TYPE_CHECKING:
     from delayq.queue.event_log import MessageEvent as MessageEvent
     from delayq.queue.handler_check import HandlerCheck as HandlerCheck
     from delayq.queue.handler_check import HandlerProblem as HandlerProblem
-    from delayq.queue.inspector import MessageInfo as MessageInfo
-    from delayq.queue.inspector import Page as Page
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
+    from delayq.queue.message_info import MessageInfo as MessageInfo
+    from delayq.queue.message_info import Page as Page
     from delayq.queue.pausing import Pause as Pause
     from delayq.queue.producer import NewMessage as NewMessage
     from delayq.queue.producer import SendStatus as SendStatus

@@ -14,6 +14,9 @@
 * `EventsLostError`: entries of the event log are gone; continue without them, or keep more of them.
 * `UnknownScheduleError`: no schedule of the queue has this name; add it, or fix the name.
 * `UnknownOccurrenceError`: a schedule has no occurrence at this time; the error names the nearest.
+* `MessageFailedError`: the message whose result was asked for has failed; the error says why.
+* `NoResultError`: there is no result of this message; the error says why.
+* `ResultTimeoutError`: the message has not ended in time; ask again.
 * `NoCallbackError`: the queue has no callback to consume with; register one.
 * `StoppedByCallbackError`: a callback stopped its consumer by `StopWorker`; fix what the error names, then start again.
 * `UnsafeServerError`: a start-up check failed under `strict=True`; fix the server's configuration.
@@ -106,6 +109,38 @@ class UnknownScheduleError(DelayqError, LookupError):
 
 class UnknownOccurrenceError(DelayqError, LookupError):
     """A schedule has no occurrence at this time."""
+
+
+class MessageFailedError(DelayqError):
+    """A message has failed: it is in the dead letter, or was discarded, cancelled or purged."""
+
+    def __init__(self, text: str, *, id: str = "", reason: str = "", error: str = "", attempts: int = 0) -> None:
+        """Say what has become of the message."""
+        super().__init__(text)
+        self.id = id
+        """The id of the message."""
+        self.reason = reason
+        """Why: the reason of the dead letter, that of a `Discard`, or `cancelled or purged`."""
+        self.error = error
+        """The last error of its callback; '' for none."""
+        self.attempts = attempts
+        """How often it was delivered; 0 if that is not known."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the fields when the error goes to another process."""
+        return _failed, (str(self), self.id, self.reason, self.error, self.attempts)
+
+
+def _failed(text: str, id: str, reason: str, error: str, attempts: int) -> MessageFailedError:
+    return MessageFailedError(text, id=id, reason=reason, error=error, attempts=attempts)
+
+
+class NoResultError(DelayqError, LookupError):
+    """There is no result of this message: it is unknown, has no retention, or its result was not kept."""
+
+
+class ResultTimeoutError(DelayqError, TimeoutError):
+    """The message has not ended within the timeout; it may still."""
 
 
 class NoCallbackError(DelayqError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from delayq.times import HORIZON, Duration, to_millis
 
 DEFAULT_BACKOFF = Backoff.exponential(5, factor=5, max=600, jitter=0.2)
 """Three retries last about two minutes: longer than the restart of a service or a failover."""
-DEFAULT_URL = "redis://localhost:6379/0"
 MAX_RETRIES = 1_000_000
 MAX_PREFETCH = 500
 """Messages to prefetch beyond the running ones: some tens of milliseconds of empty callbacks."""
@@ -89,6 +87,10 @@ class QueueOptions(TypedDict, total=False):
         How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first.
     dedupe_max: int
         Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000.
+    retention: Duration
+        How long the results of messages sent here are kept; 0, which keeps none.
+    max_result: int
+        The largest encoded result in bytes; 64 KiB.
     durability: Literal["stored", "replicated"]
         When a send returns: once it is `"stored"` in Redis, or `"replicated"` as well; `"stored"`.
     replicas: int
@@ -159,6 +161,10 @@ class QueueOptions(TypedDict, total=False):
     """How long the ids of settled messages are refused, for all processes; 0 switches it off, as it is at first."""
     dedupe_max: int
     """Ids the dedupe window holds if `dedupe_window` sets it; 1,000,000."""
+    retention: Duration
+    """How long the results of messages sent here are kept; 0, which keeps none."""
+    max_result: int
+    """The largest encoded result in bytes; 64 KiB."""
     durability: Literal["stored", "replicated"]
     """When a send returns: once it is `"stored"` in Redis, or `"replicated"` as well; `"stored"`."""
     replicas: int
@@ -196,6 +202,8 @@ class Settings:
     dedupe_window: int | None
     """Milliseconds; 0 for off, None to leave it as it is."""
     dedupe_max: int
+    retention: int
+    max_result: int
     replicas: int
     """Replicas that must have a send before it returns; 0 to not wait."""
     replication_timeout: int
@@ -261,28 +269,14 @@ def read_settings(options: QueueOptions) -> Settings:
         events=None if events is None else max_len * check_bool(events, "events"),
         dedupe_window=None if window is None else to_millis(window, "dedupe_window", max=HORIZON),
         dedupe_max=check_int(options.get("dedupe_max", DEDUPE_MAX), "dedupe_max", 1, 1 << 40),
+        retention=to_millis(options.get("retention", 0), "retention", max=HORIZON),
+        max_result=check_int(options.get("max_result", 1 << 16), "max_result", 1, 1 << 20),
         deadline=to_millis(options.get("deadline", 30), "deadline", min=1),
         replicas=replicas if durability == "replicated" else 0,
         replication_timeout=replication_timeout,
         socket_timeout=socket_timeout,
         strict=check_bool(options.get("strict", False), "strict"),
     )
-
-
-def find_url(options: QueueOptions) -> str:
-    """Return the URL to connect to: the option, else `DELAYQ_URL`, else the local Redis."""
-    url = options.get("url") or os.environ.get("DELAYQ_URL") or DEFAULT_URL
-    if not isinstance(url, str):
-        raise ConfigurationError(f"url must be text, not a {type(url).__name__}")
-    return url
-
-
-def url_source(options: QueueOptions) -> str:
-    """Return where the URL of `find_url` is from, for messages."""
-    given, environment = options.get("url"), os.environ.get("DELAYQ_URL")
-    if environment and given in (None, "", environment):  # the command line reads the variable as its option
-        return "from DELAYQ_URL"
-    return "from the option url" if given else "default"
 
 
 def check_int(value: Any, name: str, min: int, max: int) -> int:

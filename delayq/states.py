@@ -23,6 +23,8 @@ class State(StrEnum):
     """No retries left; about to be moved to the dead letter."""
     DEAD = "dead"
     """In the dead letter, until it is redriven, purged or trimmed."""
+    COMPLETED = "completed"
+    """Settled, and its result is kept until its retention is over; no message any more, so its id is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ TRANSITIONS = (
     Transition("ready_to_unack", State.RETRY, State.ACTIVE, "delivered"),
     Transition("ack", State.ACTIVE, None, "acknowledged or discarded"),
     *(Transition("ack", state, None, "acknowledged late") for state in _WAITING),
+    Transition("complete", State.ACTIVE, State.COMPLETED, "done, with retention"),
+    *(Transition("complete", state, State.COMPLETED, "done late, with retention") for state in _WAITING),
+    Transition("collect_garbage", State.COMPLETED, None, "retention over"),
     Transition("nack", State.ACTIVE, State.BACKOFF, "failed"),
     Transition("nack", State.ACTIVE, State.GARBAGE, "failed, retries spent"),
     Transition("unack_to_retry", State.ACTIVE, State.RETRY, "lease expired"),

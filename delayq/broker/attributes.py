@@ -35,6 +35,10 @@ class Attributes(NamedTuple):
     """How long after its end its id is held (ms); '' for none."""
     since: str = ""
     """When the first send of its burst was made (ms since 1970), which the script notes; '' if it is not debounced."""
+    retention: str = ""
+    """How long its result is kept (ms); '' if it is not."""
+    progress: str = ""
+    """What its callback has reported last (base64); '' for nothing."""
 
     def encode(self) -> bytes:
         """Return the stored text, empty if there are none."""
@@ -43,7 +47,10 @@ class Attributes(NamedTuple):
     @classmethod
     def of(cls, stored: bytes | None) -> Attributes:
         """Read the stored text; what a newer delayq has added is left out."""
-        return _read(stored) if stored else NONE
+        if not stored:
+            return NONE
+        short, _, progress = stored.partition(b" progress=")  # always last, and too long to be remembered
+        return _read(short)._replace(progress=progress.decode()) if progress else _read(short)
 
 
 NONE = Attributes()
@@ -60,8 +67,8 @@ def _read(stored: bytes) -> Attributes:
 
 
 def snoozed(stored: bytes) -> bytes:
-    """Return the stored text with one snooze more; all else stays, also what a newer delayq has added."""
-    others = [part for part in stored.split(b" ") if part and not part.startswith(b"snoozes=")]
+    """Return the stored text with one snooze more; all else but progress stays, also what a newer delayq has added."""
+    others = [part for part in stored.split(b" ") if part and not part.startswith((b"snoozes=", b"progress="))]
     return b" ".join([*others, b"snoozes=%d" % (Attributes.of(stored).snoozes + 1)])
 
 

@@ -28,6 +28,7 @@ from delayq.broker.requests import (
     ScriptCall,
     flat,
 )
+from delayq.broker.result_calls import ResultCalls
 from delayq.broker.run_records import RunRecord, read_run, read_runs
 from delayq.broker.same_id import Debounce
 from delayq.broker.schedule_calls import ScheduleCalls
@@ -47,7 +48,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls):
+class Calls(ScheduleCalls, ResultCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY

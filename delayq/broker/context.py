@@ -7,29 +7,40 @@ from typing import Any, Self
 
 from delayq.broker.calls import Calls
 from delayq.broker.engine import EngineCalls
+from delayq.broker.results import ResultCodec
+from delayq.codec import JsonCodec
 from delayq.options import Settings
 
 
 class EngineContext:
     """The calls, settings and payload decoder of one queue of any engine."""
 
-    __slots__ = ("calls", "confirming", "decode", "queue", "settings")
+    __slots__ = ("calls", "confirming", "decode", "queue", "results", "settings")
 
     calls: EngineCalls
 
-    def __init__(self, calls: Any, settings: Settings, decode: Callable[[bytes], Any], queue: str) -> None:
+    def __init__(
+        self,
+        calls: Any,
+        settings: Settings,
+        decode: Callable[[bytes], Any],
+        queue: str,
+        results: ResultCodec | None = None,
+    ) -> None:
         self.queue = queue
         """The name of the queue."""
         self.calls = calls
         self.settings = settings
         self.decode = decode
+        self.results = results or ResultCodec(JsonCodec(), settings.max_result)
+        """Encodes and decodes results and progress."""
         replicas, timeout = settings.replicas, settings.replication_timeout
         self.confirming = calls.confirm(replicas, timeout=timeout) if replicas else []
         """Requests that end a round trip which a failover must not lose; none by default."""
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the same context with other settings."""
-        return type(self)(self.calls, settings, self.decode, self.queue)
+        return type(self)(self.calls, settings, self.decode, self.queue, self.results)
 
 
 class QueueContext(EngineContext):

@@ -17,6 +17,7 @@ from delayq.states import State
 if TYPE_CHECKING:
     from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
     from delayq.broker.requests import Failure, Messages, Receipt, RedisCommand, Rejection, Release, ScriptCall
+    from delayq.broker.results import Completed
     from delayq.broker.send_replies import SendStatuses
     from delayq.options import Settings
 
@@ -33,6 +34,7 @@ class Feature(StrEnum):
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
     HOLDS = "holding ids for a time"
+    RESULTS = "results"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
     NAMES = "names of messages"
@@ -72,6 +74,8 @@ _FEATURE_OF_OPTION = {
     "dedupe_window": Feature.DEDUPE,
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,
+    "retention": Feature.RESULTS,
+    "max_result": Feature.RESULTS,
 }
 """The options of a queue that not every engine takes."""
 
@@ -117,7 +121,7 @@ class EngineCapabilities:
 
 DELAY = EngineCapabilities(
     "delay",
-    (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.GARBAGE, State.DEAD),
+    (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.GARBAGE, State.DEAD, State.COMPLETED),
     lacks=frozenset({Feature.GROUPS}),
 )
 _DELAY_ONLY = frozenset(
@@ -133,6 +137,7 @@ _DELAY_ONLY = frozenset(
         Feature.PRIORITIES,
         Feature.DEBOUNCE,
         Feature.HOLDS,
+        Feature.RESULTS,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.EVENTS,
@@ -207,6 +212,12 @@ class EngineCalls(Protocol):
 
     def ack(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as done. Status: 1 settled by this call, 0 not."""
+
+    def complete(self, completions: Iterable[Completed]) -> ScriptCall[str]:
+        """Settle messages that have retention, for engines with `RESULTS`. Status as of `ack`."""
+
+    def report(self, receipt: Receipt, progress: str) -> ScriptCall[str]:
+        """Store the progress (base64) of a message, for engines with `RESULTS`. Status: 1 stored, 0 not in flight."""
 
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded. Status as of `ack`."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from delayq.broker.attributes import Attributes
+from delayq.broker.results import retention_of
 from delayq.errors import ConfigurationError, short_repr
 from delayq.times import Duration, from_millis, timestamp, to_millis
 
@@ -44,4 +45,4 @@ def attribute_fields(stored: bytes, due: str) -> dict[str, Any]:
     expires = expiry_of(attributes, int(due)) if due else None
     at = None if expires is None else from_millis(expires)
     fields = {"name": attributes.name, "snoozes": attributes.snoozes, "expires": at}
-    return fields | {"priority": attributes.priority}
+    return fields | {"priority": attributes.priority, "retention": retention_of(attributes)}

@@ -107,6 +107,14 @@ class Keys:
     """hash: id:token → the dead message with its reason, error and counts."""
     dead_ids: str
     """hash: id → tokens of its entries in the dead letter."""
+    completed: str
+    """zset: id → time until which its result is kept (ms); only of messages that had retention."""
+    results: str
+    """hash: id → how it ended, its attempts and times, and its result (see `broker.results`)."""
+    waited: str
+    """zset: id → time until which a process waits for its end (ms)."""
+    ends: str
+    """stream: ids that have ended while somebody waited for them; only while somebody waits."""
     events: str
     """stream: what happened to messages, one entry per call and kind; only if the event log is on."""
     done: str

@@ -139,6 +139,7 @@ class CountsReply(NamedTuple):
     overdue: int
     held: int
     successors: int
+    completed: int
     meta: dict[str, str]
 
 
@@ -155,6 +156,8 @@ class GetReply(NamedTuple):
     error: str
     entry: str
     dead: bytes
+    kept_until: str
+    result: bytes
 
 
 class StoredSchedule(NamedTuple):
@@ -251,9 +254,10 @@ def read_get(reply: list[bytes]) -> GetReply | None:
     """Parse the reply of `get`; None for an unknown id."""
     if not reply:
         return None
-    payload, pending, unack, left, record, headers, attributes, error, entry, dead = reply
+    payload, pending, unack, left, record, headers, attributes, error, entry, dead, kept_until, result = reply
     texts = (pending.decode(), unack.decode(), left.decode(), record.decode())
-    return GetReply(payload, *texts, headers, attributes, error.decode(errors="replace"), entry.decode(), dead)
+    last = (entry.decode(), dead, kept_until.decode(), result)
+    return GetReply(payload, *texts, headers, attributes, error.decode(errors="replace"), *last)
 
 
 def read_page(reply: list[Any]) -> PageReply:

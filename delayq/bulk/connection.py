@@ -18,7 +18,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
 from delayq.errors import ConfigurationError, did_you_mean
 from delayq.options import QueueOptions, read_settings
-from delayq.queue.inspector import queue_names
+from delayq.queue.registered import queue_names
 from delayq.times import HORIZON, to_millis
 
 if TYPE_CHECKING:

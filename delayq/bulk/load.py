@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from delayq.broker.keys import check_name
+from delayq.broker.transport.server_url import find_url
 from delayq.bulk.connection import TargetQueue
 from delayq.bulk.load_run import LoadRun, When, begin_load, cancel_ids, digest_of, window_of
 from delayq.bulk.loaded import Loaded
@@ -19,7 +20,7 @@ from delayq.bulk.message_table import message_table
 from delayq.bulk.send_options import send_options
 from delayq.bulk.table_files import files_of, read_table
 from delayq.errors import DelayqError
-from delayq.options import QueueOptions, find_url
+from delayq.options import QueueOptions
 from delayq.queue.bulk_runs import check_run
 from delayq.times import Duration, to_millis
 

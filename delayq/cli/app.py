@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 import click
 
 import delayq
+from delayq.broker.transport.server_url import DEFAULT_URL
 from delayq.cli.defaults import config_option
 from delayq.cli.exit_codes import CommandError, Exit, redact, to_command_error
 from delayq.cli.options import TIMEOUT, ZONE
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.errors import did_you_mean
-from delayq.options import DEFAULT_URL
 from delayq.text import clean
 
 COMMANDS = {
@@ -34,6 +34,7 @@ COMMANDS = {
         "stats": ("delayq.cli.stats:stats", "Count the messages of a queue."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),
         "show": ("delayq.cli.show:show_", "Show one message."),
+        "result": ("delayq.cli.result:result", "Print the result of a message, or wait for it."),
         "events": ("delayq.cli.events:events", "Print or follow the event log of a queue."),
         "runs": ("delayq.cli.runs:runs", "List the bulk sends of a queue."),
     },

@@ -28,7 +28,7 @@ from delayq.cli.output import print_json, print_line, print_note
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.queue.dead_letter import DeadFilter
-from delayq.queue.inspector import Page
+from delayq.queue.message_info import Page
 from delayq.states import State
 from delayq.text import pluralize
 

@@ -20,6 +20,7 @@ _COLUMNS = {
     State.RETRY: ("id", "due", "attempts", "retries", "error"),
     State.GARBAGE: ("id", "due", "attempts", "error"),
     State.DEAD: ("id", "died", "attempts", "reason", "error"),
+    State.COMPLETED: ("id", "completed", "attempts", "reason", "result"),
 }
 
 

@@ -13,7 +13,7 @@ from delayq.cli.list import ALL_PAGES, pages_from
 from delayq.cli.output import print_note
 from delayq.options import QueueOptions
 from delayq.queue.dead_letter import DeadFilter, Redriven
-from delayq.queue.inspector import Page
+from delayq.queue.message_info import Page
 from delayq.states import State
 from delayq.streams import StreamQueue, inspector
 from delayq.streams.keys import check_stream

@@ -10,7 +10,7 @@ from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import single, together
 from delayq.cli.engines import EngineCommands, StateCounts
 from delayq.codec import find_codec
-from delayq.queue.inspector import Page
+from delayq.queue.message_info import Page
 from delayq.queue.producer import NewMessage, SendStatus, Sent
 from delayq.workqueue.calls import WorkQueueCalls
 from delayq.workqueue.inspector import ItemInfo, get, page

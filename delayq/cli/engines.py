@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, EngineCapabilities
 from delayq.broker.keys import check_id
-from delayq.queue.inspector import MessageInfo
+from delayq.queue.message_info import MessageInfo
 
 if TYPE_CHECKING:
     from delayq.cli.session import Session

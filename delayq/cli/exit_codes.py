@@ -48,6 +48,7 @@ _CODES: dict[type[errors.DelayqError], Exit] = {
     errors.StoppedByCallbackError: Exit.USAGE,
     errors.UnknownScheduleError: Exit.NOT_FOUND,
     errors.UnknownOccurrenceError: Exit.NOT_FOUND,
+    errors.NoResultError: Exit.NOT_FOUND,
     errors.UnsafeServerError: Exit.UNHEALTHY,
 }
 

@@ -14,7 +14,7 @@ import msgspec
 from delayq.cli.message_json import json_names, message_json, payload_of
 from delayq.cli.options import json_option, options_as
 from delayq.cli.output import UNLIMITED, console, plain_rows, print_json, print_rich, table, to_json
-from delayq.queue.inspector import Page
+from delayq.queue.message_info import Page
 from delayq.text import clean, preview, relative_time, truncate
 
 MAX_REASON = 30
@@ -25,6 +25,8 @@ _CELLS: dict[str, Callable[[Any, datetime], str | int]] = {
     "due": lambda message, now: relative_time(message.due, now),
     "lease ends": lambda message, now: relative_time(message.deadline, now) or "expired",
     "next try": lambda message, now: relative_time(message.deadline, now),
+    "completed": lambda message, now: relative_time(message.completed, now),
+    "result": lambda message, _: "" if message.result is None else preview(message.result, len(message.result)),
     "died": lambda message, now: relative_time(message.died, now),
     "attempts": lambda message, _: message.attempts,
     "retries": lambda message, _: message.retries_left,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from delayq.cli.output import json_fields
-from delayq.queue.inspector import MessageInfo
+from delayq.queue.message_info import MessageInfo
+from delayq.states import State
 
 if TYPE_CHECKING:
     from delayq.workqueue import ItemInfo
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def payload_of(message: MessageInfo | ItemInfo) -> bytes:
     """Return the stored payload of a message or item, as far as it was read."""
-    return message.payload if isinstance(message, MessageInfo) else message.data
+    return (message.payload or b"") if isinstance(message, MessageInfo) else message.data
 
 
 def message_json(message: MessageInfo | ItemInfo) -> dict[str, Any]:
@@ -25,7 +26,17 @@ def message_json(message: MessageInfo | ItemInfo) -> dict[str, Any]:
     payload, encoding, truncated = decode_payload(payload_of(message), message.size)
     id = message.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     first = {"id": id, "state": message.state, "payload": payload, "encoding": encoding, "truncated": truncated}
-    return first | {name: value for name, value in json_fields(message).items() if name not in {*first, "data"}}
+    fields = json_fields(message)
+    if isinstance(message, MessageInfo):
+        fields |= {name: value_of(getattr(message, name)) for name in ("result", "progress")}
+        if message.state == State.COMPLETED:
+            first |= {"payload": None, "encoding": ""}
+    return first | {name: value for name, value in fields.items() if name not in {*first, "data"}}
+
+
+def value_of(stored: bytes | None) -> Any:
+    """Return a stored result or progress, decoded as far as possible; None for none."""
+    return None if stored is None else decode_payload(stored, len(stored))[0]
 
 
 def json_names(kind: type[MessageInfo | ItemInfo]) -> list[str]:

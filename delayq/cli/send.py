@@ -56,6 +56,7 @@ _FEATURES = {
     "name": Feature.NAMES,
     "expires": Feature.EXPIRY,
     "priority": Feature.PRIORITIES,
+    "retention": Feature.RESULTS,
     "unique": Feature.UNIQUE_IDS,
     "unique_for": Feature.HOLDS,
     "unique_after": Feature.HOLDS,
@@ -86,6 +87,7 @@ _DEBOUNCED = ("retries", "id", "headers", "name", "expires", "missed", "unique")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
 @click.option("--priority", type=int, metavar="N", help="Let it come before others that are due: -100 to 100.")
+@click.option("--retention", type=DURATION, help="Keep its result for so long once it is done.")
 @header_option
 @click.option("--replace-after", is_flag=True, help="Like --replace; follow the message if it is being processed.")
 @click.option("--replace", is_flag=True, help="Replace payload and due time of a waiting message with this id.")

@@ -15,7 +15,7 @@ from delayq.broker.transport.operation import together
 from delayq.cli.exit_codes import NotFoundError
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.counts import Stats, stats_of
-from delayq.queue.inspector import queue_names
+from delayq.queue.registered import queue_names
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import Executor

@@ -16,9 +16,9 @@ from delayq.cli.options import ID, group_option, json_option, lease_option, queu
 from delayq.cli.output import print_details, print_json
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
-from delayq.queue.inspector import MessageInfo
+from delayq.queue.message_info import MessageInfo
 from delayq.states import State
-from delayq.text import clean, pluralize
+from delayq.text import clean, format_duration, pluralize, preview
 
 if TYPE_CHECKING:
     from delayq.workqueue import ItemInfo
@@ -47,6 +47,9 @@ def show_(session: Session, /, queue: str, id: str, *, engine: str, as_json: boo
     if as_json:
         print_json(message_json(found))
         return
+    if found.state == State.COMPLETED:
+        print_details(_details(found, session.now))
+        return
     payload, encoding, _ = decode_payload(payload_of(found), found.size)
     print_details(_details(found, session.now) | {"payload": f"{encoding}, {pluralize(found.size, 'byte')}"})
     if encoding == "json":
@@ -71,9 +74,19 @@ def _details(message: MessageInfo | ItemInfo, now: datetime) -> dict[str, str]:
         "snoozes": f"{message.snoozes:,}" if message.snoozes else "",
         "holder": message.holder or "",
         "token": str(message.token or ""),
+        "progress": _text(message.progress),
+        "retention": format_duration(message.retention.total_seconds()) if message.retention else "",
+        "completed": exact_time(message.completed, now),
+        "kept until": exact_time(message.kept_until, now),
+        "result": _text(message.result),
         "died": exact_time(message.died, now),
         "reason": message.reason,
         "error": message.error,
         "entry": message.entry or "",
         **{f"header {name}": value for name, value in message.headers.items()},
     }
+
+
+def _text(stored: bytes | None) -> str:
+    """Return a result or progress as one line; '' for none."""
+    return "" if stored is None else preview(stored, len(stored))

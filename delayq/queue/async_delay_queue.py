@@ -22,6 +22,7 @@ from delayq.worker.message import AsyncMessage
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from delayq.queue.result_waits import AsyncResultWaits
     from delayq.queue.schedules import AsyncSchedules
     from delayq.queue.tasks import AsyncTask, TaskOptions
 
@@ -68,6 +69,16 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     send_many = awaited(DelayQueue[T].send_many)
     cancel = awaited(DelayQueue.cancel)
     reschedule = awaited(DelayQueue.reschedule)
+
+    # Results
+
+    result = awaited(DelayQueue.result)
+
+    @cached_property
+    def _results(self) -> AsyncResultWaits:
+        from delayq.queue.result_waits import AsyncResultWaits
+
+        return AsyncResultWaits(self._context, self._executor)
 
     # Inspecting
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 from delayq.broker.context import EngineContext
 from delayq.broker.shared_calls import preload
 from delayq.broker.transport.operation import Operation, together
+from delayq.broker.transport.server_url import find_url
 from delayq.codec import Codec, find_codec
 from delayq.errors import CannotConnectError, DelayqError, UnavailableError
-from delayq.options import QueueOptions, find_url, read_settings
+from delayq.options import QueueOptions, read_settings
 from delayq.queue.consumer import (
     ConsumeOptions,
     Consuming,

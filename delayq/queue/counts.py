@@ -32,6 +32,8 @@ class Counts:
     """How many of these are due and wait for a consumer; not a state of its own."""
     successors: int = 0
     """How many wait to follow a message that is being processed, sent with `replace="after"`; no messages yet."""
+    completed: int = 0
+    """How many are settled and have a result that is kept; no messages any more."""
     paused: Pause | None = None
     """The pause of the queue; None if it is not paused."""
 

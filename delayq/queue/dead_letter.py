@@ -16,7 +16,8 @@ from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_bool, check_retries
-from delayq.queue.inspector import MAX_ROWS, Inspector, MessageInfo, Page
+from delayq.queue.inspector import MAX_ROWS, Inspector
+from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State
 from delayq.times import from_millis
 

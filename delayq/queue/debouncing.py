@@ -35,6 +35,7 @@ def send_debounced(context: EngineContext, message: Outgoing, how: Debounce) -> 
     calls: Any = context.calls
     calls.capabilities.require(Feature.DEBOUNCE)
     send = [calls.debounce(message, how, max_length=context.settings.max_length), *context.confirming]
+    sent: Debounced
     sent, *_ = yield send
     if sent.unstarted and (yield from withdraw(context, [message.id])):
         sent, *_ = yield send

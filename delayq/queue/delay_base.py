@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from delayq.broker.calls import Calls
 from delayq.broker.context import QueueContext
 from delayq.broker.keys import Keys
+from delayq.broker.results import ResultCodec
 from delayq.broker.transport.operation import Operation
+from delayq.codec import find_codec
 from delayq.errors import ConfigurationError, PayloadError
 from delayq.queue.base import M, QueueBase, R, T
 from delayq.queue.handlers import MISSING
@@ -26,7 +28,8 @@ class DelayBase(QueueBase[T, M]):
     _context: QueueContext
 
     def _make_context(self) -> QueueContext:
-        return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name)
+        results = ResultCodec(find_codec(self._options.get("codec", "json"), None), self.settings.max_result)
+        return QueueContext(self._make_calls(), self.settings, self._codec.decode, self.name, results)
 
     def _make_calls(self) -> Calls:
         return Calls(Keys.of(self.prefix, self.name))

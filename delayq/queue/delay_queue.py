@@ -20,7 +20,8 @@ from delayq.queue.delay_base import DelayBase
 from delayq.queue.event_log import EventReader, MessageEvent
 from delayq.queue.group_commit import GroupCommit
 from delayq.queue.handlers import MISSING
-from delayq.queue.inspector import Inspector, MessageInfo, Page
+from delayq.queue.inspector import Inspector
+from delayq.queue.message_info import MessageInfo, Page
 from delayq.queue.pausing import Pause, pause
 from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
 from delayq.queue.repair import examine
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from delayq.queue.handler_check import HandlerCheck
+    from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
     from delayq.queue.tasks import Task, TaskOptions
 
@@ -98,6 +100,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         unique: Literal["payload"] | None = None,
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
+        retention: Duration | None = None,
         replace: bool | Literal["after"] = False,
         debounce: Duration | None = None,
         at_most: Duration | None = None,
@@ -113,11 +116,12 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         The `name` says what is to be done, and chooses the function that processes it, see `on`. A message that has not
         started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
         `missed`, or with `missed="drop"` is discarded. Of those that are due, a larger `priority` (-100 to 100) comes
-        first, with a head start of `priority_step` each. On `OutcomeUnknown`, send again with the same id, which the
-        error has in `ids`. Concurrent sends from several threads share round trips.
+        first, with a head start of `priority_step` each. With `retention`, its result is kept for so long once it is
+        done; see `result`. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent
+        sends from several threads share round trips.
         """
         attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
-        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after}
+        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
         how = replacing(replace, debounce, at_most, delay=delay)
         outgoing = self._producer.outgoing(
             payload, due_text(delay, None), retries, id, headers, **attributes, replace=how
@@ -139,11 +143,12 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         unique: Literal["payload"] | None = None,
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
+        retention: Duration | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
         attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
-        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after}
+        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
         outgoing = self._producer.outgoing(
             payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
         )
@@ -179,10 +184,28 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """Set a new due time for a message that is not being processed; its attempts and retries do not change."""
         return self._perform(reschedule(self._context, id, delay, at))
 
+    # Results
+
+    def result(self, id: str, *, timeout: Duration | None = None) -> Any:
+        """Return what the callback of a message with retention has returned; waits until it has, at most `timeout`.
+
+        Without a timeout it waits as long as it takes; 0 only looks. Waiting costs no polling: all waits of a queue
+        object share one blocking command. Raises `MessageFailedError` if the message is dead or was rejected,
+        discarded, cancelled or purged; `NoResultError` if it has no retention, is unknown, or its result could not be
+        kept; `ResultTimeoutError`, a `TimeoutError`, if it has not ended in time.
+        """
+        return self._results.wait(id, timeout)
+
+    @cached_property
+    def _results(self) -> BlockingResultWaits:
+        from delayq.queue.result_waits import BlockingResultWaits  # few programs wait
+
+        return BlockingResultWaits(self._context, self._executor)
+
     # Inspecting
 
     def get(self, id: str) -> MessageInfo | None:
-        """Read a message, also one in the dead letter; None if the id is unknown. Changes nothing."""
+        """Read a message, also one that is dead or completed; None if the id is unknown. Changes nothing."""
         return self._perform(self._inspector.get(id))
 
     def counts(self) -> Counts:
@@ -293,7 +316,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(single(self._context.calls.resume()))
 
     def purge(self) -> int:
-        """Delete all messages, also those being processed; returns how many. Keeps the dead letter and schedules."""
+        """Delete all messages, also those being processed; returns how many.
+
+        Keeps the dead letter, results and schedules.
+        """
         return self._perform(single(self._context.calls.purge()))
 
     def examine(self, *, deep: bool = False) -> Checkup:

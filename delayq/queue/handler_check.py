@@ -10,7 +10,8 @@ from typing import Any
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
-from delayq.queue.inspector import MAX_ROWS, Inspector, MessageInfo
+from delayq.queue.inspector import MAX_ROWS, Inspector
+from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 
 CHECKED = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.DEAD)

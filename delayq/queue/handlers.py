@@ -18,7 +18,7 @@ from delayq.options import Settings, check_int
 from delayq.worker.work_buffer import Callback
 
 if TYPE_CHECKING:
-    from delayq.queue.inspector import MessageInfo
+    from delayq.queue.message_info import MessageInfo
     from delayq.queue.tasks import BaseTask
     from delayq.queue.unhandled import UnhandledMessages
     from delayq.schedules.store import ScheduleOutcome

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext, QueueContext
 from delayq.broker.expiry import attribute_fields
 from delayq.broker.ids import time_of
-from delayq.broker.keys import check_id, check_name, registry
+from delayq.broker.keys import check_id
 from delayq.broker.replies import GetReply, MessageRow, record_fields
-from delayq.broker.requests import ALWAYS, Period, RedisCommand
+from delayq.broker.requests import ALWAYS, Period
+from delayq.broker.results import KeptRecord
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.queue.counts import Counts, Stats, counts_of, stats_of
+from delayq.queue.deaths import read_death
+from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State
 from delayq.times import from_millis, timestamp
 
@@ -51,69 +53,6 @@ _DEATH = re.compile(rb"([0-9]+ ){6,7}[0-9]+\n")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Death(NamedTuple):
-    """Why and when a message died."""
-
-    reason: str
-    error: str
-    attempts: int
-    retries: int
-    due: datetime
-    died: datetime
-    headers: bytes
-    attributes: bytes
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class MessageInfo:
-    """A message in the queue or the dead letter. Fields that do not apply to its state are None.
-
-    Its `repr` omits payload and headers, which may be private.
-    """
-
-    id: str
-    state: State
-    payload: Any = field(repr=False)
-    """The decoded payload; the raw bytes if they cannot be decoded, or if a page contains only a preview of them."""
-    size: int
-    """Size of the stored payload in bytes."""
-    due: datetime | None
-    attempts: int
-    retries_left: int
-    deadline: datetime | None
-    """When the lease or the nack delay ends."""
-    token: int | None
-    holder: str | None
-    """The id of the consumer that processes it, or processed it last."""
-    headers: Mapping[str, str] = field(repr=False)
-    error: str
-    """The last error; '' if there was none."""
-    reason: str = ""
-    """Why it died; '' if it is not dead."""
-    died: datetime | None = None
-    entry: str | None = None
-    """Its entry in the dead letter, `id:token`, which distinguishes two deaths of one id."""
-    name: str = ""
-    """The name it was sent with; '' for none."""
-    snoozes: int = 0
-    """How often it was snoozed, or released with a delay."""
-    expires: datetime | None = None
-    """When it expires if it has not started by then; None for never."""
-    priority: int = 0
-    """The priority it was sent with."""
-    sent: datetime | None = None
-    """When it was sent, as `Message.sent`: by the sender's clock; None for an id of your own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Some messages of a state, and the cursor of the next page (None if this is the last)."""
-
-    messages: list[MessageInfo]
-    cursor: str | None
-
-
 class Inspector:
     """Makes the operations that read; blocking and asyncio queues share it."""
 
@@ -133,8 +72,7 @@ class Inspector:
     def get(self, id: str) -> Operation[MessageInfo | None]:
         """Read one message, also one in the dead letter."""
         (found,) = yield [self._context.calls.get(check_id(id))]
-        foreign = found is not None and found.dead and not _DEATH.match(found.dead)
-        return None if found is None or foreign else self._found(id, found)
+        return None if found is None else self._found(id, found)
 
     def page(
         self,
@@ -168,19 +106,23 @@ class Inspector:
             for row in rows.values()
             if state is not State.DEAD or (_ENTRY.fullmatch(row.id) and _DEATH.match(row.payload))
         ]
-        return Page(messages, next_cursor or None)
+        return Page([message for message in messages if message is not None], next_cursor or None)
 
-    def _found(self, id: str, found: GetReply) -> MessageInfo:
-        if found.dead:
-            return self._dead(found.entry, found.dead, len(found.dead))
+    def _found(self, id: str, found: GetReply) -> MessageInfo | None:
+        if found.dead or found.result:
+            dead = self._dead(found.entry, found.dead, len(found.dead)) if _DEATH.match(found.dead) else None
+            kept = self._kept(id, found.kept_until, found.result)
+            return max([one for one in (dead, kept) if one is not None], key=_ended_at, default=None)
         record = _DeliveryRecord.read(found.record)
         due = found.pending or (record.due if record else "")
         row = MessageRow(id, due, found.payload, len(found.payload), *found[3:8])
         return self._live(record.state if record else State.PENDING, row, due, found.unack, found.entry or None)
 
-    def _row(self, state: State, row: MessageRow) -> MessageInfo:
+    def _row(self, state: State, row: MessageRow) -> MessageInfo | None:
         if state is State.DEAD:
             return self._dead(row.id, row.payload, row.size)
+        if state is State.COMPLETED:
+            return self._kept(row.id, row.score, row.payload)
         record = _DeliveryRecord.read(row.record)
         due = row.score if state is State.PENDING else record.due if record else ""
         return self._live(state, row, due, row.score if state in (State.ACTIVE, State.BACKOFF) else "", None)
@@ -201,7 +143,7 @@ class Inspector:
             headers=_decode_headers(row.headers) if row.headers else {},
             error=row.error,
             entry=entry,
-            **attribute_fields(row.attributes, due),
+            **self._attribute_fields(row.attributes, due),
             sent=sent_by(row.id),
         )
 
@@ -225,9 +167,39 @@ class Inspector:
             reason=death.reason,
             died=death.died,
             entry=entry,
-            **attribute_fields(death.attributes, str(timestamp(death.due))),
+            **self._attribute_fields(death.attributes, str(timestamp(death.due))),
             sent=sent_by(id),
         )
+
+    def _kept(self, id: str, until: str, stored: bytes) -> MessageInfo | None:
+        """Return a completed message; None for a record that another program has written."""
+        record = KeptRecord.read(stored)
+        if record is None:
+            return None
+        return MessageInfo(
+            id=id,
+            state=State.COMPLETED,
+            payload=None,
+            size=0,
+            due=from_millis(record.due),
+            attempts=record.attempts,
+            retries_left=0,
+            deadline=None,
+            token=record.token,
+            holder=None,
+            headers={},
+            error="",
+            reason=record.note,
+            completed=from_millis(record.completed),
+            kept_until=from_millis(int(float(until))) if until else None,
+            result=self._context.results.read(record),
+            **self._attribute_fields(record.attributes, str(record.due)),
+            sent=sent_by(id),
+        )
+
+    def _attribute_fields(self, stored: bytes, due: str) -> dict[str, Any]:
+        progress = Attributes.of(stored).progress
+        return {**attribute_fields(stored, due), "progress": self._context.results.read_progress(progress)}
 
 
 def sent_by(id: str) -> datetime | None:
@@ -266,38 +238,6 @@ def _period(state: State, due_from: datetime | None, due_to: datetime | None) ->
     return low, high
 
 
-def queue_names(prefix: str) -> Operation[list[str]]:
-    """Read the names of all queues of a prefix, sorted."""
-    key = registry(check_name(prefix, "prefix"))
-    names: set[str] = set()
-    cursor = b"0"
-    while True:
-        (reply,) = yield [RedisCommand(("SSCAN", key, cursor, "COUNT", 500), lambda reply: reply)]
-        cursor, found = reply
-        names.update(name.decode() for name in found)
-        if cursor == b"0":
-            return sorted(names)
-
-
-def read_death(stored: bytes) -> Death:
-    """Parse an entry of the dead letter: a line of counts and lengths, then the texts and the payload."""
-    head, _, body = stored.partition(b"\n")
-    attempts, retries, due, died, reason, error, headers, attributes = map(int, f"{head.decode()} 0".split()[:8])
-    at_error, at_headers, at_attributes = reason, reason + error, reason + error + headers
-    at_payload = at_attributes + attributes
-    return Death(
-        reason=body[:at_error].decode("utf-8", "replace"),
-        error=body[at_error:at_headers].decode("utf-8", "replace"),
-        attempts=attempts,
-        retries=retries,
-        due=from_millis(due),
-        died=from_millis(died),
-        headers=body[at_headers:at_attributes],
-        attributes=body[at_attributes:at_payload],
-        payload=body[at_payload:],
-    )
-
-
 class _DeliveryRecord(NamedTuple):
     """A delivery record as the scripts write it."""
 
@@ -313,6 +253,10 @@ class _DeliveryRecord(NamedTuple):
             return None
         state, due, attempts, _, token, holder = record_fields(text)
         return cls(RECORDED_STATES[state], due, int(attempts), int(token), holder)
+
+
+def _ended_at(message: MessageInfo) -> datetime:
+    return message.died or message.completed or datetime.min.replace(tzinfo=UTC)
 
 
 def _time(at: int) -> datetime | None:

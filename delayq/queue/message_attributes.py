@@ -5,31 +5,44 @@ from __future__ import annotations
 from datetime import datetime
 
 from delayq.broker.attributes import Attributes, check_message_name
-from delayq.broker.engine import EngineCapabilities, Feature
+from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.priority import check_priority
+from delayq.broker.results import check_retention
 from delayq.times import Duration
 
 
 def attributes_of(
-    capabilities: EngineCapabilities,
+    context: EngineContext,
     due: str | int,
     *,
-    name: str | None,
-    expires: Duration | datetime | None,
-    missed: Missed,
-    priority: int,
-    holds: tuple[str, str],
+    name: str | None = None,
+    expires: Duration | datetime | None = None,
+    missed: Missed = "dead",
+    priority: int = 0,
+    holds: tuple[str, str] = ("", ""),
+    retention: Duration | None = None,
 ) -> bytes:
     """Return the stored attributes of a message with this due time; raise `ConfigurationError` for invalid options."""
-    name_text = "" if name is None else check_message_name(name)
-    expiry, priority = check_expiry(expires, missed, due), check_priority(priority)
-    if name is not None:
-        capabilities.require(Feature.NAMES)
-    if expires is not None:
-        capabilities.require(Feature.EXPIRY)
-    if priority:
-        capabilities.require(Feature.PRIORITIES)
-    if any(holds):
-        capabilities.require(Feature.HOLDS)
-    return Attributes(name_text, 0, *expiry, priority, *holds).encode()
+    expiry = check_expiry(expires, missed, due)
+    attributes = Attributes(
+        name="" if name is None else check_message_name(name),
+        expires=expiry[0],
+        missed=expiry[1],
+        priority=check_priority(priority),
+        unique_for=holds[0],
+        unique_after=holds[1],
+        retention=check_retention(retention, context.settings.retention),
+    )
+    needed = {
+        Feature.NAMES: name is not None,
+        Feature.EXPIRY: expires is not None,
+        Feature.PRIORITIES: priority,
+        Feature.HOLDS: any(holds),
+        Feature.RESULTS: attributes.retention,
+    }
+    for feature, is_needed in needed.items():
+        if is_needed:
+            context.calls.capabilities.require(feature)
+    return attributes.encode()

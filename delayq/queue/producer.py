@@ -83,6 +83,7 @@ class NewMessage(Generic[T]):
     unique: Unique | None = None
     unique_for: Duration | None = None
     unique_after: Duration | None = None
+    retention: Duration | None = None
 
 
 class Sent(NamedTuple):
@@ -167,6 +168,8 @@ class Producer:
         self._context = context
         self._has_delays = context.calls.capabilities.has(Feature.DELAYS)
         self.encode = codec.encode
+        self._attributes = attributes_of(context, 0)
+        """Those of a message without options of its own."""
 
     @property
     def is_limited(self) -> bool:
@@ -188,6 +191,7 @@ class Producer:
         unique: Unique | None = None,
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
+        retention: Duration | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
@@ -198,8 +202,10 @@ class Producer:
             raise missing_id(replace)
         held = unique_for is not None or unique_after is not None
         holds = check_holds(unique_for, unique_after, id, replace=replace) if held else ("", "")
-        options: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "holds": holds}
-        attributes = attributes_of(self._context.calls.capabilities, due, **options)
+        extras = self._attributes
+        if not (name is expires is retention is None and missed == "dead" and priority == 0 and not held):
+            named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+            extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
@@ -210,7 +216,7 @@ class Producer:
             self._context.settings.default_retries if retries is None else check_retries(retries),
             encoded,
             b"" if headers is None else encode_headers(headers),
-            attributes,
+            extras,
         )
 
     def send(self, messages: list[Outgoing], *, replace: Replace = False) -> Operation[list[Sent]]:
@@ -285,6 +291,7 @@ class Producer:
                 unique=one.unique,
                 unique_for=one.unique_for,
                 unique_after=one.unique_after,
+                retention=one.retention,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)
@@ -299,8 +306,8 @@ class Producer:
             part = ready[batch]
             n = len(part)
             if isinstance(part[0], bytes):
-                none = [b""] * n
-                table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, none, none)
+                none, attributes = [b""] * n, [self._attributes] * n
+                table = OutgoingTable(new_ids(n), [due] * n, [retries] * n, part, none, attributes)
             else:
                 table = OutgoingTable(*zip(*part, strict=True))
             ids += table.ids

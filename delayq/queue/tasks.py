@@ -14,11 +14,13 @@ from delayq.broker.attributes import check_message_name
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
 from delayq.broker.priority import check_priority
+from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, Sent, due_text
 from delayq.queue.task_arguments import MisfitError, TaskArguments
 from delayq.times import Duration
+from delayq.worker.results import keep_result
 
 if TYPE_CHECKING:
     from delayq.worker.message import AsyncMessage, Message
@@ -57,6 +59,8 @@ class TaskSendOptions(TypedDict, total=False):
     """How long after the last send of the id it is due, in place of `delay`: the last arguments win."""
     at_most: Duration
     """How long after the first of these sends it is due at the latest."""
+    retention: Duration
+    """How long its result is kept; by default that of the task, or of the queue."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -92,6 +96,8 @@ class TaskOptions(TypedDict, total=False):
     """How long after the last of several sends of one id it is due; by default the first send wins."""
     at_most: Duration
     """How long after the first of them it is due at the latest; no limit by default."""
+    retention: Duration
+    """How long what the function returns is kept; by default as the queue says."""
 
 
 class BaseTask(Generic[P, R]):
@@ -135,6 +141,9 @@ class BaseTask(Generic[P, R]):
         if "unique" in options:
             check_unique(options["unique"])
             defaults["unique"] = options["unique"]
+        if "retention" in options:
+            check_retention(options["retention"], 0)
+            defaults["retention"] = options["retention"]
         self._options = cast("TaskSendOptions", {**defaults, **_same_id_options(options)})
         update_wrapper(self, function, updated=())
 
@@ -176,7 +185,7 @@ class BaseTask(Generic[P, R]):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
         if "debounce" in options:
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
-        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
+        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)  # type: ignore[misc]
 
     def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         options: dict[str, Any] = dict(self._options)
@@ -209,14 +218,14 @@ class BaseTask(Generic[P, R]):
         async def await_function(message: Any) -> object:
             arguments, before = arguments_of(message), _current.set(message)
             try:
-                return _result(await function(**arguments))
+                return _result(await function(**arguments), message)
             finally:
                 _current.reset(before)
 
         def call_function(message: Any) -> object:
             arguments, before = arguments_of(message), _current.set(message)
             try:
-                return _result(function(**arguments))
+                return _result(function(**arguments), message)
             finally:
                 _current.reset(before)
 
@@ -258,9 +267,12 @@ def current_message() -> Message[Any] | AsyncMessage[Any]:
     return cast("Message[Any]", message)
 
 
-def _result(result: object) -> object:
-    """Return what decides on the message: any result of a task is a success, even False."""
-    return None if result is False else result
+def _result(result: object, message: Any) -> object:
+    """Return what decides on the message: any result of a task is a success, even False, which is kept as one."""
+    if result is not False:
+        return result
+    keep_result(message._delivery, False, message._context)  # noqa: FBT003, SLF001 - what a message wraps
+    return None
 
 
 def _same_id_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from delayq.broker.transport.operation import Operation, single
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_int
 from delayq.queue.counts import Counts
-from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, MessageInfo, Page, read_payload, sent_by
+from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, read_payload, sent_by
+from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.keys import ENTRY

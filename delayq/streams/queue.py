@@ -12,7 +12,7 @@ from delayq.broker.transport.operation import Operation
 from delayq.options import QueueOptions
 from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, SyncBase, T
 from delayq.queue.counts import Counts
-from delayq.queue.inspector import MessageInfo, Page
+from delayq.queue.message_info import MessageInfo, Page
 from delayq.queue.producer import NewMessage, Sent, SentMany
 from delayq.states import State
 from delayq.streams.calls import StreamCalls

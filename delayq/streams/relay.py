@@ -10,8 +10,8 @@ from delayq.broker.calls import Calls
 from delayq.broker.transport.clients import Cluster
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.broker.transport.protocol import ShouldRetry
+from delayq.broker.transport.server_url import find_url
 from delayq.errors import ConfigurationError, DelayqError
-from delayq.options import find_url
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.lease import CLOSE

@@ -12,7 +12,8 @@ from delayq.errors import short_repr
 from delayq.options import check_int
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspector import MAX_ROWS, Inspector, MessageInfo
+from delayq.queue.inspector import MAX_ROWS, Inspector
+from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 from delayq.testing import queue_internals
 from delayq.times import Duration, from_millis, timestamp, to_millis

@@ -14,7 +14,7 @@ from delayq.broker.transport.operation import single, together
 from delayq.options import read_settings
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspector import queue_names
+from delayq.queue.registered import queue_names
 from delayq.queue.server_check import removal
 from delayq.testing import queue_internals
 from delayq.times import monotonic

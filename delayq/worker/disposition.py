@@ -18,7 +18,8 @@ from delayq.options import nack_wait
 from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
 from delayq.text import format_duration
 from delayq.times import to_millis
-from delayq.worker.message import SNOOZED_OUT, InFlightDelivery, log_label, truncate
+from delayq.worker.log_label import log_label
+from delayq.worker.message import SNOOZED_OUT, InFlightDelivery, truncate
 
 log = logging.getLogger("delayq.consumer")
 
@@ -36,6 +37,8 @@ class Disposition(Enum):
     RELEASE = auto()
     SNOOZE = auto()
     """Released after a delay, as the callback has asked: this is counted."""
+    COMPLETE = auto()
+    """Acked or discarded, and a record of it is kept, since the message has retention."""
     NOTHING = auto()
     """Settled by hand already, or the lease was lost before the callback started."""
 

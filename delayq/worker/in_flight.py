@@ -13,7 +13,8 @@ from delayq.broker.replies import ClaimReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.worker.disposition import Completion
-from delayq.worker.message import Batch, InFlightDelivery, log_label
+from delayq.worker.log_label import log_label
+from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 
 log = logging.getLogger("delayq.consumer")

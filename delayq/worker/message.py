@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,9 +13,11 @@ from delayq._parity import awaited
 from delayq.backoff import FailurePolicy
 from delayq.broker.attributes import Attributes, snoozed
 from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
 from delayq.broker.ids import time_of
 from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
+from delayq.broker.results import Ending, completed
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
@@ -83,24 +85,14 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """Whether Redis knows that the callback has started."""
     policy: FailurePolicy | None = None
     """What its failures mean; None as the queue says."""
+    result: tuple[str, str, bytes] | None = None
+    """How it ends if it has retention, see `ResultCodec.pack`; None for nothing to keep."""
 
     @property
     def receipt(self) -> Receipt:
         """The right to settle this delivery."""
         claimed = self.claimed
         return _receipt((claimed.id, claimed.token))
-
-
-def log_label(deliveries: Sequence[InFlightDelivery]) -> tuple[str, dict[str, Any]]:
-    """Return how log messages name the deliveries of one callback, and the fields of the log record."""
-    batch = deliveries[0].batch
-    queue = batch.queue if batch is not None else ""
-    where, fields = (f"{queue}: ", {"queue": queue}) if queue else ("", {})
-    if len(deliveries) > 1:
-        ids = [delivery.claimed.id for delivery in deliveries]
-        return f"{where}batch of {len(deliveries)} messages", {**fields, "ids": ids}
-    id, attempt = deliveries[0].claimed.id, deliveries[0].claimed.attempt
-    return f"{where}message {id}", {**fields, "id": id, "attempt": attempt}
 
 
 class _BaseMessage(Generic[T]):
@@ -213,6 +205,21 @@ class _BaseMessage(Generic[T]):
             yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
         return bool(reply != "0")
 
+    def _ack(self, result: object) -> Operation[bool]:
+        results, claimed = self._context.results, self._delivery.claimed
+        if self._context.calls.capabilities.has(Feature.RESULTS) and Attributes.of(claimed.attributes).retention:
+            encoded = b"" if result is None else results.encoded(result, "result", results.max_result)
+            ending = Ending.NOTHING if result is None else Ending.RETURNED
+            if done := completed(claimed, ending, "", encoded):
+                return (yield from self._settle(self._context.calls.complete([done])))
+        return (yield from self._settle(self._context.calls.ack([self._delivery.receipt])))
+
+    def _report(self, value: object) -> Operation[bool]:
+        self._context.calls.capabilities.require(Feature.RESULTS)
+        progress = self._context.results.pack_progress(value)
+        (reply,) = yield [self._context.calls.report(self._delivery.receipt, progress)]
+        return bool(reply == "1")
+
     def _nack(self, delay: Duration | None, error: str) -> Operation[bool]:
         policy = self._delivery.policy or self._context.settings.policy
         wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
@@ -250,9 +257,19 @@ class Message(_BaseMessage[T]):
     __slots__ = ()
     _executor: Executor
 
-    def ack(self) -> bool:
-        """Settle the message as done. Only the first ack of a message returns True, even with a lost lease."""
-        return self._executor.perform(self._settle(self._context.calls.ack([self._delivery.receipt])))
+    def ack(self, result: object = None) -> bool:
+        """Settle the message as done. Only the first ack of a message returns True, even with a lost lease.
+
+        The `result` is kept if the message has retention. Raises `PayloadError` for one that cannot be.
+        """
+        return self._executor.perform(self._ack(result))
+
+    def report(self, progress: object) -> bool:
+        """Store how far the callback is: any value of at most 4 KiB as encoded, which `queue.get` shows.
+
+        The last report counts, until the message has ended. Returns False, and stores nothing, if the lease was lost.
+        """
+        return self._executor.perform(self._report(progress))
 
     def nack(self, *, delay: Duration | None = None, error: str = "") -> bool:
         """Deliver the message again after `delay`, or the queue's `nack_delay`; uses one retry.
@@ -289,4 +306,5 @@ class AsyncMessage(_BaseMessage[T]):
     nack = awaited(Message.nack)
     extend = awaited(Message.extend)
     release = awaited(Message.release)
+    report = awaited(Message.report)
     reject = awaited(Message.reject)

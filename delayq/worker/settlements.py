@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from delayq.broker.attributes import snoozed
-from delayq.broker.engine import EngineCalls
+from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.requests import Failure, Rejection, Release
+from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.options import Settings, nack_wait
 from delayq.worker.disposition import Completion, Disposition
@@ -17,8 +18,11 @@ from delayq.worker.message import InFlightDelivery, truncate
 
 log = logging.getLogger("delayq.consumer")
 
-_ACK = Disposition.ACK
-"""The most frequent one; looking up or hashing an enumeration member is slow before Python 3.12."""
+_ACK, _DISCARD, _COMPLETE = Disposition.ACK, Disposition.DISCARD, Disposition.COMPLETE
+"""Looking up or hashing an enumeration member is slow before Python 3.12."""
+MAX_RESULT_BYTES = 1 << 20
+"""Bytes of results that one call stores; a single result may be larger."""
+_NOTHING = (Ending.NOTHING, "", b"")
 
 
 class PendingSettlements:
@@ -32,7 +36,7 @@ class PendingSettlements:
         }
         self._acked = self._queues[_ACK]
         self._count = 0
-        self._details: dict[InFlightDelivery, Failure | Rejection | Release] = {}
+        self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
         """What all but an ack sends besides the receipt."""
         self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
             Disposition.ACK: calls.ack,
@@ -42,6 +46,9 @@ class PendingSettlements:
             Disposition.RELEASE: calls.release,
             Disposition.SNOOZE: calls.release,
         }
+        self._keeps_results = calls.capabilities.has(Feature.RESULTS)
+        if self._keeps_results:
+            self._calls[_COMPLETE] = calls.complete
 
     def __bool__(self) -> bool:
         return self._count > 0
@@ -54,7 +61,21 @@ class PendingSettlements:
         """How many settlements the next calls make at least: of large messages, one call may move a single one."""
         if len(self._acked) == self._count:
             return min(self._count, MAX_IDS)
-        return sum(min(len(queue), _min_per_call(disposition)) for disposition, queue in self._queues.items())
+        return sum(
+            self._fitting(queue) if disposition is _COMPLETE else min(len(queue), _min_per_call(disposition))
+            for disposition, queue in self._queues.items()
+        )
+
+    def _fitting(self, queue: list[InFlightDelivery]) -> int:
+        """Return how many completions one call makes: at most `MAX_MOVED`, and about a mebibyte of results."""
+        if len(queue) <= MAX_MOVED and len(queue) * self._settings.max_result <= MAX_RESULT_BYTES:
+            return len(queue)
+        total = 0
+        for at, delivery in enumerate(queue[:MAX_MOVED]):
+            total += len(self._details[delivery][-1])
+            if at and total > MAX_RESULT_BYTES:
+                return at
+        return min(len(queue), MAX_MOVED)
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Add settlements; messages settled by hand need none."""
@@ -64,10 +85,25 @@ class PendingSettlements:
                 if delivery.settled or queue is None:
                     continue
                 delivery.settled = True
-                queue.append(delivery)
                 self._count += 1
+                if delivery.claimed.attributes and self._keep(delivery, disposition, text):
+                    continue
+                queue.append(delivery)
                 if disposition is not _ACK:
                     self._add_details(delivery, disposition, text, delay)
+
+    def _keep(self, delivery: InFlightDelivery, disposition: Disposition, text: str) -> bool:
+        """Add a completion with a result; returns False if the message has no retention, or is not done."""
+        if disposition not in (_ACK, _DISCARD) or not self._keeps_results:
+            return False
+        discarded = (Ending.DISCARDED, truncate(text), b"")
+        packed = discarded if disposition is _DISCARD else delivery.result or _NOTHING
+        done = completed(delivery.claimed, *packed)
+        if done is None:
+            return False
+        self._queues[_COMPLETE].append(delivery)
+        self._details[delivery] = done
+        return True
 
     def _add_details(self, delivery: InFlightDelivery, disposition: Disposition, text: str, delay: int | None) -> None:
         if disposition is Disposition.NACK:
@@ -85,7 +121,7 @@ class PendingSettlements:
         """Yield the calls that settle what is pending, each with the function for its reply."""
         for disposition, queue in self._queues.items():
             if queue:
-                first = queue[: _max_per_call(disposition)]
+                first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
                 items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition)
 

@@ -27,6 +27,7 @@ from delayq.worker.disposition import (
     undecodable,
 )
 from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.results import keep_result
 
 _ACK = Disposition.ACK
 _completion: Callable[[tuple[Any, ...]], Completion] = partial(tuple.__new__, Completion)
@@ -181,5 +182,15 @@ class WorkBuffer:
         except BaseException as failure:  # noqa: BLE001 - a user's outcome may raise anything
             delay = log_failure(deliveries, failure, policy, " when its result was read")
             completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
+        if error is None:
+            self._keep_results(completions, result)
         self._completions.extend(completions)
         return now
+
+    def _keep_results(self, completions: list[Completion], result: Any) -> None:
+        """Encode what a callback returned, here and not in the consumer's loop, if it is to be kept."""
+        results = [result] if self._single else result if isinstance(result, list) else []
+        deliveries = [(delivery, done.disposition) for done in completions for delivery in done.deliveries]
+        for (delivery, disposition), value in zip(deliveries, results, strict=False):
+            if disposition is _ACK and delivery.result is None:
+                keep_result(delivery, value, self._context)

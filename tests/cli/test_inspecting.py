@@ -19,7 +19,7 @@ HARMLESS = "evil redgnp!"
 MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
     "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
-    "priority", "sent",
+    "priority", "progress", "retention", "completed", "kept_until", "result", "sent",
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_stats_prints_the_counts_of_a_queue(cli, populated):
         assert re.search(rf"^{line}$", out, re.MULTILINE), out
     found = cli("stats", "reminders", "--json").json
     states = {state: found[state] for state in State}
-    assert states == dict.fromkeys(State, 1) | {"garbage": 0}
+    assert states == dict.fromkeys(State, 1) | {"garbage": 0, "completed": 0}
     assert (found["queue"], found["living"], found["totals"]["sent"]) == ("reminders", 5, 6)
     assert {"at", "next_due", "oldest_due", "next_deadline"} <= set(found)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])

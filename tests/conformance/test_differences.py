@@ -14,7 +14,7 @@ import pytest
 from redis.crc import key_slot
 
 import delayq
-from delayq import ConfigurationError, DelayQueue, NewMessage, SendStatus
+from delayq import ConfigurationError, DelayQueue, NewMessage, SendStatus, State
 from delayq.broker.engine import DELAY, STREAMS, WORKQUEUE, Feature
 from delayq.broker.keys import Keys
 from delayq.streams import StreamQueue
@@ -164,6 +164,21 @@ def holds_no_ids(worker):
     if hasattr(worker.queue, "send_many"):
         with pytest.raises(ConfigurationError, match="has no holding ids for a time"):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", unique_for="1h")]))
+
+
+def keeps_results(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", retention="2h")]))
+    worker.take().ack()
+    assert worker.do(lambda: worker.queue.result("m", timeout=0)) is None
+    assert worker.do(lambda: worker.queue.get("m")).state == State.COMPLETED
+
+
+def keeps_no_results(worker):
+    takes_no(sending(worker), "retention")
+    lacks(worker, "result")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no results"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", retention="2h")]))
 
 
 def has_headers(worker):
@@ -503,6 +518,7 @@ CHECKS = {
     Feature.PRIORITIES: Check(has_priorities, has_no_priorities),
     Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
     Feature.HOLDS: Check(holds_ids, holds_no_ids),
+    Feature.RESULTS: Check(keeps_results, keeps_no_results),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

@@ -12,7 +12,7 @@ from delayq.broker.batches import BATCH
 from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Failure, Receipt
-from delayq.queue.inspector import MessageInfo
+from delayq.queue.message_info import MessageInfo
 from tests.crash.cuts import Cutter, cut_client
 
 OPTIONS: dict[str, Any] = {"events": True, "dedupe_window": "1h", "deadline": 20, "nack_delay": 0}

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from delayq.broker.replies import CountsReply, GetReply, MessageRow
+from delayq.broker.results import EndReply
 from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
-from tests.support.scripts import NOW, After, Dead, T, World, at, calls, observe, plant
+from tests.support.scripts import KEYS, NOW, After, Dead, Kept, T, World, at, calls, observe, plant
 
 MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
-NOTHING = GetReply(b"", "", "", "", "", b"", b"", "", "", b"")
+NOTHING = GetReply(b"", "", "", "", "", b"", b"", "", "", b"", "", b"")
 STORED = NOTHING._replace(payload=b"A", headers=b"ha", attributes=b"name=a", retries_left="2")
 DELIVERED = STORED._replace(error="oops")
 DIED = f"2 1 {NOW - 500} {NOW - 100} 12 4 2 6\nno such useroopshaname=aA".encode()
@@ -64,6 +65,49 @@ def test_empty_payload_is_a_message_and_leftover_fields_are_not(executor):
     executor.client.flushdb()
     plant(executor, LEFTOVERS)
     assert executor.call(calls.get("a")) is None
+
+
+_RESULT = f"returned 2 {NOW - 500} {NOW - 90} {T - 7} 19 0\nname=a retention=907".encode()
+_KEPT = World(
+    completed={"a": 900}, results={"a": Kept("returned", 2, -500, -90, "T-7", "7", "", "name=a retention=90")}
+)
+
+
+def test_get_returns_a_result_beside_a_death_but_not_beside_a_message(executor):
+    plant(executor, DEAD + _KEPT)
+    found = NOTHING._replace(kept_until=str(NOW + 900), result=_RESULT)
+    assert executor.call(calls.get("a")) == found._replace(entry=f"a:{T - 7}", dead=DIED)
+    executor.client.flushdb()
+    plant(executor, _KEPT)
+    assert executor.call(calls.get("a")) == found
+    plant(executor, STATES["ready"])
+    assert executor.call(calls.get("a")) == FOUND["ready"]
+
+
+def test_page_of_the_completed_has_their_records_by_time(executor):
+    plant(
+        executor, _KEPT + World(completed={"b": 800, "gone": 950}, results={"b": Kept("nothing", 1, 0, 0, "T-1", "")})
+    )
+    rows = listed(executor, "completed").rows
+    assert [(row.id, row.score, row.payload[:8]) for row in rows] == [
+        ("b", str(NOW + 800), b"nothing "),
+        ("a", str(NOW + 900), b"returned"),
+        ("gone", str(NOW + 950), b""),
+    ]
+    assert rows[1].payload == _RESULT
+
+
+def test_outcomes_of_messages_in_every_state(executor):
+    plant(executor, CROWD + DEAD + World(attributes={"p": "name=p retention=5 progress=Nw=="}))
+    executor.client.delete(KEYS.results)
+    assert executor.call(calls.outcomes(["p", "q", "t", "none"])) == [
+        EndReply("kept", b"", b""),
+        EndReply("alive", b"", b""),
+        EndReply("alive", b"", b""),
+        EndReply("", b"", b""),
+    ]
+    plant(executor, _KEPT)
+    assert executor.call(calls.outcomes(["a"])) == [EndReply("", _RESULT, DIED.partition(b"haname=aA")[0])]
 
 
 # Pages
@@ -219,14 +263,14 @@ def test_every_spent_message_is_listed_on_some_page(executor):
 
 # Counts
 
-EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
+EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
 COUNTED = [
     ("nothing", World(), EMPTY),
     (
         "one of each",
         CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
         CountsReply(
-            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0),
+            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0, 0),
             {"backoffs": "1", "token": str(T - 3)},
         ),
     ),
@@ -241,11 +285,12 @@ COUNTED = [
             dead={"t:T-7": 0, "t:T-6": 1, "u:T-5": 2},
             messages=dict.fromkeys("abcdefghijklmno", "m"),
             successors={"h": After(9, 3, "", "new"), "i": After(8, 3, "", "new")},
+            completed={"v": 9},
             deliveries={"d": "leased 1 0 0 0 -", "e": "ready -7 0 0 0 -", "f": "ready -9 0 0 0 -"},
             meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
         ),
         CountsReply(
-            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2),
+            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2, 1),
             {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
         ),
     ),

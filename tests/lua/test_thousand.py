@@ -10,9 +10,10 @@ import pytest
 from delayq.broker.ids import new_id
 from delayq.broker.replies import ClaimedMessage, ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, ScheduleFire, SchedulePut
+from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from tests.lua.tables import MUTATING, on_both
-from tests.support.scripts import LOG, NOW, Case, Dead, T, World, calls, deliver, observe, plant
+from tests.support.scripts import ANYWHERE, LOG, NOW, Case, Dead, Kept, T, World, calls, deliver, observe, plant
 
 IDS = sorted(new_id() for _ in range(MAX_IDS))
 ENTRIES = [f"{id}:{T - 7}" for id in IDS]
@@ -81,6 +82,7 @@ def statuses(status: int) -> str:
 
 
 OUT = [Outgoing(id, 50, 2, b"m", b"h") for id in IDS]
+KEPT = Kept("returned", 1, -5, 0, "T-7", "7", attributes="retention=50")
 FAILURES = [Failure(*receipt, 50, "boom") for receipt in RECEIPTS]
 REJECTIONS = [Rejection(*receipt, "no", "") for receipt in RECEIPTS]
 NEW = sent(pending=each(50))
@@ -144,6 +146,14 @@ CASES = [
     ),
     Case("delays", BACKOFF, calls.unack_to_retry(), ExpireReply(MAX_IDS, 0, -1), RETRY),
     Case("leased", LEASED, calls.ack(RECEIPTS), statuses(1), World(meta={"acked": MAX_IDS})),
+    Case(
+        "completed",
+        LEASED.but(attributes=each("retention=50")) + World(waited=each(900), meta={"schema": 2}),
+        calls.complete([Completed(*one, "50", "returned", b"retention=50", "", b"7") for one in RECEIPTS]),
+        statuses(1),
+        World(completed=each(50), results=each(KEPT), ends=[" ".join(IDS)], meta={"acked": MAX_IDS, "schema": 2}),
+    ),
+    Case("waited for", World(), calls.await_ends(IDS, duration=900), ANYWHERE, World(waited=each(900))),
     Case(
         "failed",
         LEASED,
@@ -259,7 +269,7 @@ CASES = [
 
 
 def test_every_script_has_a_case():
-    of_one_or_no_id = {"begin_run", "end_run", "keep_plan", "pause", "resume", "send_one", "debounce"}
+    of_one_or_no_id = {"begin_run", "end_run", "keep_plan", "pause", "report", "resume", "send_one", "debounce"}
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
 
 
@@ -291,6 +301,8 @@ LOGGED = {
     "last leases": "expired",
     "delays": "retried",
     "leased": "acked",
+    "completed": "acked",
+    "waited for": "",
     "failed": "nacked",
     "spent": "nacked",
     "asked for": "",
@@ -306,7 +318,7 @@ LOGGED = {
     "recounted": "",
 }
 """Events that the log has for a case, where they differ from its name."""
-REMEMBERED = {"leased", "rejected", "cancelled", "collected", "named", "trimmed at once"}
+REMEMBERED = {"leased", "completed", "rejected", "cancelled", "collected", "named", "trimmed at once"}
 
 
 @on_both

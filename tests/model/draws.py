@@ -41,6 +41,8 @@ _HELD = (b"unique_for=40", b"name=n unique_after=30")
 names = st.sampled_from(
     (b"", b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2", *_HELD)
 )
+retentions = st.sampled_from(("20", "60", "1000"))
+endings = st.sampled_from(("returned", "returned", "discarded"))
 snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
 quiets = st.sampled_from((1, 10, 30))
 """How long a burst is quiet before its message is due."""
@@ -68,7 +70,8 @@ dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
 OPTIONAL = (
     *("send_one", "send_after", "debounce", "end_followed", "cancel", "reschedule", "ack", "nack", "extend", "release"),
-    *("reject", "crash", "redrive", "dead_purge", "purge", "pause", "wait"),
+    *("reject", "complete", "report", "await_ends"),
+    *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import initialize, precondition
 
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, RedisCommand, Rejection, Release, ScriptCall
+from delayq.broker.results import Completed
 from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import QueueFullError
@@ -21,6 +22,7 @@ from tests.model.draws import (
     consumers,
     dead_picks,
     delays,
+    endings,
     errors,
     leases,
     limits,
@@ -31,6 +33,7 @@ from tests.model.draws import (
     quiets,
     replaces,
     reruns,
+    retentions,
     runs,
     several,
     several_picks,
@@ -41,7 +44,7 @@ from tests.model.draws import (
 from tests.model.fold import Fold
 from tests.model.model import FullError
 from tests.model.player import Player, rule
-from tests.support.scripts import deliver
+from tests.support.scripts import ANYWHERE, deliver
 
 has_receipts = precondition(lambda self: self.held or self.old)
 has_died = precondition(lambda self: self.entries)
@@ -329,6 +332,27 @@ class QueueMachine(Player):
         self._play(self.calls.ack(receipts, discarded=discarded), expected, situations, reruns)
 
     @has_receipts
+    @rule(picks=several_picks, retention=retentions, ending=endings, reruns=reruns)
+    def complete(self, picks, retention, ending, reruns):
+        receipts, situations = self._use(picks)
+        done = [Completed(*one, retention, ending, b"retention=" + retention.encode(), "", b"7\n") for one in receipts]
+        self._reach("waited for", "complete", any(one.id in self.model.waited for one in receipts))
+        self._reach("again", "complete", any(one.id in self.model.completed for one in receipts))
+        self._play(self.calls.complete(done), self.model.complete(self.now, done), situations, reruns)
+
+    @has_receipts
+    @rule(pick=picks, progress=st.sampled_from(("Nw==", "eA")), reruns=reruns)
+    def report(self, pick, progress, reruns):
+        (receipt,), situations = self._use([pick], keep=True)
+        self._play(self.calls.report(receipt, progress), self.model.report(receipt, progress), situations, reruns)
+
+    @rule(which=several, duration=leases, reruns=reruns)
+    def await_ends(self, which, duration, reruns):
+        ids = [self._id(one) for one in which]
+        self.model.await_ends(self.now, ids, duration=duration)
+        self._play(self.calls.await_ends(ids, duration=duration), ANYWHERE, reruns=reruns)
+
+    @has_receipts
     @rule(picks=several_picks, delay=delays, error=errors, reruns=reruns)
     def nack(self, picks, delay, error, reruns):
         receipts, situations = self._use(picks)
@@ -392,12 +416,14 @@ class QueueMachine(Player):
         if not ids:  # which of many are taken is chance, and this test cannot bear it
             limit = max(limit, len(self.scan.garbage))
         options: dict[str, Any] = {"limit": limit, "dead_max": dead_max, "dead_ttl": dead_ttl, "ids": ids}
+        results = len(self.model.completed)
         collected = self.model.collect_garbage(self.now, **options)
         for consumer in [one for one, then in self.claimed_at.items() if self.now - then > DAY]:
             del self.claims[consumer], self.claimed_at[consumer]
             self.reached["collect: silent slot pruned"] += 1
         self._reach("by id" if ids else "any", "collect", collected.collected)
         self._reach("trimmed", "collect", collected.trimmed)
+        self._reach("results", "collect", results > len(self.model.completed))
         self._reach("trimming limited", "collect", collected.trimmed == limit and len(self.model.dead) > dead_max)
         self._play(self.calls.collect_garbage(**options, slot_ttl=DAY), collected, reruns=reruns)
 

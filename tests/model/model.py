@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
+from delayq.broker.results import Completed
 from delayq.broker.same_id import Debounce
 from delayq.broker.send_replies import Debounced
 
@@ -97,6 +98,10 @@ class Model:
         """Whether ids may have ends of their own."""
         self.last: dict[str, bytes] = {}
         """The attributes that the last message of each id had."""
+        self.completed: dict[str, tuple[int, bytes]] = {}
+        """Until when the result of a settled id is kept, and its record."""
+        self.waited: dict[str, int] = {}
+        """Until when somebody waits for an id."""
         self.runs: dict[str, Counter[str]] = {}
         self.begun: dict[str, int] = {}
         """When the first call of a run was made."""
@@ -217,6 +222,7 @@ class Model:
                 fate = "4"
             replies += fate
         self.totals["cancelled"] += len(cancelled)
+        self._tell(cancelled)
         self._settle(now, cancelled)
         return replies
 
@@ -335,6 +341,29 @@ class Model:
         self._succeed(settled)
         return replies
 
+    def complete(self, now: int, completions: Iterable[Completed]) -> str:
+        replies, settled = "", []
+        for done in completions:
+            message = self.messages.get(done.id)
+            lives = message and message.life == self.lives[Receipt(done.id, done.token)] and message.state != "garbage"
+            replies += "1" if lives else "0"
+            if message and lives:
+                self.completed[done.id] = now + int(done.retention), kept_text(now, message, done)
+                self._remove(done.id)
+                settled.append(done.id)
+                self.totals["discarded" if done.ending == "discarded" else "acked"] += 1
+        self._tell(settled)
+        self._settle(now, settled)
+        self._succeed(settled)
+        return replies
+
+    def report(self, receipt: Receipt, progress: str) -> str:
+        message = self.held(receipt)
+        if message:
+            kept = [part for part in message.attributes.split(b" ") if part and not part.startswith(b"progress=")]
+            message.attributes, self.schema = b" ".join([*kept, b"progress=" + progress.encode()]), 2
+        return "1" if message else "0"
+
     def nack(self, now: int, failures: Iterable[Failure]) -> str:
         replies = ""
         for failure in failures:
@@ -379,6 +408,7 @@ class Model:
             if message:
                 self._die(now, message, rejection.reason, rejection.error or message.error)
                 dead.append(message.id)
+        self._tell(dead)
         self._settle(now, dead)
         self._succeed(dead)
         return replies
@@ -391,16 +421,18 @@ class Model:
         spent = [id for id in self.ids("garbage") if not ids or id in ids]
         for id in spent:
             self._die(now, self.messages[id], "retries spent", self.messages[id].error)
+        self._tell(spent)
         self._settle(now, spent)
         self._succeed(spent)
         self._forget(now, limit)
+        left = self._forget_results(now, 10 * limit)
         oldest_first = sorted((death.at, entry) for entry, death in self.dead.items())
         too_old = sum(at <= now - dead_ttl for at, _ in oldest_first)
         trimmed = oldest_first[: min(max(too_old, len(oldest_first) - dead_max), limit)]
         for _, entry in trimmed:
             del self.dead[entry]
         self.totals["trimmed"] += len(trimmed)
-        return CollectReply(len(spent), len(trimmed), len(self.ids("garbage")))
+        return CollectReply(len(spent), len(trimmed), len(self.ids("garbage")) + left)
 
     def redrive(self, now: int, entries: Iterable[str], *, retries: int | None) -> str:
         replies = ""
@@ -408,7 +440,7 @@ class Model:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
-                anew = (b"snoozes=", b"expires=", b"since=")
+                anew = (b"snoozes=", b"expires=", b"since=", b"progress=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
                 self._begin_life(now, old.retries if retries is None else retries, old)
@@ -422,6 +454,7 @@ class Model:
 
     def purge(self) -> int:
         purged = len(self.messages)
+        self.waited = {}
         self.messages, self.successors, self.ready, self.retry = {}, {}, [], []
         self.totals["purged"] += purged
         return purged
@@ -438,7 +471,24 @@ class Model:
         self.pause_set = None
         return was_paused
 
+    def await_ends(self, now: int, ids: Iterable[str], *, duration: int) -> None:
+        for id in ids:
+            self.waited[id] = max(self.waited.get(id, 0), now + duration)
+
     # What they share.
+
+    def _tell(self, ids: Iterable[str]) -> None:
+        """Whoever waits for an id that has ended is told, and waits no more."""
+        for id in ids:
+            self.waited.pop(id, None)
+
+    def _forget_results(self, now: int, limit: int) -> int:
+        """Delete the results whose time is over; returns how many are left."""
+        self.waited = {id: until for id, until in self.waited.items() if until >= now}
+        expired = sorted((until, id) for id, (until, _) in self.completed.items() if until <= now)
+        for _, id in expired[:limit]:
+            del self.completed[id]
+        return len(expired[limit:])
 
     def _begin_life(self, due: int, retries: int, of: Outgoing | Message) -> None:
         self.born += 1
@@ -513,6 +563,12 @@ class Model:
             self.ready.remove(id)
         if id in self.retry:
             self.retry.remove(id)
+
+
+def kept_text(now: int, m: Message, done: Completed) -> bytes:
+    """Return what is kept of a message that was completed."""
+    head = f"{done.ending} {m.attempts} {m.due} {now} {done.token} {len(done.attributes)} {len(done.note)}\n"
+    return head.encode() + done.attributes + done.note.encode() + done.result
 
 
 def _delivery(m: Message) -> ClaimedMessage:

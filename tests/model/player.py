@@ -117,7 +117,7 @@ class Player(RuleBasedStateMachine):
     def _expect_wake(self, name: str, reply: Any) -> None:
         """A call that makes something due sooner than anything before wakes a consumer."""
         counts, model = self.scan.counts, self.model
-        if name in {"send", "debounce", "reschedule", "redrive", "ack", "reject", "collect_garbage"}:
+        if name in {"send", "debounce", "reschedule", "redrive", "ack", "complete", "reject", "collect_garbage"}:
             self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
         elif name in {"nack", "release"}:
             self.expects_wake |= 0 <= model.next_deadline() < counts.next_deadline

@@ -17,9 +17,9 @@ from tests.model.model import Dead, Message, Model, Successor
 
 _HASHES = (
     *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
-    *("dead_messages", "dead_ids", "replies", "runs"),
+    *("dead_messages", "dead_ids", "results", "replies", "runs"),
 )
-_ZSETS = ("pending", "ranked", "unack", "dead")
+_ZSETS = ("pending", "ranked", "unack", "dead", "completed", "waited")
 _LISTS = ("ready", "retry", "wake")
 _SETTINGS = ("events", "dedupe", "paused")
 _MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step", "unique")
@@ -39,6 +39,7 @@ class Scan:
     successors: dict[str, bytes]
     dead_messages: dict[str, bytes]
     dead_ids: dict[str, bytes]
+    results: dict[str, bytes]
     replies: dict[str, bytes]
     runs: dict[str, bytes]
     pending: dict[str, int]
@@ -46,6 +47,8 @@ class Scan:
     unack: dict[str, int]
     dead: dict[str, int]
     done: dict[str, float]
+    completed: dict[str, int]
+    waited: dict[str, int]
     ready: list[str]
     retry: list[str]
     wake: list[str]
@@ -103,6 +106,9 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.dead_messages == {entry: tombstone(death) for entry, death in dead.items()}
     assert scan.dead_ids == tokens_by_id(dead)
     assert scan.done == model.done
+    assert scan.completed == {id: until for id, (until, _) in model.completed.items()}
+    assert scan.results == {id: record for id, (_, record) in model.completed.items()}
+    assert scan.waited == model.waited
     assert scan.runs == {run: _record_of_run(model, run) for run in model.runs}
     paused = None if model.pause_set is None else " ".join(map(str, model.pause_set))
     assert scan.counts.meta.get("paused") == paused
@@ -145,6 +151,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         messages=len(model.messages),
         overdue=len(overdue) + ready + len(model.retry) + len(ended),
         successors=len(model.successors),
+        completed=len(model.completed),
         held=max(len(unended) - len(model.ids("backoff")), 0),
         meta={},
     )

@@ -28,6 +28,10 @@ SITUATIONS = r"""
     debounce: (gone|dead) → 1             debounce: pending.* → 2               debounce: ready → 2
     debounce: (backoff|retry) → 2         debounce: leased → 6                  debounce: garbage → 4
     debounce: (gone|dead) → 5             debounce: limited                     debounce: run again
+    complete: held → 1                    complete: late, .* → 1                complete: earlier life → 0
+    complete: waited for                  complete: again                       complete: run again
+    report: held → 1                      report: (late|earlier life|gone).* → 0
+    collect: results                      (report|await_ends): run again
 
     cancel: pending → 1                   cancel: ready → 1                     cancel: leased → 2
     cancel: garbage → 3                   cancel: gone → 0                      reschedule: pending → 1

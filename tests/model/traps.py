@@ -11,6 +11,7 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
+from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import OutcomeUnknown
 from tests.model import draws
@@ -19,7 +20,8 @@ from tests.model.player import rule
 from tests.support.scripts import deliver
 
 LEASE = 20
-TOUCHES = ("ack", "nack", "extend", "release", "reject")
+DONE = ("ack", "complete")
+TOUCHES = (*DONE, "nack", "extend", "release", "reject")
 
 
 class TrapMachine(QueueMachine):
@@ -54,8 +56,8 @@ class TrapMachine(QueueMachine):
             return False
         assert second.token > receipt.token
         # The first to complete this life wins, even late; all else is for the holder alone.
-        assert self._touch(touch, receipt) == ("1" if touch == "ack" else "0")
-        assert self._touch(touch, second) != ("1" if touch == "ack" else "0")
+        assert self._touch(touch, receipt) == ("1" if touch in DONE else "0")
+        assert self._touch(touch, second) != ("1" if touch in DONE else "0")
         return True
 
     def cancelled_as_it_falls_due(self, touch: str, at: int) -> bool:
@@ -75,7 +77,7 @@ class TrapMachine(QueueMachine):
         waiting = self.model.ids("ready") + self.model.ids("retry")
         if not waiting:
             receipt = self._receipt()
-            if receipt and self._touch("nack" if touch == "ack" else "release", receipt) == "1":
+            if receipt and self._touch("nack" if touch in DONE else "release", receipt) == "1":
                 self._then(self.expire, limit=MAX_IDS, reruns=0)
             waiting = self.model.ids("ready") + self.model.ids("retry")
         if not waiting:
@@ -127,7 +129,7 @@ class TrapMachine(QueueMachine):
             return False
         message = self.model.messages[receipt.id]
         assert (message.attempts, message.left) == (attempts, left)
-        return self._touch("nack" if touch == "ack" else touch, receipt) == "0"
+        return self._touch("nack" if touch in DONE else touch, receipt) == "0"
 
     def call_overtaken_by_a_later_one(self, touch: str, at: int) -> bool:
         """A call arrives after the next one of its slot: its caller has given it up, and it does nothing."""
@@ -214,14 +216,32 @@ class TrapMachine(QueueMachine):
         assert self._touch(touch, receipt) == ("1" if touch == "ack" else "0")
         return True
 
+    def waited_for_as_it_ends(self, touch: str, at: int) -> bool:
+        """Whoever waits is told however a message ends, and its result is there until its time is over."""
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        self._then(self.await_ends, which=[receipt.id], duration=1000, reruns=0)
+        if touch in {"complete", "ack", "reject"}:
+            self._touch("reject" if touch == "reject" else "complete", receipt)
+        else:
+            self._touch("nack", receipt)
+            self._then(self.cancel, which=[receipt.id], reruns=0)
+        if receipt.id in self.model.waited or receipt.id not in self.model.completed:
+            return receipt.id not in self.model.waited
+        self._go_to(self.model.completed[receipt.id][0] - (at == 0))
+        self._then(self.collect_garbage, which=[], limit=MAX_IDS, dead_max=10_000, dead_ttl=30 * draws.DAY, reruns=0)
+        assert (receipt.id in self.model.completed) == (at == 0)
+        return True
+
     def steered_while_it_waits_again(self, touch: str, at: int) -> bool:
         """A failed message is cancelled or rescheduled while it waits, and once more when it is pending again."""
         receipt = self._receipt()
         if not receipt or self._touch("nack", receipt) != "1":
             return False
-        if touch != "ack":
+        if touch not in DONE:
             self._then(self.reschedule, which=[receipt.id], moment=at, reruns=0)
-        if touch in {"ack", "nack"}:
+        if touch in {*DONE, "nack"}:
             self._then(self.cancel, which=[receipt.id], reruns=0)
             return receipt.id not in self.model.messages
         self._then(self.reschedule, which=[receipt.id], moment=10, reruns=0)
@@ -321,7 +341,9 @@ class TrapMachine(QueueMachine):
         now, model, calls = self.now, self.model, self.calls
         failure, rejection = Failure(*receipt, 0, "boom"), Rejection(*receipt, "no such user", "")
         releases = [Release(*receipt)]
+        done = [Completed(*receipt, "60", "returned", b"retention=60", "", b"7")]
         return {
+            "complete": (calls.complete(done), lambda: model.complete(now, done)),
             "ack": (calls.ack([receipt]), lambda: model.ack(now, [receipt], discarded=False)),
             "nack": (calls.nack([failure]), lambda: model.nack(now, [failure])),
             "extend": (calls.extend([receipt], lease=LEASE), lambda: model.extend(now, [receipt], lease=LEASE)),
@@ -349,6 +371,7 @@ TRAPS = (
     TrapMachine.spent_and_sent_anew,
     TrapMachine.followed_as_it_ends,
     TrapMachine.followed_when_its_retries_are_spent,
+    TrapMachine.waited_for_as_it_ends,
     TrapMachine.steered_while_it_waits_again,
     TrapMachine.late_receipt_of_what_is_ranked,
 )

@@ -32,26 +32,26 @@ from tests.support.waiting import wait_until
 
 SCRIPTS = {
     Role.PRODUCER: {"send", "send_one", "debounce", "cancel", "reschedule", "withdraw"}
-    | {"begin_run", "end_run", "keep_plan"}
+    | {"begin_run", "end_run", "keep_plan", "outcomes", "await_ends"}
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-        *("ack", "nack", "extend", "release", "reject", "withdraw"),
+        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
         *("counts", "get", "page"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
-    Role.INSPECTOR: {"counts", "get", "page", "snapshot", "schedules_page", "schedules_find"},
+    Role.INSPECTOR: {"counts", "get", "page", "snapshot", "outcomes", "schedules_page", "schedules_find"},
     Role.ADMIN: set(names()),
 }
 """The scripts that each role may run."""
 PLAIN = {
-    Role.PRODUCER: {"hsetnx", "sadd", "sismember", "wait"},
+    Role.PRODUCER: {"hsetnx", "sadd", "sismember", "wait", "xread"},
     Role.CONSUMER: {"hsetnx", "sadd", "sscan", "blpop"},
     Role.INSPECTOR: {"sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"},
 }
 """Commands of each role besides scripts and the commands that all roles need."""
 READ_PARTS = {
-    Role.PRODUCER: set(),
+    Role.PRODUCER: {"ends"},
     Role.CONSUMER: set(),
     Role.INSPECTOR: {"events", "runs", "refusals", "archives", "plans"},
 }
@@ -61,6 +61,7 @@ ALL_NEED = {
     *("evalsha", "info", "time"),
 }
 BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
+BY_HAND |= {(Role.PRODUCER, "report"), (Role.CONSUMER, "await_ends")}
 """Scripts that the rights of a role cover although no method of delayq calls them for that role."""
 
 RAW = {"NEVER_DECODE": True}
@@ -223,6 +224,7 @@ def consumed(queue: Any) -> bool:
 def settled(queue: Any) -> bool:
     """Settle by hand in every way; each brings the message back but the last."""
     for settle in (
+        lambda message: message.report(1) and message.release(),
         lambda message: message.extend("1m") and message.release(),
         lambda message: message.nack(delay=0.05),
         lambda message: message.reject("no such user"),
@@ -230,6 +232,13 @@ def settled(queue: Any) -> bool:
         with queue.lease(block=5) as message:
             assert message.id == "ready"
             assert settle(message)
+    return True
+
+
+def failed(queue: Any) -> bool:
+    """Read how a message has ended."""
+    with pytest.raises(delayq.MessageFailedError, match="no such user"):
+        queue.result("rejected")
     return True
 
 
@@ -266,10 +275,11 @@ OPERATIONS = {
     "lease": Operation(settled),
     "run": Operation(consumed),
     "start_consume": Operation(started),
+    "result": Operation(failed),
     "get": Operation(lambda q: q.get("pending").id == "pending" and q.get("rejected").reason == "no such user"),
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
-    "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 1]),
+    "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 1, 0]),
     "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),

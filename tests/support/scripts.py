@@ -39,6 +39,20 @@ SETTINGS = ("events", "dedupe", "paused")
 """Fields of `meta` that are texts."""
 
 
+class _Anywhere(str):
+    """A position in the stream of ends: by the server's own time."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and other.endswith("-0")
+
+    __hash__ = str.__hash__
+
+
+ANYWHERE = _Anywhere()
+
+
 def at(offset: int) -> Calls:
     """Return the calls as of a time, in milliseconds from `NOW`."""
     return Calls(KEYS, clock=lambda: NOW + offset)
@@ -71,6 +85,19 @@ class After(NamedTuple):
     attributes: str = ""
 
 
+class Kept(NamedTuple):
+    """What is kept of a completed message; `due` and `completed` in milliseconds from `NOW`."""
+
+    ending: str
+    attempts: int
+    due: int
+    completed: int
+    token: str
+    result: str
+    note: str = ""
+    attributes: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What a queue holds: one field a key, `replies` left out. Payloads and headers are text, a character a byte.
@@ -98,6 +125,10 @@ class World:
     dead: dict[str, int] = field(default_factory=dict)
     dead_messages: dict[str, Dead] = field(default_factory=dict)
     dead_ids: dict[str, str] = field(default_factory=dict)
+    completed: dict[str, int] = field(default_factory=dict)
+    results: dict[str, Kept] = field(default_factory=dict)
+    waited: dict[str, int] = field(default_factory=dict)
+    ends: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     done: dict[str, float] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
@@ -146,6 +177,8 @@ def plant(executor: Executor, world: World) -> None:
             (KEYS.ranked, world.ranked),
             (KEYS.unack, world.unack),
             (KEYS.done, world.done),
+            (KEYS.completed, world.completed),
+            (KEYS.waited, world.waited),
             (KEYS.schedules, world.schedules),
             (KEYS.schedule_labels, dict.fromkeys(world.schedule_labels, -NOW)),
         ):
@@ -168,6 +201,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.successors: {id: _after_out(after) for id, after in world.successors.items()},
             KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
+            KEYS.results: {id: _kept_out(kept) for id, kept in world.results.items()},
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
@@ -178,9 +212,15 @@ def plant(executor: Executor, world: World) -> None:
         for key, mapping in hashes.items():
             if mapping:
                 pipe.hset(key, mapping=mapping)
-        for number, text in enumerate(world.events, 1):
-            pipe.execute_command("XADD", KEYS.events, f"0-{number}", *_event_out(text))
+        for key, id, entry in _entries(world):
+            pipe.execute_command("XADD", key, id, *entry)
         pipe.execute()
+
+
+def _entries(world: World) -> list[tuple[str, str, list[str | bytes]]]:
+    """Return the entries of both streams: the key, the id and the fields of each."""
+    events = [(KEYS.events, f"0-{number}", _event_out(text)) for number, text in enumerate(world.events, 1)]
+    return [*events, *((KEYS.ends, "*", ["ids", ids]) for ids in world.ends)]
 
 
 def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
@@ -193,13 +233,16 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
-            if part in ("pending", "ranked", "unack", "dead", "done", "schedules", "schedule_labels"):
+            if part in (
+                *("pending", "ranked", "unack", "dead", "done", "completed", "waited"),
+                *("schedules", "schedule_labels"),
+            ):
                 pipe.zrange(key, 0, -1, withscores=True)
             elif part in ("ready", "retry", "wake"):
                 pipe.lrange(key, 0, -1)
             elif part == "garbage":
                 pipe.smembers(key)
-            elif part == "events":
+            elif part in ("events", "ends"):
                 pipe.xrange(key)
             else:
                 pipe.hgetall(key)
@@ -278,6 +321,20 @@ def _dead_in(data: bytes) -> Dead:
     reason, error, headers, attributes = accumulate((*lengths, 0)[:4])
     texts = (rest[:reason], rest[reason:error], rest[error:headers], rest[attributes:], rest[headers:attributes])
     return Dead(attempts, retries, due - NOW, died - NOW, *texts)
+
+
+def _kept_out(kept: Kept) -> bytes:
+    numbers = f"{kept.attempts} {NOW + kept.due} {NOW + kept.completed} {_token_out(kept.token)}"
+    line = f"{kept.ending} {numbers} {len(kept.attributes)} {len(kept.note)}\n"
+    return _bytes(line + kept.attributes + kept.note + kept.result)
+
+
+def _kept_in(data: bytes) -> Kept:
+    line, _, rest = _text(data).partition("\n")
+    ending, attempts, due, completed, token, attributes, note = line.split(" ")
+    at, then = int(attributes), int(attributes) + int(note)
+    times = (int(due) - NOW, int(completed) - NOW, _token_in(token))
+    return Kept(ending, int(attempts), *times, rest[then:], rest[at:then], rest[:at])
 
 
 def _after_out(after: After | str) -> bytes:
@@ -395,6 +452,10 @@ _READ: dict[str, Any] = {
     "dead_ids": lambda held: {
         id.decode(): " ".join(map(_token_in, tokens.decode().split(" "))) for id, tokens in held.items()
     },
+    "completed": _times,
+    "results": lambda held: {id.decode(): _kept_in(data) for id, data in held.items()},
+    "waited": _times,
+    "ends": lambda entries: [fields[b"ids"].decode() for _, fields in entries],
     "events": _events_in,
     "done": lambda pairs: {member.decode(): score - NOW for member, score in pairs},
     "runs": lambda held: {run.decode(): _run_in(record) for run, record in held.items()},

@@ -45,7 +45,9 @@ def what_fits_is_sent() -> None:
     assert_type(queue.send_many([Reminder(1), Reminder(2)], 1.5), SentMany)
     assert_type(queue.send_many(Reminder(user) for user in range(5)), SentMany)
     queue.send_many([NewMessage(Reminder(1), delay="1h"), NewMessage(Reminder(2), at=at)])
-    queue.send_many([Reminder(1), NewMessage(Reminder(2), retries=0)])
+    queue.send_many([Reminder(1), NewMessage(Reminder(2), retries=0, retention="1d")])
+    assert_type(queue.send_delay_msg(Reminder(42), retention="1d"), Sent)
+    assert_type(queue.result("a", timeout="10s"), Any)
 
 
 def what_does_not_fit_is_caught() -> None:

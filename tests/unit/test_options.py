@@ -22,6 +22,7 @@ from delayq.options import (
     nack_wait,
     read_settings,
 )
+from delayq.times import HORIZON
 
 DURATIONS = {
     "tick": (10, 3_600_000),
@@ -33,6 +34,7 @@ DURATIONS = {
     "grace": (0, None),
     "dead_ttl": (0, None),
     "dedupe_window": (0, None),
+    "retention": (0, HORIZON),
     "replication_timeout": (1, 2500),
     "deadline": (1, None),
     "socket_timeout": (10, None),
@@ -51,6 +53,7 @@ NUMBERS = {
     "dedupe_max": (1, 1 << 40),
     "replicas": (1, MAX_REPLICAS),
     "max_snoozes": (0, 1 << 31),
+    "max_result": (1, 1 << 20),
 }
 OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events", "priority_step"}
 SWITCHES = ["strict", "events"]
@@ -102,6 +105,8 @@ def test_defaults_are_as_documented():
         events=None,
         dedupe_window=None,
         dedupe_max=1_000_000,
+        retention=0,
+        max_result=1 << 16,
         replicas=0,
         replication_timeout=1000,
         deadline=30_000,

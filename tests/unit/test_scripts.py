@@ -12,7 +12,7 @@ from delayq.broker.scripts import script
 NAMES = sorted(
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 )
-READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
+READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
 REPEATABLE = {"configure", "wake"}
 
 

@@ -10,7 +10,7 @@ from delayq.states import TRANSITIONS, State
 NAMES = {
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 }
-READING = {"counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
+READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
@@ -37,7 +37,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "repair_dead",
         "recount",
     }
-    elsewhere |= {"schedule_put", "schedule_remove", "withdraw", "pause", "resume"}
+    elsewhere |= {"schedule_put", "schedule_remove", "withdraw", "pause", "resume", "report", "await_ends"}
     elsewhere |= {"send_one", "debounce"}  # they do what `send` does
     elsewhere |= {"pending_to_unack"}  # a promotion and a claim in turn
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere

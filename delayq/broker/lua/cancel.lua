@@ -1,13 +1,14 @@
 -- Cancels messages that are not being processed, and successors that wait.
 -- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, successors hash, dead_ids hash, events stream, done zset, meta hash, replies hash
+--   attributes hash, errors hash, successors hash, dead_ids hash, waited zset, ends stream, events stream, done zset,
+--   meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, leave, erase, log, done
+-- Uses: bytes, clock, once, record, leave, erase, ends, log, done
 local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids,
-  events, done, meta, replies = unpack(KEYS)
+  waited, ends, events, done, meta, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -17,6 +18,7 @@ redis.call('ZCARD', pending)
 for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged, window, schema = switched(meta, done)
 local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
+local tells = is_waited_for(waited, ends, schema)
 local statuses, cancelled, dropped, followed, seen = {}, {}, {}, {}, {}
 for i = 4, #ARGV do
   local id = ARGV[i]
@@ -49,6 +51,7 @@ if #cancelled > 0 then
   depart(pending, ranked, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled, texts)
+  if tells then announce(waited, ends, cancelled) end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'cancelled', now, 'ids', cancelled)

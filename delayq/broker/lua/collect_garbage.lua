@@ -1,16 +1,16 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. A
--- successor that waits takes the place of its message. Deletes unused call slots, and ids older than the dedupe
--- window.
+-- successor that waits takes the place of its message. Deletes unused call slots, ids older than the dedupe window, and
+-- results whose time is over.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
---   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash,
---   replies hash, wake list
+--   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
+--   waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
--- Returns: "collected trimmed left": ids; entries; ids still in garbage
+-- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, dead, signal, successor, log, done
+-- Uses: bytes, clock, once, record, erase, dead, signal, successor, ends, expired, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
-  dead_ids, events, done, meta, replies, wake = unpack(KEYS)
+  dead_ids, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -22,6 +22,12 @@ end
 redis.call('ZCARD', dead)
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
+local tells = is_waited_for(waited, ends, schema)
+if schema ~= '1' then
+  redis.call('ZCARD', completed)
+  redis.call('HLEN', results)
+  redis.call('XLEN', ends)
+end
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 local cursor = kept[1] or '0'
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
@@ -53,6 +59,7 @@ if #buried > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
   redis.call('HINCRBY', meta, 'dead', #buried)
   settle(done, window, now, buried, texts)
+  if tells then announce(waited, ends, buried) end
 end
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 
@@ -81,8 +88,9 @@ if scanned[1] == '0' then
 else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
+local left = schema == '1' and 0 or forget_results(completed, results, waited, ends, now, 10 * limit)
 local reply = remember(replies, slot, sequence, now,
-  string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage)))
+  string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage) + left))
 log_deaths(events, meta, logged, now, buried, found)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 log(events, meta, logged, 'dead_trimmed', now, 'ids', ids, 'tokens', tokens)

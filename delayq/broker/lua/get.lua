@@ -1,16 +1,19 @@
--- Reads everything stored about one id: the message, its last entry in the dead letter, or both.
+-- Reads everything stored about one id: the message, its last entry in the dead letter, and its result.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, dead_messages hash, dead_ids hash
+--   attributes hash, errors hash, dead_messages hash, dead_ids hash, completed zset, results hash
 -- ARGV: id
 -- Returns: payload, pending score, unack score, retries left, record, headers, attributes, error, last entry in the
---   dead letter, and the dead message if there is no other; '' for each missing part, an empty reply for an unknown id
+--   dead letter, the dead message if there is no other, and for one that is not alive the time until which its result is
+--   kept (ms) and its record; '' for each missing part, an empty reply for an unknown id
 -- Re-run: reads only.
 -- Uses: bytes
-local pending, unack, retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids = unpack(KEYS)
+local pending, unack, retries, messages, deliveries, headers, attributes, errors, dead_messages, dead_ids, completed,
+  results = unpack(KEYS)
 local id = ARGV[1]
 local payload = read_payload(messages, id)
 local token = string.match(redis.call('HGET', dead_ids, id) or '', '%d+$', -20) -- no token is longer
-if not payload and not token then return {} end
+local record = not payload and read_payload(results, id)
+if not payload and not token and not record then return {} end
 local entry = token and id .. ':' .. token or ''
 return {
   payload or '',
@@ -22,5 +25,7 @@ return {
   read_payload(attributes, id) or '',
   read_payload(errors, id) or '',
   entry,
-  not payload and read_payload(dead_messages, entry) or '',
+  not payload and token and read_payload(dead_messages, entry) or '',
+  record and redis.call('ZSCORE', completed, id) or '',
+  record or '',
 }

@@ -1,22 +1,27 @@
--- Deletes every message of the queue, including running ones; keeps the dead letter, the token and the totals.
+-- Deletes every message of the queue, including running ones; keeps the dead letter, results, the token and the totals.
 -- KEYS: pending zset, ready list, unack zset, retry list, garbage set, retries hash, messages hash, deliveries hash,
---   headers hash, attributes hash, errors hash, successors hash, ranked zset, wake list, events stream, meta hash,
---   replies hash
+--   headers hash, attributes hash, errors hash, successors hash, ranked zset, wake list, waited zset, ends stream,
+--   events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or '')
 -- Returns: "purged": ids
 -- Re-run: returns the same reply.
--- Uses: clock, once, log
-local events, meta, replies = unpack(KEYS, 15, 17)
+-- Uses: clock, once, ends, log
+local waited, ends, events, meta, replies = unpack(KEYS, 15, 19)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local purged = redis.call('HLEN', KEYS[7])
 local logged, now = logging(meta), math.floor(clock(override) / 1000)
+local tells = is_waited_for(waited, ends, redis.call('HGET', meta, 'schema'))
 redis.call('UNLINK', unpack(KEYS, 1, 14)) -- first, because access rights may refuse it
 begin(replies, slot)
 redis.call('HDEL', meta, 'stale_ready', 'stale_retry', 'backoffs')
 redis.call('HINCRBY', meta, 'purged', purged)
+if tells then
+  redis.call('UNLINK', waited)
+  append(ends, '') -- whoever waits looks again
+end
 local reply = remember(replies, slot, sequence, now, string.format('%d', purged))
 if purged > 0 then log(events, meta, logged, 'purged', now, 'count', purged) end
 return reply

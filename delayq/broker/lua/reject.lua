@@ -1,14 +1,14 @@
 -- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows. A
 -- successor that waits takes the place of its message.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
---   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, events stream, done zset, meta hash,
---   replies hash, wake list
+--   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, waited zset, ends stream,
+--   events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, dead, signal, successor, log, done
+-- Uses: bytes, clock, once, record, erase, dead, signal, successor, ends, log, done
 local pending, unack, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
-  dead_ids, events, done, meta, replies, wake = unpack(KEYS)
+  dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -17,6 +17,7 @@ local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
+local tells = is_waited_for(waited, ends, schema)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
 local statuses, ids, rejected, texts = {}, {}, {}, {}
@@ -44,6 +45,7 @@ if #ids > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   redis.call('HINCRBY', meta, 'dead', #ids)
   settle(done, window, now, ids, texts)
+  if tells then announce(waited, ends, ids) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))

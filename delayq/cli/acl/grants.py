@@ -64,22 +64,24 @@ _READ_ITEMS = ("get", "llen", "lrange")
 GRANTS: Mapping[str, Mapping[Role, Grant]] = {
     "delay": {
         # Without the lists and the dead letter a producer neither claims nor purges. It cannot reuse an id without
-        # retries left until a consumer has moved that message to the dead letter.
+        # retries left until a consumer has moved that message to the dead letter. It waits for results.
         Role.PRODUCER: Grant(
             [
                 *("send", "send_one", "debounce", "cancel", "reschedule", "withdraw"),
-                *("begin_run", "end_run", "keep_plan"),
+                *("begin_run", "end_run", "keep_plan", "outcomes", "await_ends"),
                 *_SCHEDULES,
             ],
-            (*OPENING, "hsetnx", "sadd", "sismember", "wait"),
+            (*OPENING, "hsetnx", "sadd", "sismember", "wait", "xread"),
+            ("ends",),
         ),
         # Without the run ledger a consumer does not send, and without HEXISTS it neither cancels nor redrives. A
-        # callback that sends also needs the rights of a producer. With SSCAN it sees the names of all queues.
+        # callback that sends or waits for results also needs the rights of a producer. With SSCAN it sees the names of
+        # all queues.
         Role.CONSUMER: Grant(
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *("ack", "nack", "extend", "release", "reject", "withdraw"),
+                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
                 *("counts", "get", "page"),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
@@ -87,7 +89,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         ),
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
-            ["counts", "get", "page", "snapshot", "schedules_page", "schedules_find"],
+            ["counts", "get", "page", "snapshot", "outcomes", "schedules_page", "schedules_find"],
             (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
         ),

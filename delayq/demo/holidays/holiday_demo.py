@@ -23,7 +23,7 @@ from delayq.errors import DelayqError
 from delayq.options import QueueOptions
 from delayq.queue.counts import Counts
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.inspector import MessageInfo, Page
+from delayq.queue.message_info import MessageInfo, Page
 from delayq.queue.producer import NewMessage
 from delayq.states import State
 from delayq.times import from_millis

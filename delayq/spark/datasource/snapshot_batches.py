@@ -8,7 +8,8 @@ import msgspec
 import pyarrow as pa
 
 from delayq.broker.replies import MessageRow, SnapshotReply, record_fields
-from delayq.queue.inspector import RECORDED_STATES, Death
+from delayq.queue.deaths import Death
+from delayq.queue.inspector import RECORDED_STATES
 from delayq.spark.datasource.schemas import BATCH_ROWS, SNAPSHOT, arrow_schema, record_batch
 from delayq.states import State
 from delayq.times import timestamp

@@ -26,7 +26,8 @@ from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.transport.operation import together
 from delayq.bulk.connection import calls_of, check_queue, connect
 from delayq.errors import ConfigurationError
-from delayq.queue.inspector import RECORDED_STATES, read_death
+from delayq.queue.deaths import read_death
+from delayq.queue.inspector import RECORDED_STATES
 from delayq.spark.datasource.snapshot_batches import SnapshotRows
 from delayq.spark.datasource.source_options import SnapshotOptions
 from delayq.states import State

@@ -17,6 +17,7 @@ from delayq.spark.datasource.event_reader import EventsReader, EventStreamReader
 from delayq.spark.datasource.schemas import EVENTS, SNAPSHOT, columns_of
 from delayq.spark.datasource.snapshot_reader import SnapshotReader
 from delayq.spark.datasource.source_options import (
+    STATES,
     as_options,
     event_options,
     snapshot_options,
@@ -24,7 +25,6 @@ from delayq.spark.datasource.source_options import (
     write_options,
 )
 from delayq.spark.datasource.writer import BatchWriter, StreamWriter
-from delayq.states import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ def read_messages(
     url: str | None = None,
     url_env: str | None = None,
     prefix: str = "delayq",
-    states: Iterable[str] = tuple(State),
+    states: Iterable[str] = STATES,
     due_from: datetime | None = None,
     due_to: datetime | None = None,
     partitions: int = 4,

@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeVar
 
 from delayq.broker.keys import check_name
 from delayq.broker.scripts import MAX_IDS
+from delayq.broker.transport.server_url import find_url
 from delayq.bulk.connection import TargetQueue
 from delayq.bulk.send_options import CONFLICTS, MAX_PAYLOAD, ON_ERRORS, SendOptions
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
-from delayq.options import MAX_RETRIES, QueueOptions, find_url
+from delayq.options import MAX_RETRIES, QueueOptions
 from delayq.queue.bulk_runs import check_run
 from delayq.states import State
 from delayq.times import HORIZON, timestamp, to_millis
@@ -43,6 +44,10 @@ _SNAPSHOT = ("read", "states", "dueFrom", "dueTo", "partitions", "includePayload
 _EVENTS = ("read", "startingOffset", "endingOffset", "maxEntriesPerBatch", "failOnDataLoss", "partitions")
 
 MAX_PARTITIONS = 10_000
+
+
+STATES = tuple(state for state in State if state is not State.COMPLETED)
+"""The states that a snapshot reads: those of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def snapshot_options(raw: Mapping[str, str]) -> SnapshotOptions:
         raise ConfigurationError(f"dueFrom {options.text('dueFrom')} must be before dueTo {options.text('dueTo')}")
     return SnapshotOptions(
         target=_target(options),
-        states=options.parse("states", tuple(State), _states),
+        states=options.parse("states", STATES, _states),
         due_from=due_from,
         due_to=due_to,
         partitions=options.integer("partitions", 4, min=1, max=MAX_PARTITIONS),
@@ -180,13 +185,13 @@ def _url(options: OptionReader) -> str:
 
 
 def _states(text: str, name: str) -> tuple[State, ...]:
-    known = tuple(state.value for state in State)
+    known = tuple(state.value for state in STATES)
     for one in text.split(","):
         if one.strip().lower() not in known:
             hint = did_you_mean(one.strip(), known)
             raise ConfigurationError(f"{name} must be among {', '.join(known)}, not {short_repr(one.strip())}{hint}")
     wanted = {State(one.strip().lower()) for one in text.split(",")}
-    return tuple(state for state in State if state in wanted)
+    return tuple(state for state in STATES if state in wanted)
 
 
 def _start(text: str, name: str) -> Start:

@@ -14,7 +14,7 @@ from delayq.broker.replies import pairs, record_fields
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.broker.transport.operation import together
-from delayq.queue.inspector import read_death
+from delayq.queue.deaths import read_death
 from delayq.testing.torture.history import ScanRecord, now
 from delayq.testing.torture.workload import is_planted
 

@@ -137,7 +137,6 @@ CASES += [
         LEASED + AFTER.but(meta={"schema": 1}),
     ),
 ]
-
 CASES += [
     Case(
         "held from its end, which is the cancel",
@@ -145,5 +144,12 @@ CASES += [
         calls.cancel(["a"]),
         "1",
         with_meta(World(meta={"cancelled": 1}), holding(a=600.5)),
+    ),
+    Case(
+        "whoever waits for it is told",
+        BACKOFF + World(waited={"a": 900, "b": 900}),
+        calls.cancel(["a"]),
+        "1",
+        _OUT + World(waited={"b": 900}, ends=["a"]),
     ),
 ]

@@ -18,7 +18,7 @@ from tests.lua.cases.states import (
     remembering,
     with_meta,
 )
-from tests.support.scripts import Case, Dead, World, calls
+from tests.support.scripts import Case, Dead, Kept, World, calls
 
 
 def collect(
@@ -290,7 +290,44 @@ CASES += logged(
         ]
     },
 )
+_KEPT = Kept("returned", 1, -900, -800, "T-9", "7")
+_WAITED = World(waited={"a": 900, "b": 900})
 CASES += [
+    Case(
+        "results whose time is over",
+        World(completed={"a": -5, "b": 0, "c": 1}, results=dict.fromkeys("abc", _KEPT), waited={"x": -1, "y": 0}),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(completed={"c": 1}, results={"c": _KEPT}, waited={"y": 0}),
+    ),
+    Case(
+        "as many results as ten times the limit",
+        World(completed={f"{n}": -n for n in range(12)}, results={f"{n}": _KEPT for n in range(12)}),
+        collect(limit=1),
+        CollectReply(0, 0, 2),
+        World(completed={"0": 0, "1": -1}, results={"0": _KEPT, "1": _KEPT}),
+    ),
+    Case(
+        "ends that nobody waits for any more",
+        World(waited={"a": -1}, ends=["a", "b"]),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(),
+    ),
+    Case(
+        "whoever waits for a dead one is told",
+        GARBAGE + _WAITED,
+        collect(),
+        CollectReply(1, 0, 0),
+        _DEAD + World(waited={"b": 900}, ends=["a"]),
+    ),
+    Case(
+        "nothing of results is looked at before any message had some",
+        World(completed={"a": -5}, waited={"a": -5}, meta={"schema": 1}),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(completed={"a": -5}, waited={"a": -5}, meta={"schema": 1}),
+    ),
     Case(
         "the dead are held from their end",
         with_meta(GARBAGE.but(attributes={"a": "unique_after=600"}), holding()),

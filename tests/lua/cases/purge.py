@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.lua.cases.states import AFTER, BACKOFF, CROWD, DEAD, LEASED, logged, remembering
-from tests.support.scripts import LOG, Case, World, calls
+from tests.support.scripts import LOG, Case, Kept, World, calls
 
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
 _FULL = (BACKOFF + CROWD + DEAD).but(
@@ -57,5 +57,21 @@ CASES += [
         calls.purge(),
         1,
         World(meta={"token": "T-3", "schema": 2, "purged": 1}),
+    ),
+]
+CASES += [
+    Case(
+        "results stay, and whoever waits looks again",
+        BACKOFF
+        + World(completed={"c": 900}, results={"c": Kept("nothing", 1, -9, -8, "T-9", "")})
+        + World(waited={"a": 900}, ends=["x"]),
+        calls.purge(),
+        1,
+        World(
+            completed={"c": 900},
+            results={"c": Kept("nothing", 1, -9, -8, "T-9", "")},
+            ends=["x", ""],
+            meta={"token": "T-3", "purged": 1},
+        ),
     ),
 ]

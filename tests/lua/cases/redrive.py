@@ -69,6 +69,8 @@ CASES = [
             ("name=a expires=+5000 missed=drop", "name=a missed=drop"),
             ("expires=1700000000000", ""),
             ("name=a since=1700000000000", "name=a"),
+            ("name=a retention=50 progress=Nw==", "name=a retention=50"),
+            ("progress=Nw==", ""),
         )
     ),
     Case("with retries as given", DEAD, redrive(A, retries=9), "1", _ALIVE.but(retries={"a": 9})),

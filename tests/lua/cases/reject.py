@@ -153,4 +153,11 @@ CASES += [
             holding(a=600.5),
         ),
     ),
+    Case(
+        "whoever waits for it is told",
+        LEASED + World(waited={"a": 900, "b": 900}),
+        reject(),
+        "1",
+        _DEAD + World(waited={"b": 900}, ends=["a"]),
+    ),
 ]

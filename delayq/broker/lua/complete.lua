@@ -1,0 +1,63 @@
+-- Settles messages with retention as done: what `ack` does, and keeps a record of each with its result. The first
+-- receipt of this life wins, even after its lease expired. The id is free at once.
+-- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, errors hash, successors hash, completed zset, results hash, waited zset, ends stream,
+--   events stream, done zset, meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), then per receipt: id, token, retention (ms), outcome (returned, nothing, unkept
+--   or discarded), attributes, note (why there is no result), result
+-- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
+-- Re-run: returns the same reply.
+-- Uses: bytes, clock, once, record, erase, leave, signal, successor, ends, log, done
+local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, completed,
+  results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override = unpack(ARGV, 1, 3)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local now = math.floor(clock(override) / 1000)
+local logged, window, schema = switched(meta, done)
+local waiting = waiting_in(successors, schema, pending, wake)
+local tells = is_waited_for(waited, ends, schema)
+for _, hash in ipairs({messages, retries, headers, attributes, errors, results}) do redis.call('HLEN', hash) end
+for _, zset in ipairs({pending, completed}) do redis.call('ZCARD', zset) end
+local statuses, ended, tokens, untils, kept, seen = {}, {}, {}, {}, {}, {}
+local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens = {}}}
+for i = 4, #ARGV, 7 do
+  local id, token, retention, outcome, attribute_text, note, result = unpack(ARGV, i, i + 6)
+  local state, due, attempts, first, last = read(redis.call('HGET', deliveries, id) or '')
+  local wins = state and state ~= 'garbage' and not seen[id]
+    and first ~= '0' and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last)
+  statuses[#statuses + 1] = wins and '1' or '0'
+  if wins then
+    local kind, n = of_kind[outcome == 'discarded' and outcome or 'acked'], #ended + 1
+    seen[id], ended[n], tokens[n], kind.ids[#kind.ids + 1], kind.tokens[#kind.tokens + 1] = true, id, token, id, token
+    untils[2 * n - 1], untils[2 * n] = string.format('%.0f', now + retention), id
+    kept[2 * n - 1], kept[2 * n] = id, string.format('%s %s %s %.0f %s %d %d\n', outcome, attempts, due, now, token,
+      #attribute_text, #note) .. attribute_text .. note .. result
+    if waiting then inherit(id, read_payload(successors, id)) end
+    leave(state, id)
+  end
+end
+look_at_leaving(ranked, unack)
+local texts = {}
+if has_ends(window) then
+  for _, id in ipairs(ended) do texts[id] = read_payload(attributes, id) end
+end
+begin(replies, slot)
+if #ended > 0 then
+  erase(messages, retries, deliveries, headers, attributes, errors, ended)
+  depart(pending, ranked, unack, garbage, meta)
+  redis.call('ZADD', completed, unpack(untils))
+  redis.call('HSET', results, unpack(kept))
+  for counter, kind in pairs(of_kind) do
+    if #kind.ids > 0 then redis.call('HINCRBY', meta, counter, #kind.ids) end
+  end
+  settle(done, window, now, ended, texts)
+  if tells then announce(waited, ends, ended) end
+  if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
+end
+local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'acked', now, 'ids', of_kind.acked.ids, 'tokens', of_kind.acked.tokens)
+log(events, meta, logged, 'discarded', now, 'ids', of_kind.discarded.ids, 'tokens', of_kind.discarded.tokens)
+log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
+return reply

@@ -1,0 +1,12 @@
+-- Deletes results whose time is over, up to a limit, and what was noted of processes that wait no more. Returns how many
+-- such results are left.
+local function forget_results(completed, results, waited, ends, now, limit)
+  local at = string.format('%.0f', now)
+  redis.call('ZREMRANGEBYSCORE', waited, '-inf', '(' .. at)
+  if redis.call('ZCARD', waited) == 0 then redis.call('XTRIM', ends, 'MAXLEN', '0') end
+  local expired = redis.call('ZRANGEBYSCORE', completed, '-inf', at, 'LIMIT', 0, limit)
+  if #expired == 0 then return 0 end
+  redis.call('ZREM', completed, unpack(expired))
+  redis.call('HDEL', results, unpack(expired))
+  return redis.call('ZCOUNT', completed, '-inf', at)
+end

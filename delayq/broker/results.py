@@ -1,0 +1,162 @@
+"""Results: what is kept of a message with retention once it is settled, as the scripts write it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from delayq.broker.attributes import Attributes
+from delayq.broker.replies import ClaimedMessage
+from delayq.codec import Codec
+from delayq.errors import PayloadError, PayloadTooLargeError
+from delayq.times import HORIZON, Duration, to_millis
+
+MAX_PROGRESS = 4096
+"""Bytes of an encoded progress report."""
+MAX_NOTE = 2048
+"""Characters of a note that are stored."""
+
+
+class Ending(StrEnum):
+    """How a message with retention was settled."""
+
+    RETURNED = "returned"
+    """Done, with a result."""
+    NOTHING = "nothing"
+    """Done; the result is None."""
+    UNKEPT = "unkept"
+    """Done, but its result was too large or could not be encoded; the note says so."""
+    DISCARDED = "discarded"
+    """Discarded; the note says why."""
+
+
+class Completed(NamedTuple):
+    """A delivery that is done and has retention (ms), with its result."""
+
+    id: str
+    token: int
+    retention: str
+    ending: str
+    attributes: bytes
+    note: str
+    result: bytes
+
+
+def completed(claimed: ClaimedMessage, ending: str, note: str, result: bytes) -> Completed | None:
+    """Return how a delivery is completed; None if its message has no retention."""
+    attributes = Attributes.of(claimed.attributes)
+    if not attributes.retention.isdecimal():
+        return None
+    kept = attributes._replace(progress="").encode()
+    return Completed(claimed.id, claimed.token, attributes.retention, ending, kept, note, result)
+
+
+class KeptRecord(NamedTuple):
+    """What is kept of a message that was settled; times in milliseconds since 1970."""
+
+    ending: str
+    attempts: int
+    due: int
+    completed: int
+    token: int
+    attributes: bytes
+    note: str
+    result: bytes
+
+    @classmethod
+    def read(cls, stored: bytes) -> KeptRecord | None:
+        """Parse a record; None for what another program has written."""
+        head, _, body = stored.partition(b"\n")
+        try:
+            ending, *cells = head.decode().split(" ")
+            attempts, due, completed, token, attributes, note = map(int, cells)
+        except ValueError:
+            return None
+        at = attributes + note
+        text = body[attributes:at].decode("utf-8", "replace")
+        return cls(ending, attempts, due, completed, token, body[:attributes], text, body[at:])
+
+
+class EndReply(NamedTuple):
+    """How a message has ended, as stored."""
+
+    alive: str
+    """`kept` if it has not ended and has retention, `alive` without, '' if it has ended."""
+    record: bytes
+    death: bytes
+
+
+def read_ends(reply: list[bytes]) -> list[EndReply]:
+    """Parse the reply of `outcomes`."""
+    return [EndReply(alive.decode(), *rest) for alive, *rest in zip(*(reply[at::3] for at in range(3)), strict=True)]
+
+
+def check_retention(retention: Duration | None, default: int) -> str:
+    """Return the attribute `retention` of a message, '' for none; `default` in milliseconds."""
+    kept = default if retention is None else to_millis(retention, "retention", max=HORIZON)
+    return str(kept) if kept else ""
+
+
+def retention_of(attributes: Attributes) -> timedelta | None:
+    """Return how long the result of a message is kept; None if it is not."""
+    return timedelta(milliseconds=int(attributes.retention)) if attributes.retention.isdecimal() else None
+
+
+class ResultCodec:
+    """Encodes results and progress by the codec of the queue, whatever the type of its payloads."""
+
+    __slots__ = ("decode", "encode", "max_result")
+
+    def __init__(self, codec: Codec, max_result: int) -> None:
+        """Refuse results of more than `max_result` bytes."""
+        self.encode = codec.encode
+        self.decode: Callable[[bytes], Any] = codec.decode
+        self.max_result = max_result
+
+    def pack(self, value: object) -> tuple[str, str, bytes]:
+        """Return how a message ends whose callback returned this: the ending, a note, the encoded result."""
+        if value is None:
+            return Ending.NOTHING, "", b""
+        try:
+            return Ending.RETURNED, "", self.encoded(value, "result", self.max_result)
+        except PayloadError as error:
+            return Ending.UNKEPT, str(error)[:MAX_NOTE], b""
+
+    def encoded(self, value: object, what: str, most: int) -> bytes:
+        """Return an encoded value; raise `PayloadError` if it cannot be encoded or is longer than `most` bytes."""
+        try:
+            encoded = self.encode(value)
+        except PayloadError as error:
+            raise PayloadError(str(error).replace("payload", what, 1)) from None
+        except Exception as error:
+            raise PayloadError(f"{what} cannot be encoded: {type(error).__name__}") from error
+        if type(encoded) is not bytes:
+            raise PayloadError(f"the codec must encode to bytes, not {type(encoded).__name__}")
+        if len(encoded) > most:
+            limit = "max_result is" if what == "result" else "allowed are"
+            raise PayloadTooLargeError(f"the {what} is {len(encoded)} bytes encoded; {limit} {most}")
+        return encoded
+
+    def read(self, record: KeptRecord) -> Any:
+        """Return the result of a record; its bytes if they cannot be decoded."""
+        return self._value(record.result) if record.ending == Ending.RETURNED else None
+
+    def pack_progress(self, value: object) -> str:
+        """Return a progress report as it is stored; raise `PayloadError` for one that cannot be."""
+        return base64.b64encode(self.encoded(value, "progress", MAX_PROGRESS)).decode()
+
+    def read_progress(self, text: str) -> Any:
+        """Return a progress report; None for none."""
+        try:
+            return self._value(base64.b64decode(text, validate=True)) if text else None
+        except ValueError:
+            return None
+
+    def _value(self, data: bytes) -> Any:
+        try:
+            return self.decode(data)
+        except Exception:  # noqa: BLE001 - a user's codec may raise anything
+            return data

@@ -1,0 +1,41 @@
+"""Entries of the dead letter, as the scripts write them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from delayq.times import from_millis
+
+
+class Death(NamedTuple):
+    """Why and when a message died."""
+
+    reason: str
+    error: str
+    attempts: int
+    retries: int
+    due: datetime
+    died: datetime
+    headers: bytes
+    attributes: bytes
+    payload: bytes
+
+
+def read_death(stored: bytes) -> Death:
+    """Parse an entry of the dead letter: a line of counts and lengths, then the texts and the payload."""
+    head, _, body = stored.partition(b"\n")
+    attempts, retries, due, died, reason, error, headers, attributes = map(int, f"{head.decode()} 0".split()[:8])
+    at_error, at_headers, at_attributes = reason, reason + error, reason + error + headers
+    at_payload = at_attributes + attributes
+    return Death(
+        reason=body[:at_error].decode("utf-8", "replace"),
+        error=body[at_error:at_headers].decode("utf-8", "replace"),
+        attempts=attempts,
+        retries=retries,
+        due=from_millis(due),
+        died=from_millis(died),
+        headers=body[at_headers:at_attributes],
+        attributes=body[at_attributes:at_payload],
+        payload=body[at_payload:],
+    )

@@ -1,0 +1,20 @@
+"""The registry of queues: the names of all queues of a prefix."""
+
+from __future__ import annotations
+
+from delayq.broker.keys import check_name, registry
+from delayq.broker.requests import RedisCommand
+from delayq.broker.transport.operation import Operation
+
+
+def queue_names(prefix: str) -> Operation[list[str]]:
+    """Read the names of all queues of a prefix, sorted."""
+    key = registry(check_name(prefix, "prefix"))
+    names: set[str] = set()
+    cursor = b"0"
+    while True:
+        (reply,) = yield [RedisCommand(("SSCAN", key, cursor, "COUNT", 500), lambda reply: reply)]
+        cursor, found = reply
+        names.update(name.decode() for name in found)
+        if cursor == b"0":
+            return sorted(names)
