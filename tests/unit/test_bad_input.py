@@ -187,7 +187,7 @@ ARGUMENTS = cases(
     ),
     list_cursor_by_place=(
         lambda q, wrong: q.list("ready", cursor=wrong),
-        ["a", "-1", "1.5", "٣", "1" * 400, " 5", "5@5", "\ud800", 0, 5, b"5", True, Broken()],
+        ["a", "-1", "1.5", "٣", "1" * 400, " 5", "5@", "\ud800", 0, 5, b"5", True, Broken()],
     ),
     dead_limit=(lambda q, wrong: q.dead.list(limit=wrong), [*NO_NUMBER, 0, 1001, None]),
     dead_cursor=(lambda q, wrong: q.dead.list(cursor=wrong), ["a", "5", "a:1", "a:1@x", 5]),
