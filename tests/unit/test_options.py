@@ -12,13 +12,13 @@ import pytest
 
 from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, options
 from delayq.backoff import FailurePolicy
+from delayq.broker.transport.server_url import find_url
 from delayq.options import (
     MAX_CONCURRENCY,
     MAX_PREFETCH,
     MAX_REPLICAS,
     MAX_RETRIES,
     Settings,
-    find_url,
     nack_wait,
     read_settings,
 )
