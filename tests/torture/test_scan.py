@@ -57,6 +57,8 @@ def test_removed_queue_leaves_nothing(queue, scanned):
         (("ZADD", KEYS.pending, 1, "held"), "held is in 2 structures"),
         (("HDEL", KEYS.meta, "schema"), "the queue has no schema"),
         (("HDEL", KEYS.meta, "identity"), "the queue has no identity"),
+        (("ZADD", KEYS.completed, 1, "ghost"), "ghost is completed without a result, or the reverse"),
+        (("HSET", KEYS.results, "ghost", "x"), "ghost is completed without a result, or the reverse"),
         (("ZADD", KEYS.unack, 1, "ghost"), "ghost is in a structure, but not a message"),
         (("ZREM", KEYS.pending, "pending"), "pending is a message in no structure"),
         (("HDEL", KEYS.retries, "held"), "held has no retries"),

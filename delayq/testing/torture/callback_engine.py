@@ -12,18 +12,26 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from delayq.backoff import Backoff
 from delayq.broker.transport.executor import open_async_executor
-from delayq.errors import CannotConnectError
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.counts import Counts
 from delayq.testing.torture.engine_interface import Engine, WrongCountError
 from delayq.testing.torture.history import EndRecord, Recorder, StartRecord, now
-from delayq.testing.torture.process_task import EXIT_SIGNAL, TICK, ProcessTask, ServerClock, on_shutdown, report_ready
+from delayq.testing.torture.process_task import (
+    CALL_ERRORS,
+    EXIT_SIGNAL,
+    TICK,
+    ProcessTask,
+    ServerClock,
+    on_shutdown,
+    report_ready,
+    tolerate,
+)
 from delayq.testing.torture.workload import BACKOFF, MAX_BACKOFF, CallbackBehavior, behavior_of
 from delayq.worker.message import AsyncMessage, Message
 
@@ -82,10 +90,12 @@ class CallbackEngine(Engine):
         self.record(queue, recorder)
         self.attach(queue, task, recorder)
         consuming = None
-        while consuming is None:  # a start, unlike a running consumer, does not wait for credentials
-            with suppress(CannotConnectError):
+        while consuming is None:
+            try:
                 consuming = queue.start_consume()
-            time.sleep(0 if consuming else RETRY_PAUSE)
+            except CALL_ERRORS as error:  # a start, unlike a running consumer, waits for nothing
+                tolerate(error)
+                time.sleep(RETRY_PAUSE)
         signal.signal(signal.SIGTERM, lambda *_: consuming.stop())
         signal.signal(EXIT_SIGNAL, lambda *_: sys.exit())  # the consumer goes on until the interpreter ends
         on_shutdown(consuming.stop)
@@ -111,10 +121,12 @@ class CallbackEngine(Engine):
         queue.callback(callback)
         loop, left = asyncio.get_running_loop(), asyncio.Event()
         consuming = None
-        while consuming is None:  # a start, unlike a running consumer, does not wait for credentials
-            with suppress(CannotConnectError):
+        while consuming is None:
+            try:
                 consuming = await queue.start_consume()
-            await asyncio.sleep(0 if consuming else RETRY_PAUSE)
+            except CALL_ERRORS as error:
+                tolerate(error)
+                await asyncio.sleep(RETRY_PAUSE)
         loop.add_signal_handler(signal.SIGTERM, consuming.stop)
         loop.add_signal_handler(EXIT_SIGNAL, left.set)
         on_shutdown(lambda: loop.call_soon_threadsafe(consuming.stop))

@@ -92,4 +92,6 @@ def _message(id: str, due: int, payload: bytes) -> NewMessage[bytes]:
         retries=profile.retries,
         expires=profile.expires,
         missed="dead" if profile.expires is None else "drop",
+        priority=profile.priority,
+        retention=profile.retention,
     )

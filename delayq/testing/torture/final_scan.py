@@ -19,8 +19,8 @@ from delayq.testing.torture.history import ScanRecord, now
 from delayq.testing.torture.workload import is_planted
 
 _OF_MESSAGES = ("retries", "deliveries", "headers", "attributes", "errors", "successors")
-_HASHES = ("messages", *_OF_MESSAGES, "dead_messages", "dead_ids")
-_ZSETS = ("pending", "ranked", "unack", "dead")
+_HASHES = ("messages", *_OF_MESSAGES, "dead_messages", "dead_ids", "results")
+_ZSETS = ("pending", "ranked", "unack", "dead", "completed")
 _LISTS = ("ready", "retry", "wake")
 MAX_LEFTOVERS = 20
 """Inconsistencies that are reported one by one."""
@@ -106,6 +106,8 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
     yield from (f"{entry} is stored, but not dead" for entry in stored - dead)
     by_id = {f"{id}:{token}" for id, tokens in contents.dead_ids.items() for token in tokens.decode().split()}
     yield from (f"{entry} is dead by id or by time, but not by both" for entry in by_id ^ dead)
+    kept = {id for id in contents.completed.keys() ^ contents.results.keys() if not is_planted(id)}
+    yield from (f"{id} is completed without a result, or the reverse" for id in kept)
     yield from _wrong_counts(contents)
 
 
@@ -122,6 +124,7 @@ def _wrong_counts(contents: QueueContents) -> Iterator[str]:
         ("backoff", counted.backoff, in_backoff),
         ("garbage", counted.garbage, len(contents.garbage)),
         ("dead", counted.dead, len(contents.dead)),
+        ("completed", counted.completed, len(contents.completed)),
         ("stale_ready", int(meta.get("stale_ready", 0)), len(contents.ready) - len(ready)),
         ("stale_retry", int(meta.get("stale_retry", 0)), len(contents.retry) - len(retry)),
     ):

@@ -10,10 +10,10 @@ from delayq.broker.transport.executor import Executor
 from delayq.testing.torture.workload import payload_of, planted_id
 
 TYPES = {
-    **dict.fromkeys(("pending", "ranked", "unack", "dead", "done", "schedules"), "zset"),
+    **dict.fromkeys(("pending", "ranked", "unack", "dead", "completed", "waited", "done", "schedules"), "zset"),
     **dict.fromkeys(("ready", "retry", "wake"), "list"),
     "garbage": "set",
-    "events": "stream",
+    **dict.fromkeys(("ends", "events"), "stream"),
 }
 """The types of a delay queue's keys that are not hashes."""
 STREAM_TYPES = {**dict.fromkeys(("stream", "dead"), "stream"), "ids": "set"}

@@ -13,6 +13,7 @@ from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Messages, OutgoingTable, Receipt, Rejection, Release, Replace, ScriptCall
+from delayq.broker.results import Completed
 from delayq.broker.send_replies import SendStatuses
 from delayq.errors import OutcomeUnknown
 from delayq.testing.torture.history import CallRecord, Outcome, Recorder, ReplyRecord, digest, now
@@ -131,6 +132,11 @@ class RecordedCalls(RecordedSettlements, Calls):
     def pending_to_unack(self, wanted: int, *, lease: int, consumer_id: str) -> ScriptCall[ClaimReply]:
         call = super().pending_to_unack(wanted, lease=lease, consumer_id=consumer_id)
         return self.recorded(call, claim_columns, "claim", lease=lease)
+
+    def complete(self, deliveries: Iterable[Completed]) -> ScriptCall[str]:
+        deliveries = list(deliveries)
+        columns = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
+        return self.with_statuses(super().complete(deliveries), "ack", **columns)
 
     def cancel(self, ids: Iterable[str]) -> ScriptCall[str]:
         ids = list(ids)

@@ -53,6 +53,9 @@ class MessageProfile(NamedTuple):
     """Bytes of the payload after its head, from and to."""
     expires: float | None = None
     """Seconds after its due time at which it expires, and is dropped."""
+    priority: int = 0
+    retention: float | None = None
+    """Seconds for which its result is kept."""
 
     def duration(self, drawn: float, lease: float) -> float:
         """Return how many seconds a delivery takes; `drawn` is between 0 and 1."""
@@ -61,7 +64,12 @@ class MessageProfile(NamedTuple):
 
 
 PROFILES: dict[str, MessageProfile] = {
-    "good": MessageProfile(8288),
+    "good": MessageProfile(7688),
+    "urgent": MessageProfile(200, priority=100),
+    "idle": MessageProfile(200, priority=-1, fails=1),
+    "kept": MessageProfile(160, priority=1, retention=5),
+    "again": MessageProfile(20, fails=1, retention=600),
+    "skipped": MessageProfile(20, success="discard", retention=600),
     "slow": MessageProfile(794, takes=(0.005, 0.03)),
     "flaky": MessageProfile(300, fails=1),
     "worse": MessageProfile(100, fails=2),
