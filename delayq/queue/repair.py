@@ -20,11 +20,13 @@ from delayq.queue.repair_report import (
     DEAD_DEFECTS,
     LISTS,
     MESSAGE_DEFECTS,
+    RESULT_DEFECTS,
     SHOWN,
     Checkup,
     FindingCollector,
     FindingKind,
 )
+from delayq.queue.result_check import unlisted_results
 from delayq.queue.server_check import newer, survey
 
 LIGHT = ("deliveries", "ready", "ranked", "retry", "unack", "garbage")
@@ -70,6 +72,9 @@ class _Examination:
                 self._collector.add_ids(MESSAGE_DEFECTS, ids, statuses)
         for part in DEAD if self._deep else ():
             yield from self._dead(part)
+        if self._deep:
+            ids = yield from unlisted_results(self._context, fix=self._fix)
+            self._collector.add_ids(RESULT_DEFECTS, ids, "1" * len(ids))
         yield from self._counters()
         if problem := (yield from examine_log(self._context, meta, fix=self._fix)):
             self._collector.add(FindingKind.EVENTS, problem, fixed=self._fix)

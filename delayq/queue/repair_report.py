@@ -34,6 +34,8 @@ class FindingKind(StrEnum):
     """Repaired by adding an entry at the time of its death."""
     DEAD_UNTOLD = "dead out of step"
     """The tokens stored with an id are not those of its entries. Repaired by correcting them."""
+    RESULT_UNLISTED = "result without entry"
+    """Repaired by adding an entry that ends with its retention."""
     COUNTER = "counter off"
     """Repaired by counting again; a list of more than 1,000 ids is not counted, only limited to its length."""
     WAKE = "wake-ups too many"
@@ -65,6 +67,7 @@ DEAD_DEFECTS = {
     "2": FindingKind.DEAD_WITHOUT_ENTRY,
     "3": FindingKind.DEAD_UNTOLD,
 }
+RESULT_DEFECTS = {"1": FindingKind.RESULT_UNLISTED}
 LISTS = {"7": "ready", "8": "retry"}
 """Statuses of messages that have no defect if the list that their record names contains them."""
 

@@ -168,6 +168,19 @@ def test_partly_deleted_dead_message_is_repaired(crowd, redis_client):
     assert crowd.get("dead") is None
 
 
+def test_result_without_entry_gets_one_until_its_retention_is_over(open_queue, redis_client):
+    queue = open_queue(callback=lambda message: "done", retention="1h")
+    queue.send_delay_msg("work", id="kept")
+    queue.run(burst=True)
+    ends = redis_client.zscore(key("completed"), "kept")
+    redis_client.delete(key("completed"))
+    redis_client.hset(key("results"), "foreign", "no record")
+    assert repair_completely(queue) == {"result without entry": 2}
+    assert redis_client.zscore(key("completed"), "kept") == ends
+    assert redis_client.zscore(key("completed"), "foreign") == 0
+    assert queue.result("kept") == "done"
+
+
 def test_what_another_program_adds_to_the_dead_letter_is_trimmed_like_any_entry(open_queue, redis_client):
     queue = open_queue(dead_max=1, callback=lambda message: False)
     queue.open()

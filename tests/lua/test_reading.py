@@ -391,6 +391,11 @@ def test_walk_of_successors_returns_those_that_wait_for_no_message(executor):
     assert executor.call(calls.walk("successors", cursor="0", limit=10)) == ("0", [b"b"])
 
 
+def test_walk_of_results_returns_those_that_no_entry_of_completed_names(executor):
+    plant(executor, World(results=dict.fromkeys("ab", Kept("nothing", 1, 0, 0, "T-1", "")), completed={"a": 0}))
+    assert executor.call(calls.walk("results", cursor="0", limit=10)) == ("0", [b"b"])
+
+
 def test_walk_of_what_is_ranked_returns_ids_without_a_payload(executor):
     plant(executor, World(messages={"a": "A"}, ranked={"a": 0, "b": 0}))
     assert executor.call(calls.walk("ranked", cursor="0", limit=10)) == ("0", [b"b"])
