@@ -203,7 +203,8 @@ class Producer:
         held = unique_for is not None or unique_after is not None
         holds = check_holds(unique_for, unique_after, id, replace=replace) if held else ("", "")
         extras = self._attributes
-        if not (name is expires is retention is None and missed == "dead" and priority == 0 and not held):
+        ordinary = type(priority) is int and priority == 0
+        if not (name is expires is retention is None and missed == "dead" and ordinary and not held):
             named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
             extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
         if not self._has_delays:

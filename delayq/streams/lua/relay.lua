@@ -7,7 +7,7 @@
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule": ids; ms or -1; ms or -1; entries left in
 --   ready, ranked and retry; ids; ms; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing was not remembered and executes again.
--- Uses: bytes, clock, once, record, stale, sources, rank, erase, signal, successor, log, done
+-- Uses: bytes, clock, once, record, stale, sources, rank, due, erase, signal, successor, log, done
 local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
   successors, schedules, events, done, meta, replies, wake, stream = unpack(KEYS)
 local slot, sequence, override, limit, consumer = unpack(ARGV, 1, 5)
@@ -17,17 +17,14 @@ if past then return past end
 local time = clock(override)
 local now, limit = math.floor(time / 1000), tonumber(limit)
 local counters = redis.call('HMGET', meta, 'token', 'stale_ready', 'stale_retry', 'priority_step')
-local step = counters[4]
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
-local token = math.max((counters[1] or 0) + 1, time)
+local step, token = counters[4], math.max((counters[1] or 0) + 1, time)
 local ids, tokens, dues, attempts, retries_left, rows, erased, texts = {}, {}, {}, {}, {}, {}, {}, {}
-local promoted, promoted_dues = {}, {}
 local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
 local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
 local in_ranked = source_of(ranked, 'ranked', step and redis.call('ZCARD', ranked) or 0)
 scan_limit = limit + 1000
-
 local function is_full() return #ids >= limit or bytes_left <= 0 end
 local function add_field(row, name, text) if text then row[#row + 1], row[#row + 2] = name, text end end
 
@@ -44,7 +41,6 @@ local function add(id, due, attempt)
   token = token + 1
   if waiting then inherit(id, read_payload(successors, id)) end
 end
-
 -- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.
 local function take(source, other)
   while not is_full() do
@@ -56,19 +52,10 @@ local function take(source, other)
 end
 take(in_retry)
 take(in_ready, in_ranked)
-local listed, due_ids, due_times, ranks = #ids, {}, {}, {}
 local found = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
-for i = 1, #found, 2 do
-  due_ids[#due_ids + 1], due_times[found[i]] = found[i], string.format('%.0f', found[i + 1])
-end
-for n, text in ipairs(attributes_to_rank(attributes, step, due_ids)) do
-  ranks[due_ids[n]] = {tonumber(rank_of(text, found[2 * n], step) or found[2 * n]), n}
-end
-if step then
-  table.sort(due_ids, function(a, b)
-    return ranks[a][1] < ranks[b][1] or ranks[a][1] == ranks[b][1] and ranks[a][2] < ranks[b][2]
-  end)
-end
+local due_ids, due_times = due_of(found)
+if step then sort_by_rank(due_ids, due_times, attributes_to_rank(attributes, step, due_ids), step) end
+local listed, promoted, promoted_dues = #ids, {}, {}
 for _, id in ipairs(due_ids) do
   if is_full() then break end
   local attempt, record = 0, redis.call('HGET', deliveries, id)
@@ -76,7 +63,6 @@ for _, id in ipairs(due_ids) do
   add(id, due_times[id], attempt or 0)
 end
 for n = listed + 1, #ids do promoted[#promoted + 1], promoted_dues[#promoted_dues + 1] = ids[n], dues[n] end
-
 local moved, touched = #ids, #ids + #erased + in_ready.scanned + in_ranked.scanned + in_retry.scanned
 if touched > 0 then
   redis.call('XLEN', stream)
@@ -85,11 +71,10 @@ if touched > 0 then
   for _, row in ipairs(rows) do redis.call('XADD', stream, '*', unpack(row)) end
   for _, id in ipairs(erased) do redis.call('ZREM', pending, id) end
   if #erased > 0 then redis.call('HDEL', deliveries, unpack(erased)) end
-  if in_ready.scanned > 0 then redis.call('LTRIM', ready, in_ready.scanned, -1) end
-  if in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', ranked, 0, in_ranked.scanned - 1) end
-  if in_retry.scanned > 0 then redis.call('LTRIM', retry, in_retry.scanned, -1) end
-  if in_ready.stale > 0 then skipped(meta, 'stale_ready', in_ready.stale) end
-  if in_retry.stale > 0 then skipped(meta, 'stale_retry', in_retry.stale) end
+  cut(in_ready, in_ranked, in_retry)
+  for n, one in ipairs({in_ready, in_retry}) do
+    if one.stale > 0 then skipped(meta, n == 1 and 'stale_ready' or 'stale_retry', one.stale) end
+  end
   if #promoted > 0 then redis.call('ZREM', pending, unpack(promoted)) end
   if moved > 0 then
     erase(messages, retries, deliveries, headers, attributes, errors, ids)
@@ -100,7 +85,6 @@ if touched > 0 then
     if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   end
 end
-
 local next_due = redis.call('ZRANGE', pending, 0, 0, 'WITHSCORES')[2] or -1
 local next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2] or -1
 local left = redis.call('LLEN', ready) + (step and redis.call('ZCARD', ranked) or 0) + redis.call('LLEN', retry)
