@@ -45,7 +45,7 @@ class QueueOptions(TypedDict, total=False):
     lease: Duration
         How long a message stays with a consumer that stopped responding before it is redelivered; 30 s.
     max_consume_duration: Duration
-        How long a callback may run before its lease is no longer extended; 10 min.
+        How long a callback may run, unless its message or task has a `timeout`: then its attempt has failed; 10 min.
     concurrency: int
         Callbacks that run at the same time in one process; 1.
     prefetch: int | None
@@ -119,7 +119,7 @@ class QueueOptions(TypedDict, total=False):
     lease: Duration
     """How long a message stays with a consumer that stopped responding before it is redelivered; 30 s."""
     max_consume_duration: Duration
-    """How long a callback may run before its lease is no longer extended; 10 min."""
+    """How long a callback may run, unless its message or task has a `timeout`: then its attempt has failed; 10 min."""
     concurrency: int
     """Callbacks that run at the same time in one process; 1."""
     prefetch: int | None

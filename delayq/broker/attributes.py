@@ -11,7 +11,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from delayq.errors import ConfigurationError, short_repr
+from delayq.times import Duration, to_millis
 
+MIN_TIMEOUT = 10
+"""Milliseconds that every callback may run."""
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 
@@ -35,6 +38,8 @@ class Attributes(NamedTuple):
     """How long after its end its id is held (ms); '' for none."""
     since: str = ""
     """When the first send of its burst was made (ms since 1970), which the script notes; '' if it is not debounced."""
+    timeout: int = 0
+    """How long its callback may run (ms); 0 as its task or its queue says."""
     retention: str = ""
     """How long its result is kept (ms); '' if it is not."""
     progress: str = ""
@@ -55,21 +60,27 @@ class Attributes(NamedTuple):
 
 NONE = Attributes()
 _TEXTS = tuple(name for name, default in Attributes._field_defaults.items() if default == "")
+_NUMBERS = ("snoozes", "priority", "timeout")
 
 
 @lru_cache(1024)
 def _read(stored: bytes) -> Attributes:
     pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
-    numbers = (int(text) if _NUMBER.fullmatch(text := pairs.get(name, "")) else 0 for name in ("snoozes", "priority"))
-    snoozes, priority = numbers
+    numbers = (int(text) if _NUMBER.fullmatch(text := pairs.get(name, "")) else 0 for name in _NUMBERS)
     texts = {name: pairs[name] for name in _TEXTS if name in pairs}
-    return Attributes(snoozes=snoozes, priority=priority, **texts)
+    snoozes, priority, timeout = numbers
+    return Attributes(snoozes=snoozes, priority=priority, timeout=timeout, **texts)
 
 
 def snoozed(stored: bytes) -> bytes:
     """Return the stored text with one snooze more; all else but progress stays, also what a newer delayq has added."""
     others = [part for part in stored.split(b" ") if part and not part.startswith((b"snoozes=", b"progress="))]
     return b" ".join([*others, b"snoozes=%d" % (Attributes.of(stored).snoozes + 1)])
+
+
+def check_timeout(timeout: Duration | None) -> int:
+    """Return how long a callback may run (ms), 0 for None; raise `ConfigurationError` for what is no duration."""
+    return 0 if timeout is None else to_millis(timeout, "timeout", min=MIN_TIMEOUT)
 
 
 def check_message_name(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
+from delayq.broker.lease_calls import LeaseCalls
 from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls):
+class Calls(ScheduleCalls, ResultCalls, LeaseCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY
@@ -109,36 +110,23 @@ class Calls(ScheduleCalls, ResultCalls):
         return self._call("ack", [self._now, "discarded" if discarded else "acked", *flat(receipts)], statuses)
 
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
-        """Retry messages after a delay; a status each: 1 will be retried, 2 no retries left, 0 not leased."""
+        """Retry messages after a delay; a status each: 1 will be retried, 2 to be collected, 0 not leased."""
         return self._call("nack", [self._now, *flat(failures)], statuses)
 
     def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
-        """Return messages, at once or after a delay, uncharged; a status each: 1 released, 0 not leased."""
+        """Return messages, at once or after a delay, uncharged; a status each: 1 released, 2 to be collected, 0 not."""
         return self._call("release", [self._now, *flat(releases)], statuses)
-
-    def extend(self, receipts: Iterable[Receipt], *, lease: int, started: bool = False) -> ScriptCall[str]:
-        """Renew leases (ms from now), or note that callbacks have `started`; a status each: 1 done, 0 not leased."""
-        return self._call("extend", [self._now, lease, int(started), *flat(receipts)], statuses)
-
-    def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Note that callbacks have started; a status each: 1 noted, 0 not leased."""
-        return self.extend(receipts, lease=0, started=True)
-
-    def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
-        """Ask consumers to return what they have not started; a status each: 1 asked, 2 not leased, 0 started."""
-        return self._call("withdraw", [self._now, *ids], statuses)
-
-    def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
-        """Read whether a consumer was asked to return any of its messages."""
-        return RedisCommand(("HMGET", self.keys.deliveries, *ids), replies.any_withdrawn)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""
         return self._call("reject", [self._now, *flat(rejections)], statuses)
 
-    def cancel(self, ids: Iterable[str]) -> ScriptCall[str]:
-        """Cancel messages; a status each: 1 cancelled, 2 running, 3 dead, 4 successor cancelled, 0 gone."""
-        return self._call("cancel", [self._now, *ids], statuses)
+    def cancel(self, ids: Iterable[str], *, stop: bool = False) -> ScriptCall[str]:
+        """Cancel messages, and with `stop` ask the running ones to stop; a status each.
+
+        1 cancelled, 2 running, 3 dead, 4 successor cancelled, 5 asked to stop, 0 gone.
+        """
+        return self._call("cancel", [self._now, int(stop), *ids], statuses)
 
     def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
         """Change due times; a status each: 1 rescheduled, 2 running, 3 dead, 0 gone."""

@@ -35,6 +35,7 @@ class Feature(StrEnum):
     DEBOUNCE = "debouncing"
     HOLDS = "holding ids for a time"
     RESULTS = "results"
+    TIMEOUTS = "timeouts of messages"
     UNIQUE_IDS = "unique ids"
     HEADERS = "headers"
     NAMES = "names of messages"
@@ -138,6 +139,7 @@ _DELAY_ONLY = frozenset(
         Feature.DEBOUNCE,
         Feature.HOLDS,
         Feature.RESULTS,
+        Feature.TIMEOUTS,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.EVENTS,
@@ -223,16 +225,16 @@ class EngineCalls(Protocol):
         """Settle messages as discarded. Status as of `ack`."""
 
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
-        """Retry messages after a delay. Status: 1 will be retried, 2 spent, 0 not in flight."""
+        """Retry messages after a delay. Status: 1 will be retried, 2 to be collected, 0 not in flight."""
 
     def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
-        """Give messages back, at once or after a delay, without charging an attempt. Status: 1 given back, 0 not."""
+        """Give messages back, at once or after a delay, without charging an attempt. Status: 0 not given back."""
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:
-        """Renew leases (ms from now)."""
+        """Renew leases (ms from now). Status: 1 renewed, 2 renewed and asked to stop, 0 not in flight."""
 
     def start(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Note that callbacks have started, for engines with `START_REPORTS`. Status: 1 noted, 0 not in flight."""
+        """Note that callbacks have started, for engines with `START_REPORTS`. Status: 0 not in flight."""
 
     def withdraw(self, ids: Iterable[str]) -> ScriptCall[str]:
         """Ask consumers to return what they have not started, for engines with `START_REPORTS`.
@@ -242,6 +244,9 @@ class EngineCalls(Protocol):
 
     def is_withdrawn(self, ids: Iterable[str]) -> RedisCommand[bool]:
         """Read whether a consumer was asked to return any of its messages, for engines with `START_REPORTS`."""
+
+    def is_stopping(self, ids: Iterable[str]) -> RedisCommand[list[int]]:
+        """Read the tokens of messages that are asked to stop, 0 for others, for engines with `CANCEL`."""
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter."""

@@ -44,5 +44,7 @@ def attribute_fields(stored: bytes, due: str) -> dict[str, Any]:
     attributes = Attributes.of(stored)
     expires = expiry_of(attributes, int(due)) if due else None
     at = None if expires is None else from_millis(expires)
+    timeout = attributes.timeout / 1000 if attributes.timeout else None
     fields = {"name": attributes.name, "snoozes": attributes.snoozes, "expires": at}
-    return fields | {"priority": attributes.priority, "retention": retention_of(attributes)}
+    fields |= {"priority": attributes.priority, "timeout": timeout}
+    return fields | {"retention": retention_of(attributes)}

@@ -60,6 +60,7 @@ META_SETTINGS = (
     "dedupe",
     "unique",
     "paused",
+    "stopping",
     "dead_max",
     "dead_ttl",
     "priority_step",

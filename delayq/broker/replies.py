@@ -60,6 +60,8 @@ class PromoteReply(NamedTuple):
     """When a pause ends (ms, 0 for no end); -1 if there is none, or nothing waits nor is leased."""
     ranks: int = 0
     """1 if messages have priorities; not told while nothing waits nor is leased."""
+    stopping: int = 0
+    """How many calls have asked running messages to stop; 0 if nothing is leased."""
 
 
 class ExpireReply(NamedTuple):
@@ -212,6 +214,16 @@ def integers(reply: bytes) -> tuple[int, ...]:
 def record_fields(record: str) -> list[str]:
     """Return state, due time, attempts, first token, token and consumer of a delivery record, without its mark."""
     return record.split(" ")[:6]
+
+
+def is_stopping(record: bytes | None) -> bool:
+    """Return whether the message of this delivery record is asked to stop."""
+    return record is not None and record.endswith(b" *")
+
+
+def stopping_tokens(records: list[bytes | None]) -> list[int]:
+    """Return the tokens of the delivery records whose messages are asked to stop, 0 for the others."""
+    return [int(record.split(b" ")[4]) if record and is_stopping(record) else 0 for record in records]
 
 
 def any_withdrawn(records: list[bytes | None]) -> bool:

@@ -17,18 +17,22 @@ from delayq.queue.cancellation import CancelOutcome, RescheduleOutcome
 @click.command()
 @queue_with(Feature.CANCEL)
 @click.argument("ids", metavar="ID...", type=ID, nargs=-1, required=True)
+@click.option("--running", is_flag=True, help="Ask those that are running to stop.")
 @json_option
 @click.pass_obj
-def cancel(session: Session, queue: str, ids: tuple[str, ...], *, as_json: bool) -> Exit:
+def cancel(session: Session, queue: str, ids: tuple[str, ...], *, running: bool, as_json: bool) -> Exit:
     """Cancel the messages ID... of QUEUE; they are never delivered again.
+
+    With --running, a callback that runs is asked to stop: a coroutine function is cancelled, and others see
+    message.cancel_requested. The message is cancelled when it ends, unless it succeeds after all.
 
     Exit code 1 if a message is running or dead, else 3 if one is gone.
 
-    JSON: {"queue", "results": [{"id", "outcome"}, …]}; the outcome is cancelled, running, dead,
-    successor (only what waited to follow it is cancelled) or gone.
+    JSON: {"queue", "results": [{"id", "outcome"}, …]}; the outcome is cancelled, running, stopping (with --running),
+    dead, successor (only what waited to follow it is cancelled) or gone.
     """
     opened = session.existing_queue(queue)
-    outcomes = {id: opened.cancel(id) for id in ids}
+    outcomes = {id: opened.cancel(id, running=running) for id in ids}
     results = [{"id": id, "outcome": outcome} for id, outcome in outcomes.items()]
     lines = [f"{id}  {outcome}" for id, outcome in outcomes.items()]
     print_result({"queue": queue, "results": results}, *lines, as_json=as_json)

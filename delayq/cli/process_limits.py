@@ -18,19 +18,30 @@ _SPREAD = 0.1
 """By which part of its messages the end of a process may be late, so that not all of them end at the same time."""
 
 
+HUNG_AFTER = 2.0
+"""Seconds in which a callback may end after its timeout: one that looks at `message.lease_lost` does."""
+
+
 class ProcessLimits(NamedTuple):
     """How much one process may do and take; 0 for no limit."""
 
     messages: int
     memory: int
     """Bytes of resident memory."""
+    kill_hung: bool = False
+    """Whether it ends for a callback that hangs."""
 
     def spread(self) -> ProcessLimits:
         """Return these limits with up to a tenth more messages, drawn anew for each process."""
         return self._replace(messages=self.messages + random.randint(0, int(self.messages * _SPREAD)))  # noqa: S311
 
-    def reached(self, messages: int) -> str | None:
-        """Return which limit a process has reached that has claimed so many messages, in words; None for neither."""
+    def reached(self, messages: int, hung_for: float) -> str | None:
+        """Return which limit a process has reached that has claimed so many messages, in words; None for none.
+
+        A callback has hung for so many seconds beyond its timeout, less than none if none has.
+        """
+        if self.kill_hung and hung_for >= HUNG_AFTER:
+            return "a callback that hangs"
         if 0 < self.messages <= messages:
             return pluralize(messages, "message")
         if self.memory and (taken := resident_bytes()) > self.memory:

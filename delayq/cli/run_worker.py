@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import sys
@@ -23,10 +24,19 @@ from delayq.cli.exit_codes import Exit, to_command_error
 from delayq.cli.worker_pool import PooledQueues
 from delayq.errors import DelayqError
 from delayq.queue.async_delay_queue import AsyncDelayQueue
-from delayq.queue.consumer import SIGNALS_WITHIN, AsyncConsuming, ConsumeOptions, Consuming, claimed_by, was_stopped
+from delayq.queue.consumer import (
+    SIGNALS_WITHIN,
+    AsyncConsuming,
+    ConsumeOptions,
+    Consuming,
+    claimed_by,
+    hung_since,
+    leave_hung,
+    was_stopped,
+)
 from delayq.queue.stop_signals import CUT_OFF, first_signal_text, handle_signals
 from delayq.streams import AsyncStreamQueue
-from delayq.times import to_millis
+from delayq.times import HORIZON, to_millis
 
 log = logging.getLogger("delayq.worker")
 
@@ -41,8 +51,11 @@ class Progress(NamedTuple):
     ended: Notify
 
 
-IsOver = Callable[[int], bool]
-"""Returns whether the process is to end, for the number of messages that it has claimed."""
+IsOver = Callable[[int, float], bool]
+"""Returns whether the process is to end, for the number of messages that it has claimed, and the seconds for which a
+callback has run beyond its timeout: less than none if none has."""
+LONGEST = HORIZON // 1000
+"""Seconds to wait for callbacks that each have a timeout."""
 
 
 def serve(
@@ -50,14 +63,17 @@ def serve(
     options: ConsumeOptions,
     progress: Progress,
     *,
-    is_over: IsOver = lambda _: False,
+    is_over: IsOver = lambda *_: False,
+    leaves_hung: bool = False,
 ) -> None:
     """Consume until the queues are drained, callbacks stop them, or a signal comes; raise the worst of their errors.
 
     If callbacks were cut off, which may never end, the process exits. It also ends, as at a signal, once `is_over`
-    returns True for the messages claimed so far.
+    returns True. With `leaves_hung` no stop waits for callbacks that have run beyond their timeouts: the process exits
+    with them.
     """
     run = _WorkerRun(queues, options, progress, is_over)
+    run.leaves_hung = leaves_hung
     with handle_signals(run.signalled):
         asyncio.run(run.consume())
 
@@ -86,6 +102,11 @@ class _ServedQueue:
     def claimed(self) -> int:
         """How many messages its consumer has claimed."""
         return 0 if self.consuming is None else claimed_by(self.consuming)
+
+    @property
+    def hung_since(self) -> float:
+        """Since when a callback runs beyond its timeout; infinite if none does."""
+        return math.inf if self.consuming is None else hung_since(self.consuming)
 
     @property
     def stopped(self) -> bool:
@@ -153,6 +174,9 @@ class _WorkerRun:
         self._opening = True
         self._count = 0
         self._stopped_at: float | None = None
+        self.leaves_hung = False
+        self._waits_for_others = False
+        """Whether it stops because a callback hangs, once the others have ended."""
 
     async def consume(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -177,6 +201,11 @@ class _WorkerRun:
             if self._burst and self._stopped_at is None:
                 log.info("finished %s", one.name)
             await one.close()
+        if self.leaves_hung and any(one.hung_since < math.inf for one in self._served):
+            log.warning("callbacks that hang end with this process")
+            sys.stdout.flush()
+            logging.shutdown()
+            os._exit(Exit.OK)  # they may never end, and their threads keep others from it
 
     def signalled(self, number: int, _: FrameType | None) -> None:
         if self._opening:  # nothing has begun, and the event loop may be blocked
@@ -184,6 +213,8 @@ class _WorkerRun:
         self._count += 1
         if self._count > CUT_OFF:
             os._exit(Exit.FAILURE)
+        if self._waits_for_others:  # for as long as these take; from now on the grace counts
+            self._stopped_at, self._waits_for_others = None, False
         self._stopped_at = self._stopped_at or time.monotonic()
         for one in self._served:
             if not one.is_async:  # at once: a callback may keep the event loop busy
@@ -205,7 +236,8 @@ class _WorkerRun:
 
     def _stop(self, one: _ServedQueue) -> None:
         if one.consuming is not None:
-            one.consuming.stop(one.grace if self._count < CUT_OFF else 0)
+            grace = LONGEST if self._waits_for_others else one.grace
+            one.consuming.stop(grace if self._count < CUT_OFF else 0)
 
     async def _round(self, served: Sequence[_ServedQueue]) -> bool:
         """Consume these queues until their consumers have ended; return whether there were any messages."""
@@ -220,7 +252,9 @@ class _WorkerRun:
     def _stop_if_over(self) -> None:
         if self._stopped_at is not None or any(one.consuming is None for one in self._served):
             return
-        if self._is_over(sum(one.claimed for one in self._served)):
+        hung_for = time.monotonic() - min(one.hung_since for one in self._served)
+        if self._is_over(sum(one.claimed for one in self._served), hung_for):
+            self._waits_for_others = self.leaves_hung and hung_for > 0
             self._stop_all()
 
     async def _serve(self, one: _ServedQueue) -> None:
@@ -228,6 +262,8 @@ class _WorkerRun:
         try:
             if self._stopped_at is None:
                 await one.start(self._options)
+                if self.leaves_hung and one.consuming is not None:
+                    leave_hung(one.consuming)
                 if first:
                     self._on_started(one)
             if self._stopped_at is not None:
@@ -254,7 +290,8 @@ class _WorkerRun:
 
     def _on_ended(self, one: _ServedQueue) -> None:
         if self._stopped_at is not None:
-            late = self._count >= CUT_OFF or time.monotonic() - self._stopped_at >= one.grace
+            over = time.monotonic() - self._stopped_at >= one.grace and not self._waits_for_others
+            late = self._count >= CUT_OFF or over
             one.cut_off = late and one.consuming is not None
             if one.cut_off:
                 log.error("stopped %s; messages that were cut off will be delivered again", one.name)

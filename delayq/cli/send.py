@@ -57,6 +57,7 @@ _FEATURES = {
     "expires": Feature.EXPIRY,
     "priority": Feature.PRIORITIES,
     "retention": Feature.RESULTS,
+    "timeout": Feature.TIMEOUTS,
     "unique": Feature.UNIQUE_IDS,
     "unique_for": Feature.HOLDS,
     "unique_after": Feature.HOLDS,
@@ -85,6 +86,7 @@ _DEBOUNCED = ("retries", "id", "headers", "name", "expires", "missed", "unique")
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
+@click.option("--timeout", type=DURATION, help="Let its callback run no longer; then the attempt has failed.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
 @click.option("--priority", type=int, metavar="N", help="Let it come before others that are due: -100 to 100.")
 @click.option("--retention", type=DURATION, help="Keep its result for so long once it is done.")

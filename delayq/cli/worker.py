@@ -31,7 +31,7 @@ log = logging.getLogger("delayq.worker")
 
 _GROUPS = {
     "Many queues, one pool": ["--queues", "--strict", "--limit"],
-    "Replacing processes in time": ["--max-messages", "--max-memory"],
+    "Replacing processes in time": ["--max-messages", "--max-memory", "--kill-hung"],
     "Logging": ["--log-level", "--log-json"],
     "Delivery without code": ["--queue", "--deliver", "--deliver-timeout", "--retry-delay", "--engine", "--group"],
     "With --deliver webhook": [
@@ -84,6 +84,7 @@ _GROUPS = {
     help="Replace a process after so many messages, and up to a tenth more.",
 )
 @click.option("--max-memory", type=SIZE, help="Replace a process that takes more memory than this, such as 500M.")
+@click.option("--kill-hung", is_flag=True, help="Replace a process whose callback does not end at its timeout.")
 @click.option("--grace", type=DURATION, help="How long a stop waits for running callbacks.")
 @click.option("--burst", is_flag=True, help="Return when nothing is due any more.")
 @log_options
@@ -111,7 +112,8 @@ def worker(
     queue fails for good, the whole worker stops, with the worst exit code of its queues.
 
     For callbacks that leak memory: at --max-messages or --max-memory a process finishes its callbacks as at SIGTERM,
-    and another takes its place.
+    and another takes its place. With --kill-hung, so does a process with a callback that runs 2 s beyond its timeout,
+    once its other callbacks have finished; the one that hangs ends with the process.
 
     With --queue and --deliver you need no MODULE: each message is logged, posted to a webhook, mailed, or passed to a
     program. Put the program at the end: --deliver command -- PROGRAM ARGUMENT…. See 'delayq docs delivery'.
@@ -124,7 +126,7 @@ def worker(
     if session.url:
         os.environ["DELAYQ_URL"] = session.url
     configure_logging(options["log_level"], as_json=options["log_json"])
-    limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0)
+    limits = ProcessLimits(options["max_messages"] or 0, options["max_memory"] or 0, options["kill_hung"])
     if supervised is None and (processes > 1 or any(limits)):
         from delayq.cli.supervisor import Supervisor
 
@@ -149,7 +151,7 @@ def worker(
     limits.check_start()
     is_over = partial(_is_over, limits.spread(), channel)
     try:
-        serve(queues, consume, progress, is_over=is_over)
+        serve(queues, consume, progress, is_over=is_over, leaves_hung=limits.kill_hung)
     except StoppedByCallbackError as error:
         if channel is None:
             raise
@@ -160,9 +162,9 @@ def worker(
     return Exit.OK
 
 
-def _is_over(limits: ProcessLimits, channel: Channel | None, messages: int) -> bool:
+def _is_over(limits: ProcessLimits, channel: Channel | None, messages: int, hung_for: float) -> bool:
     """Return whether this process has reached a limit, and tell its parent to start another in its place."""
-    reached = limits.reached(messages)
+    reached = limits.reached(messages, hung_for)
     if reached is not None and channel:
         log.info("another process takes over after %s", reached)
         channel.report_renewed()

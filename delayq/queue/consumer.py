@@ -231,6 +231,16 @@ def claimed_by(consuming: Consuming | AsyncConsuming) -> int:
     return consuming._driver.claimed  # noqa: SLF001
 
 
+def hung_since(consuming: Consuming | AsyncConsuming) -> float:
+    """Return the local time since when a callback of a consumer runs that has taken too long; infinite for none."""
+    return consuming._driver.hung_since  # noqa: SLF001
+
+
+def leave_hung(consuming: Consuming | AsyncConsuming) -> None:
+    """Let a stop of this consumer not wait for callbacks that have taken too long."""
+    consuming._driver.leave_hung()  # noqa: SLF001
+
+
 def was_stopped(consuming: Consuming | AsyncConsuming) -> bool:
     """Return whether a stop of this consumer was requested."""
     return consuming._driver.stopped  # noqa: SLF001

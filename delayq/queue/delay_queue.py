@@ -101,6 +101,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
         retention: Duration | None = None,
+        timeout: Duration | None = None,
         replace: bool | Literal["after"] = False,
         debounce: Duration | None = None,
         at_most: Duration | None = None,
@@ -117,10 +118,11 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         started when it `expires`, so long after its due time or at a time, goes to the dead letter with the reason
         `missed`, or with `missed="drop"` is discarded. Of those that are due, a larger `priority` (-100 to 100) comes
         first, with a head start of `priority_step` each. With `retention`, its result is kept for so long once it is
-        done; see `result`. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`. Concurrent
-        sends from several threads share round trips.
+        done; see `result`. Its callback may run for `timeout`, by default as its task or `max_consume_duration` says;
+        then the attempt has failed. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`.
+        Concurrent sends from several threads share round trips.
         """
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
         attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
         how = replacing(replace, debounce, at_most, delay=delay)
         outgoing = self._producer.outgoing(
@@ -144,10 +146,11 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
         retention: Duration | None = None,
+        timeout: Duration | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
         attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
         outgoing = self._producer.outgoing(
             payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
@@ -171,14 +174,18 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """
         return self._perform(self._producer.send_many(messages, delay=delay, retries=retries, replace=replace, run=run))
 
-    def cancel(self, id: str) -> CancelOutcome:
+    def cancel(self, id: str, *, running: bool = False) -> CancelOutcome:
         """Cancel a message that is not being processed, and what waits to follow it.
 
         After `cancelled` it is never delivered again. `successor` says that only what waited is cancelled, since the
         message is being processed. A message that a consumer has claimed but not started is taken
         back from it, which takes up to two seconds.
+
+        With `running`, a message that is being processed is asked to stop, and the outcome is `stopping`: within a tick
+        `message.cancel_requested` is true, and a coroutine function is cancelled. If it does not succeed after all, the
+        message is cancelled when its callback ends or its lease runs out, and never delivered again.
         """
-        return self._perform(cancel(self._context, id))
+        return self._perform(cancel(self._context, id, running=running))
 
     def reschedule(self, id: str, delay: Duration | None = None, *, at: datetime | None = None) -> RescheduleOutcome:
         """Set a new due time for a message that is not being processed; its attempts and retries do not change."""

@@ -182,7 +182,8 @@ class HandlerRegistry:
             headers = message.headers
             return functions.get(headers.get(HEADER, ""), unhandled if DECLARED_HEADER in headers else others)
 
-        return Callback(lambda message: select(message)(message), select=select)
+        limited = any(task.timeout for task in tasks.values())
+        return Callback(lambda message: select(message)(message), select=select, limited=limited)
 
     def problem(self, message: MessageInfo, payload: Any) -> str:
         """Return why no function of this process takes a message with this payload; '' if one does."""

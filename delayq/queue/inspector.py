@@ -131,6 +131,7 @@ class Inspector:
         record = _DeliveryRecord.read(row.record)
         return MessageInfo(
             id=row.id,
+            cancel_requested=row.record.endswith(" *"),
             state=state,
             payload=read_payload(self._context, row.payload, row.size),
             size=row.size,

@@ -55,6 +55,11 @@ class _LeaseBase(Generic[M]):
         return len(self.messages)
 
     @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody has cancelled one of the messages meanwhile, as `message.extend()` has found."""
+        return any(delivery.cancel_requested for delivery in self._deliveries)
+
+    @property
     def _entered(self) -> Any:
         """What a `with` block receives: the message or None; with `n`, the list of messages."""
         if not self._single:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from delayq.broker.attributes import Attributes, check_message_name
+from delayq.broker.attributes import Attributes, check_message_name, check_timeout
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.expiry import Missed, check_expiry
@@ -23,6 +23,7 @@ def attributes_of(
     priority: int = 0,
     holds: tuple[str, str] = ("", ""),
     retention: Duration | None = None,
+    timeout: Duration | None = None,
 ) -> bytes:
     """Return the stored attributes of a message with this due time; raise `ConfigurationError` for invalid options."""
     expiry = check_expiry(expires, missed, due)
@@ -34,6 +35,7 @@ def attributes_of(
         unique_for=holds[0],
         unique_after=holds[1],
         retention=check_retention(retention, context.settings.retention),
+        timeout=check_timeout(timeout),
     )
     needed = {
         Feature.NAMES: name is not None,
@@ -41,6 +43,7 @@ def attributes_of(
         Feature.PRIORITIES: priority,
         Feature.HOLDS: any(holds),
         Feature.RESULTS: attributes.retention,
+        Feature.TIMEOUTS: timeout is not None,
     }
     for feature, is_needed in needed.items():
         if is_needed:

@@ -48,6 +48,10 @@ class MessageInfo:
     """When it expires if it has not started by then; None for never."""
     priority: int = 0
     """The priority it was sent with."""
+    timeout: float | None = None
+    """How many seconds its callback may run; None as its task or its queue says."""
+    cancel_requested: bool = False
+    """Whether it was cancelled while it runs: it is asked to stop."""
     progress: Any = field(default=None, repr=False)
     """What its callback has reported last; None for nothing."""
     retention: timedelta | None = None

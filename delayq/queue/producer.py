@@ -84,6 +84,7 @@ class NewMessage(Generic[T]):
     unique_for: Duration | None = None
     unique_after: Duration | None = None
     retention: Duration | None = None
+    timeout: Duration | None = None
 
 
 class Sent(NamedTuple):
@@ -192,6 +193,7 @@ class Producer:
         unique_for: Duration | None = None,
         unique_after: Duration | None = None,
         retention: Duration | None = None,
+        timeout: Duration | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
@@ -204,8 +206,9 @@ class Producer:
         holds = check_holds(unique_for, unique_after, id, replace=replace) if held else ("", "")
         extras = self._attributes
         ordinary = type(priority) is int and priority == 0
-        if not (name is expires is retention is None and missed == "dead" and ordinary and not held):
-            named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority}
+        plain = name is expires is retention is timeout is None and missed == "dead"
+        if not (plain and ordinary and not held):
+            named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
             extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
         if not self._has_delays:
             if due != 0:
@@ -293,6 +296,7 @@ class Producer:
                 unique_for=one.unique_for,
                 unique_after=one.unique_after,
                 retention=one.retention,
+                timeout=one.timeout,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
 from delayq.backoff import Backoff, FailurePolicy, IsFailure
-from delayq.broker.attributes import check_message_name
+from delayq.broker.attributes import check_message_name, check_timeout
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
 from delayq.broker.priority import check_priority
@@ -61,6 +61,8 @@ class TaskSendOptions(TypedDict, total=False):
     """How long after the first of these sends it is due at the latest."""
     retention: Duration
     """How long its result is kept; by default that of the task, or of the queue."""
+    timeout: Duration
+    """How long it may run, then the attempt has failed; by default that of the task."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -98,6 +100,8 @@ class TaskOptions(TypedDict, total=False):
     """How long after the first of them it is due at the latest; no limit by default."""
     retention: Duration
     """How long what the function returns is kept; by default as the queue says."""
+    timeout: Duration
+    """How long it may run, then the attempt has failed; by default as `max_consume_duration` says."""
 
 
 class BaseTask(Generic[P, R]):
@@ -126,6 +130,8 @@ class BaseTask(Generic[P, R]):
         backoff, is_failure = options.get("backoff", given.backoff), options.get("is_failure", given.is_failure)
         self.policy = FailurePolicy.of(backoff, is_failure, given.max_snoozes)
         """What its failures mean."""
+        self.timeout = check_timeout(options.get("timeout"))
+        """How long it may run (ms); 0 as its queue says."""
         defaults: TaskSendOptions = {}
         if "retries" in options:
             defaults["retries"] = check_retries(options["retries"])
@@ -180,12 +186,12 @@ class BaseTask(Generic[P, R]):
 
         Raises `PayloadError` if the function does not take them.
         """
-        options = self._options
+        options: dict[str, Any] = dict(self._options)
         if "replace" in options:
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
         if "debounce" in options:
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")
-        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)  # type: ignore[misc]
+        return NewMessage(self.arguments.bind(args, kwargs), name=self.name, **options)
 
     def _send(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         options: dict[str, Any] = dict(self._options)
@@ -206,10 +212,11 @@ class BaseTask(Generic[P, R]):
         What `misfit` returns is raised for a message whose arguments do not fit; it is told why.
         """
         function: Any = self.function
-        read, policy = self.arguments.read, self.policy
+        read, policy, timeout = self.arguments.read, self.policy, self.timeout
 
         def arguments_of(message: Any) -> dict[str, Any]:
-            message._delivery.policy = policy  # noqa: SLF001 - what a message wraps
+            delivery = message._delivery  # noqa: SLF001 - what a message wraps
+            delivery.policy, delivery.timeout = policy, delivery.timeout or timeout
             try:
                 return read(message.payload)
             except MisfitError as error:

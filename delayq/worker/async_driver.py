@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +46,8 @@ class AsyncDriver(Driver):
         self._loop_signal = asyncio.Event()
         self._worker_signal = asyncio.Queue()
         self._workers: set[asyncio.Task[Any]] = set()
+        self._batches: dict[asyncio.Task[Any], Batch] = {}
+        """What each worker has taken last."""
         self._event_loop = asyncio.get_running_loop()
         self._cancelled = False
         self._giving_up: asyncio.TimerHandle | None = None
@@ -106,6 +109,7 @@ class AsyncDriver(Driver):
                     self._on_cancel()
             elif isinstance(step, Run):
                 self._start(step.deliveries)
+                self._interrupt(step.interrupted)
             elif isinstance(step, Sleep):
                 listener.listen(on=step.listen)
                 await self._sleep(step.seconds)
@@ -146,6 +150,12 @@ class AsyncDriver(Driver):
         self._woken = True
         self._loop_signal.set()
 
+    def _interrupt(self, batches: Sequence[Batch]) -> None:
+        """Cancel the callbacks of these batches; one in a thread cannot be."""
+        for task, batch in list(self._batches.items()) if batches else ():
+            if batch in batches and task in self._workers and task not in self._threads.waiting:
+                task.cancel()
+
     def _cancel(self) -> None:
         workers, self._workers = self._workers, set()
         for worker in workers:
@@ -166,6 +176,7 @@ class AsyncDriver(Driver):
                 continue
             self._signal_worker()
             batch, deliveries, argument = taken
+            self._batches[me] = batch
             if argument is not None:
                 result: object = None
                 error: BaseException | None = None
@@ -182,10 +193,17 @@ class AsyncDriver(Driver):
                 if me not in self._workers or (cancelled and self._cancelled):
                     return
                 now = self._complete(batch, deliveries, result, error)
+                self._forget_interrupt(me)
             self._loop_signal.set()
             if not batch.conclude():  # overdue: another worker has replaced this one
                 self._workers.discard(me)
+                del self._batches[me]
                 return
+
+    def _forget_interrupt(self, worker: asyncio.Task[Any]) -> None:
+        """Let the next callback of a worker be as if none before had been interrupted."""
+        if worker.cancelling() and not self._cancelled:
+            worker.uncancel()
 
     def _complete(
         self, batch: Batch, deliveries: list[InFlightDelivery], result: object, error: BaseException | None

@@ -44,6 +44,8 @@ class _Calls:
         self.tasks: dict[asyncio.Task[Any], PoolQueue] = {}
         """The tasks that run callbacks."""
         self._blocks: dict[PoolQueue, bool] = {}
+        self.waiting = self._threads.waiting
+        """The tasks that wait for a callback in a thread."""
 
     async def call(self, _: object, argument: tuple[PoolQueue, Any]) -> Ending:
         """Return what the callback of a queue returned or raised."""
@@ -143,6 +145,7 @@ class AsyncPoolDriver(PoolState, AsyncDriver):
                     result.replies = await self._exchange(server, step.calls, on_cancel)
                 elif isinstance(step, Run):
                     self._start(step.deliveries)
+                    self._interrupt(step.interrupted)
                 elif isinstance(step, Sleep):
                     for listener in server.listeners.values():
                         listener.listen(on=step.listen)

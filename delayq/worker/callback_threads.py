@@ -36,6 +36,8 @@ class CallbackThreads:
     def __init__(self, name: str) -> None:
         """Start no thread yet; `name` is the start of their names."""
         self._name = name
+        self.waiting: set[asyncio.Task[Any] | None] = set()
+        """The tasks that wait for a function in a thread."""
         self._begin()
 
     def _begin(self) -> None:
@@ -70,12 +72,15 @@ class CallbackThreads:
         job = _Job(copy_context(), function, argument, asyncio.get_running_loop().create_future(), [])
         self._busy += 1
         self._jobs.put(job)
+        self.waiting.add(task := asyncio.current_task())
         try:
             return await job.future
         except asyncio.CancelledError:
             if job.ended:
                 return job.ended[0]
             raise
+        finally:
+            self.waiting.discard(task)
 
     def close(self) -> None:
         """End the threads, each after the function that it runs."""

@@ -16,15 +16,17 @@ from typing import Any
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
-from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.disposition import Completion, Disposition, timed_out
 from delayq.worker.in_flight import InFlight
-from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.loop_steps import RoundTrip, Run, Sleep, Step, StepResult, Withdraw
+from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.outlook import Outlook
 from delayq.worker.refusals import Refusals
 from delayq.worker.schedule_firing import ScheduleFirer
 from delayq.worker.settlements import PendingSettlements
 from delayq.worker.start_reports import StartReports
+from delayq.worker.stop_requests import StopRequests
+from delayq.worker.stopping import Plan, StoppingLoop
 
 log = logging.getLogger("delayq.consumer")
 
@@ -33,11 +35,8 @@ MAX_SETTLE_WAIT = 0.002
 
 _DONE = (Disposition.ACK, Disposition.DISCARD)
 
-Plan = list[tuple[Any, Callable[[Any], None]]]
-"""The calls of one turn, each with the function that reads its reply."""
 
-
-class ConsumerLoop:
+class ConsumerLoop(StoppingLoop):
     """The decisions of one consumer. Times are local and monotonic, in seconds; None means never."""
 
     def __init__(
@@ -49,19 +48,23 @@ class ConsumerLoop:
         burst: bool = False,
         reports_starts: bool = True,
         promotes: bool = False,
+        limited: bool = False,
         in_flight: InFlight | None = None,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
         Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
-        before each claim. `in_flight` replaces what decides how much to claim.
+        before each claim. `limited` is that of the callback. `in_flight` replaces what decides how much to claim.
         """
-        self.in_flight = InFlight(context.calls, context.settings, batch) if in_flight is None else in_flight
+        if in_flight is None:
+            in_flight = InFlight(context.calls, context.settings, batch, limited=limited)
+        self.in_flight = in_flight
         self.settlements = PendingSettlements(context.calls, context.settings)
         self._context = context
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, tick)
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
+        self.stop_requests = StopRequests(context.calls, self.in_flight)
         as_consumer = self.start_reports.consumer_id(consumer_id)
         self._claim_options: dict[str, Any] = {"lease": context.settings.lease, "consumer_id": as_consumer}
         self._burst, self._promotes = burst, promotes
@@ -79,6 +82,8 @@ class ConsumerLoop:
         """Whether a message has gone back to the queue: it may be due before what is known."""
         self._settle_calls = 0
         self._claimed: list[InFlightDelivery] = []
+        self._interrupted: list[Batch] = []
+        """The callbacks to interrupt."""
 
     def run(self) -> Generator[Step, StepResult, None]:
         """Consume until stopped; in a burst, until nothing is due. A wake-up that arrives at the end is passed on."""
@@ -115,9 +120,13 @@ class ConsumerLoop:
         if self.refusals.of_settlements:  # claimed beside the refused settlements
             self._release(self._claimed)
             self._claimed = []
-        if self._claimed or self.in_flight.overdue:
-            claimed, self._claimed = self._claimed, []
-            self._update((yield Run(claimed)))
+        if self._claimed or self._interrupted or self.in_flight.overdue:
+            yield from self._run_claimed()
+
+    def _run_claimed(self) -> Generator[Step, StepResult, None]:
+        claimed, self._claimed = self._claimed, []
+        interrupted, self._interrupted = self._interrupted, []
+        self._update((yield Run(claimed, interrupted)))
 
     def _release_unstarted(self) -> Generator[Step, StepResult, None]:
         """Release what has waited too long for a busy worker: another consumer may be idle."""
@@ -132,33 +141,6 @@ class ConsumerLoop:
     def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
         self._complete([Completion([*self.start_reports.release_alone(), *withdrawn], Disposition.RELEASE)])
 
-    def _stop(self) -> Generator[Step, StepResult, None]:
-        """Release what has not started, wait for running callbacks, nack those cut off, and settle everything."""
-        result = yield Withdraw()
-        self._release(result.withdrawn)
-        cancelled = False
-        while True:
-            self._update(result)
-            plan = self._housekeeping()
-            if plan:
-                result = yield RoundTrip([call for call, _ in plan])
-                self._update(result)
-                self._read(plan, result)
-            late = self._stop_at is not None and self._now >= self._stop_at
-            if not (self.in_flight or self.settlements) or (late and cancelled):
-                break
-            if late:
-                running = [delivery for delivery in self.in_flight.deliveries if not delivery.settled]
-                for delivery in running:
-                    delivery.lost = True
-                result = yield Cancel()
-                cancelled, self.refusals.wait_until = True, 0.0
-                self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
-            else:
-                result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
-        if self.settlements:
-            log.error("stopped with %d settlements unsent; they will be delivered again", len(self.settlements))
-
     def _update(self, result: StepResult) -> None:
         self._now = result.now
         self._woken |= result.woken
@@ -169,6 +151,15 @@ class ConsumerLoop:
             self._changed = True
             self.start_reports.check_after(self._now)
             self._complete(result.completions)
+        if self.in_flight.limits.next_at <= self._now:
+            self._end_overdue()
+
+    def _end_overdue(self) -> None:
+        """Fail the attempts whose callbacks have run for too long. If one succeeds after all, that counts still."""
+        for batch, deliveries, limit in self.in_flight.end_overdue(self._now):
+            self.settlements.add([timed_out(deliveries, limit, self._context.settings.policy)])
+            self._interrupted.append(batch)
+            self._returned, self._settle_at = True, self._now
 
     def _complete(self, completions: Sequence[Completion]) -> None:
         self.in_flight.complete(completions)
@@ -198,7 +189,8 @@ class ConsumerLoop:
         settling, self._settle_at = list(self.settlements.settle()), math.inf if all_fit else self._now
         self._settle_calls = len(settling)
         reports = self.start_reports.plan(self._now, self._on_alone)
-        return [*settling, *self.in_flight.heartbeat(self._now), *reports]
+        requests = self.stop_requests.plan(self._interrupted.extend)
+        return [*settling, *self.in_flight.heartbeat(self._now), *reports, *requests]
 
     def _plan(self) -> Plan:
         """Return the calls of a turn in the order they must run."""
@@ -241,29 +233,19 @@ class ConsumerLoop:
         """Return the seconds for which there is nothing to do unless something happens."""
         if self._now < self.refusals.wait_until:
             return self.refusals.wait_until - self._now
-        if self._burst and self._changed and not self.in_flight:
+        if self.stop_requests.pending or (self._burst and self._changed and not self.in_flight):
             return 0.0
         until = [self.outlook.next_at(claims=claims)]
         if self.settlements or self._returned:
             until.append(self._settle_at)
         if self.in_flight:
-            until += [self.in_flight.heartbeat_at, self.start_reports.next_at(self._now)]
+            until += [self.in_flight.heartbeat_at, self.start_reports.next_at(self._now), self.in_flight.limits.next_at]
         recalled, release_at = self.in_flight.recalled, self.in_flight.release_at()
         if release_at is not None and (recalled or release_at > self._now):
             until.append(release_at)
         if self.schedule_firer.next_at is not None:
             until.append(self.schedule_firer.next_at)
         return max(0.0, min(until) - self._now)
-
-    def _stopping_idle_time(self, end: float) -> float:
-        """Return the seconds to wait for running callbacks during a stop; new messages are not its concern."""
-        if self._now < self.refusals.wait_until:
-            end = min(end, self.refusals.wait_until)
-        elif self.settlements:
-            return 0.0
-        else:
-            end = min(end, self.in_flight.heartbeat_at)
-        return max(0.0, end - self._now)
 
     # What Redis replied
 
@@ -286,6 +268,7 @@ class ConsumerLoop:
         # Promotion runs after settlements, expiry and collection, so it sees their effects.
         self.outlook.read_promoted(promoted, sent_at=self._sent_at, now=self._now)
         self.in_flight.recalled |= self.outlook.paused
+        self.stop_requests.note(promoted.stopping)
         self.schedule_firer.occurs_at = self.outlook.local(promoted.next_schedule)
         # A burst polls again after it has settled or expired something: if the server did not know a script yet, that
         # script was loaded and run after this promotion.

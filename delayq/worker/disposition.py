@@ -18,8 +18,9 @@ from delayq.options import nack_wait
 from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
 from delayq.text import format_duration
 from delayq.times import to_millis
+from delayq.worker.error_texts import SNOOZED_OUT, truncate
 from delayq.worker.log_label import log_label
-from delayq.worker.message import SNOOZED_OUT, InFlightDelivery, truncate
+from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 
@@ -67,9 +68,9 @@ def disposition_of(
     It applies to those of `deliveries` that were not settled by hand. An exception is logged, with the delay that
     `policy` gives, and so is a rejection; not so with `quiet`, if the exception is raised to the user.
     """
-    if all(delivery.settled for delivery in deliveries):
+    if when := _ended_before(deliveries, result, error):
         if isinstance(error, Exception) and not isinstance(error, Outcome):
-            log_failure(deliveries, error, when=" after it was settled")
+            log_failure(deliveries, error, when=when)
         return Disposition.NOTHING, "", None
     if error is None and isinstance(result, _NOT_RUN):
         error = TypeError(f"the callback returned a {type(result).__name__}, which is never run: {_ADVICE}")
@@ -153,6 +154,18 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
     return Completion([delivery], disposition, "missed")
 
 
+def timed_out(deliveries: Sequence[InFlightDelivery], limit: float, policy: FailurePolicy) -> Completion:
+    """Return what becomes of deliveries whose callback has run for longer than `limit` seconds: they have failed.
+
+    Whatever the callback does from now on, a success alone counts still.
+    """
+    error = TimeoutError(f"the callback took longer than {format_duration(limit)}")
+    for delivery in deliveries:
+        delivery.timed_out = delivery.lost = True
+    disposition, text, delay = _disposition_of_error(deliveries, error, deliveries[0].policy or policy, quiet=True)
+    return Completion([one for one in deliveries if not one.settled], disposition, text, delay)
+
+
 def log_failure(
     deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy | None = None, when: str = ""
 ) -> int | None:
@@ -164,7 +177,9 @@ def log_failure(
     fate, delay = "", None
     if policy is not None and len(deliveries) == 1 and not deliveries[0].settled:
         claimed = deliveries[0].claimed
-        if claimed.retries_left:
+        if deliveries[0].cancel_requested:
+            fate = " and is cancelled, as was asked for"
+        elif claimed.retries_left:
             delay = policy.backoff.delay(claimed.attempt)
             fate = f" and is tried again in {format_duration(nack_wait(delay / 1000) / 1000)}"
         else:
@@ -187,9 +202,21 @@ def _log(text: str, *args: object, level: int = logging.ERROR, **fields: Any) ->
             traceback.print_exception(broken)
 
 
+def _ended_before(deliveries: Sequence[InFlightDelivery], result: object, error: BaseException | None) -> str:
+    """Return why a result or an exception decides nothing any more, in words; '' if it does."""
+    if all(delivery.settled for delivery in deliveries):
+        return " after it was settled"
+    failed = result is False if error is None else not isinstance(error, Discard)
+    return " after its timeout" if failed and deliveries[0].timed_out else ""
+
+
 def _disposition_of_error(
     deliveries: Sequence[InFlightDelivery], error: BaseException, policy: FailurePolicy, *, quiet: bool
 ) -> tuple[Disposition, str, int | None]:
+    if not isinstance(error, Exception) and all(delivery.cancel_requested for delivery in deliveries):
+        name, fields = log_label(deliveries)
+        _log("%s was cancelled while it ran", name, level=logging.INFO, extra=fields)
+        return Disposition.NACK, "cancelled", None
     if isinstance(error, Exception) and not _is_failure(error, policy) and not _snoozed_out(deliveries, policy):
         delay = policy.backoff.delay(1 + max(map(_snoozes_of, deliveries)))
         if not quiet:

@@ -71,7 +71,8 @@ class Driver:
     ) -> None:
         """Run `callback` on the messages that a loop claims; `name` is the start of its workers' names."""
         check_connections(executor)
-        self._loop = ConsumerLoop(context, executor.consumer_id, batch=callback.batch, burst=burst)
+        of_callback: dict[str, Any] = {"batch": callback.batch, "limited": callback.limited}
+        self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, **of_callback)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._executor = executor
         self._context = context
@@ -103,6 +104,19 @@ class Driver:
     def grace(self) -> float:
         """Seconds that a stop waits for running callbacks unless it says otherwise."""
         return self._context.settings.grace / 1000
+
+    def _loops(self) -> list[ConsumerLoop]:
+        return [self._loop]
+
+    @property
+    def hung_since(self) -> float:
+        """When the first of the callbacks that have taken too long was noticed; infinite if none runs."""
+        return min(loop.in_flight.limits.hung_since for loop in self._loops())
+
+    def leave_hung(self) -> None:
+        """Let a stop not wait for callbacks that have taken too long: the process ends with them."""
+        for loop in self._loops():
+            loop.leaves_hung = True
 
     @property
     def _ends_at(self) -> float:

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.batches import batched
 from delayq.broker.engine import EngineCalls
 from delayq.broker.replies import ClaimReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.worker.disposition import Completion
-from delayq.worker.log_label import log_label
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
+from delayq.worker.time_limits import Overdue, TimeLimits
 
 log = logging.getLogger("delayq.consumer")
-
-MAX_HUNG = 10
-"""Callbacks that may be overdue before claiming rests, or `concurrency` if that is more: each may keep a thread."""
 
 
 class _Load(NamedTuple):
@@ -39,17 +37,16 @@ class _Load(NamedTuple):
 class InFlight:
     """The deliveries of one consumer from claim to completion, in the order in which workers take them."""
 
-    def __init__(self, calls: EngineCalls, settings: Settings, batch: int) -> None:
-        """Start empty; a callback takes up to `batch` messages at a time."""
+    def __init__(self, calls: EngineCalls, settings: Settings, batch: int, *, limited: bool = False) -> None:
+        """Start empty; a callback takes up to `batch` messages at a time, `limited` as in `Callback`."""
         self.deliveries: dict[InFlightDelivery, None] = {}
-        self.overdue: set[InFlightDelivery] = set()
+        self.limits = TimeLimits(settings, limited=limited)
+        self.overdue = self.limits.overdue
         """Deliveries whose callbacks have taken too long, until these end after all."""
-        self.abandoned = 0
-        """How many such callbacks there have been: as many workers need a replacement."""
         self.recalled = False
         """Whether to release what has not started."""
-        self.stuck = False
-        """Whether so many callbacks are overdue that no more are started."""
+        self.stop_asked = False
+        """Whether to look which messages are asked to stop."""
         self.heartbeat_at = 0.0
         self.prefetch = Prefetch(settings, batch)
         self._last_load: _Load | None = None
@@ -61,6 +58,16 @@ class InFlight:
     def __bool__(self) -> bool:
         return bool(self.deliveries)
 
+    @property
+    def abandoned(self) -> int:
+        """How many callbacks have taken too long: as many workers need a replacement."""
+        return self.limits.abandoned
+
+    @property
+    def stuck(self) -> bool:
+        """Whether so many callbacks are overdue that no more are started."""
+        return self.limits.stuck
+
     def add(self, claimed: ClaimReply, sent_at: float, now: float) -> list[InFlightDelivery]:
         """Add the messages of a claim sent and answered at local times; returns their deliveries."""
         if not self.deliveries:
@@ -69,6 +76,10 @@ class InFlight:
         server_now, deadline = claimed.now, sent_at + self._lease
         added = [InFlightDelivery(message, now, server_now, deadline) for message in claimed.messages]
         self.deliveries |= dict.fromkeys(added)
+        for delivery in added:
+            if delivery.claimed.attributes and (timeout := Attributes.of(delivery.claimed.attributes).timeout) > 0:
+                delivery.timeout, self.limits.limited = timeout, True
+        self.limits.check_after(now)
         self.refresh()
         return added
 
@@ -81,8 +92,7 @@ class InFlight:
             for delivery in deliveries:
                 pop(delivery, None)
         if self.overdue:
-            self.overdue.intersection_update(self.deliveries)
-            self._check_hung()
+            self.limits.forget_ended(self.deliveries)
 
     def capacity(self, now: float) -> int:
         """Return how many more messages may be claimed: what free workers start at once, and the prefetch.
@@ -151,21 +161,18 @@ class InFlight:
         """Note that callbacks may have started: what the workers do is looked at again when it matters."""
         self._last_load = None
 
+    def end_overdue(self, now: float) -> list[Overdue]:
+        """Note which callbacks have taken too long by now; returns these."""
+        late = self.limits.check(self.deliveries, now)
+        if late:
+            self.refresh()
+        return late
+
     def heartbeat(self, now: float) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Every third of a lease, yield the calls that renew the leases, each with the function for its reply."""
         if now < self.heartbeat_at or not self.deliveries:
             return
         self.heartbeat_at = now + self._lease / 3
-        max_seconds = self._settings.max_consume_duration / 1000
-        for batch in dict.fromkeys(delivery.batch for delivery in self.deliveries):
-            if batch is not None and now - batch.started > max_seconds and batch.conclude():
-                late = [delivery for delivery in self.deliveries if delivery.batch is batch]
-                self.overdue.update(late)
-                self.abandoned += 1
-                self.refresh()
-                name, fields = log_label(late)
-                log.warning("%s has been processed for more than %g s", name, max_seconds, extra=fields)
-                self._check_hung()
         until = now + self._lease
         alive = [  # a lease that the callback has extended further is left alone
             delivery
@@ -176,20 +183,11 @@ class InFlight:
             call = self._calls.extend([delivery.receipt for delivery in part], lease=self._settings.lease)
             yield call, partial(self._on_extended, part, until)
 
-    def _check_hung(self) -> None:
-        hung = len({delivery.batch for delivery in self.overdue})
-        stuck = hung >= max(MAX_HUNG, self._settings.concurrency)
-        if stuck and not self.stuck:
-            text = "%d callbacks hang: no more messages are claimed until one ends; restart the worker if none does"
-            log.error(text, hung)
-        elif self.stuck and not stuck:
-            log.warning("a callback that hung has ended: messages are claimed again")
-        self.stuck = stuck
-
     def _on_extended(self, deliveries: list[InFlightDelivery], deadline: float, reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):
-            if status == "1":
+            if status != "0":
                 delivery.deadline = deadline
+                self.stop_asked |= status == "2" and not delivery.cancel_requested
             elif not delivery.settled and not delivery.lost:
                 delivery.lost = True
                 log.warning("lease lost: %s", delivery.claimed.id, extra={"id": delivery.claimed.id})

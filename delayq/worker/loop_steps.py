@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from delayq.worker.disposition import Completion
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.message import Batch, InFlightDelivery
 
 
 class RoundTrip(NamedTuple):
@@ -17,9 +17,10 @@ class RoundTrip(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Run the callbacks of these deliveries in the workers, in this order."""
+    """Run the callbacks of these deliveries in the workers, in this order; interrupt those that run of some batches."""
 
     deliveries: list[InFlightDelivery]
+    interrupted: Sequence[Batch] = ()
 
 
 class Sleep(NamedTuple):

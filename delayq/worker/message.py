@@ -19,29 +19,19 @@ from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.results import Ending, completed
 from delayq.broker.transport.operation import Operation
-from delayq.errors import ConfigurationError, UndecodableError, short_repr
+from delayq.errors import UndecodableError, short_repr
 from delayq.options import nack_wait
 from delayq.times import Duration, from_millis, monotonic, to_millis
+from delayq.worker.error_texts import SNOOZED_OUT, truncate
 
 if TYPE_CHECKING:
     from delayq.broker.transport.executor import AsyncExecutor, Executor
 
 T = TypeVar("T")
 
-MAX_ERROR = 2048
-"""Characters of an error text that are stored."""
-SNOOZED_OUT = "snoozed {:,} times, as often as max_snoozes allows"
-"""The error of a message that was snoozed too often."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 _receipt: Callable[[tuple[str, int]], Receipt] = partial(tuple.__new__, Receipt)
 """Makes a receipt in the fastest way: each delivery needs one."""
-
-
-def truncate(text: str, name: str = "error") -> str:
-    """Return an error or reason as it is stored: cut to the maximum length, unencodable characters replaced."""
-    if not isinstance(text, str):
-        raise ConfigurationError(f"{name} must be a str, not {short_repr(text)}")
-    return text[:MAX_ERROR].encode("utf-8", "replace").decode()
 
 
 class Batch(msgspec.Struct, eq=False, gc=False):
@@ -87,6 +77,12 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """What its failures mean; None as the queue says."""
     result: tuple[str, str, bytes] | None = None
     """How it ends if it has retention, see `ResultCodec.pack`; None for nothing to keep."""
+    timeout: int = 0
+    """How long its callback may run (ms); 0 as the queue says."""
+    timed_out: bool = False
+    """Whether its callback has run for longer, so that its attempt has failed."""
+    cancel_requested: bool = False
+    """Whether it is asked to stop."""
 
     @property
     def receipt(self) -> Receipt:
@@ -193,6 +189,14 @@ class _BaseMessage(Generic[T]):
         """Whether the lease has expired or was taken over: another consumer may be processing the message."""
         return self._delivery.lost or monotonic() > self._delivery.deadline
 
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether somebody has cancelled the message while it runs: if the callback raises, it is never tried again.
+
+        A callback learns it within a tick, who has leased the message by `extend`.
+        """
+        return self._delivery.cancel_requested
+
     def _settle(self, call: ScriptCall[str]) -> Operation[bool]:
         """Settle by hand. If the call fails, the result of the callback settles the message."""
         self._delivery.settled = True
@@ -201,7 +205,7 @@ class _BaseMessage(Generic[T]):
         except BaseException:
             self._delivery.settled = False
             raise
-        if reply == "2":  # a nack without retries left
+        if reply == "2":  # no retries left, or cancelled
             yield [self._context.calls.collect(self._context.settings, ids=(self.id,))]
         return bool(reply != "0")
 
@@ -244,11 +248,12 @@ class _BaseMessage(Generic[T]):
         except BaseException:
             self._delivery.deadline = before
             raise
-        if reply == "1":
+        if reply != "0":
             self._delivery.deadline = deadline
+            self._delivery.cancel_requested |= reply == "2"
         else:
             self._delivery.lost = True
-        return bool(reply == "1")
+        return bool(reply != "0")
 
 
 class Message(_BaseMessage[T]):

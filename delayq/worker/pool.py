@@ -43,6 +43,8 @@ class Pool:
         self.abandoned = 0
         """How many workers have got a callback that was overdue, and need a replacement."""
         self._last_start = 0.0
+        self.leaves_hung = False
+        """Whether a stop does not wait for callbacks that have taken too long."""
         self.stopping = False
         """Whether no callback may start any more."""
         self.stopped_by: PoolQueue | None = None

@@ -14,6 +14,7 @@ from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import StoppedByCallbackError
 from delayq.times import Duration, monotonic
+from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.drivers import EXIT_WITHIN, ThreadDriver, check_connections, stop_log
 from delayq.worker.health import OnHealthChange
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult
@@ -141,6 +142,15 @@ class PoolState:
     def grace(self) -> float:
         """Seconds that a stop waits for running callbacks unless it says otherwise."""
         return self._grace
+
+    def _loops(self) -> list[ConsumerLoop]:
+        return [queue.loop for queue in [*self.pool.queues.values()]]
+
+    def leave_hung(self) -> None:
+        """Let a stop not wait for callbacks that have taken too long: the process ends with them."""
+        self.pool.leaves_hung = True
+        for loop in self._loops():
+            loop.leaves_hung = True
 
     def _raise_stop(self) -> None:
         """Log and raise the error of a worker that a callback has stopped."""

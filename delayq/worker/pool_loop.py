@@ -18,7 +18,7 @@ from typing import Any
 
 from delayq.errors import DelayqError
 from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
-from delayq.worker.message import InFlightDelivery
+from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.pool import Pool
 from delayq.worker.pool_chores import Chore, ChoreSteps, EmptyWatch, IdentityWatch
 from delayq.worker.pool_part import QueuePart
@@ -50,6 +50,7 @@ class PoolLoop:
         self._refused: dict[QueuePart, None] = {}
         self._stop_at: float | None = None
         self._started: list[tuple[PoolQueue, list[InFlightDelivery]]] = []
+        self._interrupted: list[Batch] = []
         self._cancels = False
         self._passed_on: list[Any] = []
         self._empty_watch = EmptyWatch(self.parts)
@@ -217,6 +218,7 @@ class PoolLoop:
                 if isinstance(part.step, Run):
                     if part.step.deliveries:
                         self._started.append((part.queue, part.step.deliveries))
+                    self._interrupted += part.step.interrupted
                 elif isinstance(part.step, Withdraw):
                     withdrawn, part.queue.withdrawn = part.queue.withdrawn, []
                     part.queue.buffer.withdraw(withdrawn)
@@ -259,11 +261,12 @@ class PoolLoop:
         )
 
     def _act(self, result: StepResult) -> Generator[Step, StepResult, StepResult]:
-        """Have the driver start what was claimed, and cancel what a stop cuts off."""
-        if self._started:
+        """Have the driver start what was claimed, interrupt what runs too long, and cancel what a stop cuts off."""
+        if self._started or self._interrupted:
             started, self._started = self._started, []
+            interrupted, self._interrupted = self._interrupted, []
             self._pool.put(started)
-            result = yield Run([delivery for _, deliveries in started for delivery in deliveries])
+            result = yield Run([delivery for _, deliveries in started for delivery in deliveries], interrupted)
         if self._cancels:
             self._cancels = False
             result = yield Cancel()

@@ -22,6 +22,9 @@ from delayq.worker.work_buffer import Callback, WorkBuffer
 class Places(Protocol):
     """What a queue needs of its pool."""
 
+    leaves_hung: bool
+    """Whether a stop does not wait for callbacks that have taken too long."""
+
     @property
     def free(self) -> int:
         """How many callbacks could start now."""
@@ -123,11 +126,12 @@ class PoolQueue:
     def start(self) -> None:
         """Begin with a new loop."""
         context, batch = self.context, self.callback.batch
-        self.in_flight = PoolInFlight(context.calls, context.settings, batch)
+        self.in_flight = PoolInFlight(context.calls, context.settings, batch, limited=self.callback.limited)
         self.in_flight.startable = self._startable
         self.loop = ConsumerLoop(
             context, self.executor.consumer_id, batch=batch, burst=self._burst, in_flight=self.in_flight
         )
+        self.loop.leaves_hung = self.pool.leaves_hung
         self.loop.outlook.collect_every = self.pool.collect_every(self.number)
         self.claimed = 0
 

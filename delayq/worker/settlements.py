@@ -14,7 +14,8 @@ from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.options import Settings, nack_wait
 from delayq.worker.disposition import Completion, Disposition
-from delayq.worker.message import InFlightDelivery, truncate
+from delayq.worker.error_texts import truncate
+from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 
@@ -133,6 +134,8 @@ class PendingSettlements:
         if self._details:
             for delivery in settled:
                 self._details.pop(delivery, None)
+                if delivery.timed_out:  # a callback that succeeds after all may still settle it
+                    delivery.settled = False
         if "0" in reply:
             late = [delivery.claimed.id for delivery, status in zip(settled, reply, strict=True) if status == "0"]
             text = "%d messages were settled elsewhere before this %s: %s"

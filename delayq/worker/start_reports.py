@@ -119,13 +119,13 @@ class StartReports:
 
     def _on_reply(self, deliveries: list[InFlightDelivery], reply: str) -> None:
         for delivery, status in zip(deliveries, reply, strict=True):
-            delivery.reported = status == "1"
+            delivery.reported = status != "0"
 
     def _on_withdrawn(self, reply: object) -> None:
         self._in_flight.recalled |= reply is True
 
     def _on_alone(self, held: InFlightDelivery, on_started: Callable[[InFlightDelivery], None], reply: str) -> None:
-        if reply == "1":
+        if reply != "0":
             held.reported = True
             on_started(held)
         else:

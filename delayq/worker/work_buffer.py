@@ -41,6 +41,8 @@ class Callback(NamedTuple):
     max_batch: int | None = None
     select: Callable[[Any], Callable[[Any], Any]] | None = None
     """Returns the function that `function` calls for a message, if there are several."""
+    limited: bool = False
+    """Whether one of these limits how long it may run."""
 
     @property
     def batch(self) -> int:

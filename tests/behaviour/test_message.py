@@ -10,6 +10,7 @@ import pytest
 
 from delayq import NewMessage
 from tests.behaviour.places import everywhere
+from tests.support.faces import Blocking
 from tests.support.waiting import wait_until
 
 pytestmark = everywhere
@@ -220,9 +221,10 @@ def test_a_callback_can_extend_its_lease(open_queue):
     assert 500 < by < 600
 
 
+@pytest.mark.parametrize("face", [Blocking], ids=["blocking"], indirect=True)
 def test_callback_sees_that_its_lease_is_lost(open_queue):
     results, redelivered = [], threading.Event()
-    queue = open_queue(lease="1s", max_consume_duration="300ms", concurrency=2)
+    queue = open_queue(max_consume_duration="300ms", concurrency=2, nack_delay=0.1)
 
     @queue.callback
     def overrun(message):

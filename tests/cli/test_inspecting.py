@@ -19,7 +19,7 @@ HARMLESS = "evil redgnp!"
 MESSAGE_KEYS = {
     "id", "state", "payload", "encoding", "truncated", "size", "due", "attempts", "retries_left", "deadline",
     "token", "holder", "headers", "error", "reason", "died", "entry", "name", "snoozes", "expires",
-    "priority", "progress", "retention", "completed", "kept_until", "result", "sent",
+    "priority", "timeout", "cancel_requested", "progress", "retention", "completed", "kept_until", "result", "sent",
 }  # fmt: skip
 
 

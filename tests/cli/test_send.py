@@ -148,6 +148,17 @@ def test_sends_what_holds_its_id(cli, queue):
     assert queue.counts().living == 0
 
 
+def test_sends_with_a_timeout(cli, queue):
+    cli("send", "reminders", "1", "--id=a", "--timeout=90s")
+    assert queue.get("a").timeout == 90.0
+    assert "1m 30s" in cli("show", "reminders", "a").out
+    for wrong in ("soon", "0", "-1s"):
+        ended = cli("send", "reminders", "2", f"--timeout={wrong}")
+        assert (ended.code, ended.out) == (2, ""), wrong
+        assert "timeout" in ended.line
+    assert queue.counts().living == 1
+
+
 def test_running_message_cannot_be_replaced(cli, queue):
     cli("send", "reminders", "1", "--id=a")
     with queue.lease("30s"):

@@ -181,6 +181,18 @@ def keeps_no_results(worker):
             worker.do(lambda: worker.queue.send_many([NewMessage(b"", retention="2h")]))
 
 
+def limits_callbacks(worker):
+    worker.do(lambda: worker.queue.send_many([NewMessage(b"", id="m", timeout="2s")]))
+    assert worker.do(lambda: worker.queue.get("m")).timeout == 2.0
+
+
+def limits_callbacks_not(worker):
+    takes_no(sending(worker), "timeout")
+    if hasattr(worker.queue, "send_many"):
+        with pytest.raises(ConfigurationError, match="has no timeouts of messages"):
+            worker.do(lambda: worker.queue.send_many([NewMessage(b"", timeout="2s")]))
+
+
 def has_headers(worker):
     worker.do(lambda: worker.queue.send_many([NewMessage(b"", headers={"trace": "1"})]))
     assert worker.take().delivery.headers == {"trace": "1"}
@@ -519,6 +531,7 @@ CHECKS = {
     Feature.DEBOUNCE: Check(debounces, lambda worker: takes_no(sending(worker), "debounce", "at_most")),
     Feature.HOLDS: Check(holds_ids, holds_no_ids),
     Feature.RESULTS: Check(keeps_results, keeps_no_results),
+    Feature.TIMEOUTS: Check(limits_callbacks, limits_callbacks_not),
     Feature.BLOCKING_LEASES: Check(waits),
     Feature.LEASE_MANY: Check(takes_several, lambda worker: takes_no(worker.queue.lease, "n")),
     Feature.SHORT_LEASES: Check(has_short_leases),

@@ -149,8 +149,8 @@ PROVOKED = {
             behaviour/test_outcomes.py::test_any_exception_uses_one_retry_and_does_not_harm_the_worker
             behaviour/test_outcomes.py::test_endless_recursion_is_one_failure
         """,
-        "hangs: lease not extended beyond max_consume_duration": """
-            behaviour/test_leases.py::test_a_hanging_callback_loses_its_message_after_max_consume_duration
+        "hangs: its attempt fails after max_consume_duration": """
+            behaviour/test_leases.py::test_a_hanging_callback_fails_after_max_consume_duration
         """,
         "kills its process n times: dead letter, and no other message is charged": """
             behaviour/test_faults.py::test_message_that_kills_its_workers_goes_to_the_dead_letter

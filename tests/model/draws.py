@@ -38,9 +38,8 @@ budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
 _HELD = (b"unique_for=40", b"name=n unique_after=30")
-names = st.sampled_from(
-    (b"", b"", b"", b"", b"name=n", b"name=n expires=+50", b"priority=1", b"name=n priority=-2", *_HELD)
-)
+_NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=n priority=-2")
+names = st.sampled_from((b"", b"", b"", b"", b"priority=1", *_NAMED, *_HELD))
 retentions = st.sampled_from(("20", "60", "1000"))
 endings = st.sampled_from(("returned", "returned", "discarded"))
 snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
@@ -69,8 +68,8 @@ several_picks = st.one_of(st.lists(picks, min_size=1, max_size=3, unique=True), 
 dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 
 OPTIONAL = (
-    *("send_one", "send_after", "debounce", "end_followed", "cancel", "reschedule", "ack", "nack", "extend", "release"),
-    *("reject", "complete", "report", "await_ends"),
+    *("send_one", "send_after", "debounce", "end_followed", "cancel", "stop", "reschedule", "ack", "nack", "extend"),
+    *("release", "reject", "complete", "report", "await_ends"),
     *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 

@@ -114,7 +114,7 @@ class Fold:
         self.dead[f"{event.id}:{event.token}"] = death
 
     def _cancel(self, event: MessageEvent) -> None:
-        self._found(event, *_IDLE)
+        self._found(event, *_IDLE, "leased")  # this one was asked to stop
         del self.lives[event.id]
 
     def _reschedule(self, event: MessageEvent) -> None:

@@ -194,11 +194,20 @@ class QueueMachine(Player):
             return
         raise AssertionError(f"not refused, but {reply}")
 
-    @rule(which=several, reruns=reruns)
-    def cancel(self, which, reruns):
+    @rule(which=several, stop=st.booleans(), reruns=reruns)
+    def cancel(self, which, stop, reruns):
         ids = [self._id(one) for one in which]
         situations = [self._place(id) for id in ids]
-        self._play(self.calls.cancel(ids), self.model.cancel(self.now, ids), situations, reruns)
+        expected = self.model.cancel(self.now, ids, stop=stop)
+        self._play(self.calls.cancel(ids, stop=stop), expected, situations, reruns)
+
+    @precondition(lambda self: self.model.ids("leased"))
+    @rule(pick=st.sampled_from(range(6)), reruns=reruns)
+    def stop(self, pick, reruns):
+        """Whoever holds a message is asked to stop."""
+        running = self.model.ids("leased")
+        id = running[pick % len(running)]
+        self._play(self.calls.cancel([id], stop=True), self.model.cancel(self.now, [id], stop=True), ["held"], reruns)
 
     @rule(which=several, moment=moments, reruns=reruns)
     def reschedule(self, which, moment, reruns):

@@ -50,6 +50,8 @@ class Message:
     """The deadline of the lease, or the end of the backoff."""
     error: str = ""
     attributes: bytes = b""
+    stopping: bool = False
+    """Whether its holder was asked to stop."""
 
     @property
     def priority(self) -> int:
@@ -103,6 +105,8 @@ class Model:
         self.waited: dict[str, int] = {}
         """Until when somebody waits for an id."""
         self.runs: dict[str, Counter[str]] = {}
+        self.stops = 0
+        """Calls that have asked holders to stop."""
         self.begun: dict[str, int] = {}
         """When the first call of a run was made."""
         self.pause_set: tuple[int, str] | None = None
@@ -211,16 +215,21 @@ class Model:
         at = self.done[id]
         return int(at if at % 1 else at + (self.window[0] if self.window else 0))
 
-    def cancel(self, now: int, ids: Iterable[str]) -> str:
-        replies, cancelled = "", []
+    def cancel(self, now: int, ids: Iterable[str], *, stop: bool = False) -> str:
+        replies, cancelled, asked = "", [], False
         for id in ids:
             fate = self._whether_idle(id)
+            if (fate == "2" and stop) or (id in self.messages and self.messages[id].stopping):
+                fate, asked = "5", asked or not self.messages[id].stopping
+                self.messages[id].stopping = True
             if fate == "1":
                 self._remove(id)
                 cancelled.append(id)
-            if id in self.messages.keys() | {*cancelled} and self.successors.pop(id, None) and fate != "1":
+            if id in self.messages.keys() | {*cancelled} and self.successors.pop(id, None) and fate not in "15":
                 fate = "4"
             replies += fate
+        if asked:
+            self.stops, self.schema = self.stops + 1, 2
         self.totals["cancelled"] += len(cancelled)
         self._tell(cancelled)
         self._settle(now, cancelled)
@@ -258,6 +267,8 @@ class Model:
         reply = PromoteReply(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
         if (waiting or self.in_unack()) and self.step:
             reply = reply._replace(ranks=1)
+        if self.in_unack():
+            reply = reply._replace(stopping=self.stops)
         if (waiting or self.in_unack()) and self.is_paused(now):
             assert self.pause_set
             return reply._replace(waiting=0, paused=self.pause_set[0])
@@ -317,6 +328,8 @@ class Model:
         for message in late:
             if message.state == "backoff":
                 message.state = "retry"
+            elif message.stopping:
+                message.state = "garbage"
             else:
                 message.error = "lease expired"
                 self.totals["expired"] += 1
@@ -368,7 +381,9 @@ class Model:
         replies = ""
         for failure in failures:
             message = self.held(failure)
-            if message:
+            if message and message.stopping:
+                message.state = "garbage"
+            elif message:
                 message.error, message.until = failure.error or message.error, now + failure.delay
                 self._charge(message, "backoff")
                 self.totals["nacked"] += 1
@@ -379,14 +394,16 @@ class Model:
         held = [self.held(receipt) for receipt in receipts]
         for message in filter(None, held):
             message.until = now + lease
-        return "".join("1" if message else "0" for message in held)
+        return "".join("0" if not message else "2" if message.stopping else "1" for message in held)
 
     def release(self, now: int, releases: Iterable[Release]) -> str:
         replies, back = "", []
         for release in releases:
             message = self.held(release)
-            replies += "1" if message else "0"
-            if message:
+            replies += "0" if not message else "2" if message.stopping else "1"
+            if message and message.stopping:
+                message.state = "garbage"
+            elif message:
                 message.attempts -= 1
                 if release.attributes:
                     message.attributes, self.schema = release.attributes, 2
@@ -419,6 +436,7 @@ class Model:
         self, now: int, *, limit: int, dead_max: int, dead_ttl: int, ids: Sequence[str] = ()
     ) -> CollectReply:
         spent = [id for id in self.ids("garbage") if not ids or id in ids]
+        buried = sum(not self.messages[id].stopping for id in spent)
         for id in spent:
             self._die(now, self.messages[id], "retries spent", self.messages[id].error)
         self._tell(spent)
@@ -432,7 +450,7 @@ class Model:
         for _, entry in trimmed:
             del self.dead[entry]
         self.totals["trimmed"] += len(trimmed)
-        return CollectReply(len(spent), len(trimmed), len(self.ids("garbage")) + left)
+        return CollectReply(buried, len(trimmed), len(self.ids("garbage")) + left)
 
     def redrive(self, now: int, entries: Iterable[str], *, retries: int | None) -> str:
         replies = ""
@@ -550,8 +568,12 @@ class Model:
         message.left = max(message.left - 1, 0)
 
     def _die(self, now: int, message: Message, reason: str, error: str) -> None:
-        self.dead[f"{message.id}:{message.token}"] = Dead(now, message, reason, error)
-        self.totals["dead"] += 1
+        """End a message: in the dead letter, unless its holder was asked to stop."""
+        if message.stopping:
+            self.totals["cancelled"] += 1
+        else:
+            self.dead[f"{message.id}:{message.token}"] = Dead(now, message, reason, error)
+            self.totals["dead"] += 1
         self._remove(message.id)
 
     def _remove(self, id: str) -> None:

@@ -22,7 +22,7 @@ _HASHES = (
 _ZSETS = ("pending", "ranked", "unack", "dead", "completed", "waited")
 _LISTS = ("ready", "retry", "wake")
 _SETTINGS = ("events", "dedupe", "paused")
-_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step", "unique")
+_MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step", "unique", "stopping")
 
 
 @dataclass(slots=True)
@@ -162,6 +162,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         "schema": model.schema,
         "priority_step": model.step,
         "unique": int(model.own),
+        "stopping": model.stops,
         "token": model.token,
         "stale_ready": len(scan.ready) - len(model.ready),
         "stale_retry": len(scan.retry) - len(model.retry),
@@ -176,6 +177,9 @@ def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
     for entry in scan.events:
         fold.take(expand(entry))
     lives = {m.id: Life(m.state, m.due, m.left, m.attempts, m.token) for m in model.messages.values()}
+    for id, life in lives.items():
+        if model.messages[id].stopping:  # that it has stopped is not told before it is collected
+            life.state = "leased"
     for id in lives.keys() & fold.lives.keys():
         if fold.lives[id].state == "released":
             assert lives[id].state in {"ready", "ranked", "backoff"}
@@ -192,7 +196,7 @@ def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
 
 
 def record(m: Message) -> bytes:
-    return f"{m.state} {m.due} {m.attempts} {m.first} {m.token} {m.holder}".encode()
+    return f"{m.state} {m.due} {m.attempts} {m.first} {m.token} {m.holder}{' *' if m.stopping else ''}".encode()
 
 
 def tombstone(death: Dead) -> bytes:

@@ -34,6 +34,8 @@ SITUATIONS = r"""
     collect: results                      (report|await_ends): run again
 
     cancel: pending → 1                   cancel: ready → 1                     cancel: leased → 2
+    cancel: held → 5                      cancel: garbage → 5
+    extend: held → 2                      release: held → 2
     cancel: garbage → 3                   cancel: gone → 0                      reschedule: pending → 1
     reschedule: ready → 1                 reschedule: leased → 2                reschedule: garbage → 3
     reschedule: gone → 0                  (cancel|reschedule): dead → 3

@@ -6,6 +6,7 @@ counts only if it came to that.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import hypothesis.strategies as st
@@ -68,7 +69,7 @@ class TrapMachine(QueueMachine):
         self._go_to(self.model.messages[id].due)
         if at:
             self._then(self.promote, limit=MAX_IDS, reruns=0)
-        self._then(self.cancel, which=[id], reruns=0)
+        self._then(self.cancel, which=[id], stop=bool(at), reruns=0)
         self._claim_next()
         return id not in self.model.messages
 
@@ -226,7 +227,7 @@ class TrapMachine(QueueMachine):
             self._touch("reject" if touch == "reject" else "complete", receipt)
         else:
             self._touch("nack", receipt)
-            self._then(self.cancel, which=[receipt.id], reruns=0)
+            self._then(self.cancel, which=[receipt.id], stop=False, reruns=0)
         if receipt.id in self.model.waited or receipt.id not in self.model.completed:
             return receipt.id not in self.model.waited
         self._go_to(self.model.completed[receipt.id][0] - (at == 0))
@@ -242,10 +243,32 @@ class TrapMachine(QueueMachine):
         if touch not in DONE:
             self._then(self.reschedule, which=[receipt.id], moment=at, reruns=0)
         if touch in {*DONE, "nack"}:
-            self._then(self.cancel, which=[receipt.id], reruns=0)
+            self._then(self.cancel, which=[receipt.id], stop=False, reruns=0)
             return receipt.id not in self.model.messages
         self._then(self.reschedule, which=[receipt.id], moment=10, reruns=0)
         return self._place(receipt.id) == "pending again"
+
+    def stopped_however_it_ends(self, touch: str, at: int) -> bool:
+        """Whoever holds a message is asked to stop: it is cancelled unless it is acknowledged, and charged nothing."""
+        receipt = self._receipt()
+        if not receipt:
+            return False
+        before = Counter(self.model.totals)
+        self._then(self.cancel, which=[receipt.id], stop=True, reruns=0)
+        life = self.model.messages[receipt.id].life
+        if at:
+            self._let_go(receipt)
+        elif touch == "extend":
+            assert self._touch("extend", receipt) == "2"
+            self._let_go(receipt)
+        else:
+            self._touch(touch, receipt)
+        if receipt.id in self.model.messages and self.model.messages[receipt.id].life == life:
+            assert self.model.messages[receipt.id].state == "garbage"
+            self._collect(receipt.id)
+        is_done = touch in DONE and not at
+        assert (self.model.totals["cancelled"] > before["cancelled"]) != is_done
+        return receipt.id not in self.model.messages or self.model.messages[receipt.id].life != life
 
     # How the situations come about.
 
@@ -256,7 +279,7 @@ class TrapMachine(QueueMachine):
     def _receipt(self) -> Receipt | None:
         """A receipt under which a message is held; one is sent and claimed if none is."""
         for _ in range(3):
-            valid = [receipt for receipt in self.held if self.model.held(receipt)]
+            valid = [receipt for receipt in self.held if (message := self.model.held(receipt)) and not message.stopping]
             if valid:
                 return valid[-1]
             if not (self.scan.ready or self.scan.retry or self.scan.ranked) and (id := self._free()):
@@ -374,4 +397,5 @@ TRAPS = (
     TrapMachine.waited_for_as_it_ends,
     TrapMachine.steered_while_it_waits_again,
     TrapMachine.late_receipt_of_what_is_ranked,
+    TrapMachine.stopped_however_it_ends,
 )

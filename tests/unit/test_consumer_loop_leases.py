@@ -6,8 +6,8 @@ import pytest
 
 from delayq.errors import ServerError
 from delayq.worker.disposition import Disposition
-from delayq.worker.in_flight import MAX_HUNG
 from delayq.worker.loop_steps import Run
+from delayq.worker.time_limits import MAX_HUNG
 from tests.support.loop_harness import LoopHarness, claimed, promoted
 
 
@@ -86,7 +86,12 @@ def test_a_callback_is_not_kept_alive_beyond_max_consume_duration():
     harness.wake()
     assert harness.ask("extend").what == harness.receipts("a", "b")
     harness.reply()
-    harness.wake()
+    harness.wake()  # five seconds later it has run for 15
+    assert harness.asked[0] == "nack"
+    (failure,) = harness.ask("nack").what
+    assert (failure.id, failure.error) == ("a", "TimeoutError: the callback took longer than 15s")
+    harness.reply(nack="1")
+    harness.wake(after=5)
     assert harness.ask("extend").what == harness.receipts("b")  # which has not started
 
 
@@ -95,7 +100,10 @@ def test_with_only_overdue_callbacks_nothing_is_renewed_and_nothing_spins():
     harness.begin("a")
     harness.wake()
     assert "extend" not in harness.asked
-    harness.reply()
+    harness.reply(nack="1")
+    assert harness.sleeps == 9
+    harness.wake()
+    harness.tell()  # nothing to run
     assert harness.sleeps == 10
 
 
@@ -145,13 +153,17 @@ def test_worker_is_replaced_even_with_nothing_to_start():
     harness = consumer_with("a", max_consume_duration=1)
     harness.begin("a")
     harness.wake()
-    assert harness.step == Run([])
+    batch = harness.delivery("a").batch
+    harness.tell(replies=["1", *[harness._answer(ask, None) for ask in harness._turn.calls[1:]]])
+    assert harness.step == Run([], [batch])
 
 
 def test_callback_that_ends_just_before_it_is_abandoned_counts():
     harness = consumer_with("a", max_consume_duration=1)
     harness.begin("a")
     assert harness.delivery("a").batch.conclude()  # by its worker; the completion is on its way
+    harness.wake()
+    assert "nack" not in harness.asked
     harness.wake()
     assert harness.ask("extend").what == harness.receipts("a")
     harness.reply(done=[harness.done("a")])
@@ -190,6 +202,9 @@ def test_leases_of_an_abandoned_batch_are_not_renewed():
     assert harness.ask("extend").what == harness.receipts("a", "b", "c")
     harness.reply()
     harness.wake()
+    assert [failure.id for failure in harness.ask("nack").what] == ["a", "b"]
+    harness.reply(nack="11")
+    harness.wake(after=5)
     assert harness.ask("extend").what == harness.receipts("c")
 
 

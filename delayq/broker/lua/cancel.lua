@@ -1,15 +1,16 @@
--- Cancels messages that are not being processed, and successors that wait.
+-- Cancels messages that are not being processed, and successors that wait. With `stop`, asks those who process the
+-- others to stop, and counts this call, so that they learn of it.
 -- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, errors hash, successors hash, dead_ids hash, waited zset, ends stream, events stream, done zset,
 --   meta hash, replies hash
--- ARGV: slot, sequence, now (ms or ''), then ids
+-- ARGV: slot, sequence, now (ms or ''), stop (0 or 1), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
---   cancelled, 0 gone
+--   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, leave, erase, ends, log, done
+-- Uses: bytes, clock, once, record, started, leave, erase, ends, log, done
 local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids,
   waited, ends, events, done, meta, replies = unpack(KEYS)
-local slot, sequence, override = unpack(ARGV, 1, 3)
+local slot, sequence, override, stop = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -19,16 +20,23 @@ for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLE
 local logged, window, schema = switched(meta, done)
 local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
 local tells = is_waited_for(waited, ends, schema)
-local statuses, cancelled, dropped, followed, seen = {}, {}, {}, {}, {}
-for i = 4, #ARGV do
+local statuses, cancelled, dropped, followed, seen, asked = {}, {}, {}, {}, {}, {}
+for i = 5, #ARGV do
   local id = ARGV[i]
   local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
   if redis.call('HEXISTS', messages, id) == 1 and not seen[id] then
     local record = redis.call('HGET', deliveries, id)
-    local state = record and read(record) or 'pending'
+    local state, due, attempts, first, token, consumer = read(record or '')
+    state = state or 'pending'
     local is_followed = waiting and not followed[id] and redis.call('HEXISTS', successors, id) == 1
     if is_followed then followed[id], dropped[#dropped + 1] = true, id end
-    if state == 'leased' then
+    local stopping = consumer and mark_of(consumer) == '*'
+    if state == 'leased' and (stop == '1' or stopping) or state == 'garbage' and stopping then
+      status = '5'
+      if not stopping then
+        asked[#asked + 1], asked[#asked + 2] = id, write(state, due, attempts, first, token, marked(consumer, '*'))
+      end
+    elseif state == 'leased' then
       status = is_followed and '4' or '2'
     elseif state == 'garbage' then
       status = is_followed and '4' or '3'
@@ -52,6 +60,11 @@ if #cancelled > 0 then
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled, texts)
   if tells then announce(waited, ends, cancelled) end
+end
+if #asked > 0 then
+  redis.call('HSET', deliveries, unpack(asked))
+  redis.call('HINCRBY', meta, 'stopping', 1)
+  redis.call('HSET', meta, 'schema', '2')
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'cancelled', now, 'ids', cancelled)

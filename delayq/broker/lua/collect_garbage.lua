@@ -1,6 +1,6 @@
--- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. A
--- successor that waits takes the place of its message. Deletes unused call slots, ids older than the dedupe window, and
--- results whose time is over.
+-- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. Those
+-- that were asked to stop are cancelled. A successor that waits takes the place of its message. Deletes unused call
+-- slots, ids older than the dedupe window, and results whose time is over.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
 --   waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
@@ -8,7 +8,7 @@
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, dead, signal, successor, ends, expired, log, done
+-- Uses: bytes, clock, once, record, started, erase, dead, signal, successor, ends, expired, log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
@@ -23,15 +23,11 @@ redis.call('ZCARD', dead)
 local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
-if schema ~= '1' then
-  redis.call('ZCARD', completed)
-  redis.call('HLEN', results)
-  redis.call('XLEN', ends)
-end
+look_at_results(completed, results, ends, schema)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
 local cursor = kept[1] or '0'
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
-local candidates, spent, found, buried, texts = {}, {}, {}, {}, {}
+local candidates, spent, found, buried, ended, stopped, texts = {}, {}, {}, {}, {}, {}, {}
 if #ARGV > 7 then
   for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
 else
@@ -40,14 +36,17 @@ end
 for _, id in ipairs(candidates) do
   if bytes_left <= 0 then break end
   if redis.call('SISMEMBER', garbage, id) == 1 and not found[id] then
-    local _, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
+    local _, due, attempts, _, token, consumer = read(redis.call('HGET', deliveries, id) or '')
     local payload = read_payload(messages, id)
     spent[#spent + 1] = id
     if waiting then inherit(id, read_payload(successors, id)) end
     found[id] = token and payload and {token = token, attempts = attempts, due = due, left = 0, payload = payload,
       reason = 'retries spent', error = read_payload(errors, id) or '',
       headers = read_payload(headers, id) or '', attributes = read_payload(attributes, id) or ''}
-    if found[id] then buried[#buried + 1], texts[id] = id, found[id].attributes end
+    if found[id] then
+      ended[#ended + 1], texts[id] = id, found[id].attributes
+      table.insert(mark_of(consumer) == '*' and stopped or buried, id)
+    end
   end
 end
 begin(replies, slot)
@@ -55,11 +54,12 @@ if #spent > 0 then
   redis.call('SREM', garbage, unpack(spent))
   erase(messages, retries, deliveries, headers, attributes, errors, spent)
 end
-if #buried > 0 then
+if #ended > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, buried, found)
-  redis.call('HINCRBY', meta, 'dead', #buried)
-  settle(done, window, now, buried, texts)
-  if tells then announce(waited, ends, buried) end
+  if #buried > 0 then redis.call('HINCRBY', meta, 'dead', #buried) end
+  if #stopped > 0 then redis.call('HINCRBY', meta, 'cancelled', #stopped) end
+  settle(done, window, now, ended, texts)
+  if tells then announce(waited, ends, ended) end
 end
 if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 
@@ -88,10 +88,11 @@ if scanned[1] == '0' then
 else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
-local left = schema == '1' and 0 or forget_results(completed, results, waited, ends, now, 10 * limit)
+local left = forget_results(completed, results, waited, ends, schema, now, 10 * limit)
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage) + left))
 log_deaths(events, meta, logged, now, buried, found)
+log(events, meta, logged, 'cancelled', now, 'ids', stopped)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 log(events, meta, logged, 'dead_trimmed', now, 'ids', ids, 'tokens', tokens)
 return reply

@@ -1,7 +1,7 @@
 -- Renews the leases of messages that are still leased under their tokens, or notes that their callbacks have started.
 -- KEYS: unack zset, deliveries hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), lease (ms), started (0 or 1), then per receipt: id, token
--- Returns: a status per receipt: 1 renewed, 0 not leased under this token
+-- Returns: a status per receipt: 1 renewed, 2 renewed and asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, started
 local unack, deliveries, replies = unpack(KEYS)
@@ -19,11 +19,12 @@ for n, id in ipairs(ids) do
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
   if state == 'leased' and token == ARGV[5 + 2 * n] then
-    statuses[n] = '1'
-    if started == '1' then
+    local stopping = mark_of(consumer) == '*'
+    statuses[n] = stopping and '2' or '1'
+    if started == '1' and not stopping then
       records[#records + 1] = id
       records[#records + 1] = write(state, due, attempts, first, token, marked(consumer, '+'))
-    else
+    elseif started ~= '1' then
       deadlines[#deadlines + 1], deadlines[#deadlines + 2] = now + lease, id
     end
   end

@@ -1,8 +1,9 @@
--- Schedules leased messages for a retry after a delay, with one retry less; moves them to garbage if none is left.
+-- Schedules leased messages for a retry after a delay, with one retry less; moves them to garbage if none is left, and
+-- uncharged if they were asked to stop.
 -- KEYS: unack zset, garbage set, retries hash, deliveries hash, errors hash, events stream,
 --   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per failure: id, token, delay (ms), error ('' for none)
--- Returns: a status per failure: 1 will be retried, 2 no retries left, 0 not leased under this token
+-- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, started, signal, log
 local unack, garbage, retries, deliveries, errors, events, meta, replies, wake = unpack(KEYS)
@@ -28,7 +29,11 @@ for n, id in ipairs(ids) do
   local at = 4 * n
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
-  if state == 'leased' and token == ARGV[at + 1] and not seen[id] then
+  local held = state == 'leased' and token == ARGV[at + 1] and not seen[id]
+  if held and mark_of(consumer) == '*' then
+    statuses[n], seen[id], spent[#spent + 1] = '2', true, id
+    records[#records + 1], records[#records + 2] = id, write('garbage', due, attempts, first, token, consumer)
+  elseif held then
     local left, to = tonumber(known_retries[n] or 0), 'backoff'
     seen[id], nacked[#nacked + 1], tokens[#tokens + 1], texts[#texts + 1] = true, id, token, ARGV[at + 3]
     left_after[#nacked] = left > 0 and left - 1
@@ -54,10 +59,8 @@ if #again > 0 then
   redis.call('HINCRBY', meta, 'backoffs', #again)
   signal_if_first(wake, unack, again)
 end
-if #nacked > 0 then
-  redis.call('HSET', deliveries, unpack(records))
-  redis.call('HINCRBY', meta, 'nacked', #nacked)
-end
+if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
+if #nacked > 0 then redis.call('HINCRBY', meta, 'nacked', #nacked) end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,

@@ -3,10 +3,11 @@
 -- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, deliveries hash, attributes hash,
 --   schedules zset, events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks": ids; ms or -1; ms or -1; ids in
---   ready, ranked and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause (ms, 0 for no end), -1
---   if there is none or nothing waits or is leased; 1 if messages have priorities, which is told only while something
---   waits or is leased, else left out
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping": ids; ms or -1; ms or
+--   -1; ids in ready, ranked and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause (ms, 0 for
+--   no end), -1 if there is none or nothing waits or is leased; 1 if messages have priorities, which is told only while
+--   something waits or is leased; how many calls have asked messages to stop, which is told only while something is
+--   leased. The last two are left out if there is nothing to tell
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
 -- Uses: clock, once, record, rank, pause, log
 local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, events, meta, replies =
@@ -29,7 +30,7 @@ local moved = #due / 2
 local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
 local next_deadline, waiting, spent, next_schedule, paused, step, told = nil, moved, 0, nil, nil, false, ''
 local settings = (existing > 1 or moved > 0 or #head == 0)
-  and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step')
+  and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step', 'stopping')
 if existing > 1 or #head == 0 then
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
   waiting, spent = waiting + redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
@@ -41,6 +42,7 @@ if settings then
   waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
   if waiting > 0 or next_deadline then
     paused, told = pause_end(settings[4], now), step and ' 1' or ''
+    if next_deadline and settings[6] then told = (step and ' 1 ' or ' 0 ') .. settings[6] end
   end
   waiting = paused and 0 or waiting
 end

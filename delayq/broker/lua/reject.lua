@@ -1,12 +1,12 @@
--- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows. A
--- successor that waits takes the place of its message.
+-- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows. Those
+-- that were asked to stop are cancelled. A successor that waits takes the place of its message.
 -- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, waited zset, ends stream,
 --   events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
--- Returns: a status for each of the first rejections: 1 dead, 0 not leased under this token
+-- Returns: a status for each of the first rejections: 1 dead or cancelled, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, dead, signal, successor, ends, log, done
+-- Uses: bytes, clock, once, record, started, erase, dead, signal, successor, ends, log, done
 local pending, unack, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
   dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -20,16 +20,17 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
-local statuses, ids, rejected, texts = {}, {}, {}, {}
+local statuses, ids, rejected, ended, stopped, texts = {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 4 do
   if bytes_left <= 0 then break end
   local id = ARGV[i]
-  local state, due, attempts, _, token = read(redis.call('HGET', deliveries, id) or '')
+  local state, due, attempts, _, token, consumer = read(redis.call('HGET', deliveries, id) or '')
   local held = state == 'leased' and token == ARGV[i + 1] and not rejected[id]
   local payload = held and read_payload(messages, id)
   statuses[#statuses + 1] = payload and '1' or '0'
   if payload then
-    ids[#ids + 1] = id
+    ended[#ended + 1] = id
+    table.insert(mark_of(consumer) == '*' and stopped or ids, id)
     if waiting then inherit(id, read_payload(successors, id)) end
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
@@ -39,16 +40,18 @@ for i = 4, #ARGV, 4 do
   end
 end
 begin(replies, slot)
-if #ids > 0 then
-  erase(messages, retries, deliveries, headers, attributes, errors, ids)
-  redis.call('ZREM', unack, unpack(ids))
+if #ended > 0 then
+  erase(messages, retries, deliveries, headers, attributes, errors, ended)
+  redis.call('ZREM', unack, unpack(ended))
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
-  redis.call('HINCRBY', meta, 'dead', #ids)
-  settle(done, window, now, ids, texts)
-  if tells then announce(waited, ends, ids) end
+  if #ids > 0 then redis.call('HINCRBY', meta, 'dead', #ids) end
+  if #stopped > 0 then redis.call('HINCRBY', meta, 'cancelled', #stopped) end
+  settle(done, window, now, ended, texts)
+  if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log_deaths(events, meta, logged, now, ids, rejected)
+log(events, meta, logged, 'cancelled', now, 'ids', stopped)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

@@ -1,13 +1,13 @@
 -- Returns leased messages to the head of ready, those with a priority to ranked, or for a delay to unack, as a nack does,
 -- but charges no retry and does not count the attempt. One that another process has asked for waits in unack for a
--- second at least, so that this process finds it before a consumer does.
--- KEYS: ready list, ranked zset, unack zset, deliveries hash, attributes hash, events stream, meta hash,
+-- second at least, so that this process finds it before a consumer does. One that was asked to stop goes to garbage.
+-- KEYS: ready list, ranked zset, unack zset, garbage set, deliveries hash, attributes hash, events stream, meta hash,
 --   replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them)
--- Returns: a status per release: 1 released, 0 not leased under this token
+-- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, started, rank, signal, log
-local ready, ranked, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
+local ready, ranked, unack, garbage, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -24,11 +24,15 @@ local texts = attributes_to_rank(attributes, step, ids)
 if step then redis.call('ZCARD', ranked) end
 redis.call('LLEN', wake)
 local statuses, seen, released, tokens, records, back, later, due_again, changed = {}, {}, {}, {}, {}, {}, {}, {}, {}
-local ranks = {}
+local ranks, stopped = {}, {}
 for n, id in ipairs(ids) do
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
-  if state == 'leased' and token == ARGV[1 + 4 * n] and not seen[id] then
+  local held = state == 'leased' and token == ARGV[1 + 4 * n] and not seen[id]
+  if held and mark_of(consumer) == '*' then
+    statuses[n], seen[id], stopped[#stopped + 1] = '2', true, id
+    records[#records + 1], records[#records + 2] = id, write('garbage', due, attempts, first, token, consumer)
+  elseif held then
     local delay = tonumber(ARGV[2 + 4 * n])
     if mark_of(consumer) == '-' then delay = math.max(delay, 1000) end
     local rank = step and delay <= 0 and rank_of(ARGV[3 + 4 * n] ~= '' and ARGV[3 + 4 * n] or texts[n], due, step)
@@ -51,10 +55,15 @@ for n, id in ipairs(ids) do
   end
 end
 if #changed > 0 then redis.call('HLEN', attributes) end
+if #stopped > 0 then redis.call('SCARD', garbage) end
 begin(replies, slot)
+if #stopped > 0 then
+  redis.call('ZREM', unack, unpack(stopped))
+  redis.call('SADD', garbage, unpack(stopped))
+end
+if #released > 0 then redis.call('ZREM', unack, unpack(released)) end
+if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 if #released > 0 then
-  redis.call('ZREM', unack, unpack(released))
-  redis.call('HSET', deliveries, unpack(records))
   if #back > 0 then redis.call('LPUSH', ready, unpack(back)) end
   if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
   if #back + #ranks > 0 then signal(wake) end

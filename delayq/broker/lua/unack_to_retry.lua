@@ -1,5 +1,6 @@
 -- Moves ids whose lease or backoff is over from unack to retry, those with a priority to ranked. An expired lease costs
--- one retry if the callback has started, else the attempt does not count. Moves ids to garbage if no retry is left.
+-- one retry if the callback has started, else the attempt does not count. Moves ids to garbage if no retry is left, and
+-- uncharged if they were asked to stop.
 -- KEYS: unack zset, ranked zset, retry list, garbage set, retries hash, deliveries hash, attributes hash, errors hash,
 --   events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
@@ -34,6 +35,8 @@ if #ids > 0 then
     local left, to = tonumber(known_retries[i] or 0), 'retry'
     if state == 'backoff' then
       backoffs = backoffs + 1
+    elseif state == 'leased' and mark_of(consumer) == '*' then
+      to = 'garbage'
     elseif state == 'leased' and (mark_of(consumer) or '+') ~= '+' then
       unstarted.ids[#unstarted.ids + 1], unstarted.tokens[#unstarted.ids + 1] = id, token
       attempts = string.format('%d', attempts - 1)

@@ -16,7 +16,7 @@ local statuses, records = {}, {}
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   local state, due, attempts, first, token, consumer = read(record or '')
   local mark = state == 'leased' and mark_of(consumer) or '+'
-  statuses[n] = state ~= 'leased' and '2' or mark == '+' and '0' or '1'
+  statuses[n] = state ~= 'leased' and '2' or (mark == '+' or mark == '*') and '0' or '1'
   if mark == '?' then
     records[#records + 1] = ids[n]
     records[#records + 1] = write(state, due, attempts, first, token, marked(consumer, '-'))

@@ -31,7 +31,7 @@ _BEFORE = {
     "sent": (*_ENDS, "purged"),
     "redriven": (*_ENDS, "purged"),
     "replaced": _WAITING,
-    "cancelled": _WAITING,
+    "cancelled": (*_WAITING, "delivered"),  # asked to stop while it ran
     "rescheduled": (*_WAITING, "delivered", "spent"),  # a repair reschedules what has no location
     "promoted": (*LIFE_STARTS, "rescheduled"),
     "delivered": ("promoted", "released", "retried"),

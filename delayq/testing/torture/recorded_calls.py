@@ -138,9 +138,9 @@ class RecordedCalls(RecordedSettlements, Calls):
         columns = {"ids": [one.id for one in deliveries], "tokens": [one.token for one in deliveries]}
         return self.with_statuses(super().complete(deliveries), "ack", **columns)
 
-    def cancel(self, ids: Iterable[str]) -> ScriptCall[str]:
+    def cancel(self, ids: Iterable[str], *, stop: bool = False) -> ScriptCall[str]:
         ids = list(ids)
-        return self.with_statuses(super().cancel(ids), "cancel", ids=ids)
+        return self.with_statuses(super().cancel(ids, stop=stop), "cancel", ids=ids)
 
     def reschedule(self, times: Iterable[tuple[str, str | int]]) -> ScriptCall[str]:
         times = list(times)

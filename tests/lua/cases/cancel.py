@@ -12,7 +12,10 @@ from tests.lua.cases.states import (
     LEFTOVERS,
     PENDING,
     READY,
+    RESCHEDULED,
     STATES,
+    STOPPED,
+    STOPPING,
     holding,
     logged,
     remembering,
@@ -151,5 +154,56 @@ CASES += [
         calls.cancel(["a"]),
         "1",
         _OUT + World(waited={"b": 900}, ends=["a"]),
+    ),
+]
+_ASKED = World(meta={"token": "T-3", "stopping": 1, "schema": 2})
+_RUNNING = {"none": "", "one that reports its start": " +", "one that has not started": " ?", "one recalled": " -"}
+CASES += [
+    *(
+        Case(f"asks to stop: {case.name}", case.before, calls.cancel(["a"], stop=True), case.reply, case.after)
+        for case in _in_every_state()
+        if case.name != "leased"
+    ),
+    *(
+        Case(
+            f"asks to stop, a consumer with the mark of {what}",
+            LEASED.but(deliveries={"a": f"leased -5 2 T-9 T-7 w{mark}"}) + CROWD,
+            calls.cancel(["a"], stop=True),
+            "5",
+            STOPPING.but(meta=_ASKED.meta) + CROWD,
+        )
+        for what, mark in _RUNNING.items()
+    ),
+    Case("asked to stop before", STOPPING + CROWD, calls.cancel(["a"], stop=True), "5", STOPPING + CROWD),
+    Case("asked to stop by another", STOPPING + CROWD, calls.cancel(["a"]), "5", STOPPING + CROWD),
+    Case("has stopped already", STOPPED + CROWD, calls.cancel(["a"]), "5", STOPPED + CROWD),
+    Case("garbage is not asked to stop", GARBAGE + CROWD, calls.cancel(["a"], stop=True), "3", GARBAGE + CROWD),
+    Case(
+        "asks to stop and cancels what waits, twice in a call, which counts once",
+        LEASED + AFTER,
+        calls.cancel(["a", "a", "x"], stop=True),
+        "550",
+        STOPPING.but(meta=_ASKED.meta),
+    ),
+    Case(
+        "asks several to stop, beside one that waits",
+        _MANY,
+        calls.cancel(["i", "b"], stop=True),
+        "51",
+        _MANY.but(
+            pending={"a": 50},
+            retries=dict.fromkeys("acdefghi", 3),
+            messages=dict.fromkeys("acdefghi", "m"),
+            deliveries={id: text for id, text in _MANY.deliveries.items() if id not in "bi"}
+            | {"i": "leased -5 1 T-4 T-4 w *"},
+            meta=_MANY.meta | {"cancelled": 4, "stopping": 1, "schema": 2},
+        ),
+    ),
+    Case(
+        "was asked to stop, and waits again since a repair",
+        RESCHEDULED.but(deliveries={"a": "pending -5 2 T-9 T-7 w *"}) + CROWD,
+        calls.cancel(["a"], stop=True),
+        "1",
+        _OUT + CROWD,
     ),
 ]

@@ -13,6 +13,7 @@ from tests.lua.cases.states import (
     GARBAGE,
     LEASED,
     STATES,
+    STOPPED,
     holding,
     logged,
     remembering,
@@ -346,3 +347,30 @@ CASES += [
         holding(y=0.5, z=1.5),
     ),
 ]
+_CANCELLED = World(meta={"token": "T-3", "cancelled": 1})
+_SPENT = World(garbage={"b"}, messages={"b": "B"}, retries={"b": 0}, deliveries={"b": "garbage -6 1 T-8 T-8 w"})
+CASES += [
+    Case("asked to stop", STOPPED, collect(), CollectReply(0, 0, 0), _CANCELLED),
+    Case("asked to stop, named", STOPPED + CROWD, collect(["a"]), CollectReply(0, 0, 1), _CANCELLED + CROWD),
+    Case(
+        "asked to stop, beside one whose retries are spent",
+        STOPPED + _SPENT + remembering(1000),
+        collect(),
+        CollectReply(1, 0, 0),
+        World(
+            dead={"b:T-8": 0},
+            dead_messages={"b:T-8": Dead(1, 0, -6, 0, "retries spent", "", "", "B")},
+            dead_ids={"b": "T-8"},
+            meta={"token": "T-3", "cancelled": 1, "dead": 1},
+        )
+        + remembering(1000, a=0, b=0),
+    ),
+    Case(
+        "asked to stop, and followed",
+        STOPPED + AFTER,
+        collect(),
+        CollectReply(0, 0, 0),
+        with_meta(_CANCELLED, FOLLOWED),
+    ),
+]
+CASES += logged(CASES, {"asked to stop": ["cancelled 0; ids a"]})

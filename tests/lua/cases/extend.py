@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Receipt
-from tests.lua.cases.states import CROWD, LEASED, STATES, logged
+from tests.lua.cases.states import CROWD, LEASED, STATES, STOPPING, logged
 from tests.support.scripts import Case, T, World, calls
 
 _HELD = World(
@@ -68,3 +68,14 @@ CASES = [
     ),
 ]
 CASES += logged(CASES, {"leased under this token": []})
+CASES += [
+    Case(
+        "asked to stop",
+        STOPPING + CROWD,
+        calls.extend([Receipt("a", T - 7)], lease=45_000),
+        "2",
+        STOPPING.but(unack={"a": 45_000}) + CROWD,
+    ),
+    Case("asked to stop before its start", STOPPING + CROWD, calls.start([Receipt("a", T - 7)]), "2", STOPPING + CROWD),
+    Case("asked to stop, under a later token", STOPPING, calls.start([Receipt("a", T)]), "0", STOPPING),
+]

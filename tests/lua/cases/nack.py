@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Failure, ScriptCall
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES, logged
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES, STOPPED, STOPPING, logged
 from tests.support.scripts import Case, T, World, calls
 
 
@@ -109,3 +109,28 @@ CASES += logged(
         "several": ["nacked 0; ids a b c; tokens T-9 T-8 T-7; retries 2 - 1; errors ea\n\nec"],
     },
 )
+_BOTH = STOPPING + World(
+    unack={"b": 600}, retries={"b": 1}, messages={"b": "B"}, deliveries={"b": "leased -6 1 T-8 T-8 w"}
+)
+CASES += [
+    Case("asked to stop", STOPPING + CROWD, nack(), "2", STOPPED + CROWD),
+    Case("asked to stop, under a later token", STOPPING + CROWD, nack(T - 9), "0", STOPPING + CROWD),
+    Case("asked to stop, twice in a batch", STOPPING, calls.nack([Failure("a", T - 7, 5, "x")] * 2), "20", STOPPED),
+    Case(
+        "asked to stop, beside one that is not",
+        _BOTH,
+        calls.nack([Failure("a", T - 7, 500, "boom"), Failure("b", T - 8, 500, "boom")]),
+        "21",
+        STOPPED
+        + World(
+            unack={"b": 500},
+            retries={"b": 0},
+            messages={"b": "B"},
+            deliveries={"b": "backoff -6 1 T-8 T-8 w"},
+            errors={"b": "boom"},
+            meta={"backoffs": 1, "nacked": 1, "token": "T-3"},
+            wake=1,
+        ),
+    ),
+]
+CASES += logged(CASES, {"asked to stop": []})

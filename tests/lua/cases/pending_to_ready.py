@@ -117,6 +117,27 @@ CASES = [
         ]
     ),
     Case(
+        "messages have priorities, and some were asked to stop",
+        _RANKED.but(unack={"b": 70}, meta={"priority_step": 60_000, "stopping": 3}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, NOW + 70, 1, 0, NOW, ranks=1, stopping=3),
+        _RANKED.but(unack={"b": 70}, meta={"priority_step": 60_000, "stopping": 3}),
+    ),
+    Case(
+        "messages were asked to stop",
+        World(unack={"a": 70}, meta={"stopping": 3}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, NOW + 70, 0, 0, NOW, stopping=3),
+        World(unack={"a": 70}, meta={"stopping": 3}),
+    ),
+    Case(
+        "messages were asked to stop, and none is leased any more",
+        World(ready=["a"], meta={"stopping": 3}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, -1, 1, 0, NOW),
+        World(ready=["a"], meta={"stopping": 3}),
+    ),
+    Case(
         "when the next schedule occurs",
         World(schedules={"s": 700, "t": 500, "u": 600}),
         calls.pending_to_ready(),

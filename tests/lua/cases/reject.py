@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Rejection, ScriptCall
-from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, LEASED, STATES, holding, logged, remembering, with_meta
+from tests.lua.cases.states import (
+    AFTER,
+    CROWD,
+    FOLLOWED,
+    LEASED,
+    STATES,
+    STOPPING,
+    holding,
+    logged,
+    remembering,
+    with_meta,
+)
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
@@ -161,3 +172,24 @@ CASES += [
         _DEAD + World(waited={"b": 900}, ends=["a"]),
     ),
 ]
+_CANCELLED = World(meta={"token": "T-3", "cancelled": 1})
+_BESIDE = World(unack={"b": 9}, retries={"b": 0}, messages={"b": "B"}, deliveries={"b": "leased -6 1 T-8 T-8 w"})
+CASES += [
+    Case("asked to stop", STOPPING + CROWD, reject(), "1", _CANCELLED + CROWD),
+    Case("asked to stop, under a later token", STOPPING + CROWD, reject(T - 9), "0", STOPPING + CROWD),
+    Case(
+        "asked to stop, beside one that is not",
+        STOPPING + _BESIDE + remembering(1000),
+        calls.reject([Rejection("a", T - 7, "no", ""), Rejection("b", T - 8, "no", "")]),
+        "11",
+        World(
+            dead={"b:T-8": 0},
+            dead_messages={"b:T-8": Dead(1, 0, -6, 0, "no", "", "", "B")},
+            dead_ids={"b": "T-8"},
+            meta={"token": "T-3", "cancelled": 1, "dead": 1},
+        )
+        + remembering(1000, a=0, b=0),
+    ),
+    Case("asked to stop, and followed", STOPPING + AFTER, reject(), "1", with_meta(_CANCELLED, FOLLOWED)),
+]
+CASES += logged(CASES, {"asked to stop": ["cancelled 0; ids a"]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Release
-from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES, logged
+from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES, STOPPED, STOPPING, logged
 from tests.support.scripts import Case, T, World, calls
 
 _BACK = RELEASED.but(deliveries={"a": "ready -5 1 T-9 T-7 w"}, meta={"token": "T-3", "released": 1}, wake=1)
@@ -259,3 +259,33 @@ CASES += logged(
         "several keep their order, before those that wait": ["released 0; ids c b a; tokens T-6 T-8 T-9"],
     },
 )
+_BOTH = STOPPING + World(unack={"b": 600}, retries={"b": 1}, deliveries={"b": "leased -6 1 T-8 T-8 w"})
+CASES += [
+    *(
+        Case(
+            f"asked to stop, {how}",
+            STOPPING + CROWD,
+            calls.release([Release("a", T - 7, delay, b"snoozes=1")]),
+            "2",
+            STOPPED + CROWD,
+        )
+        for how, delay in [("at once", 0), ("after a delay", 500)]
+    ),
+    Case("asked to stop, later token", STOPPING + CROWD, calls.release([Release("a", T)]), "0", STOPPING + CROWD),
+    Case("asked to stop, twice in a batch", STOPPING, calls.release([Release("a", T - 7)] * 2), "20", STOPPED),
+    Case(
+        "asked to stop, beside one that is not",
+        _BOTH,
+        calls.release([Release("a", T - 7), Release("b", T - 8)]),
+        "21",
+        STOPPED
+        + World(
+            ready=["b"],
+            retries={"b": 1},
+            deliveries={"b": "ready -6 0 T-8 T-8 w"},
+            meta={"released": 1, "token": "T-3"},
+            wake=1,
+        ),
+    ),
+]
+CASES += logged(CASES, {"asked to stop, at once": []})

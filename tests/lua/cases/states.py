@@ -29,6 +29,10 @@ RANKED = _delivered("ranked", ranked={"a": -60_005}, meta={"priority_step": 60_0
     attributes={"a": "name=a priority=1"}
 )
 GARBAGE = _delivered("garbage", garbage={"a"}).but(retries={"a": 0})
+STOPPING = LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w *"})
+"""It runs, and was asked to stop."""
+STOPPED = _delivered("garbage", garbage={"a"}).but(deliveries={"a": "garbage -5 2 T-9 T-7 w *"})
+"""It has stopped, and is to be collected."""
 DEAD = World(
     dead={"a:T-7": -100},
     dead_messages={"a:T-7": Dead(2, 1, -500, -100, "no such user", "oops", "ha", "A", "name=a")},

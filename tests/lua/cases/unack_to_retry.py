@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.replies import ExpireReply
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY, logged
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY, STOPPED, STOPPING, logged
 from tests.support.scripts import NOW, Case, World, calls
 
 _LATE = LEASED.but(unack={"a": 0}) + CROWD
@@ -237,3 +237,13 @@ CASES += logged(
         "an id without a record is dropped": [],
     },
 )
+CASES += [
+    Case(
+        "a lease that ends though its holder was asked to stop costs nothing, and the message is collected",
+        STOPPING.but(unack={"a": 0}) + CROWD,
+        calls.unack_to_retry(),
+        ExpireReply(0, 1, NOW + 90_000),
+        STOPPED + CROWD,
+    ),
+]
+CASES += logged(CASES[-1:], {CASES[-1].name: []})

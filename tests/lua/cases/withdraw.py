@@ -24,6 +24,7 @@ CASES = [
             ("asked for before", " -", "1", " -"),
             ("to run alone", " !", "1", " !"),
             ("started", " +", "0", " +"),
+            ("asked to stop", " *", "0", " *"),
         ]
     ),
     Case(

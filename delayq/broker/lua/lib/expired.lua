@@ -1,6 +1,17 @@
+-- Results whose time is over. There is none while the schema is 1.
+
+-- Looks at the types of what is written, before the first write.
+local function look_at_results(completed, results, ends, schema)
+  if schema == '1' then return end
+  redis.call('ZCARD', completed)
+  redis.call('HLEN', results)
+  redis.call('XLEN', ends)
+end
+
 -- Deletes results whose time is over, up to a limit, and what was noted of processes that wait no more. Returns how many
 -- such results are left.
-local function forget_results(completed, results, waited, ends, now, limit)
+local function forget_results(completed, results, waited, ends, schema, now, limit)
+  if schema == '1' then return 0 end
   local at = string.format('%.0f', now)
   redis.call('ZREMRANGEBYSCORE', waited, '-inf', '(' .. at)
   if redis.call('ZCARD', waited) == 0 then redis.call('XTRIM', ends, 'MAXLEN', '0') end

@@ -1,0 +1,17 @@
+"""Texts that say why a delivery failed, as they are stored."""
+
+from __future__ import annotations
+
+from delayq.errors import ConfigurationError, short_repr
+
+MAX_ERROR = 2048
+"""Characters of an error text that are stored."""
+SNOOZED_OUT = "snoozed {:,} times, as often as max_snoozes allows"
+"""The error of a message that was snoozed too often."""
+
+
+def truncate(text: str, name: str = "error") -> str:
+    """Return an error or reason as it is stored: cut to the maximum length, unencodable characters replaced."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{name} must be a str, not {short_repr(text)}")
+    return text[:MAX_ERROR].encode("utf-8", "replace").decode()

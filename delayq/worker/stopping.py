@@ -1,0 +1,84 @@
+"""How a consumer loop stops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Sequence
+from typing import Any
+
+from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.in_flight import InFlight
+from delayq.worker.loop_steps import Cancel, RoundTrip, Sleep, Step, StepResult, Withdraw
+from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.refusals import Refusals
+from delayq.worker.settlements import PendingSettlements
+from delayq.worker.stop_requests import StopRequests
+
+log = logging.getLogger("delayq.consumer")
+
+Plan = list[tuple[Any, Callable[[Any], None]]]
+"""The calls of one turn, each with the function that reads its reply."""
+
+
+class StoppingLoop:
+    """The end of a `ConsumerLoop`, which has what is declared here."""
+
+    leaves_hung = False
+    """Whether a stop does not wait for callbacks that have taken too long."""
+    in_flight: InFlight
+    settlements: PendingSettlements
+    refusals: Refusals
+    stop_requests: StopRequests
+    _now: float
+    _stop_at: float | None
+    _interrupted: list[Batch]
+    _update: Callable[[StepResult], None]
+    _run_claimed: Callable[[], Generator[Step, StepResult, None]]
+    _release: Callable[[Sequence[InFlightDelivery]], None]
+    _complete: Callable[[Sequence[Completion]], None]
+    _housekeeping: Callable[[], Plan]
+    _read: Callable[[Plan, StepResult], None]
+
+    def _stop(self) -> Generator[Step, StepResult, None]:
+        """Release what has not started, wait for running callbacks, nack those cut off, and settle everything."""
+        result = yield Withdraw()
+        self._release(result.withdrawn)
+        cancelled = False
+        while True:
+            self._update(result)
+            plan = self._housekeeping()
+            if plan:
+                result = yield RoundTrip([call for call, _ in plan])
+                self._update(result)
+                self._read(plan, result)
+            if self._interrupted:
+                yield from self._run_claimed()
+            late = self._stop_at is not None and self._now >= self._stop_at
+            if not (self._waited_for() or self.settlements) or (late and cancelled):
+                break
+            if late:
+                overdue = self.in_flight.overdue
+                running = [one for one in self.in_flight.deliveries if not one.settled and one not in overdue]
+                for delivery in running:
+                    delivery.lost = True
+                result = yield Cancel()
+                cancelled, self.refusals.wait_until = True, 0.0
+                self._complete([Completion(running, Disposition.NACK, "cut off by a stop", 0)])
+            else:
+                result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
+        if self.settlements:
+            log.error("stopped with %d settlements unsent; they will be delivered again", len(self.settlements))
+
+    def _waited_for(self) -> Collection[InFlightDelivery]:
+        deliveries = self.in_flight.deliveries.keys()
+        return deliveries - self.in_flight.overdue if self.leaves_hung else deliveries
+
+    def _stopping_idle_time(self, end: float) -> float:
+        """Return the seconds to wait for running callbacks during a stop; new messages are not its concern."""
+        if self._now < self.refusals.wait_until:
+            end = min(end, self.refusals.wait_until)
+        elif self.settlements or self.stop_requests.pending:
+            return 0.0
+        else:
+            end = min(end, self.in_flight.heartbeat_at, self.in_flight.limits.next_at)
+        return max(0.0, end - self._now)

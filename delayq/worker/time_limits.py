@@ -1,0 +1,111 @@
+"""How long the callbacks of one consumer may run, and which have run for longer.
+
+A message may have a `timeout`, else its task, else `max_consume_duration` of the queue counts. A callback that runs for
+longer has failed its attempt, whether it ends or not: it is overdue, and another worker takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from delayq.options import Settings
+from delayq.worker.log_label import log_label
+from delayq.worker.message import Batch, InFlightDelivery
+
+log = logging.getLogger("delayq.consumer")
+
+MAX_HUNG = 10
+"""Callbacks that may be overdue before claiming rests, or `concurrency` if that is more: each may keep a thread."""
+LOOK_AFTER = 0.1
+"""Seconds after a claim or an end when the consumer looks which callbacks have started, and how long each may run."""
+
+
+class Overdue(NamedTuple):
+    """A callback that has taken too long: its batch and deliveries, and for how many seconds it might run."""
+
+    batch: Batch
+    deliveries: list[InFlightDelivery]
+    limit: float
+
+
+class TimeLimits:
+    """Finds the callbacks that have taken too long. Times are local and monotonic, in seconds."""
+
+    def __init__(self, settings: Settings, *, limited: bool) -> None:
+        """Start with none; `limited` says that a callback may have a limit of its own, which it tells as it starts."""
+        self.limited = limited
+        """Whether callbacks may have limits of their own: they are looked at as they start."""
+        self.overdue: set[InFlightDelivery] = set()
+        """Deliveries whose callbacks have taken too long, until these end after all."""
+        self.abandoned = 0
+        """How many such callbacks there have been."""
+        self.stuck = False
+        """Whether so many callbacks are overdue that no more are started."""
+        self.next_at = math.inf
+        """When to look again."""
+        self.hung_since = math.inf
+        """When the first of the overdue was noticed; infinite if there are none."""
+        self._noticed: dict[Batch | None, float] = {}
+        self._default = settings.max_consume_duration
+        self._concurrency = settings.concurrency
+        self._tick = settings.tick / 1000
+
+    def check_after(self, now: float) -> None:
+        """Note that callbacks may start from now on."""
+        wait = LOOK_AFTER if self.limited else self._default / 1000
+        self.next_at = min(self.next_at, now + wait)
+
+    def check(self, deliveries: Iterable[InFlightDelivery], now: float) -> list[Overdue]:
+        """Return the callbacks that have taken too long by now, and note when to look again."""
+        batches: dict[Batch | None, list[InFlightDelivery]] = {}
+        for delivery in deliveries:
+            batches.setdefault(delivery.batch, []).append(delivery)
+        late, self.next_at = list[Overdue](), math.inf
+        for batch, members in batches.items():
+            if batch is None:  # not started
+                self.check_after(now)
+            elif batch.running:
+                limit = self._limit_of(members)
+                if now - batch.started < limit:
+                    self._look_again(batch.started, limit, now)
+                elif batch.conclude():  # else its completion is on its way
+                    self._noticed[batch] = now
+                    self._abandon(members, limit)
+                    late.append(Overdue(batch, members, limit))
+        return late
+
+    def forget_ended(self, deliveries: Iterable[InFlightDelivery]) -> None:
+        """Keep as overdue what is among these deliveries."""
+        self.overdue.intersection_update(deliveries)
+        self._count_hung()
+
+    def _limit_of(self, members: Iterable[InFlightDelivery]) -> float:
+        return min(delivery.timeout or self._default for delivery in members) / 1000
+
+    def _look_again(self, started: float, limit: float, now: float) -> None:
+        at = started + limit
+        if self.limited:  # a callback may not have told its limit yet
+            at = min(at, now + (LOOK_AFTER if now - started < LOOK_AFTER else self._tick))
+        self.next_at = min(self.next_at, at)
+
+    def _abandon(self, members: list[InFlightDelivery], limit: float) -> None:
+        self.overdue.update(members)
+        self.abandoned += 1
+        name, fields = log_label(members)
+        log.warning("%s has been processed for more than %g s", name, limit, extra=fields)
+        self._count_hung()
+
+    def _count_hung(self) -> None:
+        batches = {delivery.batch for delivery in self.overdue}
+        self._noticed = {batch: at for batch, at in self._noticed.items() if batch in batches}
+        self.hung_since, hung = min(self._noticed.values(), default=math.inf), len(batches)
+        stuck = hung >= max(MAX_HUNG, self._concurrency)
+        if stuck and not self.stuck:
+            text = "%d callbacks hang: no more messages are claimed until one ends; restart the worker if none does"
+            log.error(text, hung)
+        elif self.stuck and not stuck:
+            log.warning("a callback that hung has ended: messages are claimed again")
+        self.stuck = stuck
