@@ -17,6 +17,7 @@ import json
 import sys
 
 from measure import (
+    attributing,
     backlog,
     calling,
     cancelling,
@@ -33,7 +34,6 @@ from measure import (
     migrating,
     ordinary,
     pages,
-    prioritizing,
     reminding,
     report,
     scheduling,
@@ -55,7 +55,7 @@ MODULES = (
     cancelling,
     event_log,
     calling,
-    prioritizing,
+    attributing,
     lateness,
     scheduling,
     backlog,
