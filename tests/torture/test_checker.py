@@ -17,6 +17,11 @@ def followed() -> History:
     return started.send("a", replace=True, statuses="6", payload=NAMED)
 
 
+def asked_to_stop() -> History:
+    """A message whose callback was asked to stop."""
+    return History().send("a").claim("a", 1).start("a", 1).cancel("a", "5")
+
+
 VALID = {
     "delivered once": delivered(),
     "failed, then done": History()
@@ -40,6 +45,18 @@ VALID = {
     .settle("nack", "a", 1, "2")
     .finish(counters={"sent": 1, "nacked": 1}, dead=[("a", 1, 1, 0, "retries spent")]),
     "cancelled": History().send("a", due=500).cancel("a").finish(counters={"sent": 1, "cancelled": 1}),
+    "asked to stop, and cancelled when it failed": asked_to_stop()
+    .settle("nack", "a", 1, "2")
+    .finish(counters={"sent": 1, "cancelled": 1}),
+    "asked to stop, and done nevertheless": asked_to_stop()
+    .settle("ack", "a", 1)
+    .finish(counters={"sent": 1, "acked": 1}),
+    "asked to stop, and sent again when it was cancelled": asked_to_stop()
+    .settle("release", "a", 1, "2")
+    .send("a")
+    .claim("a", 2)
+    .settle("ack", "a", 2)
+    .finish(counters={"sent": 2, "acked": 1, "cancelled": 1}),
     "a send of unknown outcome that was not carried out": History().send("a", outcome="unanswered").finish(counters={}),
     "a send of unknown outcome that was carried out": History()
     .send("a", outcome="unanswered")
@@ -185,6 +202,11 @@ INVALID = {
     .fault("power", lost=1)
     .send("a")
     .finish(counters={"sent": 1}),
+    ("bounded deliveries", "delivered again after it was asked to stop"): asked_to_stop()
+    .after(LEASE)
+    .claim("a", 2, by="other", attempt=1)
+    .settle("ack", "a", 2, by="other")
+    .finish(counters={"sent": 1, "acked": 1}),
     ("conservation", "what waited for its end is lost"): followed()
     .settle("ack", "a", 1)
     .finish(counters={"sent": 1, "acked": 1}),

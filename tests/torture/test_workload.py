@@ -91,5 +91,5 @@ def test_producers_share_the_messages_and_repeat_the_same_actions():
 
 def test_all_kinds_of_actions_occur():
     kinds, idle = {(action.what, action.life) for action in done(1)}, {("cancel", 0), ("reschedule", 0)}
-    assert kinds == {("send", 0), ("send", 1), ("send", 2), ("replace", 1), ("follow", 1), *idle}
+    assert kinds == {("send", 0), ("send", 1), ("send", 2), ("replace", 1), ("follow", 1), ("stop", 0), *idle}
     assert all(len(action.ahead) in (0, len(action.ids)) for action in done(1))

@@ -29,7 +29,7 @@ from delayq.times import from_millis
 class DelayEngine(CallbackEngine):
     """See `Engine`."""
 
-    supported_actions = frozenset({"send", "replace", "follow", "cancel", "reschedule"})
+    supported_actions = frozenset({"send", "replace", "follow", "cancel", "stop", "reschedule"})
     _replacing: ClassVar[dict[str, Replace]] = {"replace": True, "follow": "after"}
 
     def create(self, task: ProcessTask, options: QueueOptions, *, is_async: bool = False) -> Any:
@@ -40,8 +40,8 @@ class DelayEngine(CallbackEngine):
         queue._context.calls = RecordedCalls(queue._context.calls.keys, recorder)  # noqa: SLF001 - it is not exposed
 
     def perform(self, queue: Any, action: Action, dues: list[int]) -> None:
-        if action.what == "cancel":
-            queue.cancel(action.ids[0])
+        if action.what in {"cancel", "stop"}:
+            queue.cancel(action.ids[0], running=action.what == "stop")
         elif action.what == "reschedule":
             queue.reschedule(action.ids[0], at=from_millis(dues[0]))
         else:

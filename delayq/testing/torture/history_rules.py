@@ -18,18 +18,25 @@ def counters(history: History) -> Iterator[Finding]:
         return
     certain: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
-    for step in history.steps():
-        name = _COUNTED.get(step.op, "")
-        if step.certain and not (step.op == "send" and step.status == "2"):
-            certain[name] += 1
-        elif step.possible:
-            unknown[name] += 1
+    for timeline in history.timelines.values():
+        for step in timeline.steps:
+            name = _COUNTED.get(step.op, "")
+            if step.certain and not _is_uncounted(timeline, step):
+                certain[name] += 1
+            elif step.possible:
+                unknown[name] += 1
     kept = Counter(history.final.counters)
     kept["settled"] = kept["acked"] + kept["discarded"]
     for name in _COUNTED.values():
         low, high = certain[name], certain[name] + unknown[name]
         if not low <= kept[name] <= high:
             yield "", f"{name}: the server counts {kept[name]}, the history {low} to {high}", ()
+
+
+def _is_uncounted(timeline: Timeline, step: Step) -> bool:
+    """Return whether a step may be one that no total counts: a replacement, or a failure of what is cancelled then."""
+    may_stop = step.op == "nack" and step.status == "2" and timeline.asked_to_stop_before(step)
+    return may_stop or (step.op == "send" and step.status == "2")
 
 
 def whole_calls(history: History) -> Iterator[Finding]:

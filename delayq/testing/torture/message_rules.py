@@ -94,7 +94,10 @@ def _possible_requests(timeline: Timeline, claim: Step) -> list[Step]:
 
 
 def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
-    """Each attempt is charged once and only if it started, at most retries + 1, and none after a life has ended."""
+    """Each attempt is charged once and only if it started, at most retries + 1, and none after a life has ended.
+
+    None comes after it was asked to stop either.
+    """
     claims = timeline.claims()
     yield from _bounded_by_retries(timeline, claims)
     yield from _charged_if_started(history, timeline, claims)
@@ -103,7 +106,8 @@ def bounded_deliveries(history: History, timeline: Timeline) -> Findings:
             text = f"attempt {after.attempt} came after attempt {before.attempt}"
             yield text, (before, *timeline.settlements(before), after)
     for end in timeline.of("ack", "cancel"):
-        late = (claim for claim in claims if end.certain and claim.began > end.ended)
+        over = end.certain or end.asks_to_stop
+        late = (claim for claim in claims if over and claim.began > end.ended)
         again = next((claim for claim in late if not timeline.new_life_between(end, claim)), None)
         if again is not None:
             yield f"delivered after its {end.op}", (end, again)

@@ -57,6 +57,11 @@ class Step:
         return self.op == "send" and self.status == "6"
 
     @property
+    def asks_to_stop(self) -> bool:
+        """Whether it is a cancellation that asks for a running message, which then ends later."""
+        return self.op == "cancel" and self.status == "5" and self.outcome == "ok"
+
+    @property
     def certain(self) -> bool:
         """Whether it certainly happened."""
         return self.outcome == "ok" and self.status in _DONE.get(self.op, "1")
@@ -64,7 +69,7 @@ class Step:
     @property
     def possible(self) -> bool:
         """Whether it happened or may have happened."""
-        return self.certain or self.outcome == "unknown"
+        return self.certain or self.outcome == "unknown" or self.asks_to_stop
 
     @property
     def may_begin_life(self) -> bool:
@@ -102,6 +107,10 @@ class Timeline:
     def settlements(self, claim: Step) -> list[Step]:
         """Return the settlements and extensions of a delivery."""
         return [step for step in self.of("ack", "nack", "extend", "release", "reject") if step.token == claim.token]
+
+    def asked_to_stop_before(self, step: Step) -> bool:
+        """Return whether a request to stop may have come before a step was done."""
+        return any(one.asks_to_stop and one.began < step.ended for one in self.steps)
 
     def new_life_between(self, before: Step, after: Step) -> bool:
         """Return whether a new life may have begun after `before` began and before `after` ended."""

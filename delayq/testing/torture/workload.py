@@ -168,8 +168,11 @@ class Action(NamedTuple):
     """What a producer does, so many seconds after it started."""
 
     at: float
-    what: Literal["send", "replace", "follow", "cancel", "reschedule"]
-    """`follow`: a send that waits for a running message of its id, and replaces one that waits."""
+    what: Literal["send", "replace", "follow", "cancel", "stop", "reschedule"]
+    """`follow`: a send that waits for a running message of its id, and replaces one that waits.
+
+    `stop`: a cancellation that asks for a running message.
+    """
     ids: list[str]
     life: int = 0
     ahead: tuple[float, ...] = ()
@@ -215,3 +218,5 @@ def _later_actions(chance: random.Random, id: str, at: float, due_after: float) 
     elif drawn < 0.11 or (drawn < 0.3 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
         running = at + due_after + chance.uniform(0, profile.takes[1] + 0.01)  # perhaps
         yield Action(running, "follow", [id], 1, (_ahead(chance),))
+    elif drawn < 0.12 or (drawn < 0.4 and (profile.takes[1] or profile.leases)):  # noqa: PLR2004
+        yield Action(at + due_after + chance.uniform(0, profile.takes[1] + 0.01), "stop", [id])
