@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from delayq.errors import UnsafeServerError as UnsafeServerError
     from delayq.options import QueueOptions as QueueOptions
     from delayq.outcomes import Discard as Discard
+    from delayq.outcomes import RateLimited as RateLimited
     from delayq.outcomes import Reject as Reject
     from delayq.outcomes import Retry as Retry
     from delayq.outcomes import Snooze as Snooze
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from delayq.queue.handler_check import HandlerProblem as HandlerProblem
     from delayq.queue.lease import AsyncLease as AsyncLease
     from delayq.queue.lease import Lease as Lease
+    from delayq.queue.limits import AsyncLimits as AsyncLimits
+    from delayq.queue.limits import Limit as Limit
+    from delayq.queue.limits import Limits as Limits
     from delayq.queue.message_info import MessageInfo as MessageInfo
     from delayq.queue.message_info import Page as Page
     from delayq.queue.pausing import Pause as Pause

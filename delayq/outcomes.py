@@ -4,6 +4,7 @@ Returning anything but `False` acknowledges it; `False` or another exception tak
 
     raise Retry("rate limited", delay="5m")
     raise Snooze("1h")
+    raise RateLimited("30s")
     raise Reject("no such user")
     raise Discard("the meeting is over")
     raise StopWorker("the mail server refuses the password")
@@ -11,6 +12,9 @@ Returning anything but `False` acknowledges it; `False` or another exception tak
 
 from __future__ import annotations
 
+from typing import Literal
+
+from delayq.errors import ConfigurationError, short_repr
 from delayq.times import Duration
 
 
@@ -46,6 +50,22 @@ class Snooze(Outcome):
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason)
         self.delay = delay
+
+
+class RateLimited(Snooze):
+    """Snooze the message for `delay`, and start no other of its name, or of the queue, before this is over.
+
+    For a service that refuses more calls for a time. `scope` is `name`, `queue`, or `message` for this one alone, as it
+    is for a message without a name. Others of the scope wait; what is claimed already still runs.
+    """
+
+    def __init__(
+        self, delay: Duration, reason: str = "", *, scope: Literal["name", "queue", "message"] = "name"
+    ) -> None:
+        super().__init__(delay, reason)
+        if scope not in ("name", "queue", "message"):
+            raise ConfigurationError(f"scope must be 'name', 'queue' or 'message', not {short_repr(scope)}")
+        self.scope = scope
 
 
 class Reject(Outcome):

@@ -19,6 +19,8 @@ class State(StrEnum):
     """Failed, waiting for the end of its nack delay."""
     RETRY = "retry"
     """Its lease expired or its nack delay is over; waiting for redelivery."""
+    THROTTLED = "throttled"
+    """Due, waiting until a limit lets it start."""
     GARBAGE = "garbage"
     """No retries left; about to be moved to the dead letter."""
     DEAD = "dead"
@@ -37,7 +39,7 @@ class Transition:
     cause: str
 
 
-_WAITING = (State.PENDING, State.READY, State.RETRY, State.BACKOFF)
+_WAITING = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.THROTTLED)
 
 TRANSITIONS = (
     Transition("send", None, State.PENDING, "sent"),
@@ -45,6 +47,9 @@ TRANSITIONS = (
     Transition("pending_to_ready", State.PENDING, State.READY, "due"),
     Transition("ready_to_unack", State.READY, State.ACTIVE, "delivered"),
     Transition("ready_to_unack", State.RETRY, State.ACTIVE, "delivered"),
+    Transition("ready_to_unack", State.READY, State.THROTTLED, "over a limit"),
+    Transition("ready_to_unack", State.RETRY, State.THROTTLED, "over a limit"),
+    Transition("ready_to_unack", State.THROTTLED, State.ACTIVE, "delivered"),
     Transition("ack", State.ACTIVE, None, "acknowledged or discarded"),
     *(Transition("ack", state, None, "acknowledged late") for state in _WAITING),
     Transition("complete", State.ACTIVE, State.COMPLETED, "done, with retention"),

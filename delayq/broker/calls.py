@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
 from delayq.broker.lease_calls import LeaseCalls
+from delayq.broker.limit_calls import LimitCalls
 from delayq.broker.replies import integers, statuses
 from delayq.broker.requests import (
     ALWAYS,
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls, LeaseCalls):
+class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY
@@ -213,7 +214,7 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls):
         return self._call("repair_dead", [self._now, int(fix), *entries], statuses)
 
     def recount(self, *, fix: bool, limit: int = MAX_IDS) -> ScriptCall[tuple[int, ...]]:
-        """Return how far the counters of ready, retry and backoff are off, and the number of surplus wake-ups."""
+        """Return how far the counters of ready, retry and backoff are off, surplus wake-ups, lines without a gate."""
         return self._call("recount", [self._now, int(fix), limit], integers)
 
     def await_wake(self, timeout: float) -> RedisCommand[bool]:

@@ -56,6 +56,7 @@ class Feature(StrEnum):
     LIST = "listing messages"
     PURGE = "purging"
     PAUSE = "pausing"
+    LIMITS = "limits"
     EVENTS = "event log"
     RUNS = "run ledger"
     DEDUPE = "dedupe window"
@@ -122,7 +123,10 @@ class EngineCapabilities:
 
 DELAY = EngineCapabilities(
     "delay",
-    (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.GARBAGE, State.DEAD, State.COMPLETED),
+    (
+        *(State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RETRY, State.THROTTLED, State.GARBAGE),
+        *(State.DEAD, State.COMPLETED),
+    ),
     lacks=frozenset({Feature.GROUPS}),
 )
 _DELAY_ONLY = frozenset(
@@ -142,6 +146,7 @@ _DELAY_ONLY = frozenset(
         Feature.TIMEOUTS,
         Feature.PURGE,
         Feature.PAUSE,
+        Feature.LIMITS,
         Feature.EVENTS,
         Feature.RUNS,
         Feature.DEDUPE,

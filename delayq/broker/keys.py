@@ -61,6 +61,7 @@ META_SETTINGS = (
     "unique",
     "paused",
     "stopping",
+    "limited",
     "dead_max",
     "dead_ttl",
     "priority_step",
@@ -100,6 +101,14 @@ class Keys:
     """hash: id → last error; only of messages that have failed."""
     successors: str
     """hash: id → what was sent to follow its running message, packed; only of ids with some."""
+    limits: str
+    """hash: scope → its limit and its state, packed; only of queues with limits."""
+    gates: str
+    """zset: number of a limit → when the first of what it holds back may start (ms)."""
+    throttled: str
+    """zset: id → number of the limit that holds it back, and its due time, packed."""
+    running: str
+    """zset: id → number of the limit in which it takes a place; only if a name may run so often at a time."""
     replies: str
     """hash: call slot → sequence, time and reply of its last call."""
     dead: str
@@ -144,7 +153,8 @@ class Keys:
     @property
     def of_work(self) -> tuple[str, ...]:
         """The keys of which at least one exists while there is anything to promote, claim, expire, collect or fire."""
-        return self.pending, self.ready, self.ranked, self.unack, self.retry, self.garbage, self.schedules
+        waiting = self.pending, self.ready, self.ranked, self.throttled, self.retry
+        return *waiting, self.unack, self.garbage, self.schedules
 
     @classmethod
     def of(cls, prefix: str, queue: str) -> Self:

@@ -42,7 +42,9 @@ class ClaimReply(NamedTuple):
     """When the first lease or backoff ends (ms or -1)."""
     next_schedule: int = -1
     ranks: bool = False
-    """Whether what is due must be promoted before it is claimed, because messages have priorities."""
+    """Whether what is due must be promoted before it is claimed, because of priorities or limits."""
+    next_gate: int = -1
+    """When something that a limit holds back may start (ms, -1 if nothing is, or it depends on others)."""
 
 
 class PromoteReply(NamedTuple):
@@ -59,9 +61,11 @@ class PromoteReply(NamedTuple):
     paused: int = -1
     """When a pause ends (ms, 0 for no end); -1 if there is none, or nothing waits nor is leased."""
     ranks: int = 0
-    """1 if messages have priorities; not told while nothing waits nor is leased."""
+    """1 if messages have priorities or limits; not told while nothing waits nor is leased."""
     stopping: int = 0
     """How many calls have asked running messages to stop; 0 if nothing is leased."""
+    next_gate: int = -1
+    """When something that a limit holds back may start (ms or -1)."""
 
 
 class ExpireReply(NamedTuple):
@@ -142,6 +146,7 @@ class CountsReply(NamedTuple):
     held: int
     successors: int
     completed: int
+    throttled: int
     meta: dict[str, str]
 
 
@@ -160,39 +165,6 @@ class GetReply(NamedTuple):
     dead: bytes
     kept_until: str
     result: bytes
-
-
-class StoredSchedule(NamedTuple):
-    """A stored schedule: its next time (ms, None for none), definition and payload, and how often it has fired."""
-
-    name: str
-    next: int | None
-    spec: bytes
-    revision: str
-    fired: int
-    last: int
-    """The time of its last occurrence (ms, 0 for none)."""
-    paused: bool
-
-
-class DueSchedules(NamedTuple):
-    """The schedules that are due, whether these are all of them, and the server's time (ms)."""
-
-    now: int
-    complete: bool
-    schedules: list[StoredSchedule]
-
-
-class SchedulePage(NamedTuple):
-    """A page of schedules, the cursor of the next one ('0' at the end), and the server's time (ms)."""
-
-    now: int
-    latest: int
-    """The latest time (ms, to the minute) of a change to schedules; later than `now` if the clock was set back."""
-    zones: str
-    """The release of the time zone data by which all were planned, '' if not noted."""
-    cursor: str
-    schedules: list[StoredSchedule]
 
 
 statuses: Callable[[bytes], str] = bytes.decode
@@ -233,7 +205,7 @@ def any_withdrawn(records: list[bytes | None]) -> bool:
 
 def read_claim(reply: list[Any]) -> ClaimReply:
     """Parse the reply of `ready_to_unack`."""
-    now, deadline, left, alone, retries, *cells = reply
+    now, deadline, left, alone, next_gate, retries, *cells = reply
     deliveries = map(
         ClaimedMessage,
         map(bytes.decode, cells[::7]),
@@ -245,7 +217,7 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         [headers or b"" for headers in cells[5::7]],
         [attributes or b"" for attributes in cells[6::7]],
     )
-    return ClaimReply(now, deadline, left, list(deliveries), alone is not None)
+    return ClaimReply(now, deadline, left, list(deliveries), alone is not None, next_gate=int(next_gate))
 
 
 def read_due_claim(reply: list[Any]) -> ClaimReply:
@@ -288,31 +260,3 @@ def _read_row(row: list[Any]) -> MessageRow:
 def pairs(reply: Any) -> dict[bytes, Any]:
     """Return a reply of pairs as a mapping, which it already is in Redis' newer protocol (RESP3)."""
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def read_due(reply: list[Any], limit: int) -> DueSchedules:
-    """Parse the reply of `schedules_due` with this limit."""
-    now, number, *_ = reply
-    schedules = _stored_schedules(reply)
-    return DueSchedules(now, len(schedules) == number < limit, schedules)
-
-
-def read_schedules(reply: list[Any]) -> SchedulePage:
-    """Parse the reply of `schedules_page`."""
-    now, latest, zones, cursor, *_ = reply
-    return SchedulePage(now, latest, zones.decode(), cursor.decode(), _stored_schedules(reply[2:]))
-
-
-def read_names(reply: list[Any]) -> tuple[str, list[str]]:
-    """Parse the reply of `schedules_find`: the cursor of the next page, and names."""
-    cursor, *names = (text.decode() for text in reply)
-    return cursor, names
-
-
-def _stored_schedules(reply: list[Any]) -> list[StoredSchedule]:
-    schedules = []
-    for name, time, spec, state in zip(*(reply[at::4] for at in range(2, 6)), strict=True):
-        revision, fired, last, paused = state.decode().split() or ("0", 0, 0, "0")
-        next_ = int(time) if time else None
-        schedules.append(StoredSchedule(name.decode(), next_, spec, revision, int(fired), int(last), paused == "1"))
-    return schedules

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from delayq.broker import replies
-from delayq.broker.replies import DueSchedules, integers, pairs, statuses
+from delayq.broker import schedule_replies
+from delayq.broker.replies import integers, pairs, statuses
 from delayq.broker.requests import RedisCommand, ScheduleFire, SchedulePut, ScriptCall, flat
+from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.script_calls import ScriptCalls
 
 
@@ -30,13 +31,13 @@ class ScheduleCalls(ScriptCalls):
     def schedules_due(self, *, ahead: int, offset: int, limit: int, byte_limit: int) -> ScriptCall[DueSchedules]:
         """Read schedules due within `ahead` ms from `offset` on, up to `limit` schedules and `byte_limit` bytes."""
         args = [self._now, ahead, offset, limit, byte_limit]
-        return self._call("schedules_due", args, lambda reply: replies.read_due(reply, limit))
+        return self._call("schedules_due", args, lambda reply: schedule_replies.read_due(reply, limit))
 
     def schedules_page(
         self, schedules: Iterable[str] = (), *, cursor: str = "0", limit: int
-    ) -> ScriptCall[replies.SchedulePage]:
+    ) -> ScriptCall[schedule_replies.SchedulePage]:
         """Read a page of the schedules, or those named that exist."""
-        return self._call("schedules_page", [self._now, cursor, limit, *schedules], replies.read_schedules)
+        return self._call("schedules_page", [self._now, cursor, limit, *schedules], schedule_replies.read_schedules)
 
     def schedules_find(
         self, *, label: str = "", prefix: str = "", cursor: str = "", limit: int
@@ -45,7 +46,7 @@ class ScheduleCalls(ScriptCalls):
 
         There may be some more than `limit` if there are more than 1,000 schedules, and no label.
         """
-        return self._call("schedules_find", [label, prefix, cursor, limit], replies.read_names)
+        return self._call("schedules_find", [label, prefix, cursor, limit], schedule_replies.read_names)
 
     def note_schedules(self, at: int, *, zones: str) -> RedisCommand[None]:
         """Note that all schedules were planned anew at a time (ms), and by which release of the time zone data."""

@@ -43,8 +43,9 @@ COMMANDS = {
         "reschedule": ("delayq.cli.reschedule:reschedule", "Change the due time of a message."),
         "dead": ("delayq.cli.dead:dead", "List, redrive or purge the dead letter."),
         "schedules": ("delayq.cli.schedules:schedules", "List, add, pause or run schedules."),
-        "pause": ("delayq.cli.pause:pause", "Hold back all messages of a queue."),
-        "resume": ("delayq.cli.pause:resume", "End the pause of a queue."),
+        "pause": ("delayq.cli.pause:pause", "Hold back all messages of a queue or a name."),
+        "resume": ("delayq.cli.pause:resume", "End the pause of a queue or a name."),
+        "limits": ("delayq.cli.limits:limits", "Limit what starts in a time, or runs at a time."),
         "purge": ("delayq.cli.purge:purge", "Delete every message of a queue."),
     },
     "Administer": {

@@ -18,6 +18,7 @@ _COLUMNS = {
     State.ACTIVE: ("id", "lease ends", "attempts", "holder", "payload"),
     State.BACKOFF: ("id", "next try", "attempts", "retries", "error"),
     State.RETRY: ("id", "due", "attempts", "retries", "error"),
+    State.THROTTLED: ("id", "due", "attempts", "retries", "payload"),
     State.GARBAGE: ("id", "due", "attempts", "error"),
     State.DEAD: ("id", "died", "attempts", "reason", "error"),
     State.COMPLETED: ("id", "completed", "attempts", "reason", "result"),

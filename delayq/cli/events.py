@@ -51,7 +51,7 @@ def events(
     The log is off until you turn it on, with --on or with the option events of a queue.
 
     JSON, one line per event: {"offset", "index", "kind", "at", "id", "due", "attempt", "token", "retries_left",
-    "holder", "run", "reason", "error"}.
+    "holder", "run", "reason", "error", "name"}.
     """
     if max_len is not None and not switch:
         raise click.UsageError("--max-len goes with --on")
@@ -93,6 +93,7 @@ def _line(event: MessageEvent) -> str:
         "" if event.retries_left is None else f"retries left {event.retries_left}",
         f"by {event.holder}" if event.holder else "",
         f"run {event.run}" if event.run else "",
+        f"name {event.name}" if event.name else "",
         f"({event.reason})" if event.reason else "",
         event.error or "",
     ]

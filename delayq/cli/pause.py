@@ -29,34 +29,45 @@ class _Until(click.ParamType[Any]):
 
 @click.command()
 @queue_with(Feature.PAUSE)
+@click.option("--name", metavar="NAME", help="Pause the messages with this name only.")
 @click.option("--until", type=_Until(), metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00Z.")
 @click.option("--reason", default="", help="Say why; it is shown wherever the pause is.")
 @json_option
 @click.pass_obj
-def pause(session: Session, queue: str, *, until: timedelta | datetime | None, reason: str, as_json: bool) -> None:
+def pause(
+    session: Session, queue: str, *, name: str | None, until: timedelta | datetime | None, reason: str, as_json: bool
+) -> None:
     """Pause QUEUE: no callback starts in any process, and no lease is given; all else goes on.
 
     Callbacks that run end as usual. Workers return what they have claimed and not started. Again: change the end and
-    the reason.
+    the reason. With --name, only messages of this name do not start, and others overtake them.
 
-    JSON: {"queue", "paused": {"until", "reason"}}.
+    JSON: {"queue", "paused": {"until", "reason"}}, and "name" with --name.
     """
-    made = session.existing_queue(queue).pause(until, reason=reason)
-    print_result({"queue": queue, "paused": pause_json(made)}, f"{queue}  {pause_text(made)}", as_json=as_json)
+    made = session.existing_queue(queue).pause(until, name=name, reason=reason)
+    fields = {"queue": queue} | ({} if name is None else {"name": name}) | {"paused": pause_json(made)}
+    print_result(fields, f"{_label(queue, name)}  {pause_text(made)}", as_json=as_json)
 
 
 @click.command()
 @queue_with(Feature.PAUSE)
+@click.option("--name", metavar="NAME", help="End the pause of this name.")
+@click.option("--spread", type=DURATION, metavar="TIME", help="Start what waits evenly over this time: 10m.")
 @json_option
 @click.pass_obj
-def resume(session: Session, queue: str, *, as_json: bool) -> None:
+def resume(session: Session, queue: str, *, name: str | None, spread: timedelta | None, as_json: bool) -> None:
     """End the pause of QUEUE: idle workers go on at once.
 
-    JSON: {"queue", "resumed"}; false if the queue was not paused.
+    JSON: {"queue", "resumed"}, and "name" with --name; false if there was no pause.
     """
-    resumed = session.existing_queue(queue).resume()
-    text = f"{queue}  {'resumed' if resumed else 'was not paused'}"
-    print_result({"queue": queue, "resumed": resumed}, text, as_json=as_json)
+    resumed = session.existing_queue(queue).resume(name=name, spread=spread)
+    fields = {"queue": queue} | ({} if name is None else {"name": name}) | {"resumed": resumed}
+    text = f"{_label(queue, name)}  {'resumed' if resumed else 'was not paused'}"
+    print_result(fields, text, as_json=as_json)
+
+
+def _label(queue: str, name: str | None) -> str:
+    return queue if name is None else f"{queue} {clean(name)}"
 
 
 def pause_text(pause: Pause, now: datetime | None = None) -> str:

@@ -26,9 +26,9 @@ MAIN_STATES = (State.PENDING, State.READY, State.ACTIVE, State.BACKOFF, State.RE
 def queues(session: Session, *, as_json: bool) -> None:
     """List the queues in use, with the number of messages in each state.
 
-    JSON: {"queues": [{"queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "next_due",
-    "oldest_due", "overdue", "lag", "nobody_consumes", "paused"}, …]}. overdue is the number of messages that are due
-    and wait for a consumer, lag how long the first has waited, in seconds, paused null or {"until", "reason"}.
+    JSON: {"queues": [{"queue", "pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead",
+    "next_due", "oldest_due", "overdue", "lag", "nobody_consumes", "paused"}, …]}. overdue is how many messages
+    are due and wait for a consumer, lag how long the first has waited, in seconds, paused null or {"until", "reason"}.
     """
     names = session.queue_names()
     found = dict(zip(names, session.stats(names), strict=True))

@@ -55,7 +55,7 @@ class AsyncBase(QueueBase[T, AsyncMessage[T]]):
         self._executor.check_loop()  # before a task of this loop begins
         callback, context = self._handlers.find(), context_of_run(self._context, options)
         await self.open(connect_timeout=options.get("connect_timeout"))
-        if self._handlers.declared:
+        if self._handlers.declares:
             await self._perform(self._put_declared(), writes=True)
         running = self._consuming is not None and self._consuming.running
         check_burst(options, running=running)

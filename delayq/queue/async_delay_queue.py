@@ -22,6 +22,7 @@ from delayq.worker.message import AsyncMessage
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from delayq.queue.limits import AsyncLimits
     from delayq.queue.result_waits import AsyncResultWaits
     from delayq.queue.schedules import AsyncSchedules
     from delayq.queue.tasks import AsyncTask, TaskOptions
@@ -99,6 +100,13 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
         from delayq.queue.schedules import AsyncSchedules
 
         return AsyncSchedules(self._context, self._producer, self._handlers, self._executor)
+
+    @cached_property
+    def limits(self) -> AsyncLimits:
+        """The limits of this queue and of its names."""
+        from delayq.queue.limits import AsyncLimits
+
+        return AsyncLimits(self._context, self._executor)
 
     # The event log
 

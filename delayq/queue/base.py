@@ -218,7 +218,7 @@ class SyncBase(QueueBase[T, Message[T]]):
         """Return the running consumer or a new one, which `stop_consume` finds before it starts."""
         callback, context = self._handlers.find(), context_of_run(self._context, options)
         self.open(connect_timeout=options.get("connect_timeout"))
-        if self._handlers.declared:
+        if self._handlers.declares:
             self._perform(self._put_declared(), writes=True)
         with self._preparing:
             running = self._consuming is not None and self._consuming.running

@@ -34,13 +34,15 @@ class Counts:
     """How many wait to follow a message that is being processed, sent with `replace="after"`; no messages yet."""
     completed: int = 0
     """How many are settled and have a result that is kept; no messages any more."""
+    throttled: int = 0
+    """How many are due and wait until a limit lets them start."""
     paused: Pause | None = None
     """The pause of the queue; None if it is not paused."""
 
     @property
     def living(self) -> int:
         """Messages that are not dead: all that are still to be processed."""
-        return self.pending + self.ready + self.active + self.backoff + self.retry + self.garbage
+        return self.pending + self.ready + self.active + self.backoff + self.retry + self.throttled + self.garbage
 
 
 @dataclass(frozen=True, slots=True)

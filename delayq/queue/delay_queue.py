@@ -22,7 +22,7 @@ from delayq.queue.group_commit import GroupCommit
 from delayq.queue.handlers import MISSING
 from delayq.queue.inspector import Inspector
 from delayq.queue.message_info import MessageInfo, Page
-from delayq.queue.pausing import Pause, pause
+from delayq.queue.pausing import Pause, pause, resume
 from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
 from delayq.queue.repair import examine
 from delayq.queue.repair_report import Checkup
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
     from delayq.queue.handler_check import HandlerCheck
+    from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
     from delayq.queue.tasks import Task, TaskOptions
@@ -263,6 +264,13 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
         return Schedules(self._context, self._producer, self._handlers, self._executor)
 
+    @cached_property
+    def limits(self) -> Limits:
+        """The limits of this queue and of its names."""
+        from delayq.queue.limits import Limits  # most queues have none
+
+        return Limits(self._context, self._executor)
+
     # The event log
 
     def events(self, after: int | str = 0, *, follow: bool = False) -> Iterator[MessageEvent]:
@@ -309,18 +317,24 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
     # Administration
 
-    def pause(self, until: Duration | datetime | None = None, *, reason: str = "") -> Pause:
+    def pause(self, until: Duration | datetime | None = None, *, name: str | None = None, reason: str = "") -> Pause:
         """Start no more callbacks and give no leases, in any process, until `resume`, or by itself at `until`.
 
         `until` is a duration from now or an aware datetime, by the server's clock. Callbacks that run end and settle as
         usual; within a tick, consumers return what they have claimed and not started. Sends, schedules, cancels and
         expiring leases go on. In a pause, changes its end and reason (a line of at most 200 characters).
-        """
-        return self._perform(pause(self._context, until, reason))
 
-    def resume(self) -> bool:
-        """End a pause: idle consumers go on at once, others within a tick. Returns whether the queue was paused."""
-        return self._perform(single(self._context.calls.resume()))
+        With a `name`, only messages with this name do not start: they wait as `throttled`, others overtake them, and
+        what is claimed already still runs.
+        """
+        return self._perform(pause(self._context, until, reason, name))
+
+    def resume(self, *, name: str | None = None, spread: Duration | None = None) -> bool:
+        """End a pause: idle consumers go on at once, others within a tick. Returns whether the queue was paused.
+
+        With `spread`, what waits now starts evenly over this time. With a `name`, ends the pause of this name.
+        """
+        return self._perform(resume(self._context, name, spread))
 
     def purge(self) -> int:
         """Delete all messages, also those being processed; returns how many.

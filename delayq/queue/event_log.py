@@ -64,9 +64,9 @@ class EventKind(StrEnum):
     PURGED = "purged"
     """All messages of the queue were deleted; the event names no message."""
     PAUSED = "paused"
-    """The queue was paused, or its pause changed: `due` is when it ends by itself; the event names no message."""
+    """The queue or a name was paused, or its pause changed: `due` is when it ends; the event names no message."""
     RESUMED = "resumed"
-    """A pause was ended by `resume`; the event names no message."""
+    """A pause of the queue or of a name was ended by `resume`; the event names no message."""
     DEAD_PURGED = "dead_purged"
     """Its entry in the dead letter, the one with this token, was deleted."""
     DEAD_TRIMMED = "dead_trimmed"
@@ -96,6 +96,8 @@ class MessageEvent:
     """The name of the bulk send."""
     reason: str | None = None
     error: str | None = None
+    name: str | None = None
+    """The name that was paused or resumed, None for the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class EventColumns:
     errors: list[str]
     holder: str | None
     run: str | None
+    name: str | None
 
     @classmethod
     def of(cls, entry: EventEntry) -> EventColumns:
@@ -130,6 +133,7 @@ class EventColumns:
             errors=_lines(columns.get("errors")),
             holder=text("holder"),
             run=text("run"),
+            name=text("name"),
         )
 
 
@@ -151,7 +155,7 @@ def expand(entry: EventEntry) -> list[MessageEvent]:
     if not columns.ids:
         due, reason = next(iter(columns.dues), None), next(iter(columns.reasons), None)
         ends = None if due is None else from_millis(due)
-        return [MessageEvent(entry.offset, 0, kind, at, None, due=ends, reason=reason)]
+        return [MessageEvent(entry.offset, 0, kind, at, None, due=ends, reason=reason, name=columns.name)]
 
     def cell(column: Sequence[Any], index: int) -> Any:
         return column[index] if index < len(column) else None

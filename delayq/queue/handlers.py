@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from delayq.queue.message_info import MessageInfo
     from delayq.queue.tasks import BaseTask
     from delayq.queue.unhandled import UnhandledMessages
+    from delayq.rates import Pace
     from delayq.schedules.store import ScheduleOutcome
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,8 +47,11 @@ class HandlerRegistry:
         self._tasks: Mapping[str, BaseTask[..., Any]] = MappingProxyType({})
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
+        self._limits: Mapping[str, tuple[Pace | None, int | None]] = MappingProxyType({})
         self.stored = False
-        """Whether this process has stored them in Redis."""
+        """Whether this process has stored in Redis what it declares."""
+        self._logged = False
+        """Whether it has logged which schedules are left over."""
 
     def of_queue(self, name: str) -> HandlerRegistry:
         """Return a registry with the same functions for another queue."""
@@ -121,6 +125,13 @@ class HandlerRegistry:
         for name in names:
             self._refuse_taken(name, task.function)
         self._tasks = {**self._tasks, **dict.fromkeys(names, task)}
+        if task.limit != (None, None):
+            self._limits = {**self._limits, task.name: task.limit}
+
+    @property
+    def declares(self) -> bool:
+        """Whether the program declares schedules or limits, which are stored when consuming starts."""
+        return bool(self.declared or self._limits)
 
     def _refuse_taken(self, name: str, function: Any) -> None:
         """Refuse a name that another function has; a decorator that runs again is harmless."""
@@ -130,14 +141,19 @@ class HandlerRegistry:
             raise ConfigurationError(f"name {name} has a function already: {_describe(Callback(known))}")
 
     def put_declared(self, context: QueueContext) -> Operation[dict[str, ScheduleOutcome]]:
-        """Store the declared schedules in Redis; returns what became of each. The first time, log those left over."""
+        """Store declared limits and schedules; returns what became of the schedules. First, log schedules left over."""
+        if self._limits:
+            yield [context.calls.limit(name, pace=pace, places=places) for name, (pace, places) in self._limits.items()]
+            self.stored = True
+        if not self.declared:
+            return {}
         from delayq.schedules.orphans import log_orphans  # slow to load, and most queues have no schedules
         from delayq.schedules.store import put
 
         outcomes = yield from put(context, self.declared)
-        if not self.stored:
+        if not self._logged:
             yield from log_orphans(context, self.declared)
-        self.stored = True
+        self.stored = self._logged = True
         return outcomes
 
     def _checked(self, function: Any, name: str) -> Any:

@@ -39,6 +39,7 @@ RECORDED_STATES = {
     "leased": State.ACTIVE,
     "backoff": State.BACKOFF,
     "retry": State.RETRY,
+    "throttled": State.THROTTLED,
     "garbage": State.GARBAGE,
 }
 _BY_TIME = {state: state not in (State.READY, State.RETRY, State.GARBAGE) for state in State}

@@ -86,7 +86,7 @@ class _LeaseBase(Generic[M]):
             remaining = end - monotonic()
             if remaining <= 0:
                 return
-            times = [at for at in (promoted.next_due, promoted.next_deadline) if at != -1]
+            times = [at for at in (promoted.next_due, promoted.next_deadline, claimed.next_gate) if at != -1]
             ahead = min([1.0, remaining, *((at - promoted.now) / 1000 for at in times)])
             if ahead > CLOSE:
                 yield [self._context.calls.await_wake(min(ahead - CLOSE / 2, self._executor.max_block))]

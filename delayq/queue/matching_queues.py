@@ -82,7 +82,7 @@ class MatchingQueues:
         opened: list[PoolQueue] = []
         for queue, refused in zip(queues, read_opened(queues, replies), strict=True):
             error = refused
-            if error is None and queue._handlers.declared:  # noqa: SLF001
+            if error is None and queue._handlers.declares:  # noqa: SLF001
                 error = yield from attempt(queue._put_declared())  # noqa: SLF001
             if error is not None:
                 self._log_refusal(queue.name, f"cannot serve {queue.name}: {error}")

@@ -37,7 +37,7 @@ def to_open(queues: Iterable[Q]) -> list[tuple[Q, list[Q]]]:
 
 def declaring(queues: Iterable[Q]) -> list[tuple[Q, Q]]:
     """Return the queues with declared schedules, each after the queue over whose connection they are stored."""
-    return [(group[0], one) for group in by_server(queues) for one in group if one._handlers.declared]  # noqa: SLF001
+    return [(group[0], one) for group in by_server(queues) for one in group if one._handlers.declares]  # noqa: SLF001
 
 
 def identity_of(queue: AnyBase, *, restores: bool = True) -> Identity:

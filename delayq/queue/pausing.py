@@ -1,10 +1,11 @@
-"""Pausing a whole queue, and resuming it: claims give no messages meanwhile, and everything else goes on."""
+"""Pausing a whole queue or a name, and resuming it: claims give none of its messages, and everything else goes on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
+from delayq.broker.attributes import check_message_name
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
@@ -24,16 +25,36 @@ class Pause:
     """The reason given; '' for none."""
 
 
-def pause(context: QueueContext, until: Duration | datetime | None, reason: str) -> Operation[Pause]:
-    """Pause a queue, or change the pause."""
+def pause(context: QueueContext, until: Duration | datetime | None, reason: str, name: str | None) -> Operation[Pause]:
+    """Pause a queue or a name, or change the pause."""
     if not isinstance(reason, str) or len(reason) > MAX_REASON or not reason.isprintable():
         raise ConfigurationError(
             f"reason must be one line of at most {MAX_REASON} characters, not {short_repr(reason)}"
         )
-    end, *_ = yield [context.calls.pause(_until_text(until), reason), *context.confirming]
+    end = -1
+    if name is None:
+        end, *_ = yield [context.calls.pause(_until_text(until), reason), *context.confirming]
+    else:
+        call = context.calls.limit(check_message_name(name), paused=_until_text(until), reason=reason)
+        change, *_ = yield [call, *context.confirming]
+        end = change.paused if change.changed >= 0 else -1
     if end < 0:
         raise ConfigurationError(f"until {short_repr(str(until))} has passed: give a time to come, or a duration")
     return Pause(from_millis(end) if end else None, reason)
+
+
+def resume(context: QueueContext, name: str | None, spread: Duration | None) -> Operation[bool]:
+    """End the pause of a queue or a name, and let go what waits over a time."""
+    over = None if spread is None else to_millis(spread, "spread", min=1)
+    if name is not None:
+        call = context.calls.limit(check_message_name(name), paused="-", spread=over)
+        change, *_ = yield [call, *context.confirming]
+        return bool(change.changed == 1)
+    if over is not None:
+        (counted,) = yield [context.calls.counts()]
+        yield [context.calls.limit(None, spread=over, waiting=counted.overdue)]
+    resumed, *_ = yield [context.calls.resume(), *context.confirming]
+    return bool(resumed)
 
 
 def pause_in_force(setting: str, now: int) -> Pause | None:

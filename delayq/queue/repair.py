@@ -31,11 +31,22 @@ from delayq.queue.server_check import newer, survey
 
 LIGHT = ("deliveries", "ready", "ranked", "retry", "unack", "garbage")
 """What a light examination reads. The lists come after the records that name them."""
-DEEP = (*LIGHT, "messages", "pending", "retries", "headers", "attributes", "errors", "successors")
+DEEP = (
+    *LIGHT,
+    "throttled",
+    "running",
+    "messages",
+    "pending",
+    "retries",
+    "headers",
+    "attributes",
+    "errors",
+    "successors",
+)
 DEAD = ("dead_messages", "dead", "dead_ids")
 SEARCHED = 1_000_000
 """Entries of lists that one call may search."""
-TOTALS = b"sent delivered acked discarded nacked released expired dead trimmed redriven cancelled rescheduled"
+TOTALS = b"sent delivered throttled acked discarded nacked released expired dead trimmed redriven cancelled rescheduled"
 FIELDS = {*(name.encode() for name in META_SETTINGS), *TOTALS.split(), b"purged", b"dead_purged", b"repaired", LOST}
 """The fields that `meta` may have."""
 
@@ -117,16 +128,18 @@ class _Examination:
 
     def _counters(self) -> Operation[None]:
         (differences,) = yield [self._context.calls.recount(fix=self._fix)]
-        *counters, wake = differences
+        *counters, wake, lines = differences
         for name, difference in zip(("stale_ready", "stale_retry", "backoffs"), counters, strict=True):
             if difference:
                 self._collector.add(FindingKind.COUNTER, f"{name} by {difference:+d}", fixed=self._fix)
+        if lines:
+            self._collector.add(FindingKind.GATE, "", count=lines, fixed=self._fix)
         if wake:
             self._collector.add(FindingKind.WAKE, "", count=wake, fixed=self._fix)
         (counted,) = yield [self._context.calls.counts()]
         if self._fix or not self._collector.anything:
             in_lists = counted.ready + counted.retry
-            placed = in_lists + counted.pending + counted.active + counted.backoff + counted.garbage
+            placed = in_lists + counted.pending + counted.active + counted.backoff + counted.throttled + counted.garbage
             if placed != counted.messages:
                 why = "a list is too long to be counted" if self._deep else "run a deep examination"
                 text = f"{counted.messages} messages, {placed} of them in a state: {why}"

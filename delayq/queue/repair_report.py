@@ -28,6 +28,8 @@ class FindingKind(StrEnum):
     """Repaired by setting the queue's default."""
     UNREADABLE_RECORD = "record unreadable"
     """Repaired by deleting it."""
+    IDLE_PLACE = "place of none that runs"
+    """Takes a place among those that run under a limit. Repaired by giving it back."""
     DEAD_WITHOUT_MESSAGE = "dead without message"
     """Repaired by removing the entry from the dead letter; its message is lost."""
     DEAD_WITHOUT_ENTRY = "dead without entry"
@@ -40,6 +42,8 @@ class FindingKind(StrEnum):
     """Repaired by counting again; a list of more than 1,000 ids is not counted, only limited to its length."""
     WAKE = "wake-ups too many"
     """Repaired by leaving one."""
+    GATE = "throttled without an end"
+    """Held back by a limit that would never let it go. Repaired by asking the limit again."""
     FIELD = "unknown field"
     """A field of `meta` that delayq does not write. Not repaired."""
     EVENTS = "event log incomplete"
@@ -61,6 +65,7 @@ MESSAGE_DEFECTS = {
     "4": FindingKind.REMAINS,
     "5": FindingKind.NO_RETRIES,
     "6": FindingKind.UNREADABLE_RECORD,
+    "9": FindingKind.IDLE_PLACE,
 }
 DEAD_DEFECTS = {
     "1": FindingKind.DEAD_WITHOUT_MESSAGE,

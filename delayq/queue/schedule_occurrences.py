@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from delayq._parity import awaited
 from delayq.broker.batches import BATCH, batched
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import Outgoing, SchedulePut
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation, Wait
 from delayq.errors import ConfigurationError, UnknownScheduleError
 from delayq.options import check_int

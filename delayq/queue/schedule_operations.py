@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from delayq.broker.context import QueueContext
 from delayq.broker.ids import new_id
-from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import Outgoing
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.options import check_int

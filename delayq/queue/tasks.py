@@ -19,6 +19,7 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, Sent, due_text
 from delayq.queue.task_arguments import MisfitError, TaskArguments
+from delayq.rates import check_limits
 from delayq.times import Duration
 from delayq.worker.results import keep_result
 
@@ -102,6 +103,12 @@ class TaskOptions(TypedDict, total=False):
     """How long what the function returns is kept; by default as the queue says."""
     timeout: Duration
     """How long it may run, then the attempt has failed; by default as `max_consume_duration` says."""
+    rate_limit: str
+    """How many of its messages may start in a time, over all processes, such as `"200/s"`; no limit by default."""
+    burst: int
+    """How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more."""
+    running: int
+    """How many may run at a time, over all processes; any number by default."""
 
 
 class BaseTask(Generic[P, R]):
@@ -151,6 +158,8 @@ class BaseTask(Generic[P, R]):
             check_retention(options["retention"], 0)
             defaults["retention"] = options["retention"]
         self._options = cast("TaskSendOptions", {**defaults, **_same_id_options(options)})
+        self.limit = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
+        """Its rate and its places, None for each that it does not limit."""
         update_wrapper(self, function, updated=())
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from delayq.broker.replies import StoredSchedule
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
 from delayq.schedules.local_times import MAX_LATE

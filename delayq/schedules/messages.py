@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import ScheduleFire
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.codec import encode_headers
 from delayq.schedules.definition import DECLARED_HEADER, HEADER, Definition, unpack
 from delayq.schedules.timetable import MAX_FIRED, DueOccurrences

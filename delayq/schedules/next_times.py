@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from delayq.broker.replies import StoredSchedule
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import CLOCK_STEP, unpack, write
 from delayq.schedules.timetable import Timetable

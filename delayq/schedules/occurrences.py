@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import SchedulePut
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError, UnknownOccurrenceError, short_repr
 from delayq.schedules.definition import Definition, unpack, write
 from delayq.schedules.next_times import next_time, over_until

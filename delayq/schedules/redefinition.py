@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from delayq.broker.replies import StoredSchedule
 from delayq.broker.requests import SchedulePut
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.codec import encode_payload
 from delayq.errors import ConfigurationError
 from delayq.options import Settings, check_options

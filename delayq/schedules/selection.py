@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import StoredSchedule
+from delayq.broker.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, short_repr
 from delayq.schedules.definition import check_label, check_schedule, unpack

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from delayq.broker.batches import batched, byte_slices
 from delayq.broker.context import QueueContext
-from delayq.broker.replies import SchedulePage, StoredSchedule
 from delayq.broker.requests import SchedulePut
+from delayq.broker.schedule_replies import SchedulePage, StoredSchedule
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError
 from delayq.schedules.definition import CLOCK_STEP, unpack

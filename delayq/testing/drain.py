@@ -154,7 +154,8 @@ class _Drain:
 
 def _next_due(replies: Sequence[PromoteReply], now: int, *, schedules_alone: bool) -> int | None:
     """Return the next time (ms) at which something is due, None if nothing is; schedules alone may not count."""
-    messages = [at for one in replies for at in (one.next_due, one.next_deadline, one.paused) if at > now]
+    times = (at for one in replies for at in (one.next_due, one.next_deadline, one.next_gate, one.paused))
+    messages = [at for at in times if at > now]
     if not messages and not schedules_alone:
         return None
     # An occurrence still due now cannot be fired here: an optional dependency is not installed.

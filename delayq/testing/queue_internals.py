@@ -48,7 +48,7 @@ def callback(queue: AnyQueue) -> Callback:
 
 def declares_schedules(queue: AnyQueue) -> bool:
     """Return whether the program declares schedules for a queue; they are applied before it is consumed."""
-    return bool(queue._handlers.declared)
+    return queue._handlers.declares
 
 
 def executor(queue: AnyQueue) -> Executor | AsyncExecutor:

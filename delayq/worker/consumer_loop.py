@@ -286,7 +286,7 @@ class ConsumerLoop(StoppingLoop):
         if starting := self.start_reports.hold_alone(claimed, added):
             self._claimed += starting
             self.start_reports.check_after(self._now)
-        self.outlook.ready = claimed.left
+        self.outlook.read_gate(claimed)
         self._drained = self._drained and not claimed.left
 
     def _on_due_claimed(self, claimed: ClaimReply) -> None:

@@ -15,7 +15,7 @@ from delayq.broker.attributes import Attributes
 from delayq.broker.expiry import expiry_of
 from delayq.errors import ConfigurationError, UndecodableError, short_repr
 from delayq.options import nack_wait
-from delayq.outcomes import Discard, Outcome, Reject, Retry, Snooze, StopWorker
+from delayq.outcomes import Discard, Outcome, RateLimited, Reject, Retry, Snooze, StopWorker
 from delayq.text import format_duration
 from delayq.times import to_millis
 from delayq.worker.error_texts import SNOOZED_OUT, truncate
@@ -45,7 +45,10 @@ class Disposition(Enum):
 
 
 class Completion(NamedTuple):
-    """Deliveries whose callback has ended, and what becomes of them all: text of the error, explicit delay (ms)."""
+    """Deliveries whose callback has ended, and what becomes of them all: text, explicit delay (ms).
+
+    The text is that of the error; of a snooze, the scope in which no other is to start.
+    """
 
     deliveries: Sequence[InFlightDelivery]
     disposition: Disposition
@@ -242,7 +245,8 @@ def _disposition_of_delay(
                 text = SNOOZED_OUT.format(policy.max_snoozes)
                 _log("%s was %s", log_label(deliveries)[0], text, extra=log_label(deliveries)[1])
                 return Disposition.NACK, text, None
-            return Disposition.SNOOZE if outcome.counted else Disposition.RELEASE, "", wait
+            scope = outcome.scope if isinstance(outcome, RateLimited) else ""
+            return Disposition.SNOOZE if outcome.counted else Disposition.RELEASE, scope, wait
         delay = None if outcome.delay is None else to_millis(outcome.delay, "delay")
     except ConfigurationError as error:
         name, kind = log_label(deliveries)[0], "Snooze" if isinstance(outcome, Snooze) else "Retry"

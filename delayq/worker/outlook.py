@@ -20,7 +20,8 @@ class Outlook:
         """Look at once, then at the latest after each `tick` (seconds): another process may have changed the queue."""
         self.ready = 1
         """How many messages can be claimed; at first, one that may be there."""
-        self.due_at = math.inf
+        self._pending_at = math.inf
+        self._gate_at = math.inf
         self.deadline_at = math.inf
         self.collect_at = 0.0
         self.collect_every = COLLECT_EVERY
@@ -34,30 +35,42 @@ class Outlook:
         self.paused = False
         """Whether the queue was paused when last looked at: nothing may start."""
         self.ranks = False
-        """Whether messages have priorities: what is due is promoted before each claim, so that none comes too late."""
+        """Whether there are priorities or limits: what is due is promoted before each claim, in order."""
         self._clock = ClockEstimate()
         self._tick = tick
+
+    @property
+    def due_at(self) -> float:
+        """When the next message is due, or may start that a limit holds back."""
+        return min(self._pending_at, self._gate_at)
 
     def read_promoted(self, promoted: PromoteReply, *, sent_at: float, now: float) -> None:
         """Note what a promotion has said."""
         self._clock.read(promoted.now, sent_at=sent_at, now=now)
-        self.due_at = self._local_or_never(promoted.next_due)
+        self._pending_at = self._local_or_never(promoted.next_due)
         self.deadline_at = self._local_or_never(promoted.next_deadline)
+        self._gate_at = self._local_or_never(promoted.next_gate)
         self.ready = promoted.waiting
         self.look_at, self.looked_at = now + self._tick, now
         self.paused = promoted.paused >= 0
         self.ranks = self.ranks or promoted.ranks == 1
-        self.empty = promoted[:5] == _NOTHING and promoted.next_schedule == -1 and not self.paused
+        found = promoted[:5] != _NOTHING or promoted.next_schedule != -1 or promoted.next_gate != -1
+        self.empty = not found and not self.paused
         if promoted.garbage:
             self.collect_at = now
 
     def read_claimed(self, claimed: ClaimReply, *, sent_at: float, now: float) -> None:
         """Note what a claim of due messages has said."""
         self._clock.read(claimed.now, sent_at=sent_at, now=now)
-        self.due_at = self._local_or_never(claimed.next_due)
+        self._pending_at = self._local_or_never(claimed.next_due)
         self.deadline_at = self._local_or_never(claimed.next_deadline)
         self.ranks = self.ranks or claimed.ranks
         self.empty = False
+
+    def read_gate(self, claimed: ClaimReply) -> None:
+        """Note what a claim has said about what limits hold back; `read_claimed` or a promotion was read before."""
+        self.ready = claimed.left
+        self._gate_at = self._local_or_never(claimed.next_gate)
 
     def read_checked(self, empty: bool, *, now: float) -> None:  # noqa: FBT001 - the reply
         """Note whether the queue is still empty; if not, look again at once."""
@@ -82,7 +95,7 @@ class Outlook:
 
         Where a test has stopped the clock, nothing returns.
         """
-        returns = self.deadline_at <= now + self._tick and not self._clock.stopped
+        returns = min(self.deadline_at, self._gate_at) <= now + self._tick and not self._clock.stopped
         return not self.ready and self.collect_at > now and self.due_at > now and not returns
 
     def wants_due(self, capacity: int, now: float) -> bool:

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from delayq.broker.replies import DueSchedules
 from delayq.broker.requests import ScheduleFire
+from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
 

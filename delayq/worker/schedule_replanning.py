@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from delayq.broker.replies import SchedulePage
 from delayq.broker.requests import SchedulePut
+from delayq.broker.schedule_replies import SchedulePage
 from delayq.errors import DelayqError
 from delayq.schedules.definition import CLOCK_STEP
 from delayq.schedules.store import BATCH, moves, older_zones

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from delayq.broker.attributes import snoozed
+from delayq.broker.attributes import Attributes, snoozed
 from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
@@ -37,6 +37,9 @@ class PendingSettlements:
         }
         self._acked = self._queues[_ACK]
         self._count = 0
+        self._calls_to_hold: Any = getattr(calls, "hold", None)  # of engines with limits
+        self._holds: dict[str | None, int] = {}
+        """Names that are to be closed, None for the queue, and for how long (ms)."""
         self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
         """What all but an ack sends besides the receipt."""
         self._calls: dict[Disposition, Callable[[list[Any]], Any]] = {
@@ -52,7 +55,7 @@ class PendingSettlements:
             self._calls[_COMPLETE] = calls.complete
 
     def __bool__(self) -> bool:
-        return self._count > 0
+        return self._count > 0 or bool(self._holds)
 
     def __len__(self) -> int:
         return self._count
@@ -117,14 +120,25 @@ class PendingSettlements:
             attributes = snoozed(delivery.claimed.attributes) if disposition is Disposition.SNOOZE else b""
             wait = 0 if delay is None else nack_wait(delay / 1000)
             self._details[delivery] = Release(*delivery.receipt, wait, attributes)
+            name = Attributes.of(delivery.claimed.attributes).name if text == "name" else ""
+            if self._calls_to_hold and (name or text == "queue"):
+                self._holds[name or None] = max(wait, self._holds.get(name or None, 0))
 
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that settle what is pending, each with the function for its reply."""
+        for name, wait in self._holds.items():
+            yield self._calls_to_hold(name, wait), partial(self._on_held, name)
         for disposition, queue in self._queues.items():
             if queue:
                 first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
                 items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition)
+
+    def _on_held(self, name: str | None, reply: str) -> None:
+        wait = self._holds.pop(name, 0)
+        if reply == "0":
+            text = "%s is not closed for %d ms, as RateLimited asks: the queue has too many limits"
+            log.warning(text, name or "the queue", wait, extra={"name_": name})
 
     def _on_reply(self, disposition: Disposition, reply: str) -> None:
         queue = self._queues[disposition]

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 EVENT_KEYS = {
     "offset", "index", "kind", "at", "id", "due", "attempt", "token", "retries_left", "holder", "run",
-    "reason", "error",
+    "reason", "error", "name",
 }  # fmt: skip
 
 

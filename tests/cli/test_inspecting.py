@@ -75,7 +75,7 @@ def test_lists_the_queues_in_use(cli, redis_url, populated):
     assert lines[2][-2:] == ["in", "3h"]
     mails, reminders = cli("queues", "--json").json["queues"]
     assert set(mails) == {
-        "queue", "pending", "ready", "active", "backoff", "retry", "garbage", "dead", "completed", "next_due",
+        "queue", "pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead", "completed", "next_due",
         "oldest_due", "overdue", "lag", "nobody_consumes", "paused",
     }  # fmt: skip
     assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
@@ -99,7 +99,7 @@ def test_stats_prints_the_counts_of_a_queue(cli, populated):
         assert re.search(rf"^{line}$", out, re.MULTILINE), out
     found = cli("stats", "reminders", "--json").json
     states = {state: found[state] for state in State}
-    assert states == dict.fromkeys(State, 1) | {"garbage": 0, "completed": 0}
+    assert states == dict.fromkeys(State, 1) | {"throttled": 0, "garbage": 0, "completed": 0}
     assert (found["queue"], found["living"], found["totals"]["sent"]) == ("reminders", 5, 6)
     assert {"at", "next_due", "oldest_due", "next_deadline"} <= set(found)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["at"])

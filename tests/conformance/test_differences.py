@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -432,6 +433,17 @@ def purges(worker):
     assert worker.counts() == (0, 0)
 
 
+def limits_starts(worker):
+    worker.do(partial(worker.queue.limits.set, running=1))
+    worker.send(b"a")
+    worker.send(b"b")
+    first = worker.take()
+    assert worker.take() is None
+    assert first.ack()
+    assert worker.take().ack()
+    assert worker.do(worker.queue.limits.remove)
+
+
 def pauses(worker):
     worker.send(b"a")
     worker.do(worker.queue.pause)
@@ -549,6 +561,7 @@ CHECKS = {
     Feature.LIST: Check(lists),
     Feature.PURGE: Check(purges, none_of("purge")),
     Feature.PAUSE: Check(pauses, none_of("pause", "resume")),
+    Feature.LIMITS: Check(limits_starts, none_of("limits")),
     Feature.EVENTS: Check(logs_events, logs_no_events),
     Feature.RUNS: Check(keeps_runs, keeps_no_runs),
     Feature.DEDUPE: Check(dedupes, dedupes_nothing),

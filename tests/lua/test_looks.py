@@ -55,7 +55,7 @@ def test_counter_that_is_not_a_number_is_repaired(executor, limit):
     plant(executor, World(ready=["x"], unack={"y": 5}, messages={"y": "Y"}))
     executor.client.hset(KEYS.meta, mapping={"stale_ready": "many", "stale_retry": "few", "backoffs": ""})
     stale = min(limit, 1)
-    assert deliver(executor, calls.recount(fix=True, limit=limit)) == (-1 - stale, -1, -1, 0)
+    assert deliver(executor, calls.recount(fix=True, limit=limit)) == (-1 - stale, -1, -1, 0, 0)
     assert executor.client.hgetall(KEYS.meta) == {
         b"stale_ready": b"%d" % stale,
         b"stale_retry": b"0",

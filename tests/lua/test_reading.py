@@ -25,6 +25,7 @@ FOUND = {
     "leased": DELIVERED._replace(unack=str(NOW + 30_000), record=f"leased {MOVED}"),
     "backoff": DELIVERED._replace(unack=str(NOW + 500), record=f"backoff {MOVED}"),
     "retry": DELIVERED._replace(record=f"retry {MOVED}"),
+    "throttled": DELIVERED._replace(record=f"throttled {MOVED}"),
     "ranked": DELIVERED._replace(record=f"ranked {MOVED}", attributes=b"name=a priority=1"),
     "garbage": DELIVERED._replace(retries_left="0", record=f"garbage {MOVED}"),
     "dead": NOTHING._replace(entry=f"a:{T - 7}", dead=DIED),
@@ -263,14 +264,14 @@ def test_every_spent_message_is_listed_on_some_page(executor):
 
 # Counts
 
-EMPTY = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {})
+EMPTY = CountsReply(NOW, -1, -1, -1, *[0] * 13, {})
 COUNTED = [
     ("nothing", World(), EMPTY),
     (
         "one of each",
         CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
         CountsReply(
-            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0, 0),
+            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0, 0, 0),
             {"backoffs": "1", "token": str(T - 3)},
         ),
     ),
@@ -290,7 +291,7 @@ COUNTED = [
             meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
         ),
         CountsReply(
-            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2, 1),
+            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2, 1, 0),
             {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
         ),
     ),

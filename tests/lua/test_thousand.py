@@ -245,7 +245,7 @@ CASES = [
         "recounted",
         BACKOFF.but(ready=IDS, meta={}),
         calls.recount(fix=True),
-        (-MAX_IDS, 0, -MAX_IDS, 0),
+        (-MAX_IDS, 0, -MAX_IDS, 0, 0),
         BACKOFF.but(ready=IDS, meta={"stale_ready": MAX_IDS, "backoffs": MAX_IDS}),
     ),
     Case("purged", BACKOFF, calls.purge(), MAX_IDS, World(meta={"purged": MAX_IDS})),
@@ -270,6 +270,7 @@ CASES = [
 
 def test_every_script_has_a_case():
     of_one_or_no_id = {"begin_run", "end_run", "keep_plan", "pause", "report", "resume", "send_one", "debounce"}
+    of_one_or_no_id |= {"limit", "hold"}
     assert {case.call.script.name for case in CASES} == set(MUTATING) - of_one_or_no_id
 
 

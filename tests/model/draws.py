@@ -7,6 +7,7 @@ from collections.abc import Collection
 import hypothesis.strategies as st
 
 from delayq.broker.scripts import MAX_IDS
+from delayq.rates import Pace
 
 # They hold what also stands between the parts of stored texts.
 IDS = ("a", "b", "b:1", "c:2:3", "d", "e")
@@ -26,6 +27,7 @@ PLACES = (
     "retry",
     "ranked",
     "ranked",
+    "throttled",
     "garbage",
     "dead",
     "dead",
@@ -38,7 +40,7 @@ budgets = st.sampled_from((0, 0, 1, 2, 2, 3, 3))
 tops = st.sampled_from((b"", b"", b'{"trace": "\xff\x00"}'))
 replaces = st.sampled_from((False, False, True, True, "after", "moved up"))
 _HELD = (b"unique_for=40", b"name=n unique_after=30")
-_NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=n priority=-2")
+_NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=n priority=-2", b"name=m")
 names = st.sampled_from((b"", b"", b"", b"", b"priority=1", *_NAMED, *_HELD))
 retentions = st.sampled_from(("20", "60", "1000"))
 endings = st.sampled_from(("returned", "returned", "discarded"))
@@ -53,6 +55,13 @@ windows = st.sampled_from((None, None, (30, 100), (200, 4), (10_000, 100)))
 """The dedupe window and the ids it may hold; None for off."""
 pauses = st.sampled_from(("+1", "+5", "+20", "+20", "+60", "@0", "@-1", "@30", "0"))
 """When a pause ends: at a time, as `moments`, or never."""
+paces = st.sampled_from((None, None, Pace(), Pace(10_000, 1), Pace(5_000, 2)))
+"""How fast messages may start; None leaves that as it is."""
+places = st.sampled_from((None, 0, 1, 1, 2))
+"""How many may run at a time."""
+scopes = st.sampled_from(("n", "n", "m", None))
+"""Names that have limits, None for the queue."""
+spreads = st.sampled_from((None, None, 30, 60))
 runs = st.sampled_from(("", "", "nightly", "r:1"))
 consumers = st.sampled_from(CONSUMERS)
 leases = st.sampled_from((5, 20, 100, 1000))
@@ -70,6 +79,7 @@ dead_picks = st.lists(st.sampled_from(range(6)), min_size=1, max_size=3)
 OPTIONAL = (
     *("send_one", "send_after", "debounce", "end_followed", "cancel", "stop", "reschedule", "ack", "nack", "extend"),
     *("release", "reject", "complete", "report", "await_ends"),
+    *("limit", "hold", "pause_name", "resume_name"),
     *("crash", "redrive", "dead_purge", "purge", "pause", "wait"),
 )
 

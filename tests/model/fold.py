@@ -129,11 +129,13 @@ class Fold:
         del self.dead[f"{event.id}:{event.token}"]
 
     def _pause(self, event: MessageEvent) -> None:
-        self.paused_until = math.inf if event.due is None else _ms(event.due)
+        if event.name is None:
+            self.paused_until = math.inf if event.due is None else _ms(event.due)
 
     def _resume(self, event: MessageEvent) -> None:
-        assert self.paused_until > _ms(event.at), "what is not paused is resumed"
-        self.paused_until = 0
+        if event.name is None:
+            assert self.paused_until > _ms(event.at), "what is not paused is resumed"
+            self.paused_until = 0
 
     def _found(self, event: MessageEvent, *states: str) -> Life:
         assert event.id in self.lives, f"{event.kind} of {event.id}, which does not live"

@@ -28,16 +28,20 @@ from tests.model.draws import (
     limits,
     moments,
     outgoing,
+    paces,
     pauses,
     picks,
+    places,
     quiets,
     replaces,
     reruns,
     retentions,
     runs,
+    scopes,
     several,
     several_picks,
     snoozes,
+    spreads,
     steps,
     windows,
 )
@@ -68,8 +72,9 @@ class QueueMachine(Player):
         log=st.sampled_from(("on", "on", "off", "lost")),
         window=windows,
         step=steps,
+        limited=st.sampled_from((True, False)),
     )
-    def send_first(self, messages, log, window, step):
+    def send_first(self, messages, log, window, step, limited):
         """Switch on what this example is to have, and begin."""
         window_of, most = window or (None, 1)
         max_len = 0 if log == "off" else 100_000
@@ -78,6 +83,7 @@ class QueueMachine(Player):
         if log == "lost":
             self.executor.client.xadd(self.calls.keys.events, {"not": "ours"}, id=LAST_ID)
         self.fold, self.model.window, self.model.step = Fold() if log == "on" else None, window, step or 0
+        self.is_limited = limited
         self._reach(log, "log", log)
         self._send(messages)
 
@@ -219,11 +225,18 @@ class QueueMachine(Player):
 
     @rule(limit=limits, reruns=reruns)
     def promote(self, limit, reruns):
-        promoted = self.model.pending_to_ready(self.now, limit)
+        promoted = self.model.pending_to_ready(self.now, limit, is_told=self._is_told())
+        self._reach("next gate", "promote", promoted.next_gate >= 0)
         self._reach("some moved", "promote", promoted.moved)
         self._reach("ranked", "promote", promoted.moved and len(self.model.ids("ranked")) > len(self.scan.ranked))
         self._reach("limited", "promote", promoted.moved and 0 <= promoted.next_due <= self.now)
         self._play(self.calls.pending_to_ready(limit), promoted, reruns=reruns)
+
+    def _is_told(self) -> bool:
+        """Tell whether a promotion looks at more than what is pending."""
+        scan = self.scan
+        others = (scan.ready, scan.ranked, scan.unack, scan.retry, scan.garbage, scan.throttled)
+        return any(others)
 
     @rule(consumer=consumers, wanted=st.integers(0, 4), lease=leases, is_lost=st.booleans(), reruns=reruns)
     def claim(self, consumer, wanted, lease, is_lost, reruns):
@@ -234,7 +247,9 @@ class QueueMachine(Player):
         self.claimed_at[consumer] = self.now
         for _ in range(1 + reruns):
             reply = self._claim(consumer, self.sequences[consumer], wanted, lease)
-            assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, deliveries)
+            assert reply._replace(left=0) == ClaimReply(
+                self.now, self.now + lease, 0, deliveries, next_gate=self._next_gate()
+            )
         self.expects_wake |= reply.left > 0
         tokens = [highest, *(one.token for one in reply.messages)]
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
@@ -243,6 +258,11 @@ class QueueMachine(Player):
             self.held += self.claims[consumer]
 
         ids = [one.id for one in deliveries]
+        waits = self.model.limits.lines.keys()
+        self._reach("throttled", "claim", waits - self.scan.throttled.keys())
+        self._reach("from a line", "claim", self.scan.throttled.keys() & {*ids})
+        self._reach("passes a line", "claim", ids and waits & self.scan.throttled.keys())
+        self._reach("queue used up", "claim", 0 in self.model.limits.gates)
         entries = self.scan.ready + self.scan.retry + [*self.scan.ranked]
         self._reach("ranked before ready", "claim", _comes_before(ids, self.scan.ranked, offered["ready"]))
         self._reach("ready before ranked", "claim", _comes_before(ids, offered["ready"], self.scan.ranked))
@@ -268,7 +288,8 @@ class QueueMachine(Player):
         next_due = self.model.next_due()
         is_paused = self.model.is_paused(self.now) and not listed and 0 <= next_due <= self.now
         next_due = -1 if is_paused else next_due  # what is due is kept back
-        ranks = bool(self.model.step) and not is_paused and not listed and 0 <= next_due <= self.now
+        is_due = not is_paused and not listed and 0 <= next_due <= self.now
+        ranks = is_due and bool(self.model.step or self.model.limits.flag)
         times = {"next_due": next_due, "next_deadline": self.model.next_deadline(), "ranks": ranks}
         self._reach("paused", "claim due", is_paused)
         self._reach("must be ranked first", "claim due", ranks)
@@ -308,7 +329,9 @@ class QueueMachine(Player):
         remembered = self.claims[consumer]
         deliveries = self.model.replay(self.now, remembered, lease)
         reply = self._claim(consumer, self.sequences[consumer], wanted, lease)
-        assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, deliveries)
+        assert reply._replace(left=0) == ClaimReply(
+            self.now, self.now + lease, 0, deliveries, next_gate=self._next_gate()
+        )
         receipts = [Receipt(one.id, one.token) for one in deliveries]
         self.held += [receipt for receipt in receipts if receipt not in self.held]
         self._reach("all still held", "replay", receipts and receipts == remembered)
@@ -322,8 +345,11 @@ class QueueMachine(Player):
         if consumer not in self.claims:
             return
         reply = self._claim(consumer, self.sequences[consumer] - 1, wanted, lease)
-        assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, [])
+        assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, [], next_gate=self._next_gate())
         self._reach("overtaken", "replay", 1)
+
+    def _next_gate(self) -> int:
+        return -1 if self.model.is_paused(self.now) else self.model.limits.next_gate()
 
     def _claim(self, consumer: str, sequence: int, wanted: int, lease: int, *, due: bool = False) -> ClaimReply:
         claims = self.calls.pending_to_unack if due else self.calls.ready_to_unack
@@ -473,6 +499,39 @@ class QueueMachine(Player):
             self.fold.paused_until = 0
         self._play(self.calls.resume(), was_paused, reruns=reruns)
 
+    # Limits.
+
+    @precondition(lambda self: self.is_limited)
+    @rule(name=scopes, pace=paces, places=places, reruns=reruns)
+    def limit(self, name, pace, places, reruns):
+        waits = self.model.limits.lines
+        expected = self.model.limit(self.now, name, pace=pace, places=places)
+        self._reach("again" if expected.changed else "fresh", "limit", True)
+        self._reach("what waits is judged anew", "limit", waits and 0 in self.model.limits.gates.values())
+        self._play(self.calls.limit(name, pace=pace, places=places), expected, reruns=reruns)
+
+    @precondition(lambda self: self.is_limited)
+    @rule(name=scopes, delay=delays, reruns=reruns)
+    def hold(self, name, delay, reruns):
+        self._play(self.calls.hold(name, delay), self.model.hold(self.now, name, delay), reruns=reruns)
+
+    @precondition(lambda self: self.is_limited)
+    @rule(name=st.sampled_from(("n", "m")), until=pauses, reason=st.sampled_from(("", "deploy")), reruns=reruns)
+    def pause_name(self, name, until, reason, reruns):
+        paused = str(self.now + int(until[1:])) if until.startswith("@") else until
+        expected = self.model.limit(self.now, name, paused=paused, reason=reason)
+        self._reach("a name" if expected.paused >= 0 else "a name, over already", "pause", True)
+        self._play(self.calls.limit(name, paused=paused, reason=reason), expected, reruns=reruns)
+
+    @precondition(lambda self: self.is_limited)
+    @rule(name=st.sampled_from(("n", "m")), spread=spreads, reruns=reruns)
+    def resume_name(self, name, spread, reruns):
+        waits = len(self.model.limits.lines)
+        expected = self.model.limit(self.now, name, paused="-", spread=spread)
+        self._reach("a name", "resume", expected.changed)
+        self._reach("evenly", "resume", spread and waits)
+        self._play(self.calls.limit(name, paused="-", spread=spread), expected, reruns=reruns)
+
     @precondition(lambda self: self.scan.wake)
     @rule()
     def wake(self):
@@ -491,6 +550,7 @@ class QueueMachine(Player):
     @rule(offset=st.sampled_from((-1, 0, 0, 1)))
     def wait_for_the_next(self, offset):
         """Right before, at or after the next due time or deadline."""
-        coming = [at for at in (self.model.next_due(), self.model.next_deadline()) if at > self.now]
+        times = (self.model.next_due(), self.model.next_deadline(), self.model.limits.next_gate())
+        coming = [at for at in times if at > self.now]
         if coming:
             self._go_to(max(min(coming) + offset, self.now))

@@ -7,6 +7,7 @@ lists offer their ids.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
+from delayq.broker.limit_calls import LimitChange, scope_of
 from delayq.broker.replies import ClaimedMessage, CollectReply, ExpireReply, PromoteReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace
 from delayq.broker.results import Completed
 from delayq.broker.same_id import Debounce
 from delayq.broker.send_replies import Debounced
+from delayq.rates import Pace
+from tests.model.limiting import Claim, Limits, Waiting, choose
 
 STEP = 60_000
 """The head start of a priority (ms) where none was set."""
@@ -52,6 +56,12 @@ class Message:
     attributes: bytes = b""
     stopping: bool = False
     """Whether its holder was asked to stop."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name, None if it has none."""
+        found = re.search(rb"(?:^| )name=(\S+)", self.attributes)
+        return found[1].decode() if found else None
 
     @property
     def priority(self) -> int:
@@ -111,6 +121,8 @@ class Model:
         """When the first call of a run was made."""
         self.pause_set: tuple[int, str] | None = None
         """When the last pause that was not resumed ends, 0 for no end, and its reason."""
+
+        self.limits = Limits()
 
     def ids(self, state: str) -> list[str]:
         return [id for id, message in self.messages.items() if message.state == state]
@@ -256,20 +268,26 @@ class Model:
 
     # Consumers.
 
-    def pending_to_ready(self, now: int, limit: int) -> PromoteReply:
+    def pending_to_ready(self, now: int, limit: int, *, is_told: bool = True) -> PromoteReply:
+        """Promote; `is_told` unless nothing but what is pending is stored, and none of it is due."""
         pending = sorted((self.messages[id].due, id) for id in self.ids("pending"))
         due = [id for at, id in pending if at <= now][:limit]
+        is_told = is_told or bool(due)
         for id in due:
             self.messages[id].promoted = True
             self._wait(id, "ready")
         self.ready += [id for id in due if self.messages[id].state == "ready"]
         waiting, garbage = len(self.ready) + len(self.ids("ranked")) + len(self.retry), len(self.ids("garbage"))
         reply = PromoteReply(len(due), self.next_due(), self.next_deadline(), waiting, garbage, now)
-        if (waiting or self.in_unack()) and self.step:
+        gate = self.limits.first_gate() if is_told else None
+        waits = waiting or self.in_unack() or gate is not None
+        if waits and (self.step or self.limits.flag):
             reply = reply._replace(ranks=1)
         if self.in_unack():
             reply = reply._replace(stopping=self.stops)
-        if (waiting or self.in_unack()) and self.is_paused(now):
+        if gate is not None and gate != math.inf and not self.is_paused(now):
+            reply = reply._replace(next_gate=int(gate))
+        if waits and self.is_paused(now):
             assert self.pause_set
             return reply._replace(waiting=0, paused=self.pause_set[0])
         return reply
@@ -289,6 +307,16 @@ class Model:
             ((self.rank(id), 1, id) for id in self.ranked()),
             key=lambda one: one[:2],
         )
+        if self.limits.flag:
+            claim = Claim(self.limits, now, len(self.ids("leased")))
+            offered = [self._waiting(id) for *_, id in by_rank]
+            chosen = choose(claim, wanted, delivered, [self._waiting(id) for id in retry], offered)
+            for one, number in claim.throttled:
+                self._leave_list(one.id)
+                self.messages[one.id].state = "throttled"
+                self.limits.lines[one.id] = number, one.due
+            self.totals["throttled"] += len(claim.throttled)
+            return self._claim(now, chosen, lease, holder)
         chosen = [*retry[:first_turns], *(id for *_, id in by_rank), *retry[first_turns:]][:wanted]
         return self._claim(now, chosen, lease, holder)
 
@@ -296,13 +324,17 @@ class Model:
         self, now: int, wanted: int, lease: int, holder: str, *, listed: Sequence[str]
     ) -> list[ClaimedMessage]:
         """Claim what is due; `listed` are all entries of ready, ranked and retry, which come first."""
-        if listed or self.step or self.is_paused(now):
+        if listed or self.step or self.limits.flag or self.is_paused(now):
             return []
         due = sorted((self.messages[id].due, id) for id in self.ids("pending") if self.messages[id].due <= now)
         chosen = [id for _, id in due][:wanted]
         for id in chosen:
             self.messages[id].promoted = True
         return self._claim(now, chosen, lease, holder)
+
+    def _waiting(self, id: str) -> Waiting:
+        message = self.messages[id]
+        return Waiting(id, message.name, message.due)
 
     def _claim(self, now: int, chosen: Sequence[str], lease: int, holder: str) -> list[ClaimedMessage]:
         for id in chosen:
@@ -334,6 +366,7 @@ class Model:
                 message.error = "lease expired"
                 self.totals["expired"] += 1
                 self._charge(message, "retry")
+        self.limits.free(message.id for message in late)
         again = [message.id for message in late if message.state == "retry"]
         for id in again:
             self._wait(id, "retry")
@@ -341,14 +374,16 @@ class Model:
         return ExpireReply(len(again), len(late) - len(again), self.next_deadline())
 
     def ack(self, now: int, receipts: Iterable[Receipt], *, discarded: bool) -> str:
-        replies, settled = "", []
+        replies, settled, held = "", [], []
         for receipt in receipts:
             message = self.messages.get(receipt.id)
             lives = message and message.life == self.lives[receipt] and message.state != "garbage"
             replies += "1" if lives else "0"
-            if lives:
+            if message and lives:
+                held += [receipt.id] if message.state == "leased" else []
                 self._remove(receipt.id)
                 settled.append(receipt.id)
+        self.limits.free(held)
         self.totals["discarded" if discarded else "acked"] += len(settled)
         self._settle(now, settled)
         self._succeed(settled)
@@ -365,6 +400,7 @@ class Model:
                 self._remove(done.id)
                 settled.append(done.id)
                 self.totals["discarded" if done.ending == "discarded" else "acked"] += 1
+        self.limits.free(settled)
         self._tell(settled)
         self._settle(now, settled)
         self._succeed(settled)
@@ -381,6 +417,7 @@ class Model:
         replies = ""
         for failure in failures:
             message = self.held(failure)
+            self.limits.free([message.id] if message else [])
             if message and message.stopping:
                 message.state = "garbage"
             elif message:
@@ -400,6 +437,7 @@ class Model:
         replies, back = "", []
         for release in releases:
             message = self.held(release)
+            self.limits.free([message.id] if message else [])
             replies += "0" if not message else "2" if message.stopping else "1"
             if message and message.stopping:
                 message.state = "garbage"
@@ -425,6 +463,7 @@ class Model:
             if message:
                 self._die(now, message, rejection.reason, rejection.error or message.error)
                 dead.append(message.id)
+        self.limits.free(dead)
         self._tell(dead)
         self._settle(now, dead)
         self._succeed(dead)
@@ -474,6 +513,7 @@ class Model:
         purged = len(self.messages)
         self.waited = {}
         self.messages, self.successors, self.ready, self.retry = {}, {}, [], []
+        self.limits.clear()
         self.totals["purged"] += purged
         return purged
 
@@ -488,6 +528,53 @@ class Model:
         was_paused = self.is_paused(now)
         self.pause_set = None
         return was_paused
+
+    def limit(
+        self,
+        now: int,
+        name: str | None,
+        *,
+        pace: Pace | None = None,
+        places: int | None = None,
+        paused: str = "",
+        reason: str = "",
+        spread: int | None = None,
+    ) -> LimitChange:
+        scope = scope_of(name)
+        since = now if paused.startswith("+") else 0
+        ends = since + int(paused.removeprefix("+")) if paused not in {"", "-"} else None
+        if ends is not None and 0 < ends <= now:
+            return LimitChange(-1, -1)
+        one = self.limits.change(scope, now)
+        was_paused, was_limited = one.is_paused(now), one.interval > 0 or one.places > 0
+        if places == 0:
+            self.limits.running = {id: number for id, number in self.limits.running.items() if number != one.number}
+        elif places and name and not one.places:
+            self.limits.running |= {id: one.number for id in self.ids("leased") if self.messages[id].name == name}
+        if pace is not None:
+            one.interval, one.burst = pace
+        one.places = one.places if places is None else places
+        if ends is not None:
+            one.paused, one.reason = ends, reason
+        if paused == "-":
+            one.paused, one.reason = None, ""
+        if spread is not None:
+            one.spread = spread * 1000 / max(len(self.limits.line(one.number)), 1)
+            one.spread_until, one.next_start = now + spread, now * 1000
+        self._put_limit(now, scope)
+        ends_at = one.paused if one.is_paused(now) and one.paused is not None else -1
+        return LimitChange(int(was_paused if paused else was_limited), ends_at)
+
+    def hold(self, now: int, name: str | None, delay: int) -> str:
+        one = self.limits.change(scope_of(name), now)
+        one.held = max(one.held, now + delay)
+        self._put_limit(now, scope_of(name))
+        return "1"
+
+    def _put_limit(self, now: int, scope: str) -> None:
+        self.limits.put(scope, now)
+        if self.limits.flag:
+            self.schema = 2
 
     def await_ends(self, now: int, ids: Iterable[str], *, duration: int) -> None:
         for id in ids:
@@ -581,6 +668,7 @@ class Model:
         self.last[id] = self.messages.pop(id).attributes
 
     def _leave_list(self, id: str) -> None:
+        self.limits.lines.pop(id, None)
         if id in self.ready:
             self.ready.remove(id)
         if id in self.retry:

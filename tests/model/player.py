@@ -62,7 +62,7 @@ class Player(RuleBasedStateMachine):
         self.claims: dict[str, list[Receipt]] = {}
         """What the last claim of each consumer brought, while the server remembers it."""
         self.claimed_at: dict[str, int] = {}
-        self.expects_wake = False
+        self.expects_wake = self.is_limited = False
         self.scan = read(executor, self.calls)
         self.is_seen = True
 
@@ -91,6 +91,7 @@ class Player(RuleBasedStateMachine):
             assert self.scan.wake, "nobody was woken for the message that has become the next"
         self.entries += [entry for entry in self.scan.dead if entry not in self.entries]
         self.is_seen, self.expects_wake = True, False
+        self.model.limits.wakes = False
 
     # How a call is made, and what it met.
 
@@ -117,6 +118,7 @@ class Player(RuleBasedStateMachine):
     def _expect_wake(self, name: str, reply: Any) -> None:
         """A call that makes something due sooner than anything before wakes a consumer."""
         counts, model = self.scan.counts, self.model
+        self.expects_wake |= model.limits.wakes
         if name in {"send", "debounce", "reschedule", "redrive", "ack", "complete", "reject", "collect_garbage"}:
             self.expects_wake |= model.next_due() >= 0 and not 0 <= counts.next_due <= model.next_due()
         elif name in {"nack", "release"}:

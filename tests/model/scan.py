@@ -17,11 +17,13 @@ from tests.model.model import Dead, Message, Model, Successor
 
 _HASHES = (
     *("messages", "retries", "deliveries", "headers", "attributes", "errors", "successors"),
-    *("dead_messages", "dead_ids", "results", "replies", "runs"),
+    *("dead_messages", "dead_ids", "results", "limits", "replies", "runs"),
 )
-_ZSETS = ("pending", "ranked", "unack", "dead", "completed", "waited")
+_ZSETS = ("pending", "ranked", "throttled", "running", "unack", "dead", "completed", "waited")
+LINE, EPOCH = 1 << 40, 1_600_000_000_000
+"""The distance of lines, and the time from which due times count in them."""
 _LISTS = ("ready", "retry", "wake")
-_SETTINGS = ("events", "dedupe", "paused")
+_SETTINGS = ("events", "dedupe", "paused", "limited")
 _MARKS = ("token", "stale_ready", "stale_retry", "backoffs", "schema", "priority_step", "unique", "stopping")
 
 
@@ -40,15 +42,19 @@ class Scan:
     dead_messages: dict[str, bytes]
     dead_ids: dict[str, bytes]
     results: dict[str, bytes]
+    limits: dict[str, bytes]
     replies: dict[str, bytes]
     runs: dict[str, bytes]
     pending: dict[str, int]
     ranked: dict[str, int]
+    throttled: dict[str, int]
+    running: dict[str, int]
     unack: dict[str, int]
     dead: dict[str, int]
     completed: dict[str, int]
     waited: dict[str, int]
     done: dict[str, float]
+    gates: dict[str, float]
     ready: list[str]
     retry: list[str]
     wake: list[str]
@@ -73,7 +79,7 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     requests: list[Any] = [calls.counts()]
     requests += [RedisCommand(("HGETALL", getattr(keys, part)), read_hash) for part in _HASHES]
     requests += [RedisCommand(("ZRANGE", getattr(keys, part), 0, -1, "WITHSCORES"), read_zset) for part in _ZSETS]
-    requests += [RedisCommand(("ZRANGE", keys.done, 0, -1, "WITHSCORES"), _read_ends)]
+    requests += [RedisCommand(("ZRANGE", key, 0, -1, "WITHSCORES"), _read_ends) for key in (keys.done, keys.gates)]
     requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
     requests += [RedisCommand(("SMEMBERS", keys.garbage), lambda reply: set(read_texts(reply)))]
     requests += [calls.events(after + 1, limit=1000)]
@@ -81,7 +87,7 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
 
 
 def _read_ends(reply: list[Any]) -> dict[str, float]:
-    """Read scores that may have a half."""
+    """Read scores that may have a half, or be infinite."""
     paired = reply if reply and isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
     return {member.decode(): float(score) for member, score in paired}
 
@@ -100,6 +106,13 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.successors.keys() <= scan.messages.keys(), "a successor without a message before it"
     assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
     assert scan.ranked == {id: model.rank(id) for id in model.ids("ranked")}
+    assert scan.throttled == {id: number * LINE + due - EPOCH for id, (number, due) in model.limits.lines.items()}
+    assert scan.throttled.keys() == {*model.ids("throttled")}
+    assert scan.running == model.limits.running, "places are taken by what does not run, or the reverse"
+    assert scan.running.keys() <= {*model.ids("leased")}
+    assert scan.limits == {scope: one.text() for scope, one in model.limits.of.items()}
+    assert scan.gates == {str(number): at for number, at in model.limits.gates.items()}
+    assert scan.counts.meta.get("limited", "") == model.limits.flag
     assert scan.unack == {m.id: m.until for m in messages if m.state in {"leased", "backoff"}}
     assert scan.garbage == set(model.ids("garbage"))
     assert scan.dead == {entry: death.at for entry, death in dead.items()}
@@ -120,7 +133,8 @@ def check(scan: Scan, model: Model, now: int) -> None:
 
 
 def each_id_has_one_place(scan: Scan) -> None:
-    places = [*scan.pending, *scan.ranked, *scan.offered("ready"), *scan.offered("retry"), *scan.unack, *scan.garbage]
+    places = [*scan.pending, *scan.ranked, *scan.throttled, *scan.offered("ready"), *scan.offered("retry")]
+    places += [*scan.unack, *scan.garbage]
     assert sorted(places) == sorted(scan.messages), "an id stands in no place, in two, or is no message"
 
 
@@ -152,6 +166,7 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         overdue=len(overdue) + ready + len(model.retry) + len(ended),
         successors=len(model.successors),
         completed=len(model.completed),
+        throttled=len(model.ids("throttled")),
         held=max(len(unended) - len(model.ids("backoff")), 0),
         meta={},
     )
@@ -182,9 +197,9 @@ def check_log(scan: Scan, fold: Fold, model: Model, now: int) -> None:
             life.state = "leased"
     for id in lives.keys() & fold.lives.keys():
         if fold.lives[id].state == "released":
-            assert lives[id].state in {"ready", "ranked", "backoff"}
+            assert lives[id].state in {"ready", "ranked", "throttled", "backoff"}
             lives[id].state = "released"
-        elif lives[id].state == "ranked":  # which the log does not tell
+        elif lives[id].state in {"ranked", "throttled"}:  # which the log does not tell
             assert fold.lives[id].state in {"ready", "retry"}
             lives[id].state = fold.lives[id].state
     assert fold.lives == lives

@@ -55,6 +55,7 @@ MUTANTS = [
         "{'1', '0', '[26]', '3', '5'}",
         "{'1', '[26]', '0', '3', '5'}",
     ),
+    Mutant("a place is not given back", "nack.lua", "if placed then free_places(running, gates, wake, over) end", ""),
     Mutant("nobody is woken", "lib/signal.lua", "due < tonumber(first)", "false"),
 ]
 

@@ -48,11 +48,12 @@ SITUATIONS = r"""
     claim: ranked before ready            claim: ready before ranked            claim: ranked, several
     promote: ranked                       expire: ranked                        release: ranked
     cancel: ranked → 1                    reschedule: ranked → 1                send: ranked → 0
-    send: ranked → 2                      ack: late, ranked → 1                 claim due: must be ranked first
+    send: ranked → 2                      (ack|complete): late, ranked → 1      claim due: must be ranked first
     claim: an id listed twice             replay: (all|some) still held         replay: none still held
     replay: overtaken                     crash                                 clock: back
 
-    ack: held → 1                         ack: late, (leased|backoff|pending) → 1  ack: late, (ready|retry) → 1
+    ack: held → 1                         (ack|complete): late, (leased|backoff|pending) → 1
+    (ack|complete): late, (ready|retry) → 1
     ack: late, garbage → 0                ack: earlier life → 0                 ack: gone → 0
     ack: named twice → 0                  nack: held → 1                        nack: held → 2
     nack: late, .* → 0                    (nack|extend): earlier life → 0       nack: gone → 0
@@ -71,6 +72,11 @@ SITUATIONS = r"""
     purge: running                        pause: fresh                          pause: again
     pause: over already                   resume: paused                        resume: over by itself
     claim: paused                         claim due: paused
+    claim: throttled                      claim: from a line                    claim: passes a line
+    claim: queue used up                  promote: next gate                    limit: (fresh|again)
+    limit: what waits is judged anew      (pause|resume): a name                resume: evenly
+    cancel: throttled → 1                 reschedule: throttled → 1             (ack|complete): late, throttled → 1
+    (limit|hold): run again
 
     send: run again                       cancel: run again                     reschedule: run again
     pending_to_ready: run again           unack_to_retry: run again             ack: run again

@@ -15,12 +15,15 @@ from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Releas
 from delayq.broker.results import Completed
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import OutcomeUnknown
+from delayq.rates import Pace
 from tests.model import draws
 from tests.model.machine import QueueMachine
 from tests.model.player import rule
 from tests.support.scripts import deliver
 
 LEASE = 20
+NAME = "t"
+"""A name that only traps use, so that it has no limit before."""
 DONE = ("ack", "complete")
 TOUCHES = (*DONE, "nack", "extend", "release", "reject")
 
@@ -270,7 +273,71 @@ class TrapMachine(QueueMachine):
         assert (self.model.totals["cancelled"] > before["cancelled"]) != is_done
         return receipt.id not in self.model.messages or self.model.messages[receipt.id].life != life
 
+    def place_given_back_however_it_ends(self, touch: str, at: int) -> bool:
+        """One of a name may run, and another waits: it starts as soon as the first ends, however it ends."""
+        first, second = self._two_of_a_name()
+        if not second or not first:
+            return False
+        if touch == "extend":
+            assert self._touch("extend", first) == "1"
+            self._let_go(first)
+        else:
+            self._touch(touch, first)
+        self._then(self.claim, consumer="two", wanted=4, lease=LEASE, is_lost=False, reruns=0)
+        return self._place(second) == "leased"
+
+    def steered_while_it_is_throttled(self, touch: str, at: int) -> bool:
+        """What a limit holds back is cancelled, rescheduled or replaced, and then nothing of it waits in the line."""
+        _, second = self._two_of_a_name()
+        if not second:
+            return False
+        if touch in DONE:
+            self._then(self.cancel, which=[second], stop=bool(at), reruns=0)
+        elif touch in {"nack", "extend"}:
+            self._then(self.reschedule, which=[second], moment=at, reruns=0)
+        else:
+            assert self._send_anew(second, delay=at, replace=True) == "2"
+        self._claim_next()
+        return self._place(second) in {"gone", "dead"} if touch in DONE else self._place(second) != "throttled"
+
+    def late_receipt_of_what_is_throttled(self, touch: str, at: int) -> bool:
+        """The lease runs out, its name is paused, and the first consumer is not done with it."""
+        id = self._free()
+        if not self.is_limited or not id:
+            return False
+        self._then(self.limit, name=NAME, pace=Pace(), places=0, reruns=0)
+        if self._send_anew(id, attributes=b"name=t") != "1":
+            return False
+        receipt = self._claimed(id)
+        if not receipt or not self.model.messages[id].left:
+            return False
+        self._let_go(receipt)
+        self._then(self.pause_name, name=NAME, until="0", reason="", reruns=0)
+        self._claim_next()
+        if self._place(id) != "throttled":
+            return False
+        assert self._touch(touch, receipt) == ("1" if touch in DONE else "0")
+        self._then(self.resume_name, name=NAME, spread=None, reruns=0)
+        return True
+
     # How the situations come about.
+
+    def _two_of_a_name(self) -> tuple[Receipt | None, str | None]:
+        """Send two of a name of which one may run; return the receipt of one, and the id of the one that waits."""
+        if not self.is_limited or NAME in {m.name for m in self.model.messages.values()}:
+            return None, None
+        self._then(self.limit, name=NAME, pace=Pace(), places=1, reruns=0)
+        for _ in range(2):
+            id = self._free()
+            if not id or self._send_anew(id, attributes=b"name=t") != "1":
+                return None, None
+        self._claim_next()
+        ids = [id for id, message in self.model.messages.items() if message.name == NAME]
+        first = [id for id in ids if self._place(id) == "leased"]
+        second = [id for id in ids if self._place(id) == "throttled"]
+        if not first or not second:
+            return None, None
+        return Receipt(first[0], self.model.messages[first[0]].token), second[0]
 
     def _then(self, step, **how) -> None:
         step(**how)
@@ -398,4 +465,7 @@ TRAPS = (
     TrapMachine.steered_while_it_waits_again,
     TrapMachine.late_receipt_of_what_is_ranked,
     TrapMachine.stopped_however_it_ends,
+    *(TrapMachine.place_given_back_however_it_ends,) * 3,
+    *(TrapMachine.steered_while_it_is_throttled,) * 2,
+    *(TrapMachine.late_receipt_of_what_is_throttled,) * 2,  # in some examples only, too
 )

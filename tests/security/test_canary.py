@@ -90,6 +90,8 @@ def instances(url) -> dict[str, Any]:
         taken |= {"Counts": queue.counts(), "Stats": queue.stats(), "RunInfo": queue.runs()[0]}
         taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(all=True), "NewMessage": private}
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
+        queue.limits.set("remind", rate_limit="5/s")
+        taken |= {"Limits": queue.limits, "Limit": queue.limits.list()[0]}
         with redis.Redis.from_url(url) as client:
             client.hdel("delayq:{reminders}:retries", "a")
         taken["Checkup"] = checkup = queue.repair(deep=True)
@@ -114,6 +116,7 @@ def instances(url) -> dict[str, Any]:
             taken["AsyncLease"] = lease = await there.lease()
             taken["AsyncMessage"] = next(iter(lease))
             taken.update({"AsyncDeadLetter": there.dead, "AsyncDelayQueue": there, "AsyncSchedules": there.schedules})
+            taken["AsyncLimits"] = there.limits
             there.callback(lambda message: None)
             taken["AsyncConsuming"] = await there.start_consume()
             taken["AsyncTask"] = there.task(name="remind")(lambda user: None)
@@ -138,6 +141,7 @@ NO_HOLDERS = {
         "Reject",
         "Discard",
         "Snooze",
+        "RateLimited",
         "StopWorker",
         "Pause",
     ),  # what the user wrote
@@ -391,8 +395,16 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "reschedule": [["q", "m", "--delay", "1h"], ["q", "gone", "--delay", "1h"]],
     "dead redrive": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"], ["broken", "--all", "--yes"]],
     "dead purge": [["q", "--all", "--dry-run"], ["q", "--all", "--yes"], ["q", "gone"]],
-    "pause": [["q"], ["q", "--until", "2h", "--reason", "deploy"], ["broken"]],
-    "resume": [["q"], ["broken"]],
+    "pause": [["q"], ["q", "--until", "2h", "--reason", "deploy"], ["q", "--name", "mail"], ["broken"]],
+    "resume": [["q"], ["q", "--name", "mail"], ["broken"]],
+    "limits list": [["q"], ["broken"]],
+    "limits set": [
+        ["q", "--rate", "5/s"],
+        ["q", "--name", "mail", "--running", "2"],
+        ["q"],
+        ["broken", "--running", "2"],
+    ],
+    "limits remove": [["q"], ["q", "--name", "mail"], ["broken"]],
     "purge": [["q", "--dry-run"], ["q", "--yes"], ["broken", "--yes"]],
     "acl": [["producer"], ["consumer", "admin", "--aclfile"]],
     "preload": [[]],

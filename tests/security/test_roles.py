@@ -36,11 +36,13 @@ SCRIPTS = {
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
-        *("counts", "get", "page"),
+        *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "hold"),
+        *("counts", "get", "page", "limits_page"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
-    Role.INSPECTOR: {"counts", "get", "page", "snapshot", "outcomes", "schedules_page", "schedules_find"},
+    Role.INSPECTOR: {
+        *("counts", "get", "page", "limits_page", "snapshot", "outcomes", "schedules_page", "schedules_find"),
+    },
     Role.ADMIN: set(names()),
 }
 """The scripts that each role may run."""
@@ -60,7 +62,7 @@ ALL_NEED = {
     *("ping", "select", "client|setname", "command", "cluster|slots", "asking"),
     *("evalsha", "info", "time"),
 }
-BY_HAND = {(Role.PRODUCER, "ack"), (Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
+BY_HAND = {(Role.PRODUCER, "extend"), (Role.CONSUMER, "recount"), (Role.PRODUCER, "fire")}
 BY_HAND |= {(Role.PRODUCER, "report"), (Role.CONSUMER, "await_ends")}
 """Scripts that the rights of a role cover although no method of delayq calls them for that role."""
 
@@ -279,7 +281,7 @@ OPERATIONS = {
     "get": Operation(lambda q: q.get("pending").id == "pending" and q.get("rejected").reason == "no such user"),
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
-    "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 1, 0]),
+    "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 0, 1, 0]),
     "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),
@@ -309,6 +311,9 @@ OPERATIONS = {
     "schedules.history": Operation(lambda q: q.schedules.history("nightly").since is not None),
     "pause": Operation(lambda q: q.pause("1h", reason="deploy").reason == "deploy"),
     "resume": Operation(lambda q: q.resume() is False),
+    "limits.list": Operation(lambda q: q.limits.list() == []),
+    "limits.set": Operation(lambda q: q.limits.set("mail", rate_limit="5/m") is None),
+    "limits.remove": Operation(lambda q: not q.limits.remove("mail")),
     "purge": Operation(lambda q: q.purge() == 4),
     "examine": Operation(lambda q: {finding.kind for finding in q.examine(deep=True).findings} <= {"server"}),
     "repair": Operation(lambda q: {finding.kind for finding in q.repair(deep=True).findings} <= {"server"}),

@@ -95,6 +95,10 @@ def in_every_state(queue, executor):
     executor.call(CALLS.reject([(dead.id, dead.token, "no such address", "")]))
     garbage = make_active("garbage", retries=0)
     executor.call(CALLS.nack([(garbage.id, garbage.token, 0, "boom")]))
+    executor.call(CALLS.limit("held", paused="0"))
+    queue.send_delay_msg("p" * 8, 0, id="throttled", name="held")
+    executor.call(CALLS.pending_to_ready())
+    assert executor.call(CALLS.ready_to_unack(1, **lease)).messages == []
     retry = make_active("retry")
     executor.call(CALLS.nack([(retry.id, retry.token, 0, "boom")]))
     backoff = make_active("backoff")
@@ -107,7 +111,7 @@ def in_every_state(queue, executor):
     return {one.id: one.token for one in (dead, garbage, retry, backoff, active)}
 
 
-STATES = ["pending", "ready", "active", "backoff", "retry", "garbage", "dead"]
+STATES = ["pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead"]
 
 
 # Columns of a message
@@ -124,6 +128,8 @@ def test_row_of_each_state_has_its_columns(queue, executor, reader):
         assert abs(due - now - (HOUR if row["state"] == "pending" else timedelta())) < timedelta(minutes=1)
     assert found["pending"] == {"id": "pending", "state": "pending", "attempt": 0, "retries_left": 3}
     assert found["ready"] == {"id": "ready", "state": "ready", "attempt": 0, "retries_left": 3}
+    throttled = {"id": "throttled", "state": "throttled", "attempt": 0, "retries_left": 3}
+    assert found["throttled"] == throttled
     active = found["active"]
     assert timedelta() < active.pop("deadline") - now <= timedelta(minutes=1)
     assert active == delivered("active", tokens, 3)
@@ -193,7 +199,7 @@ def test_message_without_a_payload_is_left_out(queue, redis_client, reader):
 # Selected messages
 
 
-@pytest.mark.parametrize("states", [["pending"], ["ready"], ["active", "backoff"], ["retry", "dead"], ["garbage"]])
+@pytest.mark.parametrize("states", [["pending"], ["ready"], ["active", "backoff"], ["retry", "dead"], ["throttled"], ["garbage"]])
 def test_states_option_selects_the_states(queue, executor, reader, states):
     in_every_state(queue, executor)
     assert sorted(by_id(reader(states=",".join(states)))) == sorted(states)

@@ -143,7 +143,7 @@ IN_LOG = {
     "retries of a delivery": Tamper("acked", edit("delivered", retries_left=1), "event changed"),
     "retries of a failure": Tamper("retried", edit("nacked", retries_left=0), "event changed"),
     "a failure that was the last": Tamper("retried", edit("nacked", retries_left=None), "event changed"),
-    "ack as cancel": Tamper("acked", edit("acked", kind="cancelled"), "event lost"),
+    "delivery as cancel": Tamper("acked", edit("delivered", kind="cancelled"), "event lost"),
     "ack as failure": Tamper("acked", edit("acked", kind="nacked", retries_left=2), "missing"),
     "rejection as spent retries": Tamper("rejected", edit("dead", reason="retries spent"), "event lost"),
     "ack before the delivery": Tamper("acked", swap, "event lost"),

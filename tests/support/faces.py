@@ -22,6 +22,7 @@ from delayq import (
     AsyncDeadLetter,
     AsyncDelayQueue,
     AsyncLease,
+    AsyncLimits,
     AsyncMessage,
     AsyncSchedules,
     AsyncTask,
@@ -266,4 +267,13 @@ async def _cancel_all() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_ASYNC = (AsyncDelayQueue, AsyncMessage, AsyncLease, AsyncConsuming, AsyncDeadLetter, AsyncSchedules, AsyncTask)
+_ASYNC = (
+    AsyncDelayQueue,
+    AsyncMessage,
+    AsyncLease,
+    AsyncConsuming,
+    AsyncDeadLetter,
+    AsyncLimits,
+    AsyncSchedules,
+    AsyncTask,
+)

@@ -35,7 +35,7 @@ NUMBERING = "0-*" if server_version() >= (7,) else "*"
 without_gaps = pytest.mark.skipif(NUMBERING == "*", reason="entries are numbered without gaps from Redis 7 on")
 LOG = {"events": f"{NUMBERING} 100000"}
 """What `meta` holds while the event log is on."""
-SETTINGS = ("events", "dedupe", "paused")
+SETTINGS = ("events", "dedupe", "paused", "limited")
 """Fields of `meta` that are texts."""
 
 
@@ -104,15 +104,21 @@ class World:
 
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
-    "revision fired last paused", where it stands for none yet. A counter of `meta` that is 0 counts as absent. In
-    `done`, an end of an id's own is half a millisecond more. `wake` is the length of that list. The entries of `events`
-    are numbered 0-1, 0-2, 0-3 …
+    "revision fired last paused", where it stands for none yet. `throttled` has the number of a limit and a due time,
+    `gates` the time at which a line goes on, None if it is not known. One in `limits` reads "number interval burst
+    places held paused next spread spread_until reason", with `next` in microseconds from `NOW`, as in +500, or 0 for
+    none. A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own is half a millisecond more.
+    `wake` is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
 
     pending: dict[str, int] = field(default_factory=dict)
     ready: list[str] = field(default_factory=list)
     ranked: dict[str, int] = field(default_factory=dict)
     unack: dict[str, int] = field(default_factory=dict)
+    throttled: dict[str, tuple[int, int]] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+    gates: dict[int, int | None] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)
     retry: list[str] = field(default_factory=list)
     garbage: set[str] = field(default_factory=set)
     retries: dict[str, int] = field(default_factory=dict)
@@ -169,6 +175,15 @@ class Case:
     after: World
 
 
+def _plant_lines(pipe: Any, world: World) -> None:
+    """Put what limits hold back, and the places and gates of limits, into an empty queue."""
+    gates = {number: "+inf" if at is None else NOW + at for number, at in world.gates.items()}
+    throttled = {id: _line(*place) for id, place in world.throttled.items()}
+    for key, scores in ((KEYS.throttled, throttled), (KEYS.running, world.running), (KEYS.gates, gates)):
+        if scores:
+            pipe.zadd(key, scores)
+
+
 def plant(executor: Executor, world: World) -> None:
     """Put the contents of a world into an empty queue."""
     with executor.client.pipeline(transaction=False) as pipe:
@@ -187,6 +202,7 @@ def plant(executor: Executor, world: World) -> None:
         for key, ids in ((KEYS.ready, world.ready), (KEYS.retry, world.retry), (KEYS.wake, ["1"] * world.wake)):
             if ids:
                 pipe.rpush(key, *ids)
+        _plant_lines(pipe, world)
         if world.garbage:
             pipe.sadd(KEYS.garbage, *world.garbage)
         if world.dead:
@@ -202,6 +218,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.dead_messages: {_entry_out(entry): _dead_out(dead) for entry, dead in world.dead_messages.items()},
             KEYS.dead_ids: {id: " ".join(map(_token_out, tokens.split())) for id, tokens in world.dead_ids.items()},
             KEYS.results: {id: _kept_out(kept) for id, kept in world.results.items()},
+            KEYS.limits: {scope: _limit_out(text) for scope, text in world.limits.items()},
             KEYS.runs: {run: _run_out(record) for run, record in world.runs.items()},
             KEYS.refusals: dict(world.refusals),
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
@@ -233,10 +250,7 @@ def observe(executor: Executor, *, without: Iterable[str] = ()) -> World:
     with client.pipeline(transaction=False) as pipe:
         for part in parts:
             key = getattr(KEYS, part)
-            if part in (
-                *("pending", "ranked", "unack", "dead", "done", "completed", "waited"),
-                *("schedules", "schedule_labels"),
-            ):
+            if _READ[part] in _SORTED:
                 pipe.zrange(key, 0, -1, withscores=True)
             elif part in ("ready", "retry", "wake"):
                 pipe.lrange(key, 0, -1)
@@ -270,6 +284,54 @@ def deliver(executor: Executor, call: ScriptCall[Any], *, slot: str = "a-slot", 
     if isinstance(result, DelayqError):
         raise result
     return result
+
+
+SPAN, EPOCH = 1 << 40, 1_600_000_000_000
+"""How a place in a line is packed."""
+
+
+def _line(number: int, due: int) -> int:
+    return number * SPAN + NOW + due - EPOCH
+
+
+def _lines_in(pairs: list[tuple[bytes, float]]) -> dict[str, tuple[int, int]]:
+    places = {member.decode(): divmod(int(score), SPAN) for member, score in pairs}
+    return {id: (number, order + EPOCH - NOW) for id, (number, order) in places.items()}
+
+
+def _gates_in(pairs: list[tuple[bytes, float]]) -> dict[int, int | None]:
+    times = {int(member): score for member, score in pairs}
+    return {number: None if score == float("inf") else _whole(score) - NOW for number, score in times.items()}
+
+
+def _limit_out(text: str) -> str:
+    number, interval, burst, places, held, paused, start, spread, until, *reason = text.split(" ")
+    times = (
+        paused if paused in "-0" else str(NOW + int(paused)),
+        f"{T + int(start)}.00" if start != "0" else "0.00",
+        f"{float(spread):.3f}",
+    )
+    first = (number, f"{float(interval):.3f}", burst, places, _time_out(held))
+    return " ".join((*first, *times, _time_out(until), " ".join(reason)))
+
+
+def _limit_in(data: bytes) -> str:
+    number, interval, burst, places, held, paused, start, spread, until, reason = data.decode().split(" ", 9)
+    times = (
+        paused if paused in "-0" else str(int(paused) - NOW),
+        f"{float(start) - T:+.0f}" if float(start) else "0",
+        f"{float(spread):g}",
+    )
+    first = (number, f"{float(interval):g}", burst, places, _time_in(held))
+    return " ".join((*first, *times, _time_in(until), reason)).strip()
+
+
+def _time_out(offset: str) -> str:
+    return "0" if offset == "0" else str(NOW + int(offset))
+
+
+def _time_in(time: str) -> str:
+    return "0" if time == "0" else str(int(time) - NOW)
 
 
 def _bytes(text: str) -> bytes:
@@ -438,6 +500,10 @@ _READ: dict[str, Any] = {
     "ready": lambda ids: [id.decode() for id in ids],
     "ranked": _times,
     "unack": _times,
+    "throttled": _lines_in,
+    "running": lambda held: {id.decode(): int(number) for id, number in held},
+    "gates": _gates_in,
+    "limits": lambda held: {scope.decode(): _limit_in(text) for scope, text in held.items()},
     "retry": lambda ids: [id.decode() for id in ids],
     "garbage": lambda ids: {id.decode() for id in ids},
     "retries": lambda held: {id.decode(): int(left) for id, left in held.items()},
@@ -468,3 +534,5 @@ _READ: dict[str, Any] = {
     "meta": _meta_in,
     "wake": len,
 }
+_SORTED = (_times, _members, _lines_in, _gates_in, _READ["running"], _READ["dead"], _READ["done"])
+"""What reads a sorted set."""

@@ -173,6 +173,15 @@ def test_paused_queue_delivers_from_the_end_of_its_pause_on(clock, delayq_queue)
     assert outcomes(drain(delayq_queue)) == [(1, "acked", 2 * DAY), (9, "acked", 9 * DAY)]
 
 
+def test_limited_name_is_delivered_at_its_rate(clock, delayq_queue):
+    delayq_queue.callback(lambda message: None)
+    delayq_queue.limits.set("mail", rate_limit="1/m", burst=1)
+    for n in range(3):
+        delayq_queue.send_delay_msg(n, name="mail")
+
+    assert outcomes(drain(delayq_queue)) == [(n, "acked", n * timedelta(minutes=1)) for n in range(3)]
+
+
 def test_nothing_of_a_queue_paused_without_an_end_is_drained(clock, delayq_queue):
     delayq_queue.callback(lambda message: None)
     delayq_queue.send_delay_msg("a", "1h")

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from delayq.broker.replies import DueSchedules, PromoteReply, SchedulePage, StoredSchedule
+from delayq.broker.replies import PromoteReply
+from delayq.broker.schedule_replies import DueSchedules, SchedulePage, StoredSchedule
 from delayq.errors import QueueFullError
 from delayq.schedules.definition import CLOCK_STEP, Definition, _encode
 from delayq.worker import schedule_replanning

@@ -10,7 +10,7 @@ from delayq.broker.replies import CountsReply
 from delayq.queue.counts import stats_of, waiting_text
 
 NOW = 1_700_000_000_000
-IDLE = CountsReply(NOW, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {"token": f"{NOW - 60_000}000", "sent": "7"})
+IDLE = CountsReply(NOW, -1, -1, -1, *[0] * 13, {"token": f"{NOW - 60_000}000", "sent": "7"})
 
 WAITING = [
     ("nothing waits", IDLE, 0, False),

@@ -11,6 +11,7 @@ NAMES = {
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 }
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
+READING |= {"limits_page"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
@@ -38,6 +39,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "recount",
     }
     elsewhere |= {"schedule_put", "schedule_remove", "withdraw", "pause", "resume", "report", "await_ends"}
+    elsewhere |= {"limit", "hold"}
     elsewhere |= {"send_one", "debounce"}  # they do what `send` does
     elsewhere |= {"pending_to_unack"}  # a promotion and a claim in turn
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere
@@ -69,7 +71,7 @@ def test_dead_messages_leave_only_by_redrive_purge_or_trimming():
 
 
 def test_waiting_messages_can_be_cancelled_rescheduled_replaced_or_acked_late():
-    waiting = {State.PENDING, State.READY, State.RETRY, State.BACKOFF}
+    waiting = {State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.THROTTLED}
     for name in ("cancel", "reschedule"):
         assert {one.source for one in TRANSITIONS if one.script == name} == waiting
     assert {one.source for one in TRANSITIONS if one.script == "send"} == {None, *waiting}

@@ -1,19 +1,20 @@
 -- Settles messages as done and deletes them. The first receipt of this life wins, even after its lease expired. A
 -- successor that waits takes the place of its message.
--- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash,
+--   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, leave, signal, successor, log, done
-local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
-  done, meta, replies, wake = unpack(KEYS)
+-- Uses: bytes, clock, once, record, leave, signal, places, successor, log, done
+local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
+  errors, successors, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, counter = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local logged, window, schema = switched(meta, done)
+local logged, window, schema, limited = switched(meta, done)
+local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local ids, statuses, ended, tokens, held, seen, late = {}, {}, {}, {}, {}, {}, false
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
@@ -37,7 +38,7 @@ local headed, failed = redis.call('HLEN', headers) > 0, redis.call('HLEN', error
 local attributed = schema ~= '1' and redis.call('HLEN', attributes) > 0
 if late then
   redis.call('ZCARD', pending)
-  look_at_leaving(ranked, unack)
+  look_at_leaving(ranked, throttled, unack)
 end
 -- The types of messages and retries are not looked at: without their entries the message has ended, and the delivery
 -- record, which says so, goes after them. An ack that one of them stops can be repeated once the foreign key is gone.
@@ -53,10 +54,11 @@ if #ended > 0 then
   if attributed then redis.call('HDEL', attributes, unpack(ended)) end
   if failed then redis.call('HDEL', errors, unpack(ended)) end
   redis.call('HDEL', deliveries, unpack(ended))
-  depart(pending, ranked, unack, garbage, meta)
+  depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('HINCRBY', meta, counter, #ended)
   settle(done, window, now, ended, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
+  if placed then free_places(running, gates, wake, held) end
 else
   begin(replies, slot)
 end

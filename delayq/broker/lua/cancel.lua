@@ -1,15 +1,15 @@
 -- Cancels messages that are not being processed, and successors that wait. With `stop`, asks those who process the
 -- others to stop, and counts this call, so that they learn of it.
--- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, successors hash, dead_ids hash, waited zset, ends stream, events stream, done zset,
---   meta hash, replies hash
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead_ids hash, waited zset,
+--   ends stream, events stream, done zset, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), stop (0 or 1), then ids
 -- Returns: a status per id: 1 cancelled, 2 running, 3 dead, 4 running or dead, but the successor that waited is
 --   cancelled, 5 running and asked to stop, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, started, leave, erase, ends, log, done
-local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead_ids,
-  waited, ends, events, done, meta, replies = unpack(KEYS)
+local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors,
+  dead_ids, waited, ends, events, done, meta, replies = unpack(KEYS)
 local slot, sequence, override, stop = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -47,7 +47,7 @@ for i = 5, #ARGV do
   end
   statuses[#statuses + 1] = status
 end
-look_at_leaving(ranked, unack)
+look_at_leaving(ranked, throttled, unack)
 local texts = {}
 if has_ends(window) then
   for _, id in ipairs(cancelled) do texts[id] = read_payload(attributes, id) end
@@ -56,7 +56,7 @@ begin(replies, slot)
 if #dropped > 0 then redis.call('HDEL', successors, unpack(dropped)) end
 if #cancelled > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, cancelled)
-  depart(pending, ranked, unack, garbage, meta)
+  depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled, texts)
   if tells then announce(waited, ends, cancelled) end

@@ -25,9 +25,8 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
 local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
-local cursor = kept[1] or '0'
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
-local candidates, spent, found, buried, ended, stopped, texts = {}, {}, {}, {}, {}, {}, {}
+local candidates, spent, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
 if #ARGV > 7 then
   for i = 8, #ARGV do candidates[#candidates + 1] = ARGV[i] end
 else
@@ -67,7 +66,6 @@ if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, 
 local trimmed = redis.call('ZRANGEBYSCORE', dead, '-inf', now - dead_ttl, 'LIMIT', 0, limit)
 local excess = math.min(redis.call('ZCARD', dead) - dead_max, tonumber(limit))
 if excess > #trimmed then trimmed = redis.call('ZRANGE', dead, 0, excess - 1) end
-local ids, tokens = {}, {}
 if #trimmed > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, trimmed)
   redis.call('HINCRBY', meta, 'trimmed', #trimmed)
@@ -78,7 +76,7 @@ if #trimmed > 0 then
 end
 
 if window then forget(done, window, now, tonumber(limit)) end
-local scanned = redis.call('HSCAN', replies, cursor, 'COUNT', 100)
+local scanned = redis.call('HSCAN', replies, kept[1] or '0', 'COUNT', 100)
 for i = 1, #scanned[2], 2 do
   local used = string.match(scanned[2][i + 1], '^%d+ (%d+)')
   if used and now - used > tonumber(slot_ttl) then redis.call('HDEL', replies, scanned[2][i]) end

@@ -1,21 +1,22 @@
 -- Settles messages with retention as done: what `ack` does, and keeps a record of each with its result. The first
 -- receipt of this life wins, even after its lease expired. The id is free at once.
--- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, successors hash, completed zset, results hash, waited zset, ends stream,
---   events stream, done zset, meta hash, replies hash, wake list
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash,
+--   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, completed zset,
+--   results hash, waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per receipt: id, token, retention (ms), outcome (returned, nothing, unkept
 --   or discarded), attributes, note (why there is no result), result
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, leave, signal, successor, ends, log, done
-local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, completed,
-  results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+-- Uses: bytes, clock, once, record, erase, leave, signal, places, successor, ends, log, done
+local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
+  errors, successors, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local logged, window, schema = switched(meta, done)
+local logged, window, schema, limited = switched(meta, done)
+local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 for _, hash in ipairs({messages, retries, headers, attributes, errors, results}) do redis.call('HLEN', hash) end
@@ -38,7 +39,7 @@ for i = 4, #ARGV, 7 do
     leave(state, id)
   end
 end
-look_at_leaving(ranked, unack)
+look_at_leaving(ranked, throttled, unack)
 local texts = {}
 if has_ends(window) then
   for _, id in ipairs(ended) do texts[id] = read_payload(attributes, id) end
@@ -46,13 +47,14 @@ end
 begin(replies, slot)
 if #ended > 0 then
   erase(messages, retries, deliveries, headers, attributes, errors, ended)
-  depart(pending, ranked, unack, garbage, meta)
+  depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('ZADD', completed, unpack(untils))
   redis.call('HSET', results, unpack(kept))
   for counter, kind in pairs(of_kind) do
     if #kind.ids > 0 then redis.call('HINCRBY', meta, counter, #kind.ids) end
   end
   settle(done, window, now, ended, texts)
+  if placed then free_places(running, gates, wake, ended) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

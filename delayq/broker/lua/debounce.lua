@@ -1,15 +1,15 @@
 -- Stores one message of a burst, due a quiet time from now, in the place of the one with its id that waits: the last
 -- wins, at the latest a time after the first. Beside a running message it waits as its successor, in a burst of its
 -- own. An id that is held after its message has been settled is refused.
--- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), max_length (ids, 0 for none), quiet (ms), at_most (ms after the first of the
 --   burst, '' for no limit), id, retries, payload, headers, attributes
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then
 --   the due time (ms) of 1, 2 and 6, with "unstarted" for a successor of what has not started, or who holds the id
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, attributed, started, leave, signal, successor, log, done, holder
-local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
+local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, id, retry_count, payload, header_text, attribute_text =
   unpack(ARGV)
@@ -48,7 +48,7 @@ if status == '1' and max_length ~= '0' then
 end
 for _, hash in ipairs({retries, headers, attributes, errors, successors}) do redis.call('HLEN', hash) end
 if status == '2' and state ~= 'pending' then leave(state, id) end
-look_at_leaving(ranked, unack)
+look_at_leaving(ranked, throttled, unack)
 note_priority(attribute_text)
 
 -- Adds before it removes, as a send does: a full Redis must refuse its first write.
@@ -58,7 +58,7 @@ else
   local dues = {due, id}
   enter(pending, wake, dues, due)
   if status == '2' then
-    depart(pending, ranked, unack, garbage, meta)
+    depart(pending, ranked, throttled, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, attributes, errors, successors}) do redis.call('HDEL', hash, id) end
   end
   redis.call('HSET', retries, id, retry_count)

@@ -1,12 +1,12 @@
 -- Schedules leased messages for a retry after a delay, with one retry less; moves them to garbage if none is left, and
 -- uncharged if they were asked to stop.
--- KEYS: unack zset, garbage set, retries hash, deliveries hash, errors hash, events stream,
+-- KEYS: unack zset, running zset, gates zset, garbage set, retries hash, deliveries hash, errors hash, events stream,
 --   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per failure: id, token, delay (ms), error ('' for none)
 -- Returns: a status per failure: 1 will be retried, 2 no retries left or asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, started, signal, log
-local unack, garbage, retries, deliveries, errors, events, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, started, signal, places, log
+local unack, running, gates, garbage, retries, deliveries, errors, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -20,16 +20,18 @@ local known_retries = redis.call('HMGET', retries, unpack(ids))
 redis.call('ZCARD', unack)
 redis.call('SCARD', garbage)
 redis.call('HLEN', errors)
-local logged = logging(meta)
+local logged, limited = unpack(redis.call('HMGET', meta, 'events', 'limited'))
+local placed = look_at_places(running, gates, wake, limited)
 redis.call('LLEN', wake)
 local statuses, seen, again, due_again, spent = {}, {}, {}, {}, {}
 local records, retry_counts, causes = {}, {}, {}
-local nacked, tokens, left_after, texts = {}, {}, {}, {}
+local nacked, tokens, left_after, texts, over = {}, {}, {}, {}, {}
 for n, id in ipairs(ids) do
   local at = 4 * n
   local state, due, attempts, first, token, consumer = read(known[n] or '')
   statuses[n] = '0'
   local held = state == 'leased' and token == ARGV[at + 1] and not seen[id]
+  if held then over[#over + 1] = id end
   if held and mark_of(consumer) == '*' then
     statuses[n], seen[id], spent[#spent + 1] = '2', true, id
     records[#records + 1], records[#records + 2] = id, write('garbage', due, attempts, first, token, consumer)
@@ -61,6 +63,7 @@ if #again > 0 then
 end
 if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
 if #nacked > 0 then redis.call('HINCRBY', meta, 'nacked', #nacked) end
+if placed then free_places(running, gates, wake, over) end
 if #causes > 0 then redis.call('HSET', errors, unpack(causes)) end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'nacked', math.floor(time), 'ids', nacked, 'tokens', tokens, 'retries', left_after,

@@ -1,8 +1,8 @@
 -- Reads one page of the messages in a state: by time if they are sorted by time, else in list order, after those that are
 -- ranked by priority. It ends early when the byte budget is spent.
--- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, dead zset, completed zset,
---   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, dead_messages hash,
---   results hash
+-- KEYS: pending zset, ready list, ranked zset, throttled zset, unack zset, retry list, garbage set, dead zset,
+--   completed zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash,
+--   dead_messages hash, results hash
 -- ARGV: state, limit (entries to inspect), cursor ('' at the start; a member and its score, or a position), score (''
 --   for none), preview (bytes of payload to return), low, high (bounds of the time in states sorted by time: ms, low
 --   included and high not, or -inf and +inf)
@@ -10,15 +10,17 @@
 --   retries left, record, headers, attributes, error; then how many entries were inspected
 -- Re-run: reads only.
 -- Uses: bytes, record
-local pending, ready, ranked, unack, retry, garbage, dead, completed, retries, messages, deliveries, headers, attributes,
-  errors, dead_messages, results = unpack(KEYS)
+local pending, ready, ranked, throttled, unack, retry, garbage, dead, completed, retries, messages, deliveries, headers,
+  attributes, errors, dead_messages, results = unpack(KEYS)
 local state, limit, cursor, score, preview, low, high = unpack(ARGV)
 limit, preview = tonumber(limit), tonumber(preview)
 local lists = {ready = ready, retry = retry}
 local begins_ranked = state == 'ready' and (score ~= '' or cursor == '' and redis.call('EXISTS', ranked) == 1)
 if begins_ranked then state = 'ranked' end
-local zsets = {ranked = ranked, pending = pending, active = unack, backoff = unack, dead = dead, completed = completed}
-local recorded = {ready = 'ready', ranked = 'ranked', retry = 'retry', active = 'leased', backoff = 'backoff'}
+local zsets = {ranked = ranked, throttled = throttled, pending = pending, active = unack, backoff = unack, dead = dead,
+  completed = completed}
+local recorded = {ready = 'ready', ranked = 'ranked', throttled = 'throttled', retry = 'retry', active = 'leased',
+  backoff = 'backoff'}
 local rows, next_cursor, next_score, inspected = {}, '', '', 0
 
 local function add(id, at)

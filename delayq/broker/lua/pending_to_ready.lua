@@ -1,21 +1,22 @@
 -- Moves due ids from pending to the ready list, earliest first, those with a priority to ranked, and reports when the
 -- next work is due.
 -- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, deliveries hash, attributes hash,
---   schedules zset, events stream, meta hash, replies hash
+--   schedules zset, throttled zset, gates zset, events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
--- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping": ids; ms or -1; ms or
---   -1; ids in ready, ranked and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause (ms, 0 for
---   no end), -1 if there is none or nothing waits or is leased; 1 if messages have priorities, which is told only while
---   something waits or is leased; how many calls have asked messages to stop, which is told only while something is
---   leased. The last two are left out if there is nothing to tell
+-- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping next_gate": ids; ms or
+--   -1; ms or -1; ids in ready, ranked and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause
+--   (ms, 0 for no end), -1 if there is none or nothing waits or is leased; 1 if messages have priorities or limits, which
+--   is told only while something waits or is leased; how many calls have asked messages to stop, which is told only
+--   while something is leased; when something throttled may start (ms or -1). The last three are left out if there is
+--   nothing to tell
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
 -- Uses: clock, once, record, rank, pause, log
-local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, events, meta, replies =
-  unpack(KEYS)
+local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, throttled, gates, events, meta,
+  replies = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local now = math.floor(clock(override) / 1000)
 -- Most calls find little to do: keys that do not exist are not read.
-local existing = redis.call('EXISTS', pending, ready, ranked, unack, retry, garbage, schedules)
+local existing = redis.call('EXISTS', pending, ready, ranked, unack, retry, garbage, schedules, throttled)
 if existing == 0 then return string.format('0 -1 -1 0 0 %.0f -1 -1', now) end
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -30,7 +31,7 @@ local moved = #due / 2
 local next_due = head[2 * moved + 2] or moved > 1 and redis.call('ZRANGE', pending, moved, moved, 'WITHSCORES')[2]
 local next_deadline, waiting, spent, next_schedule, paused, step, told = nil, moved, 0, nil, nil, false, ''
 local settings = (existing > 1 or moved > 0 or #head == 0)
-  and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step', 'stopping')
+  and redis.call('HMGET', meta, 'events', 'stale_ready', 'stale_retry', 'paused', 'priority_step', 'stopping', 'limited')
 if existing > 1 or #head == 0 then
   next_deadline = redis.call('ZRANGE', unack, 0, 0, 'WITHSCORES')[2]
   waiting, spent = waiting + redis.call('LLEN', ready) + redis.call('LLEN', retry), redis.call('SCARD', garbage)
@@ -40,9 +41,14 @@ if settings then
   step = settings[5]
   waiting = waiting + (step and redis.call('ZCARD', ranked) or 0)
   waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
-  if waiting > 0 or next_deadline then
-    paused, told = pause_end(settings[4], now), step and ' 1' or ''
-    if next_deadline and settings[6] then told = (step and ' 1 ' or ' 0 ') .. settings[6] end
+  local limited = settings[7]
+  local gate = limited and redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2]
+  if waiting > 0 or next_deadline or gate then
+    paused = pause_end(settings[4], now)
+    local stopping, next_gate = next_deadline and settings[6], gate and gate ~= 'inf' and not paused and gate or '-1'
+    if step or stopping or limited then
+      told = string.format(' %d %s %s', (step or limited) and 1 or 0, stopping or '0', next_gate)
+    end
   end
   waiting = paused and 0 or waiting
 end

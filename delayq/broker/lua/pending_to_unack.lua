@@ -1,6 +1,6 @@
 -- Claims due ids straight from pending under a lease, while nothing waits in ready and retry: what a promotion and a
 -- claim do in turn, at half the cost. Each id gets a token higher than any before. While the queue is paused it claims
--- none, and reports none as due. Where messages have priorities it claims none: all that is due is ranked first.
+-- none, and reports none as due. Where messages have priorities or limits it claims none: all that is due is promoted first.
 -- KEYS: pending zset, ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash,
 --   headers hash, attributes hash, schedules zset, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids), lease (ms), consumer (or marked)
@@ -26,7 +26,7 @@ if redis.call('EXISTS', ready, ranked, retry, schedules) > 0 then
 end
 
 local function build_reply(retry_counts)
-  return {next_due, next_deadline, next_schedule, ranks, now, now + lease, left, alone, retry_counts,
+  return {next_due, next_deadline, next_schedule, ranks, now, now + lease, left, alone, '-1', retry_counts,
     unpack(cells, 1, 7 * #ids)}
 end
 if past then
@@ -43,9 +43,9 @@ if head[4] and tonumber(head[4]) <= now then
   due = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, wanted)
 end
 for n = 1, #due / 2 do found[n] = due[2 * n - 1] end
-local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step')
+local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step', 'limited')
 local paused = pause_end(counters[4], now)
-if paused or counters[5] then
+if paused or counters[5] or counters[6] then
   next_due, ranks = paused and '-1' or next_due, paused and 0 or 1
   return build_reply({})
 end

@@ -1,14 +1,16 @@
 -- Claims ids from ready, ranked and retry under a lease, within the byte budget; each gets a token higher than any before.
--- While the queue is paused it claims none, and reports that none are left.
+-- While the queue is paused it claims none, and reports that none are left. What a limit holds back becomes throttled, and
+-- comes first once it may start.
 -- KEYS: ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, events stream, meta hash, replies hash, wake list
+--   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash, replies hash,
+--   wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
--- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, an array
---   of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
+-- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
+--   something throttled may start (ms or -1), an array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
--- Uses: bytes, clock, once, record, stale, started, lease, sources, pause, log
-local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, events, meta, replies, wake =
-  unpack(KEYS)
+-- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, throttle, lines, pause, log
+local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
+  throttled, running, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, wanted, lease, consumer = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 local time, wanted = clock(override), tonumber(wanted)
@@ -17,10 +19,12 @@ local deadline = string.format('%.0f', now + lease)
 local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
 local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
 look_at_extras(headers, attributes)
-local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step')
+local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step', 'limited')
 local in_ranked = counters[5] and source_of(ranked, 'ranked', redis.call('ZCARD', ranked))
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
+local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time)
+if limited and not past then wanted = room(limits, gates, running, unack, meta, wanted) end
 local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
 local without_payload, claimed_pairs = {}, {}
 scan_limit = wanted + 1000
@@ -28,13 +32,19 @@ scan_limit = wanted + 1000
 -- Claims up to `count` entries of a source, or of two by rank.
 local function take(source, other, count)
   while count > 0 do
-    local from = (other and first_of or peek)(source, deliveries, count, other)
+    local from = (other and first_of or peek)(source, deliveries, attributes, count, other)
     if not from then return end
     local id, new_token, mark = from.id, string.format('%.0f', token), reports and mark_of(from.holder)
     local suspect = mark and (mark == '!' or from == in_retry)
     if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
-    local payload = read_payload(messages, id)
-    if payload then
+    local one = limited and (from.limit or limit_of_text(limits, gates, running, from.text))
+    local waits = one and not from.limit and (one.line or not may_start(one))
+    local payload = not waits and read_payload(messages, id)
+    if waits then
+      local holder = suspect and marked(from.holder, '!') or from.holder
+      throttle(one, id, from.due, from.attempt, from.first_token, from.token, holder)
+    elseif payload then
+      if one then start_under(one, id) end
       claim(deadline, id, new_token, payload, from.due, string.format('%d', from.attempt + 1),
         from.first_token == '0' and new_token or from.first_token, suspect and marked(consumer, '!') or consumer)
       token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
@@ -48,8 +58,10 @@ end
 if past then
   alone = claim_again(past, messages, deliveries, deadline)
 else
+  if limited then take_lines(limits, gates, throttled, running, deliveries, attributes, wanted, take) end
   -- Retries do not starve: one of every four deliveries may come from retry first. Nor does ready, beside large ones.
-  take(in_retry, nil, math.floor((delivered + wanted) / 4) - math.floor(delivered / 4))
+  local share = math.floor((delivered + wanted) / 4) - math.floor(delivered / 4)
+  take(in_retry, nil, math.min(share, wanted - #ids))
   bytes_left = math.max(bytes_left, 1)
   take(in_ready, in_ranked, wanted - #ids)
   take(in_retry, nil, wanted - #ids)
@@ -58,14 +70,18 @@ local left = paused and 0 or in_ready.length - in_ready.scanned + in_retry.lengt
   + (in_ranked and in_ranked.length - in_ranked.scanned or 0)
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 redis.call('ZCARD', unack)
+local closed, more
+if limited then closed, more = count_starts(limits, gates, running, past) end
+if closed then left = 0 end
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.
-local wakes = left > 0 and redis.call('LLEN', wake) == 0
+local wakes = (left > 0 or more) and redis.call('LLEN', wake) == 0
 -- The first write needs no memory, even if it changes nothing: a full Redis refuses a script whose first write may.
 redis.call('LTRIM', ready, in_ready.scanned, -1)
 if in_retry.scanned > 0 then redis.call('LTRIM', retry, in_retry.scanned, -1) end
 if in_ranked and in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', ranked, 0, in_ranked.scanned - 1) end
 lease_all(unack, deliveries, attributes)
-local reply = {now, now + lease, left, alone, retry_counts, unpack(cells, 1, 7 * #ids)}
+if limited and not past then settle_limits(limits, gates, throttled, running, deliveries, meta) end
+local reply = {now, now + lease, left, alone, next_gate(gates), retry_counts, unpack(cells, 1, 7 * #ids)}
 if past then return reply end
 if in_ready.stale > 0 then skipped(meta, 'stale_ready', in_ready.stale) end
 if in_retry.stale > 0 then skipped(meta, 'stale_retry', in_retry.stale) end

@@ -1,18 +1,18 @@
--- Compares the counters of meta with what they count, and corrects wrong ones; removes surplus wake-ups. A list or
--- unack longer than the limit is not counted: its counter is only kept within bounds.
--- KEYS: ready list, unack zset, retry list, deliveries hash, meta hash, replies hash, wake list
+-- Compares the counters of meta with what they count, and corrects wrong ones; removes surplus wake-ups, and opens the
+-- gates of lines that have none. A list or unack longer than the limit is not counted: its counter is only kept within bounds.
+-- KEYS: ready list, unack zset, throttled zset, gates zset, retry list, deliveries hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), limit (ids to count in each)
--- Returns: "ready retry backoffs wake": how much too high the counters of stale entries and of backoffs are, and the
---   number of surplus wake-ups
+-- Returns: "ready retry backoffs wake lines": how much too high the counters of stale entries and of backoffs are, the
+--   number of surplus wake-ups, and of lines without a gate
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
--- Uses: clock, once, record
-local ready, unack, retry, deliveries, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, limit
+local ready, unack, throttled, gates, retry, deliveries, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, fix, limit = unpack(ARGV, 1, 5)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
-local counters = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs')
+local counters = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs', 'limited')
 
 -- Returns how many of these ids have a record with this state.
 local function recorded(state, ids)
@@ -39,10 +39,21 @@ local backoffs = in_unack > tonumber(limit) and within(in_unack, counters[3])
 local expected = {stale(ready, 'ready', counters[1]), stale(retry, 'retry', counters[2]), backoffs}
 local excess = {math.max(redis.call('LLEN', wake) - 1, 0)}
 for n = 3, 1, -1 do table.insert(excess, 1, (tonumber(counters[n] or 0) or -1) - expected[n]) end
-local reply = string.format('%d %d %d %d', unpack(excess))
+local lines, at = {}, 0
+while at do
+  local first = redis.call('ZRANGEBYSCORE', throttled, string.format('%.0f', at), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local number = first and math.floor(first / span)
+  if number and not redis.call('ZSCORE', gates, number) then lines[#lines + 1], lines[#lines + 2] = 0, number end
+  at = number and (number + 1) * span
+end
+local unnoticed = redis.call('ZCARD', throttled) > 0 and not counters[4]
+excess[5] = #lines / 2 + (unnoticed and 1 or 0)
+local reply = string.format('%d %d %d %d %d', unpack(excess))
 if fix == '0' then return reply end
 
 begin(replies, slot)
+if #lines > 0 then redis.call('ZADD', gates, unpack(lines)) end
+if unnoticed then redis.call('HSET', meta, 'limited', 'running') end
 if excess[4] > 0 then redis.call('LTRIM', wake, excess[4], -1) end
 for n, name in ipairs({'stale_ready', 'stale_retry', 'backoffs'}) do
   if excess[n] ~= 0 then redis.call('HSET', meta, name, expected[n]) end

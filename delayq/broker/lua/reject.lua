@@ -1,21 +1,22 @@
 -- Moves leased messages to the dead letter at once, even if retries are left: as many as the byte budget allows. Those
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message.
--- KEYS: pending zset, unack zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
---   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, waited zset, ends stream,
---   events stream, done zset, meta hash, replies hash, wake list
+-- KEYS: pending zset, unack zset, running zset, gates zset, retries hash, messages hash, deliveries hash, headers hash,
+--   attributes hash, errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, waited zset,
+--   ends stream, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per rejection: id, token, reason, error ('' for the last one)
 -- Returns: a status for each of the first rejections: 1 dead or cancelled, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, erase, dead, signal, successor, ends, log, done
-local pending, unack, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
-  dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+-- Uses: bytes, clock, once, record, started, erase, dead, signal, places, successor, ends, log, done
+local pending, unack, running, gates, retries, messages, deliveries, headers, attributes, errors, successors, dead,
+  dead_messages, dead_ids, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now = math.floor(clock(override) / 1000)
 for _, hash in ipairs({retries, messages, attributes, errors, dead_messages, dead_ids}) do redis.call('HLEN', hash) end
-local logged, window, schema = switched(meta, done)
+local logged, window, schema, limited = switched(meta, done)
+local placed = look_at_places(running, gates, wake, limited)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 redis.call('ZCARD', unack)
@@ -47,6 +48,7 @@ if #ended > 0 then
   if #ids > 0 then redis.call('HINCRBY', meta, 'dead', #ids) end
   if #stopped > 0 then redis.call('HINCRBY', meta, 'cancelled', #stopped) end
   settle(done, window, now, ended, texts)
+  if placed then free_places(running, gates, wake, ended) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end

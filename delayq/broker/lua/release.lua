@@ -1,13 +1,13 @@
 -- Returns leased messages to the head of ready, those with a priority to ranked, or for a delay to unack, as a nack does,
 -- but charges no retry and does not count the attempt. One that another process has asked for waits in unack for a
 -- second at least, so that this process finds it before a consumer does. One that was asked to stop goes to garbage.
--- KEYS: ready list, ranked zset, unack zset, garbage set, deliveries hash, attributes hash, events stream, meta hash,
---   replies hash, wake list
+-- KEYS: ready list, ranked zset, unack zset, running zset, gates zset, garbage set, deliveries hash, attributes hash,
+--   events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per release: id, token, delay (ms), attributes from now on ('' to leave them)
 -- Returns: a status per release: 1 released, 2 asked to stop, 0 not leased under this token
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, started, rank, signal, log
-local ready, ranked, unack, garbage, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
+-- Uses: clock, once, record, started, rank, signal, places, log
+local ready, ranked, unack, running, gates, garbage, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -19,7 +19,8 @@ for i = 4, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
 local known = redis.call('HMGET', deliveries, unpack(ids))
 redis.call('LLEN', ready)
 redis.call('ZCARD', unack)
-local logged, step = unpack(redis.call('HMGET', meta, 'events', 'priority_step'))
+local logged, step, limited = unpack(redis.call('HMGET', meta, 'events', 'priority_step', 'limited'))
+local placed = look_at_places(running, gates, wake, limited)
 local texts = attributes_to_rank(attributes, step, ids)
 if step then redis.call('ZCARD', ranked) end
 redis.call('LLEN', wake)
@@ -77,6 +78,10 @@ if #released > 0 then
     redis.call('HSET', attributes, unpack(changed))
     redis.call('HSET', meta, 'schema', '2')
   end
+end
+if placed then
+  for _, id in ipairs(released) do stopped[#stopped + 1] = id end
+  free_places(running, gates, wake, stopped)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'released', now, 'ids', released, 'tokens', tokens)

@@ -1,17 +1,18 @@
 -- Examines messages, and repairs those that are not in the one location that their record names. None is lost: one with
 -- a payload but no location becomes due at once, or at the time in its record, and a successor takes the place of one
 -- that is gone.
--- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, meta hash,
---   replies hash, wake list
+-- KEYS: pending zset, ready list, ranked zset, throttled zset, running zset, unack zset, retry list, garbage set,
+--   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
+--   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), fix (1, or 0 to inspect only), search (1 to search ready and retry, else 0),
 --   retries (of a message that has none), then ids
 -- Returns: a status per id: 0 correct, 1 location without payload, 2 payload without location, 3 in a second location,
---   4 remains of no message, 5 without retries, 6 record unreadable; not searched: 7 correct if in ready, 8 if in retry
+--   4 remains of no message, 5 without retries, 6 record unreadable, 9 takes a place and does not run; not searched: 7
+--   correct if in ready, 8 if in retry
 -- Re-run: returns the same reply; a call that only inspects is not remembered and runs again.
 -- Uses: bytes, clock, once, record, health, leave, erase, signal, successor, log
-local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
-  successors, events, meta, replies, wake = unpack(KEYS)
+local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
+  attributes, errors, successors, events, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, fix, search, retry_count = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -23,18 +24,23 @@ redis.call('LLEN', retry)
 redis.call('LLEN', wake)
 for _, hash in ipairs({headers, attributes, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
-local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}}, {}
+local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}, {}, {}}, {}
 local waiting = waiting_in(successors, '', pending, wake)
-local found = examine(pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors,
-  successors, ids)
+local places = {}
+local found = examine(pending, ranked, throttled, running, unack, garbage, retries, messages, deliveries, headers,
+  attributes, errors, successors, ids)
 for n, one in ipairs(found) do
   statuses[n] = '0'
   if one and not seen[one.id] then
-    if one.status >= '7' and (search == '1' or #one.elsewhere > 0 or not one.retry_count) then
+    if one.status >= '7' and (search == '1' or #one.elsewhere > 0 or one.placed or not one.retry_count) then
       search_list(one.state == 'ready' and ready or retry, one)
     end
+    if one.placed then
+      places[#places + 1] = one.id
+      if one.status == '0' then one.status = '9' end
+    end
     statuses[n], seen[one.id] = one.status, true
-    if one.status > '0' and one.status < '7' then
+    if one.status > '0' and one.status ~= '7' and one.status ~= '8' then
       defects[#defects + 1] = one
       for _, location in ipairs(one.elsewhere) do table.insert(extra[location], one.id) end
       if one.unreadable then unreadable[#unreadable + 1] = one.id end
@@ -58,11 +64,13 @@ if #extra[1] > 0 then redis.call('ZREM', pending, unpack(extra[1])) end
 if #extra[2] > 0 then redis.call('ZREM', unack, unpack(extra[2])) end
 if #extra[3] > 0 then redis.call('SREM', garbage, unpack(extra[3])) end
 if #extra[4] > 0 then redis.call('ZREM', ranked, unpack(extra[4])) end
+if #extra[6] > 0 then redis.call('ZREM', throttled, unpack(extra[6])) end
+if #places > 0 then redis.call('ZREM', running, unpack(places)) end
 local again, times = {}, {}
 for _, one in ipairs(defects) do
   if one.gone or (one.status == '2' and one.location == 2) then leave(one.state or 'pending', one.id) end
 end
-depart(pending, ranked, unack, garbage, meta)
+depart(pending, ranked, throttled, unack, garbage, meta)
 for _, one in ipairs(defects) do
   local id, _, due, attempts, first, token, consumer = one.id, unpack(one.record)
   if one.status == '2' and one.location == 3 then

@@ -1,7 +1,7 @@
 -- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. A
 -- running one gets a successor instead, if requested. An id that is held after its message has been settled is refused.
--- KEYS: pending zset, ranked zset, unack zset, garbage set, retries hash, messages hash, deliveries hash, headers hash,
---   attributes hash, errors hash, successors hash, events stream, done zset, runs hash, meta hash, replies hash,
+-- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, runs hash, meta hash, replies hash,
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
@@ -11,7 +11,7 @@
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, hold, run
-local pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
+local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
@@ -71,7 +71,7 @@ if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
 if #attribute_texts > 0 or #replaced > 0 then redis.call('HLEN', attributes) end
 local waiting = (#after > 0 or #replaced > 0 and schema ~= '1') and redis.call('HLEN', successors) > 0
 if #replaced > 0 then
-  look_at_leaving(ranked, unack)
+  look_at_leaving(ranked, throttled, unack)
   redis.call('HLEN', errors)
 end
 
@@ -79,7 +79,7 @@ end
 if #dues > 0 then
   enter(pending, wake, dues, first_due)
   if #replaced > 0 then
-    depart(pending, ranked, unack, garbage, meta)
+    depart(pending, ranked, throttled, unack, garbage, meta)
     for _, hash in ipairs({deliveries, headers, attributes, errors}) do redis.call('HDEL', hash, unpack(replaced)) end
     if waiting then redis.call('HDEL', successors, unpack(replaced)) end
   end

@@ -1,13 +1,14 @@
 -- Moves ids whose lease or backoff is over from unack to retry, those with a priority to ranked. An expired lease costs
 -- one retry if the callback has started, else the attempt does not count. Moves ids to garbage if no retry is left, and
 -- uncharged if they were asked to stop.
--- KEYS: unack zset, ranked zset, retry list, garbage set, retries hash, deliveries hash, attributes hash, errors hash,
---   events stream, meta hash, replies hash
+-- KEYS: unack zset, ranked zset, running zset, gates zset, retry list, garbage set, retries hash, deliveries hash,
+--   attributes hash, errors hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "retried spent next_deadline": ids; ids; ms or -1
 -- Re-run: returns the same reply; a call that moved nothing is not remembered and runs again.
--- Uses: clock, once, record, started, rank, log
-local unack, ranked, retry, garbage, retries, deliveries, attributes, errors, events, meta, replies = unpack(KEYS)
+-- Uses: clock, once, record, started, rank, signal, places, log
+local unack, ranked, running, gates, retry, garbage, retries, deliveries, attributes, errors, events, meta, replies,
+  wake = unpack(KEYS)
 local slot, sequence, override, limit = unpack(ARGV, 1, 4)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -23,10 +24,11 @@ if #ids > 0 then
   redis.call('LLEN', retry)
   redis.call('SCARD', garbage)
   redis.call('HLEN', errors)
-  local settings = redis.call('HMGET', meta, 'events', 'priority_step')
+  local settings = redis.call('HMGET', meta, 'events', 'priority_step', 'limited')
   local step = settings[2]
   local texts = attributes_to_rank(attributes, step, ids)
   if step then redis.call('ZCARD', ranked) end
+  local placed = look_at_places(running, gates, wake, settings[3])
   logged = settings[1]
   begin(replies, slot)
   redis.call('ZREMRANGEBYRANK', unack, 0, #ids - 1)
@@ -65,6 +67,7 @@ if #ids > 0 then
   if #ranks > 0 then redis.call('ZADD', ranked, unpack(ranks)) end
   if #spent > 0 then redis.call('SADD', garbage, unpack(spent)) end
   if #records > 0 then redis.call('HSET', deliveries, unpack(records)) end
+  if placed then free_places(running, gates, wake, ids) end
   if #expired.ids > 0 then
     redis.call('HSET', retries, unpack(retry_counts))
     redis.call('HSET', errors, unpack(causes))

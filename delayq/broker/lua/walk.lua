@@ -1,19 +1,19 @@
 -- Reads a page of the ids in one structure, a shorter one if their values are large. Reads a list from its end: pops at
 -- its head do not move that.
--- KEYS: pending zset, ready list, ranked zset, unack zset, retry list, garbage set, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead zset, dead_messages hash,
---   dead_ids hash, completed zset, results hash
+-- KEYS: pending zset, ready list, ranked zset, throttled zset, running zset, unack zset, retry list, garbage set,
+--   retries hash, messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, dead zset,
+--   dead_messages hash, dead_ids hash, completed zset, results hash
 -- ARGV: part, cursor (0 at the start), limit (ids)
 -- Returns: cursor of the next page (0 at the end), ids; entries for the dead letter. For pending, ranked, retries, headers,
 --   attributes, errors and successors only ids without a payload: the others are found in messages; for results only
 --   those that no entry of completed names
 -- Re-run: reads only.
 -- Uses: bytes
-local pending, ready, ranked, unack, retry, garbage, retries, messages, deliveries, headers, attributes, errors,
-  successors, dead, dead_messages, dead_ids, completed, results = unpack(KEYS)
+local pending, ready, ranked, throttled, running, unack, retry, garbage, retries, messages, deliveries, headers,
+  attributes, errors, successors, dead, dead_messages, dead_ids, completed, results = unpack(KEYS)
 local part, cursor, limit = ARGV[1], ARGV[2], ARGV[3]
 local lists = {ready = ready, retry = retry}
-local zsets = {pending = pending, ranked = ranked, unack = unack, dead = dead}
+local zsets = {pending = pending, ranked = ranked, throttled = throttled, running = running, unack = unack, dead = dead}
 local hashes = {retries = retries, messages = messages, deliveries = deliveries, headers = headers,
   attributes = attributes, errors = errors, successors = successors}
 local others = {dead_messages = dead_messages, dead_ids = dead_ids, results = results}

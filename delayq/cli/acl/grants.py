@@ -81,15 +81,15 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report"),
-                *("counts", "get", "page"),
+                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "hold"),
+                *("counts", "get", "page", "limits_page"),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
             (*OPENING, "hsetnx", "sadd", "sscan", "blpop"),
         ),
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
-            ["counts", "get", "page", "snapshot", "outcomes", "schedules_page", "schedules_find"],
+            ["counts", "get", "page", "limits_page", "snapshot", "outcomes", "schedules_page", "schedules_find"],
             (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
         ),

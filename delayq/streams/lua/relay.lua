@@ -44,7 +44,7 @@ end
 -- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.
 local function take(source, other)
   while not is_full() do
-    local from = (other and first_of or peek)(source, deliveries, limit - #ids, other)
+    local from = (other and first_of or peek)(source, deliveries, attributes, limit - #ids, other)
     if not from then return end
     add(from.id, from.due, from.attempt)
     step_on(from)

@@ -20,7 +20,7 @@ from delayq.testing.torture.workload import is_planted
 
 _OF_MESSAGES = ("retries", "deliveries", "headers", "attributes", "errors", "successors")
 _HASHES = ("messages", *_OF_MESSAGES, "dead_messages", "dead_ids", "results")
-_ZSETS = ("pending", "ranked", "unack", "dead", "completed")
+_ZSETS = ("pending", "ranked", "throttled", "running", "unack", "dead", "completed")
 _LISTS = ("ready", "retry", "wake")
 MAX_LEFTOVERS = 20
 """Inconsistencies that are reported one by one."""
@@ -94,7 +94,9 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
         yield from (f"the queue has no {name}" for name in ("schema", "identity") if name not in contents.counted.meta)
     messages, dead = contents.messages.keys(), contents.dead.keys()
     offered = [*contents.offered("ready"), *contents.offered("retry")]
-    places = Counter([*contents.pending, *contents.ranked, *contents.unack, *offered, *contents.garbage])
+    places = Counter(
+        [*contents.pending, *contents.ranked, *contents.throttled, *contents.unack, *offered, *contents.garbage]
+    )
     yield from (f"{id} is in {number} structures" for id, number in places.items() if number > 1)
     yield from (f"{id} is in a structure, but not a message" for id in places.keys() - messages)
     yield from (f"{id} is a message in no structure" for id in messages - places.keys())
@@ -108,6 +110,8 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
     yield from (f"{entry} is dead by id or by time, but not by both" for entry in by_id ^ dead)
     kept = {id for id in contents.completed.keys() ^ contents.results.keys() if not is_planted(id)}
     yield from (f"{id} is completed without a result, or the reverse" for id in kept)
+    idle = (id for id in contents.running if contents.record(id)[0] != "leased")
+    yield from (f"{id} takes a place of a limit, but does not run" for id in idle)
     yield from _wrong_counts(contents)
 
 
@@ -122,6 +126,7 @@ def _wrong_counts(contents: QueueContents) -> Iterator[str]:
         ("retry", counted.retry, len(retry)),
         ("active", counted.active, len(contents.unack) - in_backoff),
         ("backoff", counted.backoff, in_backoff),
+        ("throttled", counted.throttled, len(contents.throttled)),
         ("garbage", counted.garbage, len(contents.garbage)),
         ("dead", counted.dead, len(contents.dead)),
         ("completed", counted.completed, len(contents.completed)),

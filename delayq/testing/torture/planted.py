@@ -10,7 +10,8 @@ from delayq.broker.transport.executor import Executor
 from delayq.testing.torture.workload import payload_of, planted_id
 
 TYPES = {
-    **dict.fromkeys(("pending", "ranked", "unack", "dead", "completed", "waited", "done", "schedules"), "zset"),
+    **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "unack", "dead", "completed"), "zset"),
+    **dict.fromkeys(("waited", "done", "schedules"), "zset"),
     **dict.fromkeys(("ready", "retry", "wake"), "list"),
     "garbage": "set",
     **dict.fromkeys(("ends", "events"), "stream"),

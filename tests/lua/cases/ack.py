@@ -9,6 +9,8 @@ from tests.lua.cases.states import (
     CROWD,
     FOLLOWED,
     LEASED,
+    LIMITED,
+    PLACED,
     READY,
     RETRY,
     STATES,
@@ -17,7 +19,7 @@ from tests.lua.cases.states import (
     remembering,
     with_meta,
 )
-from tests.support.scripts import After, Case, T, World, calls
+from tests.support.scripts import NOW, After, Case, T, World, calls
 
 _DONE = World(meta={"token": "T-3", "acked": 1})
 
@@ -31,6 +33,7 @@ def _in_every_state() -> list[Case]:
         "backoff": _DONE,
         "retry": _DONE + World(retry=["a"], meta=_DONE.meta | {"stale_retry": 1}),
         "ranked": _DONE.but(meta=_DONE.meta | {"priority_step": 60_000}),
+        "throttled": with_meta(_DONE, LIMITED),
     }
     return [
         Case(
@@ -325,5 +328,42 @@ CASES += [
         calls.ack([Receipt("a", T - 7)]),
         "1",
         with_meta(_DONE, remembering(1000, 2), holding(x=-20, u=7.5, v=8.5, w=9.5, a=0)),
+    ),
+]
+CASES += [
+    Case(
+        "its place is free, and the next of the line may start",
+        with_meta(LEASED, PLACED),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+    Case(
+        "a place of the whole queue",
+        with_meta(LEASED, PLACED).but(running={}, gates={0: None}),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, PLACED).but(running={}, gates={0: -NOW}, wake=1),
+    ),
+    Case(
+        "places of several names, one of which is open",
+        with_meta(_TWO, PLACED).but(
+            unack={"a": 5, "b": 6, "c": 7},
+            deliveries=dict.fromkeys("abc", "leased -5 1 T-9 T-9 w"),
+            running={"a": 3, "b": 1, "c": 3, "d": 1},
+            gates={1: None, 2: None, 3: 500},
+        ),
+        calls.ack([Receipt(id, T - 9) for id in "abc"]),
+        "111",
+        with_meta(World(meta={"backoffs": 2, "acked": 7, "discarded": 1}), PLACED).but(
+            running={"d": 1}, gates={1: -NOW, 2: None, 3: -NOW}, wake=1
+        ),
+    ),
+    Case(
+        "nobody waits for its place",
+        with_meta(LEASED, PLACED).but(gates={}),
+        calls.ack([Receipt("a", T - 7)]),
+        "1",
+        with_meta(_DONE, PLACED).but(running={}, gates={}),
     ),
 ]

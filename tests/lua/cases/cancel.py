@@ -10,6 +10,7 @@ from tests.lua.cases.states import (
     GARBAGE,
     LEASED,
     LEFTOVERS,
+    LIMITED,
     PENDING,
     READY,
     RESCHEDULED,
@@ -36,6 +37,7 @@ def _in_every_state() -> list[Case]:
         "backoff": _OUT,
         "retry": _OUT + World(retry=["a"], meta=_OUT.meta | {"stale_retry": 1}),
         "ranked": _OUT.but(meta=_OUT.meta | {"priority_step": 60_000}),
+        "throttled": with_meta(_OUT, LIMITED),
     }
     return [
         Case(name, world + CROWD, calls.cancel(["a"]), replies.get(name, "1"), left.get(name, world) + CROWD)

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from delayq.broker.results import Completed
-from tests.lua.cases.states import AFTER, CROWD, FOLLOWED, LEASED, READY, RETRY, STATES, logged, remembering
-from tests.support.scripts import Case, Kept, T, World, calls
+from tests.lua.cases.states import (
+    AFTER,
+    CROWD,
+    FOLLOWED,
+    LEASED,
+    LIMITED,
+    PLACED,
+    READY,
+    RETRY,
+    STATES,
+    logged,
+    remembering,
+    with_meta,
+)
+from tests.support.scripts import NOW, Case, Kept, T, World, calls
 
 
 def _by(token: int, id: str = "a", ending: str = "returned", note: str = "", result: bytes = b"7") -> Completed:
@@ -21,6 +34,7 @@ def _in_every_state() -> list[Case]:
     """Complete `a` with the receipt of its last delivery."""
     settled = {
         "rescheduled": _done(),
+        "throttled": with_meta(_done(), LIMITED),
         "ranked": _done() + World(meta=_done().meta | {"priority_step": 60_000}),
         "released": _done() + World(ready=["a"], meta=_done().meta | {"stale_ready": 1}),
         "leased": _done(),
@@ -132,6 +146,13 @@ CASES = [
         calls.complete([_by(T - 7)]),
         "1",
         _done() + remembering(1000, a=0),
+    ),
+    Case(
+        "its place is free, and the next of the line may start",
+        with_meta(LEASED, PLACED),
+        calls.complete([_by(T - 7)]),
+        "1",
+        with_meta(_done(), PLACED).but(running={}, gates={1: -NOW}, wake=1),
     ),
 ]
 CASES += logged(

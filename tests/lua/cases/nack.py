@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Failure, ScriptCall
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, STATES, STOPPED, STOPPING, logged
-from tests.support.scripts import Case, T, World, calls
+from tests.lua.cases.states import (
+    BACKOFF,
+    CROWD,
+    GARBAGE,
+    LEASED,
+    PLACED,
+    STATES,
+    STOPPED,
+    STOPPING,
+    logged,
+    with_meta,
+)
+from tests.support.scripts import NOW, Case, T, World, calls
 
 
 def nack(token: int = T - 7, delay: int = 500, error: str = "boom") -> ScriptCall[str]:
@@ -134,3 +145,33 @@ CASES += [
     ),
 ]
 CASES += logged(CASES, {"asked to stop": []})
+CASES += [
+    Case(
+        "its place is free, and the next of the line may start",
+        with_meta(LEASED, PLACED),
+        nack(),
+        "1",
+        with_meta(_FAILED, PLACED).but(running={}, gates={1: -NOW}),
+    ),
+    Case(
+        "nobody waits for its place",
+        with_meta(LEASED, PLACED).but(gates={}),
+        nack(),
+        "1",
+        with_meta(_FAILED, PLACED).but(running={}, gates={}),
+    ),
+    Case(
+        "spent, and its place is free",
+        with_meta(LEASED, PLACED).but(retries={"a": 0}),
+        nack(),
+        "2",
+        with_meta(_SPENT, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+    Case(
+        "asked to stop, and its place is free",
+        with_meta(STOPPING, PLACED),
+        nack(),
+        "2",
+        with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
+from tests.lua.cases import limited_claims
 from tests.lua.cases.ready_to_unack import LEASE, given, ranked, waiting
 from tests.lua.cases.states import logged
 from tests.support.scripts import NOW, Case, T, World, calls
@@ -325,3 +326,4 @@ CASES += logged(
         "nothing but an id without a message": [],
     },
 )
+CASES += limited_claims.PENDING

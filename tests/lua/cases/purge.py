@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import AFTER, BACKOFF, CROWD, DEAD, LEASED, logged, remembering
+from tests.lua.cases.states import (
+    AFTER,
+    BACKOFF,
+    CROWD,
+    DEAD,
+    LEASED,
+    LIMITED,
+    THROTTLED,
+    logged,
+    remembering,
+    with_meta,
+)
 from tests.support.scripts import LOG, Case, Kept, World, calls
 
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
@@ -73,5 +84,12 @@ CASES += [
             ends=["x", ""],
             meta={"token": "T-3", "purged": 1},
         ),
+    ),
+    Case(
+        "what limits hold back is purged, the limits stay",
+        with_meta(THROTTLED, World(running={"r": 1})),
+        calls.purge(),
+        1,
+        World(limits=LIMITED.limits, meta={**LIMITED.meta, "token": "T-3", "purged": 1}),
     ),
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from delayq.broker.replies import ClaimedMessage, ClaimReply
 from delayq.broker.requests import ScriptCall
+from tests.lua.cases import limited_claims
 from tests.lua.cases.states import logged
 from tests.support.scripts import NOW, Case, T, World, calls
 
@@ -635,5 +636,14 @@ CASES += logged(
         "nothing but a record without a message": [],
         "nothing but stale entries": [],
         "ranked only": ["delivered 0; holder me; ids k; tokens T+0; dues -5; attempts 1; retries 3"],
+    },
+)
+CASES += limited_claims.READY
+CASES += logged(
+    CASES,
+    {
+        "the head of the line holds up nobody": [
+            "delivered 0; holder me; ids a c d; tokens T+0 T+1 T+2; dues -5 -5 -5; attempts 1 1 1; retries 3 3 3",
+        ],
     },
 )

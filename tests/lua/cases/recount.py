@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, READY, RETRY, STATES
-from tests.support.scripts import LOG, Case, World, calls
+from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, READY, RETRY, STATES, THROTTLED
+from tests.support.scripts import LOG, NOW, Case, World, calls
 
 
 def _counts(world: World, **right: int) -> World:
@@ -33,33 +33,50 @@ _UNCOUNTED = _STALE.but(meta={})
 
 CASES = [
     *(
-        Case(f"right: {name}", world + CROWD, calls.recount(fix=True), (0, 0, 0, 0), world + CROWD)
+        Case(f"right: {name}", world + CROWD, calls.recount(fix=True), (0, 0, 0, 0, 0), world + CROWD)
         for name, world in STATES.items()
     ),
-    Case("right with stale entries", _STALE, calls.recount(fix=True), (0, 0, 0, 0), _STALE),
-    _mended("too high and too low", _WRONG, (4, -3, 2, 0), _STALE),
-    _mended("none where some should be", _UNCOUNTED, (-3, -2, -1, 0), _STALE),
-    _mended("nothing there", World(meta={"stale_ready": 2, "stale_retry": -3, "backoffs": 1}), (2, -3, 1, 0), World()),
+    Case("right with stale entries", _STALE, calls.recount(fix=True), (0, 0, 0, 0, 0), _STALE),
+    _mended("too high and too low", _WRONG, (4, -3, 2, 0, 0), _STALE),
+    _mended("none where some should be", _UNCOUNTED, (-3, -2, -1, 0, 0), _STALE),
+    _mended(
+        "nothing there", World(meta={"stale_ready": 2, "stale_retry": -3, "backoffs": 1}), (2, -3, 1, 0, 0), World()
+    ),
     _mended(
         "beyond what is counted, within bounds",
         _counts(_STALE, stale_ready=5),
-        (0, 0, 0, 0),
+        (0, 0, 0, 0, 0),
         _counts(_STALE, stale_ready=5),
         1,
     ),
     _mended(
         "beyond what is counted, too high",
         _WRONG,
-        (2, -1, 1, 0),
+        (2, -1, 1, 0, 0),
         _counts(_STALE, stale_ready=5, stale_retry=0, backoffs=2),
         1,
     ),
-    _mended("beyond what is counted, without a counter", _UNCOUNTED, (0, 0, 0, 0), _UNCOUNTED, 1),
-    _mended("just counted", _counts(_STALE, stale_ready=5, backoffs=2), (2, 0, 1, 0), _STALE),
-    _mended("one wake-up more than one", READY.but(wake=2), (0, 0, 0, 1), READY.but(wake=1)),
-    _mended("wake-ups", READY.but(meta=LOG, wake=3), (0, 0, 0, 2), READY.but(meta=LOG, wake=1)),
-    _mended("a backoff that is not counted", BACKOFF.but(meta={}), (0, 0, -1, 0), BACKOFF.but(meta={"backoffs": 1})),
-    _mended("a lease that is counted", _counts(LEASED, backoffs=1), (0, 0, 1, 0), LEASED),
-    _mended("a stale entry that lives", _counts(RETRY, stale_retry=1), (0, 1, 0, 0), RETRY),
-    Case("garbage is no matter", GARBAGE, calls.recount(fix=True), (0, 0, 0, 0), GARBAGE),
+    _mended("beyond what is counted, without a counter", _UNCOUNTED, (0, 0, 0, 0, 0), _UNCOUNTED, 1),
+    _mended("just counted", _counts(_STALE, stale_ready=5, backoffs=2), (2, 0, 1, 0, 0), _STALE),
+    _mended("one wake-up more than one", READY.but(wake=2), (0, 0, 0, 1, 0), READY.but(wake=1)),
+    _mended("wake-ups", READY.but(meta=LOG, wake=3), (0, 0, 0, 2, 0), READY.but(meta=LOG, wake=1)),
+    _mended("a backoff that is not counted", BACKOFF.but(meta={}), (0, 0, -1, 0, 0), BACKOFF.but(meta={"backoffs": 1})),
+    _mended("a lease that is counted", _counts(LEASED, backoffs=1), (0, 0, 1, 0, 0), LEASED),
+    _mended("a stale entry that lives", _counts(RETRY, stale_retry=1), (0, 1, 0, 0, 0), RETRY),
+    Case("garbage is no matter", GARBAGE, calls.recount(fix=True), (0, 0, 0, 0, 0), GARBAGE),
+    _mended("a line without a gate", THROTTLED.but(gates={}), (0, 0, 0, 0, 1), THROTTLED.but(gates={1: -NOW})),
+    _mended(
+        "lines without gates, and one with",
+        THROTTLED.but(throttled={"a": (1, -5), "b": (3, 0), "c": (3, 1), "d": (8000, 2)}),
+        (0, 0, 0, 0, 2),
+        THROTTLED.but(
+            throttled={"a": (1, -5), "b": (3, 0), "c": (3, 1), "d": (8000, 2)}, gates={1: 900, 3: -NOW, 8000: -NOW}
+        ),
+    ),
+    _mended(
+        "what is throttled, and no claim looks for it",
+        THROTTLED.but(meta={"token": "T-3"}),
+        (0, 0, 0, 0, 1),
+        THROTTLED.but(meta={"token": "T-3", "limited": "running"}),
+    ),
 ]

@@ -8,6 +8,7 @@ from tests.lua.cases.states import (
     CROWD,
     FOLLOWED,
     LEASED,
+    PLACED,
     STATES,
     STOPPING,
     holding,
@@ -15,7 +16,7 @@ from tests.lua.cases.states import (
     remembering,
     with_meta,
 )
-from tests.support.scripts import Case, Dead, T, World, calls
+from tests.support.scripts import NOW, Case, Dead, T, World, calls
 
 
 def reject(token: int = T - 7, error: str = "boom") -> ScriptCall[str]:
@@ -171,6 +172,13 @@ CASES += [
         "1",
         _DEAD + World(waited={"b": 900}, ends=["a"]),
     ),
+    Case(
+        "its place is free, and the next of the line may start",
+        with_meta(LEASED, PLACED),
+        reject(),
+        "1",
+        with_meta(_DEAD, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
 ]
 _CANCELLED = World(meta={"token": "T-3", "cancelled": 1})
 _BESIDE = World(unack={"b": 9}, retries={"b": 0}, messages={"b": "B"}, deliveries={"b": "leased -6 1 T-8 T-8 w"})
@@ -189,6 +197,13 @@ CASES += [
             meta={"token": "T-3", "cancelled": 1, "dead": 1},
         )
         + remembering(1000, a=0, b=0),
+    ),
+    Case(
+        "asked to stop, and its place is free",
+        with_meta(STOPPING, PLACED),
+        reject(),
+        "1",
+        with_meta(_CANCELLED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
     ),
     Case("asked to stop, and followed", STOPPING + AFTER, reject(), "1", with_meta(_CANCELLED, FOLLOWED)),
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from delayq.broker.requests import Release
-from tests.lua.cases.states import CROWD, LEASED, RELEASED, STATES, STOPPED, STOPPING, logged
-from tests.support.scripts import Case, T, World, calls
+from tests.lua.cases.states import CROWD, LEASED, PLACED, RELEASED, STATES, STOPPED, STOPPING, logged, with_meta
+from tests.support.scripts import NOW, Case, T, World, calls
 
 _BACK = RELEASED.but(deliveries={"a": "ready -5 1 T-9 T-7 w"}, meta={"token": "T-3", "released": 1}, wake=1)
 _HELD = World(
@@ -289,3 +289,19 @@ CASES += [
     ),
 ]
 CASES += logged(CASES, {"asked to stop, at once": []})
+CASES += [
+    Case(
+        "its place is free, and the next of the line may start",
+        with_meta(LEASED, PLACED),
+        calls.release([Release("a", T - 7)]),
+        "1",
+        with_meta(_BACK, PLACED).but(running={}, gates={1: -NOW}),
+    ),
+    Case(
+        "asked to stop, and its place is free",
+        with_meta(STOPPING, PLACED),
+        calls.release([Release("a", T - 7)]),
+        "2",
+        with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+]

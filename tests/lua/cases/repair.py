@@ -20,6 +20,7 @@ from tests.lua.cases.states import (
     RESCHEDULED,
     RETRY,
     STATES,
+    THROTTLED,
     logged,
 )
 from tests.support.scripts import Case, World, calls
@@ -79,6 +80,14 @@ CASES = [
     _mended("garbage without payload", _without_payload(GARBAGE), "1", _emptied(GARBAGE)),
     _mended("ready without payload", _without_payload(READY), "4", _emptied(READY, stale_ready=1)),
     _mended("retry without payload", _without_payload(RETRY), "4", _emptied(RETRY, stale_retry=1)),
+    _mended(
+        "throttled without payload",
+        _without_payload(THROTTLED),
+        "1",
+        _emptied(THROTTLED).but(throttled={}),
+    ),
+    _mended("a mere place in a line", World(throttled={"a": (1, 5)}), "1", World(meta=_EVERY)),
+    _mended("a mere place among those that run", World(running={"a": 1}), "9", World(meta=_EVERY)),
     _mended("a mere place in pending", World(pending={"a": 5}), "1", World(meta=_EVERY)),
     _mended("a mere place in unack", World(unack={"a": 5}), "1", World(meta=_EVERY)),
     _mended("ranked without payload", _without_payload(RANKED), "1", _emptied(RANKED.but(ranked={}))),
@@ -112,6 +121,7 @@ CASES = [
     _mended("never promoted", PENDING.but(pending={}), "2", _counted(_DUE)),
     _mended("leased", LEASED.but(unack={}), "2", _lost(LEASED)),
     _mended("backoff", BACKOFF.but(unack={}), "2", _lost(BACKOFF, backoffs=0)),
+    _mended("throttled", THROTTLED.but(throttled={}), "2", _lost(THROTTLED.but(throttled={}))),
     _mended("garbage goes back there", GARBAGE.but(garbage=set()), "2", _counted(GARBAGE)),
     _mended(
         "rescheduled keeps its time",
@@ -173,6 +183,12 @@ CASES = [
     ),
     # second places
     _mended("in pending and unack", LEASED.but(pending={"a": 5}), "3", _counted(LEASED)),
+    _mended("in pending and throttled", THROTTLED.but(pending={"a": 5}), "3", _counted(THROTTLED)),
+    _mended("pending, and in a line", PENDING.but(throttled={"a": (1, 5)}), "3", _counted(PENDING)),
+    _mended("leased, and in a line", LEASED.but(throttled={"a": (1, 5)}), "3", _counted(LEASED)),
+    _mended("throttled, and takes a place", THROTTLED.but(running={"a": 1}), "9", _counted(THROTTLED)),
+    _mended("ready, and takes a place", READY.but(running={"a": 1}), "9", _counted(READY)),
+    Case("leased, and takes a place", LEASED.but(running={"a": 1}), _repair(), "0", LEASED.but(running={"a": 1})),
     _mended("in pending and backoff", BACKOFF.but(pending={"a": 5}), "3", _counted(BACKOFF)),
     _mended("in unack and pending, never promoted", PENDING.but(unack={"a": 5}), "3", _counted(PENDING)),
     _mended("in garbage and pending, never promoted", PENDING.but(garbage={"a"}), "3", _counted(PENDING)),

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScriptCall
-from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, PENDING, READY, RESCHEDULED, STATES, logged
+from tests.lua.cases.states import (
+    CROWD,
+    DEAD,
+    LEASED,
+    LEFTOVERS,
+    LIMITED,
+    PENDING,
+    READY,
+    RESCHEDULED,
+    STATES,
+    logged,
+    with_meta,
+)
 from tests.support.scripts import NOW, Case, World, calls
 
 
@@ -32,6 +44,7 @@ def _in_every_state() -> list[Case]:
         "backoff": again,
         "retry": again.but(retry=["a"], meta=again.meta | {"stale_retry": 1}),
         "ranked": again.but(attributes={"a": "name=a priority=1"}, meta=again.meta | {"priority_step": 60_000}),
+        "throttled": with_meta(again, LIMITED),
     }
     return [
         Case(name, world + CROWD, reschedule(), replies.get(name, "1"), moved.get(name, world) + CROWD)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from delayq.broker.requests import Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.errors import QueueFullError
-from tests.lua.cases.states import CROWD, GARBAGE, LEASED, LEFTOVERS, STATES, holding, logged, remembering, with_meta
+from tests.lua.cases.states import (
+    CROWD,
+    GARBAGE,
+    LEASED,
+    LEFTOVERS,
+    LIMITED,
+    STATES,
+    holding,
+    logged,
+    remembering,
+    with_meta,
+)
 from tests.support.scripts import NOW, After, Case, World, calls
 
 
@@ -201,6 +212,7 @@ def _replacing_every_state() -> list[Case]:
         "backoff": ("2", sent + new + World(meta={"token": "T-3"})),
         "retry": ("2", sent + new + World(retry=["a"], meta={"token": "T-3", "stale_retry": 1})),
         "ranked": ("2", sent + new + World(meta={"token": "T-3", "priority_step": 60_000})),
+        "throttled": ("2", with_meta(sent + new, World(meta={"token": "T-3"}), LIMITED)),
         "garbage": ("4", STATES["garbage"]),
         "dead": ("1", STATES["dead"] + sent + new + World(meta={"token": "T-3", "sent": 1})),
         "gone": ("1", sent + new + World(meta={"token": "T-3", "sent": 1})),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tests.support.scripts import LOG, After, Case, Dead, World
+from tests.support.scripts import LOG, NOW, After, Case, Dead, World
 
 
 def _sent(**places: Any) -> World:
@@ -28,6 +28,17 @@ RETRY = _delivered("retry", retry=["a"])
 RANKED = _delivered("ranked", ranked={"a": -60_005}, meta={"priority_step": 60_000}).but(
     attributes={"a": "name=a priority=1"}
 )
+LIMITED = World(
+    gates={1: 900}, limits={"name:a": "1 1000 1 0 0 - +900000 0 0"}, meta={"limited": "starts", "schema": 2}
+)
+"""A limit of the name `a`, which lets nothing start for a while."""
+THROTTLED = _delivered("throttled", throttled={"a": (1, -5)}, gates={1: 900}, limits=LIMITED.limits, meta=LIMITED.meta)
+PLACED = World(
+    running={"a": 1}, gates={1: None}, limits={"name:a": "1 0 1 1 0 - 0 0 0"}, meta={"limited": "running", "schema": 2}
+)
+"""A limit by which one of the name `a` may run, which is `a`; others wait for its place."""
+FREED = PLACED.but(running={}, gates={1: -NOW}, wake=1)
+"""The same limit once that place is free."""
 GARBAGE = _delivered("garbage", garbage={"a"}).but(retries={"a": 0})
 STOPPING = LEASED.but(deliveries={"a": "leased -5 2 T-9 T-7 w *"})
 """It runs, and was asked to stop."""
@@ -50,6 +61,7 @@ STATES = {
     "backoff": BACKOFF,
     "retry": RETRY,
     "ranked": RANKED,
+    "throttled": THROTTLED,
     "garbage": GARBAGE,
     "dead": DEAD,
     "gone": GONE,

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.replies import ExpireReply
-from tests.lua.cases.states import BACKOFF, CROWD, GARBAGE, LEASED, RETRY, STOPPED, STOPPING, logged
+from tests.lua.cases.states import (
+    BACKOFF,
+    CROWD,
+    GARBAGE,
+    LEASED,
+    PLACED,
+    RETRY,
+    STOPPED,
+    STOPPING,
+    logged,
+    with_meta,
+)
 from tests.support.scripts import NOW, Case, World, calls
 
 _LATE = LEASED.but(unack={"a": 0}) + CROWD
@@ -247,3 +258,28 @@ CASES += [
     ),
 ]
 CASES += logged(CASES[-1:], {CASES[-1].name: []})
+CASES += [
+    Case(
+        "a lease that is over gives its place back",
+        with_meta(LEASED, PLACED).but(unack={"a": 0}),
+        calls.unack_to_retry(),
+        ExpireReply(1, 0, -1),
+        with_meta(RETRY.but(retries={"a": 1}, errors={"a": "lease expired"}), PLACED, World(meta={"expired": 1})).but(
+            running={}, gates={1: -NOW}, wake=1
+        ),
+    ),
+    Case(
+        "the end of a backoff may be what the queue waits for",
+        with_meta(BACKOFF, PLACED).but(unack={"a": 0}, running={"b": 1}, gates={0: None, 1: 900}),
+        calls.unack_to_retry(),
+        ExpireReply(1, 0, -1),
+        with_meta(RETRY, PLACED).but(running={"b": 1}, gates={0: -NOW, 1: 900}, wake=1),
+    ),
+    Case(
+        "asked to stop, and its place is free",
+        with_meta(STOPPING, PLACED).but(unack={"a": 0}),
+        calls.unack_to_retry(),
+        ExpireReply(0, 1, -1),
+        with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+]

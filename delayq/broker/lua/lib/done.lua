@@ -4,10 +4,10 @@
 -- Returns the settings of the event log and of the dedupe window, false for each that is off, and the schema: while it is
 -- 1, no message has attributes. Once ids have had ends of their own, the window, which may be 0, is followed by "own".
 local function switched(meta, done)
-  local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema', 'unique')
+  local settings = redis.call('HMGET', meta, 'events', 'dedupe', 'schema', 'unique', 'limited')
   if settings[4] then settings[2] = (settings[2] or '0 0') .. ' own' end
   if settings[2] then redis.call('ZCARD', done) end
-  return settings[1], settings[2], settings[3]
+  return settings[1], settings[2], settings[3], settings[5]
 end
 
 -- Returns until when (ms) a settled id is held.

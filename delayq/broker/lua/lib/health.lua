@@ -1,26 +1,27 @@
 -- Checks that a message is in the one location that its record names: in pending (1), unack (2), garbage (3), ranked (4),
--- or in the list ready or retry (5). Searching a list takes time in proportion to its length.
-local locations = {pending = 1, leased = 2, backoff = 2, garbage = 3, ranked = 4, ready = 5, retry = 5}
+-- throttled (6), or in the list ready or retry (5). Searching a list takes time in proportion to its length.
+local locations = {pending = 1, leased = 2, backoff = 2, garbage = 3, ranked = 4, ready = 5, retry = 5, throttled = 6}
 
 -- Returns what is stored about each id: its expected location, where it was found, other locations, and a status; false
 -- for a correct message that waits in pending for its first delivery.
-local function examine(pending, ranked, unack, garbage, retries, messages, deliveries, headers, attributes, errors,
-  successors, ids)
+local function examine(pending, ranked, throttled, running, unack, garbage, retries, messages, deliveries, headers, attributes,
+  errors, successors, ids)
   local dues, deadlines = redis.call('ZMSCORE', pending, unpack(ids)), redis.call('ZMSCORE', unack, unpack(ids))
-  local ranks = redis.call('ZMSCORE', ranked, unpack(ids))
+  local ranks, lines = redis.call('ZMSCORE', ranked, unpack(ids)), redis.call('ZMSCORE', throttled, unpack(ids))
+  local places = redis.call('ZMSCORE', running, unpack(ids))
   local records, retry_counts = redis.call('HMGET', deliveries, unpack(ids)), redis.call('HMGET', retries, unpack(ids))
   local found, any_spent = {}, redis.call('SCARD', garbage) > 0
   for n, id in ipairs(ids) do
     local spent = any_spent and redis.call('SISMEMBER', garbage, id) == 1
     local gone = redis.call('HEXISTS', messages, id) == 0
     found[n] = false
-    if gone or records[n] or deadlines[n] or ranks[n] or spent or not dues[n] or not retry_counts[n] then
+    if gone or records[n] or deadlines[n] or ranks[n] or lines[n] or places[n] or spent or not dues[n] or not retry_counts[n] then
       local record = {read(records[n] or '')}
       local one = {id = id, gone = gone, elsewhere = {}, record = record, retry_count = retry_counts[n]}
       one.state = locations[one.record[1]] and one.record[1]
       one.location, one.unreadable = locations[one.state] or 1, records[n] and not one.state
-      one.found_in = {dues[n], deadlines[n], spent, ranks[n]}
-      for location = 1, 4 do
+      one.found_in = {dues[n], deadlines[n], spent, ranks[n], false, lines[n]}
+      for location = 1, 6 do
         if one.found_in[location] and location ~= one.location then table.insert(one.elsewhere, location) end
       end
       local present, second = one.found_in[one.location], #one.elsewhere > 0
@@ -35,6 +36,7 @@ local function examine(pending, ranked, unack, garbage, retries, messages, deliv
         one.status = not present and '2' or second and '3' or one.unreadable and '6'
           or not one.retry_count and '5' or '0'
       end
+      one.placed = places[n] and (gone or one.state ~= 'leased' or not deadlines[n])
       found[n] = one
     end
   end

@@ -8,14 +8,16 @@ local function leave(state, id)
 end
 
 -- Looks at the types of the zsets that messages leave, since nothing may be written before.
-local function look_at_leaving(ranked, unack)
+local function look_at_leaving(ranked, throttled, unack)
   redis.call('ZCARD', unack)
   if leaving.ranked then redis.call('ZCARD', ranked) end
+  if leaving.throttled then redis.call('ZCARD', throttled) end
 end
 
-local function depart(pending, ranked, unack, garbage, meta)
+local function depart(pending, ranked, throttled, unack, garbage, meta)
   if leaving.pending then redis.call('ZREM', pending, unpack(leaving.pending)) end
   if leaving.ranked then redis.call('ZREM', ranked, unpack(leaving.ranked)) end
+  if leaving.throttled then redis.call('ZREM', throttled, unpack(leaving.throttled)) end
   if leaving.leased then redis.call('ZREM', unack, unpack(leaving.leased)) end
   if leaving.backoff then
     redis.call('ZREM', unack, unpack(leaving.backoff))

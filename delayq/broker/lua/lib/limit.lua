@@ -1,0 +1,60 @@
+-- Limits of the queue and of names. One is stored as "number interval burst places held paused next spread spread_until
+-- reason": its number, 0 for that of the queue; microseconds between two starts, 0 for no rate; starts at once; how many
+-- may run, 0 for any number; until when a callback has closed it (ms); the end of its pause (ms, 0 for no end, - if there
+-- is none); when the next start falls if all keep their distance (us); a wider distance, and until when it counts (ms).
+-- A message that waits has a score: the number of its limit, then its order in 40 bits, which is its due time.
+local span, epoch = 1099511627776, 1600000000000
+
+local function read_limit(text)
+  local number, interval, burst, places, held, paused, next_start, spread, spread_until, reason =
+    string.match(text or '', '^(%d+) ([%d.]+) (%d+) (%d+) (%d+) (%S+) ([%d.]+) ([%d.]+) (%d+) ?(.*)$')
+  return number and {number = tonumber(number), interval = tonumber(interval), burst = tonumber(burst),
+    places = tonumber(places), held = tonumber(held), paused = paused ~= '-' and tonumber(paused),
+    next_start = tonumber(next_start), spread = tonumber(spread), spread_until = tonumber(spread_until),
+    reason = reason, used = 0}
+end
+
+local function limit_text(one)
+  return string.format('%.0f %.3f %.0f %.0f %.0f %s %.2f %.3f %.0f %s', one.number, one.interval, one.burst, one.places,
+    one.held, one.paused and string.format('%.0f', one.paused) or '-', one.next_start, one.spread, one.spread_until,
+    one.reason)
+end
+
+-- Returns the distance of starts at a time (us), and how many may start at once.
+local function pace_of(one, time)
+  if one.spread > one.interval and one.spread_until * 1000 > time then return one.spread, 1 end
+  return one.interval, one.burst
+end
+
+-- Returns when the next message may start (us): math.huge if something must happen first.
+local function opens_at(one, time)
+  if one.paused == 0 or one.places > 0 and one.used >= one.places then return math.huge end
+  local interval, burst = pace_of(one, time)
+  local at = math.max(one.held, one.paused or 0) * 1000
+  return interval == 0 and at or math.max(at, one.next_start - (burst - 1) * interval)
+end
+
+-- Brings the next start nearer if it is further ahead than starts can have moved it: the clock was set back, or the limit
+-- was changed. Returns whether it was.
+local function bring_near(one, time)
+  local interval, burst = pace_of(one, time)
+  local latest = time + burst * interval
+  if interval == 0 or one.next_start <= latest then return false end
+  one.next_start = latest
+  return true
+end
+
+-- Returns whether a limit holds back nothing any more, whatever starts.
+local function is_over(one, time)
+  local closed = one.paused and (one.paused == 0 or one.paused * 1000 > time) or one.held * 1000 > time
+  return not closed and one.places == 0 and pace_of(one, time) == 0
+end
+
+local function gate_time(at)
+  return at == math.huge and '+inf' or string.format('%.0f', math.ceil(at / 1000))
+end
+
+local function line_of(number)
+  local low = number * span
+  return string.format('%.0f', low), string.format('(%.0f', low + span)
+end

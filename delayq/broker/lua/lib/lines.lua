@@ -1,0 +1,89 @@
+-- Lines: what limits hold back, each in the order of due times. The gate of a line says when its first may start; it is
+-- there while somebody waits. The gate of the queue, number 0, is there while its limit is used up.
+
+-- Returns what of a line may start now, up to a number, as a source of a claim.
+local function line_source(limits, gates, throttled, running, deliveries, attributes, number, most)
+  local low, high = line_of(number)
+  local first = redis.call('ZRANGEBYSCORE', throttled, low, high, 'LIMIT', 0, 1)[1]
+  local one = limit_of_text(limits, gates, running, redis.call('HGET', attributes, first))
+  if not one or one.number ~= number then -- its limit is gone: nothing holds it back
+    one = read_limit(string.format('%d 0 1 0 0 - 0 0 0', number))
+    one.lined, limiting.known[number] = true, one
+  end
+  local count = starts_of(one, most)
+  local source = source_of(throttled, 'throttled', count)
+  if count > 0 then
+    source.found = redis.call('ZRANGEBYSCORE', throttled, low, high, 'LIMIT', 0, count)
+    source.records = redis.call('HMGET', deliveries, unpack(source.found))
+  end
+  source.length, source.limit = #source.found, one
+  return source
+end
+
+-- Takes from the lines whose gates are open, from a hundred at most; `take` claims from a source.
+local function take_lines(limits, gates, throttled, running, deliveries, attributes, wanted, take)
+  local now = math.floor(limiting.time / 1000)
+  local open = redis.call('ZRANGEBYSCORE', gates, '-inf', now, 'LIMIT', 0, 100)
+  limiting.more = #open == 100
+  for _, number in ipairs(open) do
+    if number ~= '0' and #ids >= wanted then
+      limiting.more = true
+    elseif number ~= '0' then
+      local waiting = redis.call('ZCOUNT', throttled, line_of(tonumber(number)))
+      if waiting == 0 then -- all were cancelled or moved
+        limiting.emptied[tonumber(number)] = true
+      else
+        local source = line_source(limits, gates, throttled, running, deliveries, attributes, tonumber(number),
+          wanted - #ids)
+        take(source, nil, source.length)
+        for n = 1, source.scanned do limiting.gone[#limiting.gone + 1] = source.found[n] end
+        source.limit.line = waiting > source.scanned
+      end
+    end
+  end
+end
+
+-- Counts what this call starts for the limit of the queue. Returns whether nothing more may start now, and whether more of
+-- what waits in a line may. A claim that is made again returns only whether the queue was closed then.
+local function count_starts(limits, gates, running, past)
+  if past then return redis.call('ZSCORE', gates, 0), false end
+  local queue, more = limit_of(limits, gates, running, 'queue'), limiting.more
+  for n = 1, queue and #ids or 0 do start_under(queue, ids[n]) end
+  if queue and not may_start(queue) then return true, false end
+  for _, one in pairs(limiting.known) do more = more or one and one.line and may_start(one) end
+  return false, more
+end
+
+local function settle_limits(limits, gates, throttled, running, deliveries, meta)
+  if #limiting.gone > 0 then redis.call('ZREM', throttled, unpack(limiting.gone)) end
+  if #limiting.ids > 0 then
+    redis.call('ZADD', throttled, unpack(limiting.scores))
+    redis.call('HSET', deliveries, unpack(limiting.records))
+    redis.call('HINCRBY', meta, 'throttled', #limiting.ids)
+  end
+  if #limiting.places > 0 then redis.call('ZADD', running, unpack(limiting.places)) end
+  for number in pairs(limiting.emptied) do redis.call('ZREM', gates, number) end
+  for scope, one in pairs(limiting.known) do
+    if one then
+      if one.changed then redis.call('HSET', limits, scope, limit_text(one)) end
+      if one.line or one.number == 0 and not may_start(one) then
+        redis.call('ZADD', gates, gate_time(opens_at(one, limiting.time)), one.number)
+      elseif one.lined or one.number == 0 then
+        redis.call('ZREM', gates, one.number)
+        if one.lined and is_over(one, limiting.time) then limiting.over[#limiting.over + 1] = scope end
+      end
+    end
+  end
+  if #limiting.over > 0 then
+    redis.call('HDEL', limits, unpack(limiting.over))
+    if limiting.known.queue == false then redis.call('ZREM', gates, 0) end
+    if redis.call('HLEN', limits) == 0 then redis.call('HDEL', meta, 'limited') end
+  end
+end
+
+-- Returns when something that waits may start (ms), '-1' if this is not known. While the queue is closed, nothing does.
+local function next_gate(gates)
+  if not limiting then return '-1' end
+  local at = redis.call('ZSCORE', gates, 0) or redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2]
+  return at and at ~= 'inf' and at or '-1'
+end

@@ -1,0 +1,82 @@
+-- Claims under limits: which messages may start. `limiting`, of `sources`, is what a claim knows of the limits; nothing is
+-- written before `settle_limits`.
+
+-- Looks at the types of what limits write; returns whether the queue has limits.
+local function look_at_limits(limits, gates, throttled, running, flag, time)
+  if not flag then return false end
+  redis.call('HLEN', limits)
+  redis.call('ZCARD', gates)
+  redis.call('ZCARD', throttled)
+  redis.call('ZCARD', running)
+  limiting = {time = time, known = {}, over = {}, ids = {}, scores = {}, records = {}, gone = {}, places = {},
+    emptied = {}}
+  return true
+end
+
+-- Returns the limit of a scope; false if it has none.
+local function limit_of(limits, gates, running, scope)
+  local one = limiting.known[scope]
+  if one == nil then
+    one = read_limit(redis.call('HGET', limits, scope)) or false
+    if one then
+      one.line = one.number > 0 and not limiting.emptied[one.number] and redis.call('ZSCORE', gates, one.number)
+      one.lined, one.changed = one.line, bring_near(one, limiting.time)
+      if is_over(one, limiting.time) and not one.line then
+        limiting.over[#limiting.over + 1], one = scope, false
+      elseif one.places > 0 and one.number > 0 then
+        one.used = redis.call('ZCOUNT', running, one.number, one.number)
+      end
+    end
+    limiting.known[scope] = one
+  end
+  return one
+end
+
+-- Returns the limit of a message with these attributes (a text); false or nil if it has none.
+local function limit_of_text(limits, gates, running, text)
+  local name = text and string.match(' ' .. text, ' name=(%S+)')
+  return name and limit_of(limits, gates, running, 'name:' .. name)
+end
+
+local function may_start(one)
+  return opens_at(one, limiting.time) <= limiting.time
+end
+
+-- Counts a start of an id.
+local function start_under(one, id)
+  local interval = pace_of(one, limiting.time)
+  if interval > 0 then one.next_start, one.changed = math.max(one.next_start, limiting.time) + interval, true end
+  one.used = one.used + 1
+  if one.number > 0 and one.places > 0 then
+    limiting.places[#limiting.places + 1], limiting.places[#limiting.places + 2] = one.number, id
+  end
+end
+
+-- Returns how many of a number may start now.
+local function starts_of(one, most)
+  local next_start, used, interval, count = one.next_start, one.used, pace_of(one, limiting.time), 0
+  while count < most and may_start(one) do
+    one.next_start, one.used = math.max(one.next_start, limiting.time) + interval, one.used + 1
+    count = count + 1
+  end
+  one.next_start, one.used = next_start, used
+  return count
+end
+
+-- Returns how many may start under the limit of the queue, if as many are wanted. Its places are counted from what is
+-- leased: it needs no line, since what it holds back holds up only what it holds back as well.
+local function room(limits, gates, running, unack, meta, wanted)
+  local one = limit_of(limits, gates, running, 'queue')
+  if not one then return wanted end
+  if one.places > 0 then one.used = redis.call('ZCARD', unack) - (redis.call('HGET', meta, 'backoffs') or 0) end
+  return starts_of(one, wanted)
+end
+
+-- Lets a message wait in the line of its limit, in the order of due times.
+local function throttle(one, id, due, attempts, first, token, holder)
+  local n = #limiting.ids + 1
+  local order = math.min(math.max(due - epoch, 0), span - 1)
+  one.line, limiting.ids[n] = true, id
+  limiting.scores[2 * n - 1], limiting.scores[2 * n] = string.format('%.0f', one.number * span + order), id
+  limiting.records[2 * n - 1], limiting.records[2 * n] = id, write('throttled', due, attempts, first, token, holder)
+end

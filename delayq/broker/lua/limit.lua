@@ -1,0 +1,73 @@
+-- Changes the limit of the queue or of a name: its rate, its places, its pause. It counts at once, in all processes, and
+-- also for what waits. One that limits nothing any more is removed.
+-- KEYS: limits hash, gates zset, throttled zset, running zset, unack zset, deliveries hash, attributes hash, events stream,
+--   meta hash, replies hash, wake list
+-- ARGV: slot, sequence, now (ms or ''), scope (queue, or name:NAME), interval (us between two starts, 0 for no rate, ''
+--   to leave it), burst (starts at once), places (how many may run, 0 for any number, '' to leave it), paused (its end:
+--   ms, +ms from now, 0 for no end; - to end it, '' to leave it), reason (of the pause), spread (ms over which what waits
+--   is let go, '' to leave it), waiting (messages to let go; '' for those of the line)
+-- Returns: "changed paused": 1 if there was such a limit or pause before, else 0, -1 if the pause would be over, -2 if the
+--   queue has too many limits; the end of the pause in force (ms, 0 for no end, -1 if there is none)
+-- Re-run: returns the same reply.
+-- Uses: clock, once, record, limit, signal, scope, log
+local limits, gates, throttled, running, unack, deliveries, attributes, events, meta, replies, wake = unpack(KEYS)
+local slot, sequence, override, scope, interval, burst, places, paused, reason, spread, waiting = unpack(ARGV, 1, 11)
+-- The access rights of producers and consumers do not include this command: only an admin may set limits.
+redis.call('HVALS', meta)
+local past = answered(replies, slot, sequence)
+if past then return past end
+
+local time = clock(override)
+local now, logged = math.floor(time / 1000), redis.call('HGET', meta, 'events')
+for _, zset in ipairs({gates, throttled, running, unack}) do redis.call('ZCARD', zset) end
+redis.call('LLEN', wake)
+redis.call('HLEN', deliveries)
+redis.call('HLEN', attributes)
+local one, name = limit_or_new(limits, scope), string.match(scope, '^name:(.*)$')
+local ends = string.sub(paused, 1, 1) == '+' and now + paused or tonumber(paused)
+if not one or ends and ends ~= 0 and ends <= now then
+  begin(replies, slot)
+  return remember(replies, slot, sequence, now, one and '-1 -1' or '-2 -1')
+end
+local function is_paused() return one.paused and (one.paused == 0 or one.paused > now) end
+
+-- What runs already takes its place, unless thousands do.
+local function seat()
+  local leased = redis.call('ZCARD', unack) <= 5000 and redis.call('ZRANGE', unack, 0, -1) or {}
+  for first = 1, #leased, 1000 do
+    local last = math.min(first + 999, #leased)
+    local records = redis.call('HMGET', deliveries, unpack(leased, first, last))
+    for n, text in ipairs(redis.call('HMGET', attributes, unpack(leased, first, last))) do
+      if text and string.match(' ' .. text, ' name=(%S+)') == name and read(records[n] or '') == 'leased' then
+        redis.call('ZADD', running, one.number, leased[first + n - 1])
+      end
+    end
+  end
+end
+
+local was_paused, limited = is_paused(), one.interval > 0 or one.places > 0
+begin(replies, slot)
+if places ~= '' and name then
+  if tonumber(places) == 0 then
+    redis.call('ZREMRANGEBYSCORE', running, one.number, one.number)
+  elseif one.places == 0 then
+    seat()
+  end
+end
+if interval ~= '' then one.interval, one.burst = tonumber(interval), tonumber(burst) end
+if places ~= '' then one.places = tonumber(places) end
+if ends then one.paused, one.reason = ends, reason end
+if paused == '-' then one.paused, one.reason = false, '' end
+if spread ~= '' then
+  local low, high = line_of(one.number)
+  local count = waiting ~= '' and tonumber(waiting) or redis.call('ZCOUNT', throttled, low, high)
+  one.spread, one.spread_until, one.next_start = spread * 1000 / math.max(count, 1), now + spread, time
+end
+put_limit(limits, gates, throttled, meta, wake, scope, one, time)
+local changed = paused ~= '' and was_paused or paused == '' and limited
+local reply = remember(replies, slot, sequence, now,
+  string.format('%d %.0f', changed and 1 or 0, is_paused() and one.paused or -1))
+local kind, until_text = ends and 'paused' or paused == '-' and was_paused and 'resumed', ''
+if ends and ends > 0 then until_text = string.format('%.0f', ends) end
+log(events, meta, kind and logged, kind, now, 'name', name, 'dues', until_text, 'reasons', ends and reason or '')
+return reply

@@ -1,0 +1,284 @@
+"""Limits: how many messages of the queue or of a name start in a time, or run at a time, over all consumers."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited
+from delayq.states import State
+from tests.support.waiting import wait_until
+
+
+def healthy(queue) -> bool:
+    return all(finding.kind is FindingKind.SERVER for finding in queue.examine(deep=True).findings)
+
+
+def claimed(queue, n: int = 100) -> list[str]:
+    return [message.id for message in queue.lease(n=n)]
+
+
+def test_a_rate_holds_back_what_is_over_it_and_nobody_else(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", rate_limit="1/h")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(3)])
+    queue.send_many([NewMessage("other", id="o", name="sms"), NewMessage("without a name", id="w")])
+    assert sorted(claimed(queue)) == ["m0", "o", "w"]
+    counts = queue.counts()
+    assert (counts.throttled, counts.ready, counts.living, counts.overdue) == (2, 0, 5, 0)
+    assert [message.id for message in queue.list("throttled").messages] == ["m1", "m2"]
+    assert queue.get("m1").state is State.THROTTLED
+    assert healthy(queue)
+
+
+def test_rate_is_kept_by_several_consumers(open_queue):
+    started = []
+    sender = open_queue()
+    sender.limits.set("mail", rate_limit="50/s", burst=5)
+    sender.send_many([NewMessage(n, name="mail") for n in range(40)])
+    consumers = [open_queue(callback=lambda _: started.append(monotonic())) for _ in range(3)]
+    for queue in consumers:
+        queue.start_consume()
+    wait_until(lambda: len(started) == 40)
+    took = max(started) - min(started)
+    assert took >= 34 / 50 - 0.1  # all but those of the burst, and those claimed before their callbacks
+
+
+def test_as_many_run_as_have_a_place_and_the_next_starts_when_one_ends(open_queue):
+    gate, running, most, lock, done = threading.Semaphore(0), 0, 0, threading.Lock(), []
+
+    def work(message):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        gate.acquire(timeout=20)
+        with lock:
+            running -= 1
+        done.append(message.id)
+
+    queue = open_queue(callback=work, concurrency=6)
+    queue.limits.set("report", running=2)
+    queue.send_many([NewMessage(n, name="report") for n in range(5)])
+    queue.start_consume()
+    wait_until(lambda: running == 2 and queue.counts().throttled == 3)
+    assert [(limit.name, limit.running, limit.throttled, limit.active) for limit in queue.limits.list()] == [
+        ("report", 2, 3, 2)
+    ]
+    for _ in range(5):
+        gate.release()
+    wait_until(lambda: len(done) == 5)
+    assert most == 2
+    wait_until(lambda: queue.counts().living == 0)
+    assert queue.limits.list()[0].active == 0
+
+
+def test_limit_of_the_queue(open_queue):
+    queue = open_queue()
+    queue.limits.set(running=2)
+    queue.send_many([NewMessage(n, id=f"m{n}") for n in range(4)])
+    first = queue.lease(n=4)
+    assert [message.id for message in first] == ["m0", "m1"]
+    assert claimed(queue) == []
+    assert queue.counts().ready == 2
+    first.messages[0].ack()
+    assert claimed(queue) == ["m2"]
+
+
+def test_consumer_waits_for_a_place_of_the_queue_without_asking_again_and_again(open_queue, redis_client):
+    seen = []
+    queue, holder = open_queue(callback=lambda message: seen.append(message.id)), open_queue()
+    queue.limits.set(running=1)
+    queue.send_many([NewMessage(n, id=f"m{n}") for n in range(3)])
+    held = holder.lease()
+    queue.start_consume()
+    wait_until(lambda: queue.counts().ready == 2)
+    before, began = redis_client.info("commandstats")["cmdstat_evalsha"]["calls"], monotonic()
+    wait_until(lambda: monotonic() - began > 1)
+    assert redis_client.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 60
+    assert seen == []
+    with held as message:
+        assert message.id == "m0"
+    wait_until(lambda: sorted(seen) == ["m1", "m2"])
+
+
+def test_changed_limit_counts_at_once_for_what_waits(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", rate_limit="1/d")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(4)])
+    assert claimed(queue) == ["m0"]
+    queue.limits.set("mail", rate_limit="1000/s", burst=2)
+    with queue.lease(block=5) as message:
+        assert message.id == "m1"
+    assert queue.limits.remove("mail")
+    assert set(claimed(queue)) >= {"m3"}
+    assert queue.counts().throttled == 0
+    assert queue.limits.list() == []
+    assert not queue.limits.remove("mail")
+
+
+def test_removed_limit_wakes_an_idle_consumer(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.id), tick=30)
+    queue.limits.set("mail", rate_limit="1/d")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(3)])
+    queue.start_consume()
+    wait_until(lambda: queue.counts().throttled == 2)
+    open_queue().limits.remove("mail")
+    wait_until(lambda: len(seen) == 3)
+
+
+def test_limits_of_the_program(open_queue):
+    queue = open_queue()
+
+    @queue.task(rate_limit="5/m", running=3)
+    def mail(user: int) -> None:
+        """Send nothing."""
+
+    queue.start_consume()
+    (limit,) = queue.limits.list()
+    assert (limit.name, limit.rate_limit, limit.burst, limit.running) == ("mail", "5/m", 1, 3)
+
+
+def test_what_is_throttled_is_cancelled_rescheduled_and_replaced_like_what_is_ready(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", rate_limit="1/d")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(4)])
+    assert claimed(queue) == ["m0"]
+    assert queue.cancel("m1").value == "cancelled"
+    assert queue.reschedule("m2", "1h").value == "rescheduled"
+    assert queue.send_delay_msg("new", "2h", id="m3", replace=True).status.value == "replaced"
+    counts = queue.counts()
+    assert (counts.throttled, counts.pending) == (0, 2)
+    assert healthy(queue)
+
+
+def test_paused_name_waits_and_others_overtake_it(open_queue):
+    queue = open_queue()
+    made = queue.pause(name="mail", reason="the provider is down")
+    assert (made.until, made.reason) == (None, "the provider is down")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(2)])
+    queue.send_delay_msg("other", id="o")
+    assert claimed(queue) == ["o"]
+    assert queue.limits.list()[0].paused == made
+    assert queue.counts().paused is None
+    assert queue.resume(name="mail")
+    assert not queue.resume(name="mail")
+    assert sorted(claimed(queue)) == ["m0", "m1"]
+
+
+def test_events_tell_which_name_is_paused(open_queue):
+    queue = open_queue(events=True)
+    queue.pause(name="mail", reason="deploy")
+    queue.pause(reason="all of it")
+    queue.resume(name="mail")
+    found = [(event.kind, event.name, event.reason) for event in queue.events()]
+    assert found == [("paused", "mail", "deploy"), ("paused", None, "all of it"), ("resumed", "mail", None)]
+
+
+def test_pause_of_a_name_ends_by_itself(open_queue):
+    queue = open_queue()
+    queue.pause("300ms", name="mail")
+    queue.send_delay_msg("x", id="a", name="mail")
+    began = monotonic()
+    with queue.lease(block=5) as message:
+        assert message.id == "a"
+    assert 0.2 < monotonic() - began < 2.5
+
+
+@pytest.mark.parametrize("name", [None, "mail"])
+def test_resume_lets_go_evenly_what_waits(open_queue, name):
+    started = []
+    queue = open_queue(callback=lambda _: started.append(monotonic()))
+    queue.pause(name=name)
+    queue.send_many([NewMessage(n, name="mail") for n in range(6)])
+    queue.start_consume()
+    wait_until(lambda: name is None or queue.counts().throttled == 6)
+    assert queue.resume(name=name, spread="1200ms")
+    wait_until(lambda: len(started) == 6)
+    assert started[-1] - started[0] > 0.9
+
+
+def test_rate_limited_callback_closes_its_name_for_a_time(open_queue):
+    seen = []
+    queue = open_queue()
+
+    @queue.callback
+    def work(message):
+        seen.append(message.id)
+        if message.id == "m0":
+            raise RateLimited("1h")
+
+    queue.send_delay_msg(0, id="m0", name="mail")
+    queue.start_consume()
+    wait_until(lambda: queue.limits.list())
+    held = queue.limits.list()[0].held_until
+    assert timedelta(minutes=59) < held - queue.stats().at < timedelta(minutes=61)
+    queue.send_many([NewMessage(1, id="m1", name="mail"), NewMessage(2, id="o", name="sms")])
+    wait_until(lambda: "o" in seen and queue.counts().throttled == 1)
+    assert seen == ["m0", "o"]
+    assert queue.get("m0").snoozes == 1
+
+
+def test_rate_limited_callback_closes_the_queue(open_queue):
+    queue = open_queue()
+    queue.send_many([NewMessage(n, id=f"m{n}") for n in range(2)])
+    with queue.lease():
+        raise RateLimited("1h", scope="queue")
+    assert claimed(queue) == []
+    assert queue.limits.list()[0].held_until is not None
+
+
+def test_rate_limited_message_alone(open_queue):
+    queue = open_queue()
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(2)])
+    with queue.lease():
+        raise RateLimited("1h", scope="message")
+    assert claimed(queue) == ["m1"]
+    assert queue.limits.list() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"rate_limit": "5/fortnight"}, "rate_limit must be per s, m, h or d, or per a duration such as '10s'"),
+        ({"rate_limit": "5"}, "rate_limit must look like '200/s', '5/m' or '3/10s', not '5'"),
+        ({"rate_limit": 5}, "rate_limit must look like"),
+        ({"rate_limit": "0/s"}, "rate_limit must be from 1 to 100000 a second"),
+        ({"rate_limit": "-1/s"}, "rate_limit must look like"),
+        ({"rate_limit": "200000/s"}, "rate_limit must be from 1 to 100000 a second"),
+        ({"rate_limit": "5/s", "burst": 0}, "burst must be a whole number from 1"),
+        ({"rate_limit": "5/s", "burst": True}, "burst must be a whole number from 1"),
+        ({"burst": 5}, "burst goes with rate_limit"),
+        ({"running": 0}, "running must be a whole number from 1"),
+        ({"running": -1}, "running must be a whole number from 1"),
+        ({"running": True}, "running must be a whole number from 1"),
+        ({"running": 1.5}, "running must be a whole number from 1"),
+    ],
+)
+def test_wrong_limits_are_refused(open_queue, wrong, text):
+    queue = open_queue()
+
+    def work() -> None:
+        pass
+
+    with pytest.raises(ConfigurationError, match=text):
+        queue.limits.set("mail", **wrong)
+    with pytest.raises(ConfigurationError, match=text):
+        queue.task(**wrong)(work)
+    assert queue.limits.list() == []
+
+
+def test_limit_of_nothing_and_of_an_unknown_scope_are_refused(open_queue):
+    queue = open_queue()
+    with pytest.raises(ConfigurationError, match="say what to limit"):
+        queue.limits.set("mail")
+    with pytest.raises(ConfigurationError, match="name must be"):
+        queue.limits.set("two words", running=1)
+    with pytest.raises(ConfigurationError, match="scope must be 'name', 'queue' or 'message', not 'key'"):
+        RateLimited("1s", scope="key")
+    with pytest.raises(ConfigurationError, match="name must be"):
+        queue.pause(name="two words")

@@ -1,0 +1,63 @@
+"""`delayq limits`, and pauses of a name."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_sets_lists_and_removes_limits(cli, queue):
+    queue.send_delay_msg(1)
+    assert cli("limits", "list", "reminders").err == "no limits in reminders\n"
+    assert cli("limits", "set", "reminders", "--rate", "200/s").out == "reminders  200/s, any number running\n"
+    made = cli(
+        "limits", "set", "reminders", "--name", "mail", "--rate", "5/m", "--burst", "2", "--running", "3", "--json"
+    )
+    assert made.json["queue"] == "reminders"
+    limit = {"name": "mail", "rate_limit": "5/m", "burst": 2, "running": 3, "throttled": 0, "active": 0}
+    assert made.json["limit"] == limit | {"paused": None, "held_until": None, "spread_until": None}
+    listed = cli("limits", "list", "reminders").out
+    assert "(the queue)" in listed
+    assert "mail" in listed
+    assert [one["name"] for one in cli("limits", "list", "reminders", "--json").json["limits"]] == [None, "mail"]
+    assert cli("limits", "remove", "reminders", "--name", "mail").out == "reminders mail  removed\n"
+    assert cli("limits", "remove", "reminders", "--name", "mail").out == "reminders mail  had no limit\n"
+    removed = cli("limits", "remove", "reminders", "--json").json
+    assert removed == {"queue": "reminders", "name": None, "removed": True}
+    assert queue.limits.list() == []
+
+
+def test_pauses_and_resumes_a_name(cli, queue):
+    queue.send_delay_msg(1, name="mail")
+    text = "reminders mail  paused until it is resumed: down\n"
+    assert cli("pause", "reminders", "--name", "mail", "--reason", "down").out == text
+    assert "paused until it is resumed: down" in " ".join(cli("limits", "list", "reminders").out.split())
+    with queue.lease() as message:
+        assert message is None
+    assert "mail" in cli("list", "reminders", "--state", "throttled", "--json").out
+    resumed = cli("resume", "reminders", "--name", "mail", "--spread", "2s", "--json").json
+    assert resumed == {"queue": "reminders", "name": "mail", "resumed": True}
+    assert queue.limits.list()[0].spread_until is not None
+    assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  was not paused\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["set", "gone", "--running", "1"], 3, "gone"),
+        (["set", "reminders"], 2, "say what to limit"),
+        (["set", "reminders", "--rate", "5/fortnight"], 2, "per s, m, h or d"),
+        (["set", "reminders", "--rate", "fast"], 2, "must look like"),
+        (["set", "reminders", "--burst", "2"], 2, "burst goes with rate_limit"),
+        (["set", "reminders", "--running", "0"], 2, "running must be a whole number"),
+        (["set", "reminders", "--name", "a b", "--running", "1"], 2, "name must be"),
+        (["set", "reminders", "--running", "1", "--engine", "streams"], 2, "the streams engine has no limits"),
+        (["list", "reminders", "--engine", "streams"], 2, "the streams engine has no limits"),
+    ],
+)
+def test_bad_limit_is_one_line_and_changes_nothing(cli, queue, arguments, code, text):
+    queue.send_delay_msg(1)
+    ended = cli("limits", *arguments)
+    assert (ended.code, ended.out) == (code, "")
+    assert text in ended.err
+    assert ended.err.count("\n") == 1
+    assert queue.limits.list() == []

@@ -1,0 +1,169 @@
+"""`limit`: rates, places and pauses of the queue and of names; they count at once, also for what waits."""
+
+from __future__ import annotations
+
+from delayq.broker.limit_calls import LimitChange
+from delayq.rates import Pace
+from tests.lua.cases.states import CROWD, LEASED, LIMITED, PLACED, THROTTLED, logged, with_meta
+from tests.support.scripts import NOW, Case, World, calls
+
+_META = {"limited": "starts", "schema": 2}
+_RUNNING = {"limited": "running", "schema": 2}
+_OPEN = {1: -NOW}
+_NOTHING = Pace()
+_BOTH = World(limits={"name:a": "1 1000 3 2 0 - 0 0 0"}, meta=_RUNNING)
+_PAUSED = World(limits={"name:a": "1 0 1 0 0 0 0 0 0 deploy now"}, meta=_META)
+
+
+def _limits(text: str, scope: str = "name:a", **others: object) -> World:
+    return World(limits={scope: text}, meta=_META, wake=1).but(**others)
+
+
+CASES = [
+    Case(
+        "a rate of a name",
+        CROWD,
+        calls.limit("a", pace=Pace(1000, 3)),
+        LimitChange(0, -1),
+        _limits("1 1000 3 0 0 - 0 0 0") + CROWD,
+    ),
+    Case(
+        "a rate of the queue",
+        CROWD,
+        calls.limit(None, pace=Pace(14.286, 3)),
+        LimitChange(0, -1),
+        _limits("0 14.286 3 0 0 - 0 0 0", "queue") + CROWD,
+    ),
+    Case(
+        "places of the queue",
+        CROWD,
+        calls.limit(None, places=7),
+        LimitChange(0, -1),
+        _limits("0 0 1 7 0 - 0 0 0", "queue", meta=_RUNNING) + CROWD,
+    ),
+    Case(
+        "places of a name: who runs has one",
+        LEASED + CROWD,
+        calls.limit("a", places=7),
+        LimitChange(0, -1),
+        with_meta(LEASED, CROWD, _limits("1 0 1 7 0 - 0 0 0", running={"a": 1}, meta=_RUNNING)),
+    ),
+    Case(
+        "more places: what runs and waits stays, and its gate opens",
+        with_meta(LEASED, PLACED).but(throttled={"b": (1, -5)}),
+        calls.limit("a", places=2),
+        LimitChange(1, -1),
+        with_meta(LEASED, PLACED).but(
+            throttled={"b": (1, -5)}, limits={"name:a": "1 0 1 2 0 - 0 0 0"}, gates=_OPEN, wake=1
+        ),
+    ),
+    Case(
+        "a rate beside places",
+        _BOTH,
+        calls.limit("a", pace=Pace(500, 1)),
+        LimitChange(1, -1),
+        _BOTH.but(limits={"name:a": "1 500 1 2 0 - 0 0 0"}, wake=1),
+    ),
+    Case(
+        "no places any more, the rate stays",
+        _BOTH.but(running={"x": 1, "y": 2}),
+        calls.limit("a", places=0),
+        LimitChange(1, -1),
+        _BOTH.but(running={"y": 2}, limits={"name:a": "1 1000 3 0 0 - 0 0 0"}, meta=_META, wake=1),
+    ),
+    Case(
+        "removed",
+        _BOTH.but(running={"x": 1}),
+        calls.limit("a", pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        World(meta={"schema": 2}, wake=1),
+    ),
+    Case(
+        "removed while some wait: they are let go first",
+        THROTTLED,
+        calls.limit("a", pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        THROTTLED.but(limits={"name:a": "1 0 1 0 0 - +900000 0 0"}, gates=_OPEN, wake=1),
+    ),
+    Case(
+        "one of several is removed",
+        with_meta(_BOTH, World(limits={"name:b": "2 5 1 0 0 - 0 0 0"})),
+        calls.limit("a", pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        World(limits={"name:b": "2 5 1 0 0 - 0 0 0"}, meta=_META, wake=1),
+    ),
+    Case(
+        "that of the queue is removed while it is closed",
+        World(limits={"queue": "0 5 1 0 0 - +900000 0 0"}, gates={0: 900}, meta=_META),
+        calls.limit(None, pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        World(meta={"schema": 2}, wake=1),
+    ),
+    Case("none was there", CROWD, calls.limit("a", pace=_NOTHING, places=0), LimitChange(0, -1), CROWD.but(wake=1)),
+    Case(
+        "a pause without an end",
+        THROTTLED,
+        calls.limit("a", paused="0", reason="deploy now"),
+        LimitChange(0, 0),
+        THROTTLED.but(limits={"name:a": "1 1000 1 0 0 0 +1000 0 0 deploy now"}, gates=_OPEN, wake=1),
+    ),
+    Case(
+        "a pause for a time",
+        CROWD,
+        calls.limit("a", paused="+70", reason=""),
+        LimitChange(0, NOW + 70),
+        _limits("1 0 1 0 0 70 0 0 0") + CROWD,
+    ),
+    Case(
+        "another end of a pause",
+        _PAUSED,
+        calls.limit("a", paused=f"{NOW + 9}", reason="why"),
+        LimitChange(1, NOW + 9),
+        _PAUSED.but(limits={"name:a": "1 0 1 0 0 9 0 0 0 why"}, wake=1),
+    ),
+    Case("an end that has passed", _PAUSED, calls.limit("a", paused=f"{NOW}"), LimitChange(-1, -1), _PAUSED),
+    Case("resumed", _PAUSED, calls.limit("a", paused="-"), LimitChange(1, -1), World(meta={"schema": 2}, wake=1)),
+    Case("resumed, and not paused", CROWD, calls.limit("a", paused="-"), LimitChange(0, -1), CROWD.but(wake=1)),
+    Case(
+        "resumed, and let go over a time",
+        THROTTLED.but(throttled={"a": (1, -5), "b": (1, 0), "c": (2, 0)}),
+        calls.limit("a", paused="-", spread=600),
+        LimitChange(0, -1),
+        THROTTLED.but(
+            throttled={"a": (1, -5), "b": (1, 0), "c": (2, 0)},
+            limits={"name:a": "1 1000 1 0 0 - +0 300000 600"},
+            gates=_OPEN,
+            wake=1,
+        ),
+    ),
+    Case(
+        "a queue that lets go what waits over a time",
+        CROWD,
+        calls.limit(None, spread=600, waiting=3),
+        LimitChange(0, -1),
+        _limits("0 0 1 0 0 - +0 200000 600", "queue") + CROWD,
+    ),
+]
+CASES += logged(
+    CASES,
+    {
+        "a rate of a name": [],
+        "a pause without an end": ["paused 0; name a; reasons deploy now"],
+        "a pause for a time": ["paused 0; name a; dues 70"],
+        "an end that has passed": [],
+        "resumed": ["resumed 0; name a"],
+        "resumed, and not paused": [],
+    },
+)
+_FULL = World(
+    limits={f"name:n{number}": f"{number} 1000 1 0 0 - 0 0 0" for number in range(1, 8001)}, meta=LIMITED.meta
+)
+CASES += [
+    Case(
+        "as many as a queue may have",
+        _FULL,
+        calls.limit("n5", places=1),
+        LimitChange(1, -1),
+        _FULL.but(limits=_FULL.limits | {"name:n5": "5 1000 1 1 0 - 0 0 0"}, meta=_RUNNING, wake=1),
+    ),
+]

@@ -1,0 +1,385 @@
+"""Claims under limits: what may not start waits in a line, holds up nobody, and starts first once its gate is open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from delayq.broker.replies import ClaimedMessage, ClaimReply
+from delayq.broker.requests import ScriptCall
+from tests.support.scripts import NOW, Case, T, World, calls
+
+LEASE = 30_000
+_RATE = {"limited": "starts", "schema": 2}
+_PLACES = {"limited": "running", "schema": 2}
+
+
+def _claim(wanted: int) -> ScriptCall[ClaimReply]:
+    return calls.ready_to_unack(wanted, lease=LEASE, consumer_id="me")
+
+
+def _given(id: str, token: int, *, due: int = -5, attempt: int = 1, name: str = "") -> ClaimedMessage:
+    attributes = f"name={name}".encode() if name else b""
+    return ClaimedMessage(id, T + token, id.upper().encode(), 3, NOW + due, attempt, b"", attributes)
+
+
+def _names(**names: str) -> World:
+    """Return messages with names, by id; '' for none."""
+    return World(
+        retries=dict.fromkeys(names, 3),
+        messages={id: id.upper() for id in names},
+        attributes={id: f"name={name}" for id, name in names.items() if name},
+    )
+
+
+def _claimed(*ids: str, left: int = 0, gate: int | None = None, names: dict[str, str], attempts: int = 1) -> ClaimReply:
+    messages = [_given(id, n, name=names[id], attempt=attempts) for n, id in enumerate(ids)]
+    return ClaimReply(NOW, NOW + LEASE, left, messages, next_gate=-1 if gate is None else NOW + gate)
+
+
+def _leased(*ids: str, attempts: int = 1) -> World:
+    return World(
+        unack=dict.fromkeys(ids, LEASE),
+        deliveries={id: f"leased -5 {attempts} T+{n} T+{n} me" for n, id in enumerate(ids)},
+    )
+
+
+def _ready(ids: str) -> World:
+    return World(ready=list(ids), deliveries=dict.fromkeys(ids, "ready -5 0 0 0 -"))
+
+
+def _waiting(number: int, ids: str) -> World:
+    return World(throttled=dict.fromkeys(ids, (number, -5)), deliveries=dict.fromkeys(ids, "throttled -5 0 0 0 -"))
+
+
+def _meta(flag: dict[str, Any], delivered: int, throttled: int = 0) -> World:
+    token = {"token": f"T+{delivered - 1}"} if delivered else {}
+    return World(meta={**flag, **token, "delivered": delivered, "throttled": throttled})
+
+
+def _sum(*worlds: World) -> World:
+    whole = World()
+    for world in worlds:
+        whole = (whole + world).but(meta={**whole.meta, **world.meta})
+    return whole
+
+
+_AB = {"a": "x", "b": "x", "c": "y", "d": ""}
+_FOUR = _names(**_AB)
+
+
+READY = [
+    Case(
+        "a rate that does not bind yet",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 1000 2 0 0 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("a", "b", "c", "d", names=_AB),
+        _sum(
+            _FOUR,
+            _leased("a", "b", "c", "d"),
+            World(limits={"name:x": "1 1000 2 0 0 - +2000 0 0"}),
+            _meta(_RATE, 4),
+        ),
+    ),
+    Case(
+        "the head of the line holds up nobody",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 2500 1 0 0 - 0 0 0"}, meta=_RATE)),
+        _claim(3),
+        _claimed("a", "c", "d", gate=3, names=_AB),
+        _sum(
+            _FOUR,
+            _leased("a", "c", "d"),
+            _waiting(1, "b"),
+            World(limits={"name:x": "1 2500 1 0 0 - +2500 0 0"}, gates={1: 3}),
+            _meta(_RATE, 3, 1),
+        ),
+    ),
+    Case(
+        "the first of a line starts once its gate is open, before what is ready, and no other passes it",
+        _sum(
+            _names(a="x", b="x", c="y", d="x"),
+            _ready("cd"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 1 0 0 - +0 0 0"}, gates={1: 0}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed("a", "c", gate=1, names=_AB),
+        _sum(
+            _names(a="x", b="x", c="y", d="x"),
+            _leased("a", "c"),
+            _waiting(1, "bd"),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
+            _meta(_RATE, 2, 1),
+        ),
+    ),
+    Case(
+        "a line that ends has no gate",
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 5 0 0 - +500 0 0"}, gates={1: -7}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 5 0 0 - +1500 0 0"}), _meta(_RATE, 1)),
+    ),
+    Case(
+        "a line whose messages have all left it holds back nobody",
+        _sum(
+            _names(a="x"),
+            _ready("a"),
+            World(limits={"name:x": "1 1000 1 0 0 - 0 0 0"}, gates={1: -7}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}), _meta(_RATE, 1)),
+    ),
+    Case(
+        "a line whose messages have all left it begins anew",
+        _sum(
+            _names(a="x", b="x"),
+            _ready("ab"),
+            World(limits={"name:x": "1 1000 1 0 0 - 0 0 0"}, gates={1: -7}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed("a", gate=1, names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _leased("a"),
+            _waiting(1, "b"),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
+            _meta(_RATE, 1, 1),
+        ),
+    ),
+    Case(
+        "the gate of the queue goes with its limit",
+        _sum(
+            _names(a="x"),
+            _ready("a"),
+            World(limits={"queue": "0 0 1 0 -7 - 0 0 0", "name:y": "1 1000 1 0 0 - 0 0 0"}, gates={0: -7}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:y": "1 1000 1 0 0 - 0 0 0"}), _meta(_RATE, 1)),
+    ),
+    Case(
+        "a gate that is closed is not looked at",
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 1 0 0 - +9000 0 0"}, gates={1: 9}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed(gate=9, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 1 0 0 - +9000 0 0"}, gates={1: 9}, meta=_RATE),
+        ),
+    ),
+    Case(
+        "more wait than are wanted: the consumer goes on, or another does",
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 5 0 0 - 0 0 0"}, gates={1: -7}, meta=_RATE),
+        ),
+        _claim(1),
+        _claimed("a", gate=-3, names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _leased("a"),
+            _waiting(1, "b"),
+            World(limits={"name:x": "1 1000 5 0 0 - +1000 0 0"}, gates={1: -3}, wake=1),
+            _meta(_RATE, 1),
+        ),
+    ),
+    Case(
+        "places: as many as may run, the others wait for an end",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, meta=_PLACES)),
+        _claim(4),
+        _claimed("a", "c", "d", names=_AB),
+        _sum(
+            _FOUR,
+            _leased("a", "c", "d"),
+            _waiting(1, "b"),
+            World(limits={"name:x": "1 0 1 1 0 - 0 0 0"}, running={"a": 1}, gates={1: None}),
+            _meta(_PLACES, 3, 1),
+        ),
+    ),
+    Case(
+        "what was removed from a line is passed over, and so is one whose payload is gone",
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 5 0 0 - 0 0 0"}, gates={1: -7}, meta=_RATE),
+        ).but(messages={"b": "B"}),
+        _claim(5),
+        _claimed("b", names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _leased("b"),
+            World(limits={"name:x": "1 1000 5 0 0 - +1000 0 0"}),
+            _meta(_RATE, 1),
+        ).but(messages={"b": "B"}),
+    ),
+    Case(
+        "a line whose limit is gone is let go",
+        _sum(_names(a="x"), _waiting(3, "a"), World(gates={3: -7}, meta=_RATE)),
+        _claim(5),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), _meta({"schema": 2}, 1)),
+    ),
+    Case(
+        "a limit that is over is removed, and the last one switches limits off",
+        _sum(
+            _names(a="x"),
+            _ready("a"),
+            World(limits={"name:x": "1 0 1 0 -1 - 0 0 0"}, meta=_RATE),
+        ),
+        _claim(5),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), _meta({"schema": 2}, 1)),
+    ),
+    Case(
+        "a name that is paused",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, meta=_RATE)),
+        _claim(4),
+        _claimed("c", "d", names=_AB),
+        _sum(
+            _FOUR,
+            _leased("c", "d"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, gates={1: None}),
+            _meta(_RATE, 2, 2),
+        ),
+    ),
+    Case(
+        "a name that is closed for a time",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 0 70 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("c", "d", gate=70, names=_AB),
+        _sum(
+            _FOUR,
+            _leased("c", "d"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 0 1 0 70 - 0 0 0"}, gates={1: 70}),
+            _meta(_RATE, 2, 2),
+        ),
+    ),
+    Case(
+        "the limit of the queue: nothing moves, and nothing is left to claim until its gate opens",
+        _sum(_FOUR, _ready("abcd"), World(limits={"queue": "0 1500 2 0 0 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("a", "b", gate=2, names=_AB),
+        _sum(
+            _FOUR,
+            _ready("abcd"),
+            _leased("a", "b"),
+            World(limits={"queue": "0 1500 2 0 0 - +3000 0 0"}, gates={0: 2}),
+            _meta(_RATE, 2),
+        ).but(ready=["c", "d"]),
+    ),
+    Case(
+        "places of the queue, of which one is taken and nothing has ever been in backoff",
+        _sum(_FOUR, _ready("abcd"), World(limits={"queue": "0 0 1 2 0 - 0 0 0"}, unack={"p": 500}, meta=_PLACES)),
+        _claim(4),
+        _claimed("a", names=_AB),
+        _sum(
+            _FOUR,
+            _ready("abcd"),
+            _leased("a"),
+            World(limits={"queue": "0 0 1 2 0 - 0 0 0"}, gates={0: None}, unack={"p": 500}),
+            _meta(_PLACES, 1),
+        ).but(ready=["b", "c", "d"]),
+    ),
+    Case(
+        "places of the queue: what is leased has one, what is in backoff has none",
+        _sum(
+            _FOUR,
+            _ready("abcd"),
+            World(
+                limits={"queue": "0 0 1 2 0 - 0 0 0"},
+                unack={"p": 500, "q": 600},
+                meta={**_PLACES, "backoffs": 1},
+            ),
+        ),
+        _claim(4),
+        _claimed("a", names=_AB),
+        _sum(
+            _FOUR,
+            _ready("abcd"),
+            _leased("a"),
+            World(limits={"queue": "0 0 1 2 0 - 0 0 0"}, gates={0: None}, unack={"p": 500, "q": 600}),
+            _meta({**_PLACES, "backoffs": 1}, 1),
+        ).but(ready=["b", "c", "d"]),
+    ),
+    Case(
+        "the gate of the queue opens",
+        _sum(
+            _FOUR,
+            _ready("abcd"),
+            World(limits={"queue": "0 1000 9 0 0 - 0 0 0"}, gates={0: -NOW}, meta=_RATE),
+        ),
+        _claim(4),
+        _claimed("a", "b", "c", "d", names=_AB),
+        _sum(_FOUR, _leased("a", "b", "c", "d"), World(limits={"queue": "0 1000 9 0 0 - +4000 0 0"}), _meta(_RATE, 4)),
+    ),
+    Case(
+        "a clock that was set back holds nothing up for long",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 2 0 0 - +9000000 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed(gate=1, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 2 0 0 - +2000 0 0"}, gates={1: 1}),
+            _meta(_RATE, 0, 1),
+        ),
+    ),
+    Case(
+        "let go over a time",
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 9 0 0 - +0 300000 600"}, gates={1: 0}, meta=_RATE),
+        ),
+        _claim(4),
+        _claimed("a", gate=300, names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _leased("a"),
+            _waiting(1, "b"),
+            World(limits={"name:x": "1 1000 9 0 0 - +300000 300000 600"}, gates={1: 300}),
+            _meta(_RATE, 1),
+        ),
+    ),
+    Case(
+        "that time is over",
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 9 0 0 - +0 300000 0"}, gates={1: 0}, meta=_RATE),
+        ),
+        _claim(4),
+        _claimed("a", "b", names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _leased("a", "b"),
+            World(limits={"name:x": "1 1000 9 0 0 - +2000 300000 0"}),
+            _meta(_RATE, 2),
+        ),
+    ),
+]
+
+
+def _direct(name: str, before: World) -> Case:
+    """Return a direct claim, which leaves what is due to a promotion."""
+    reply = ClaimReply(NOW, NOW + LEASE, 0, [], next_due=NOW - 5, ranks=True)
+    return Case(name, before, calls.pending_to_unack(4, lease=LEASE, consumer_id="me"), reply, before)
+
+
+_DUE = _FOUR.but(pending=dict.fromkeys("abcd", -5))
+PENDING = [
+    _direct("under a limit of a name", _DUE + World(limits={"name:x": "1 1000 2 0 0 - 0 0 0"}, meta=_RATE)),
+    _direct("under places of the queue", _DUE + World(limits={"queue": "0 0 1 2 0 - 0 0 0"}, meta=_PLACES)),
+]
