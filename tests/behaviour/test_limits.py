@@ -156,6 +156,19 @@ def test_what_is_throttled_is_cancelled_rescheduled_and_replaced_like_what_is_re
     assert healthy(queue)
 
 
+def test_what_another_program_writes_into_limits_and_gates_holds_up_nothing(open_queue, redis_client):
+    queue = open_queue()
+    redis_client.hset("delayq:{reminders}:limits", "foreign", "no limit")
+    redis_client.zadd("delayq:{reminders}:gates", {"foreign": 0})
+    queue.limits.set("mail", rate_limit="1/h")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(2)])
+    queue.send_delay_msg("other", id="o")
+    assert sorted(claimed(queue)) == ["m0", "o"]
+    queue.limits.remove("mail")
+    assert claimed(queue) == ["m1"]
+    assert [limit.name for limit in queue.limits.list()] == []
+
+
 def test_paused_name_waits_and_others_overtake_it(open_queue):
     queue = open_queue()
     made = queue.pause(name="mail", reason="the provider is down")

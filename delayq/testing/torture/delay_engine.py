@@ -22,7 +22,7 @@ from delayq.testing.torture.history import Recorder, ScanRecord
 from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
-from delayq.testing.torture.workload import Action, payload_of, profile_name, profile_of
+from delayq.testing.torture.workload import LIMITS, Action, payload_of, profile_name, profile_of
 from delayq.times import from_millis
 
 
@@ -74,6 +74,10 @@ class DelayEngine(CallbackEngine):
     def pause(self, task: ProcessTask, direct: Executor, seconds: float) -> None:
         calls = Calls(Keys.of(task.prefix, task.queue))
         direct.run([calls.pause(f"+{seconds * 1000:.0f}", "torture") if seconds else calls.resume()])
+
+    def prepare(self, queue: Any) -> None:
+        for name, limit in LIMITS.items():
+            queue.limits.set(name, **limit)
 
     def repair(self, queue: Any) -> None:
         queue.repair(deep=True)

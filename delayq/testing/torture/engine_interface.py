@@ -90,6 +90,9 @@ class Engine(ABC):
         """Pause the queue for so many seconds at most, or resume it if there are none."""
         raise NotImplementedError
 
+    def prepare(self, queue: Any) -> None:  # noqa: B027 - optional
+        """Set what a round begins with."""
+
     def repair(self, queue: Any) -> None:  # noqa: B027 - optional
         """Remove what was planted, if the queue can repair itself; otherwise its scan tolerates it."""
 

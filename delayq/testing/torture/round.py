@@ -110,6 +110,7 @@ class Round:
         self._queue = stack.enter_context(self._engine.open(task, task.poll_options()))
         if environment.server is None:
             stack.callback(self._engine.remove, task, direct)
+        self._engine.prepare(self._queue)
         self._scan = partial(self._engine.scan, task, direct, own=environment.server is not None)
         self._recorder = stack.enter_context(Recorder(self._folder / f"{RUNNER}.jsonl", RUNNER))
         stack.enter_context(record_stalls(self._recorder, settings.lease, "" if environment.proxy else RUNNER))

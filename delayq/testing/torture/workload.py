@@ -9,7 +9,7 @@ import random
 import secrets
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 from delayq.outcomes import Discard, Reject, Retry, Snooze
@@ -87,6 +87,10 @@ PROFILES: dict[str, MessageProfile] = {
     "long": MessageProfile(8, leases=1.3),
     "big": MessageProfile(2, padding=(MAX_PAYLOAD * 9 // 10, MAX_PAYLOAD - 200)),
 }
+
+
+LIMITS: dict[str, dict[str, Any]] = {"slow": {"running": 8}, "flaky": {"rate_limit": "100/s"}}
+"""Limits of names: what starts of a profile, for engines that have limits."""
 
 
 def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROFILES) -> bytes:

@@ -26,7 +26,9 @@ local function take_lines(limits, gates, throttled, running, deliveries, attribu
   local open = redis.call('ZRANGEBYSCORE', gates, '-inf', now, 'LIMIT', 0, 100)
   limiting.more = #open == 100
   for _, number in ipairs(open) do
-    if number ~= '0' and #ids >= wanted then
+    if not string.match(number, '^%d+$') then -- written by another program
+      limiting.emptied[number] = true
+    elseif number ~= '0' and #ids >= wanted then
       limiting.more = true
     elseif number ~= '0' then
       local waiting = redis.call('ZCOUNT', throttled, line_of(tonumber(number)))

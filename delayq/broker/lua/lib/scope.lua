@@ -8,7 +8,7 @@ local function limit_or_new(limits, scope)
   if one or scope == 'queue' then return one or read_limit(string.format(unlimited, 0)) end
   local taken, number = {}, 1
   local stored = redis.call('HGETALL', limits)
-  for n = 2, #stored, 2 do taken[string.match(stored[n], '^%d+')] = true end
+  for n = 2, #stored, 2 do taken[string.match(stored[n], '^%d+') or ''] = true end
   while taken[string.format('%d', number)] do number = number + 1 end
   return number <= max_limits and read_limit(string.format(unlimited, number)) or nil
 end
@@ -27,7 +27,7 @@ local function put_limit(limits, gates, throttled, meta, wake, scope, one, time)
   end
   local limited, stored = false, redis.call('HGETALL', limits)
   for n = 2, #stored, 2 do
-    if tonumber(string.match(stored[n], '^%d+ %S+ %d+ (%d+)')) > 0 then limited = 'running' end
+    if tonumber(string.match(stored[n], '^%d+ %S+ %d+ (%d+)') or 0) > 0 then limited = 'running' end
     limited = limited or 'starts'
   end
   if limited then
