@@ -75,8 +75,8 @@ def test_lists_the_queues_in_use(cli, redis_url, populated):
     assert lines[2][-2:] == ["in", "3h"]
     mails, reminders = cli("queues", "--json").json["queues"]
     assert set(mails) == {
-        "queue", "pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead", "completed", "next_due",
-        "oldest_due", "overdue", "lag", "nobody_consumes", "paused",
+        "queue", "pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead", "completed",
+        "next_due", "oldest_due", "overdue", "lag", "nobody_consumes", "paused",
     }  # fmt: skip
     assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
     assert datetime.fromisoformat(reminders["next_due"]).utcoffset().total_seconds() == 0

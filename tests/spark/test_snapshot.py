@@ -199,7 +199,9 @@ def test_message_without_a_payload_is_left_out(queue, redis_client, reader):
 # Selected messages
 
 
-@pytest.mark.parametrize("states", [["pending"], ["ready"], ["active", "backoff"], ["retry", "dead"], ["throttled"], ["garbage"]])
+@pytest.mark.parametrize(
+    "states", [["pending"], ["ready"], ["active", "backoff"], ["retry", "dead"], ["throttled"], ["garbage"]]
+)
 def test_states_option_selects_the_states(queue, executor, reader, states):
     in_every_state(queue, executor)
     assert sorted(by_id(reader(states=",".join(states)))) == sorted(states)

@@ -81,6 +81,18 @@ READY = [
         ),
     ),
     Case(
+        "a rate that was removed counts no more, beside places",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 0 1 5 0 - +5000 0 0"}, meta=_PLACES)),
+        _claim(1),
+        _claimed("a", names=_AB),
+        _sum(
+            _names(a="x"),
+            _leased("a"),
+            World(limits={"name:x": "1 0 1 5 0 - +5000 0 0"}, running={"a": 1}),
+            _meta(_PLACES, 1),
+        ),
+    ),
+    Case(
         "the head of the line holds up nobody",
         _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 2500 1 0 0 - 0 0 0"}, meta=_RATE)),
         _claim(3),
