@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from delayq.cli.output import print_json, print_note, print_result, print_rich, 
 from delayq.cli.pause import pause_json, pause_text
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
+from delayq.cli.zones import exact_time
 from delayq.queue.limits import Limit
 from delayq.text import clean, iso
 
@@ -69,6 +71,8 @@ def set_(
 
     JSON: {"queue", "limit": as in list}.
     """
+    if rate is None and running is None and burst is None:
+        raise click.UsageError("say what to limit: --rate 200/s, --running 5, or both")
     opened = session.existing_queue(queue)
     opened.limits.set(name, rate_limit=rate, burst=burst, running=running)
     made = next(limit for limit in opened.limits.list() if limit.name == name)
@@ -98,9 +102,10 @@ def _label(queue: str, name: str | None) -> str:
 def _state(limit: Limit) -> str:
     if limit.paused is not None:
         return pause_text(limit.paused)
+    now = datetime.now(UTC)
     if limit.held_until is not None:
-        return f"closed until {iso(limit.held_until)}"
-    return "" if limit.spread_until is None else f"spread until {iso(limit.spread_until)}"
+        return f"closed until {exact_time(limit.held_until, now)}"
+    return "" if limit.spread_until is None else f"spread until {exact_time(limit.spread_until, now)}"
 
 
 def _row(limit: Limit) -> list[str]:

@@ -372,6 +372,7 @@ COMMANDS = {
     "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),
     "delayq pause": ("pause", "tasks"),
     "delayq resume": ("resume", "tasks"),
+    "delayq limits": ("limits", "list", "tasks"),
     "delayq purge": ("purge", "tasks", "--yes"),
 }
 

@@ -37,6 +37,7 @@ def test_pauses_and_resumes_a_name(cli, queue):
     resumed = cli("resume", "reminders", "--name", "mail", "--spread", "2s", "--json").json
     assert resumed == {"queue": "reminders", "name": "mail", "resumed": True}
     assert queue.limits.list()[0].spread_until is not None
+    assert "spread until in " in " ".join(cli("limits", "list", "reminders").out.split())
     assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  was not paused\n"
 
 
@@ -44,7 +45,7 @@ def test_pauses_and_resumes_a_name(cli, queue):
     ("arguments", "code", "text"),
     [
         (["set", "gone", "--running", "1"], 3, "gone"),
-        (["set", "reminders"], 2, "say what to limit"),
+        (["set", "reminders"], 2, "say what to limit: --rate 200/s, --running 5, or both"),
         (["set", "reminders", "--rate", "5/fortnight"], 2, "per s, m, h or d"),
         (["set", "reminders", "--rate", "fast"], 2, "must look like"),
         (["set", "reminders", "--burst", "2"], 2, "burst goes with rate_limit"),
