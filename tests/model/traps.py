@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import hypothesis.strategies as st
 
@@ -26,14 +27,27 @@ NAME = "t"
 """A name that only traps use, so that it has no limit before."""
 DONE = ("ack", "complete")
 TOUCHES = (*DONE, "nack", "extend", "release", "reject")
+DRAWN: dict[str, Any] = {
+    "trap": st.deferred(lambda: st.sampled_from(TRAPS)),
+    "touch": st.sampled_from(TOUCHES),
+    "at": st.sampled_from((0, 10)),
+}
 
 
 class TrapMachine(QueueMachine):
     """The machine, and one more rule that walks into a trap."""
 
-    @rule(trap=st.deferred(lambda: st.sampled_from(TRAPS)), touch=st.sampled_from(TOUCHES), at=st.sampled_from((0, 10)))
+    @rule(**DRAWN)
     def walk_into(self, trap: Callable[..., bool], touch: str, at: int) -> None:
         """Bring about a situation, then do the dangerous thing."""
+        self._walk_into(trap, touch, at)
+
+    @rule(**DRAWN)
+    def walk_into_another(self, trap: Callable[..., bool], touch: str, at: int) -> None:
+        """The same as a second rule: there are many traps, and each needs several tries."""
+        self._walk_into(trap, touch, at)
+
+    def _walk_into(self, trap: Callable[..., bool], touch: str, at: int) -> None:
         if trap(self, touch, at):
             self.reached[f"trap: {told(trap)}"] += 1
 
@@ -317,7 +331,7 @@ class TrapMachine(QueueMachine):
         if self._place(id) != "throttled":
             return False
         assert self._touch(touch, receipt) == ("1" if touch in DONE else "0")
-        self._then(self.resume_name, name=NAME, spread=None, reruns=0)
+        self._then(self.resume_name, name=NAME, spread=60 if at else None, reruns=0)
         return True
 
     # How the situations come about.
@@ -466,6 +480,6 @@ TRAPS = (
     TrapMachine.late_receipt_of_what_is_ranked,
     TrapMachine.stopped_however_it_ends,
     *(TrapMachine.place_given_back_however_it_ends,) * 3,
-    *(TrapMachine.steered_while_it_is_throttled,) * 2,
+    *(TrapMachine.steered_while_it_is_throttled,) * 4,
     *(TrapMachine.late_receipt_of_what_is_throttled,) * 2,  # in some examples only, too
 )

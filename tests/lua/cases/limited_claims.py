@@ -94,7 +94,7 @@ READY = [
     ),
     Case(
         "the head of the line holds up nobody",
-        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 2500 1 0 0 - 0 0 0"}, meta=_RATE)),
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 2500 1 0 0 - 0 0 0"}, meta={**_RATE, "throttled": 2})),
         _claim(3),
         _claimed("a", "c", "d", gate=3, names=_AB),
         _sum(
@@ -102,7 +102,7 @@ READY = [
             _leased("a", "c", "d"),
             _waiting(1, "b"),
             World(limits={"name:x": "1 2500 1 0 0 - +2500 0 0"}, gates={1: 3}),
-            _meta(_RATE, 3, 1),
+            _meta(_RATE, 3, 3),
         ),
     ),
     Case(
