@@ -14,7 +14,7 @@ from tests.model.traps import TRAPS, told
 # A run takes a quarter of a minute, and much longer on a busy machine or to tell a failure as short as can be.
 pytestmark = pytest.mark.timeout(600)
 
-STEPS = 10_000
+STEPS = 16_000
 PARTS = 2
 
 SITUATIONS = r"""
@@ -129,6 +129,6 @@ def test_every_reply_and_all_stored_data_match_the_model(executor, part):
 @pytest.mark.parametrize("part", range(40))
 def test_two_million_steps_reach_each_situation_a_thousand_times(executor, part):
     reached: Counter[str] = Counter()
-    run(executor, 5 * STEPS, reached)
+    run(executor, 50_000, reached)
     assert not seldom_met(reached, least=25)
     assert not seldom_tried(reached, least=25)
