@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import IO, Any
@@ -66,8 +67,8 @@ _FEATURES = {
     "replace_after": Feature.SUCCESSORS,
 }
 """The options that not every engine offers."""
-_DEBOUNCED = ("retries", "id", "headers", "name", "expires", "missed", "unique")
-"""What a debounced message may have; it has no time of its own."""
+_DEBOUNCED = tuple(one.name for one in fields(NewMessage) if one.name not in ("payload", "delay", "at"))
+"""What a debounced message may have besides its payload: it has no time of its own."""
 
 
 @click.command()
@@ -141,8 +142,8 @@ def send(
         if debounce is None:
             (sent,) = into.send_many([outgoing], **mode)
         else:
-            fields = {name: getattr(outgoing, name) for name in _DEBOUNCED}
-            sent = into.send_delay_msg(outgoing.payload, debounce=debounce, at_most=at_most, **fields)
+            chosen = {name: getattr(outgoing, name) for name in _DEBOUNCED}
+            sent = into.send_delay_msg(outgoing.payload, debounce=debounce, at_most=at_most, **chosen)
         print_result(_sent_json(queue, sent), sent.id, as_json=as_json)
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE

@@ -116,11 +116,13 @@ def test_sends_what_is_unique_once(cli, queue):
 def test_sends_a_burst_as_one_message(cli, queue):
     first = cli("send", "reminders", "1", "--id=a", "--debounce=1h", "--at-most=2h")
     last = cli(
-        "send", "reminders", "2", "--id=a", "--debounce=1h", "--at-most=2h", "--name=n", "--retries=7", "--header=a=b"
+        *("send", "reminders", "2", "--id=a", "--debounce=1h", "--at-most=2h", "--name=n", "--retries=7"),
+        *("--header=a=b", "--priority=5", "--timeout=2m", "--retention=1d"),
     )
     assert (first.err, last.err) == ("sent to reminders, due in 1h\n", "replaced in reminders, due in 1h\n")
     found = queue.get("a")
     assert (found.payload, found.name, found.retries_left, found.headers) == (2, "n", 7, {"a": "b"})
+    assert (found.priority, found.timeout, found.retention) == (5, 120.0, timedelta(days=1))
     assert cli("send", "reminders", "3", "--unique", "--debounce=1h", "--json").json["status"] == "new"
     for options, line in (
         (["--debounce=1h"], "--debounce needs an --id, or --unique"),
