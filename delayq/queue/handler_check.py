@@ -14,7 +14,7 @@ from delayq.queue.inspector import MAX_ROWS, Inspector
 from delayq.queue.message_info import MessageInfo
 from delayq.states import State
 
-CHECKED = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.DEAD)
+CHECKED = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.THROTTLED, State.DEAD)
 """The states whose messages are checked."""
 SHOWN = 3
 """Ids that are shown of each problem."""

@@ -20,7 +20,7 @@ from delayq.times import Duration, from_millis, timestamp, to_millis
 
 T = TypeVar("T")
 
-WAITING = (State.PENDING, State.READY, State.RETRY, State.BACKOFF)
+WAITING = (State.PENDING, State.READY, State.RETRY, State.BACKOFF, State.THROTTLED)
 """The states of a message that is still to be delivered."""
 MAX_SHOWN = 20
 """How many messages a failure lists."""

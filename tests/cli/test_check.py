@@ -52,6 +52,15 @@ def test_all_that_waits_fits_and_nothing_runs(cli, queue, app):
     assert cli("check", app, "--json").json == {"right": True, "checked": 3, "problems": []}
 
 
+def test_what_a_limit_holds_back_is_checked(cli, queue, app):
+    queue.pause(name="remind")
+    queue.send_delay_msg({"user": "no number"}, id="held", name="remind")
+    assert len(queue.lease().messages) == 0
+    assert queue.counts().throttled == 1
+    (problem,) = cli("check", f"{app}:queue", "--json").json["problems"]
+    assert problem["ids"] == ["held"]
+
+
 def test_what_no_function_takes_is_counted_by_reason_with_some_ids(cli, queue, app, redis_client):
     queue.callback(lambda message: False)
     queue.send_delay_msg({"user": "geheim"}, retries=0, id="dead", name="remind")

@@ -134,6 +134,14 @@ def test_retry_is_scheduled_for_its_time(delayq_clock, delayq_queues):
     assert_nothing_scheduled(queue, within="4m")
 
 
+def test_what_a_limit_holds_back_is_scheduled(delayq_queue):
+    delayq_queue.pause(name="mail")
+    delayq_queue.send_delay_msg("x", name="mail")
+    assert len(delayq_queue.lease().messages) == 0
+    assert delayq_queue.counts().throttled == 1
+    assert_scheduled(delayq_queue, payload="x")
+
+
 def test_active_dead_and_settled_messages_are_not_scheduled(queue, delayq_clock):
     delayq_clock.advance("1d")
     first, second, third = queue.lease(n=3)
