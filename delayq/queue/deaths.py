@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import NamedTuple
 
@@ -22,8 +23,16 @@ class Death(NamedTuple):
     payload: bytes
 
 
-def read_death(stored: bytes) -> Death:
-    """Parse an entry of the dead letter: a line of counts and lengths, then the texts and the payload."""
+_DEATH = re.compile(rb"([0-9]+ ){6,7}[0-9]+\n")
+
+
+def read_death(stored: bytes) -> Death | None:
+    """Parse an entry of the dead letter: a line of counts and lengths, then the texts and the payload.
+
+    None for what another program has written, or if the message of an entry is gone.
+    """
+    if not _DEATH.match(stored):
+        return None
     head, _, body = stored.partition(b"\n")
     attempts, retries, due, died, reason, error, headers, attributes = map(int, f"{head.decode()} 0".split()[:8])
     at_error, at_headers, at_attributes = reason, reason + error, reason + error + headers

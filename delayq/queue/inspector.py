@@ -49,8 +49,7 @@ _SKIPPED = re.compile(r"([0-9]{1,15})(?:@([0-9]{1,4}))?")
 _RANKED = re.compile(r"([!-~]{1,150})@(-?[0-9]{1,15})|([0-9]{1,15})")
 _CURSORS = {State.READY: _RANKED, State.RETRY: _POSITION, State.GARBAGE: _SKIPPED}
 _ENTRY = re.compile(r".+:[0-9]{1,20}")
-_DEATH = re.compile(rb"([0-9]+ ){6,7}[0-9]+\n")
-"""What an entry of the dead letter and its message look like; others are not delayq's, or their message is gone."""
+"""What an entry of the dead letter looks like; others are not delayq's."""
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -102,16 +101,12 @@ class Inspector:
             if not at:
                 break
         next_cursor = f"{at}@{score}" if score else at
-        messages = [
-            self._row(state, row)
-            for row in rows.values()
-            if state is not State.DEAD or (_ENTRY.fullmatch(row.id) and _DEATH.match(row.payload))
-        ]
+        messages = (self._row(state, row) for row in rows.values())
         return Page([message for message in messages if message is not None], next_cursor or None)
 
     def _found(self, id: str, found: GetReply) -> MessageInfo | None:
         if found.dead or found.result:
-            dead = self._dead(found.entry, found.dead, len(found.dead)) if _DEATH.match(found.dead) else None
+            dead = self._dead(found.entry, found.dead, len(found.dead))
             kept = self._kept(id, found.kept_until, found.result)
             return max([one for one in (dead, kept) if one is not None], key=_ended_at, default=None)
         record = _DeliveryRecord.read(found.record)
@@ -149,9 +144,12 @@ class Inspector:
             sent=sent_by(row.id),
         )
 
-    def _dead(self, entry: str, stored: bytes, size: int) -> MessageInfo:
-        id, _, token = entry.rpartition(":")
+    def _dead(self, entry: str, stored: bytes, size: int) -> MessageInfo | None:
+        """Return a dead message; None for an entry that another program has written, or without its message."""
         death = read_death(stored)
+        if death is None or not _ENTRY.fullmatch(entry):
+            return None
+        id, _, token = entry.rpartition(":")
         size -= len(stored) - len(death.payload)
         return MessageInfo(
             id=id,

@@ -24,7 +24,7 @@ def value_of(id: str, reply: EndReply, results: ResultCodec, *, known: bool) -> 
     if reply.alive:
         raise NoResultError(f"no result of message {id}: it was sent without retention")
     record = KeptRecord.read(reply.record) if reply.record else None
-    death = read_death(reply.death) if reply.death else None
+    death = read_death(reply.death)
     if death is not None and (record is None or timestamp(death.died) > record.completed):
         _raise_failure(id, death)
     if record is None:

@@ -31,6 +31,16 @@ def pool():
         yield threads
 
 
+def test_death_that_another_program_has_written_is_none(open_queue, redis_client):
+    queue = open_queue()
+    queue.open()
+    redis_client.zadd("delayq:{reminders}:dead", {"n:1": 1})
+    redis_client.hset("delayq:{reminders}:dead_messages", "n:1", "no message")
+    redis_client.hset("delayq:{reminders}:dead_ids", "n", "1")
+    with pytest.raises(NoResultError):
+        queue.result("n", timeout=0)
+
+
 def waited_for(redis_client):
     return redis_client.zcard("delayq:{reminders}:waited")
 

@@ -57,6 +57,7 @@ def test_removed_queue_leaves_nothing(queue, scanned):
         (("ZADD", KEYS.pending, 1, "held"), "held is in 2 structures"),
         (("HDEL", KEYS.meta, "schema"), "the queue has no schema"),
         (("HDEL", KEYS.meta, "identity"), "the queue has no identity"),
+        (("HSET", KEYS.dead_messages, "ghost:1", "no message"), "the message of ghost:1 cannot be read"),
         (("ZADD", KEYS.completed, 1, "ghost"), "ghost is completed without a result, or the reverse"),
         (("HSET", KEYS.results, "ghost", "x"), "ghost is completed without a result, or the reverse"),
         (("ZADD", KEYS.unack, 1, "ghost"), "ghost is in a structure, but not a message"),

@@ -185,9 +185,9 @@ class SnapshotReader(DataSourceReader):
             for row in page.rows:
                 if seen is None and int(row.score) >= partition.planned:
                     return
-                if not row.payload:
-                    continue  # trimmed; only its time of death is left
                 death = read_death(row.payload)
+                if death is None:
+                    continue  # trimmed: only its time of death is left
                 id = row.id.rpartition(":")[0].encode()
                 if partition.contains(timestamp(death.due), id) and id not in (seen or ()):
                     rows.add_dead(row, death, with_payload=payloads)

@@ -75,9 +75,9 @@ def scan(executor: Executor, keys: Keys, *, own: bool) -> ScanRecord:
     """Read a queue, and return what it holds and what is left over."""
     contents = read(executor, keys, own=own)
     deaths = (
-        (entry.rpartition(":"), read_death(stored))
+        (entry.rpartition(":"), death)
         for entry, stored in contents.dead_messages.items()
-        if not is_planted(entry)
+        if not is_planted(entry) and (death := read_death(stored)) is not None
     )
     return ScanRecord(
         at=now(),
@@ -106,6 +106,8 @@ def _inconsistencies(contents: QueueContents) -> Iterator[str]:
     yield from (f"{entry} is dead without a message" for entry in dead - contents.dead_messages.keys())
     stored = {entry for entry in contents.dead_messages if not is_planted(entry)}  # no repair deletes a message
     yield from (f"{entry} is stored, but not dead" for entry in stored - dead)
+    unreadable = (entry for entry in stored if read_death(contents.dead_messages[entry]) is None)
+    yield from (f"the message of {entry} cannot be read" for entry in unreadable)
     by_id = {f"{id}:{token}" for id, tokens in contents.dead_ids.items() for token in tokens.decode().split()}
     yield from (f"{entry} is dead by id or by time, but not by both" for entry in by_id ^ dead)
     kept = {id for id in contents.completed.keys() ^ contents.results.keys() if not is_planted(id)}
