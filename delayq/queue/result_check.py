@@ -5,12 +5,18 @@ An entry without a result is none of them: it goes with the time that it has.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from delayq.broker.attributes import Attributes
+from delayq.broker.batches import batched
 from delayq.broker.context import QueueContext
 from delayq.broker.requests import RedisCommand
 from delayq.broker.results import KeptRecord
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
+
+AT_ONCE = 100
+"""Results that one call reads: each may have a mebibyte."""
 
 
 def unlisted_results(context: QueueContext, *, fix: bool) -> Operation[list[bytes]]:
@@ -19,10 +25,12 @@ def unlisted_results(context: QueueContext, *, fix: bool) -> Operation[list[byte
     while cursor != "0":
         ((cursor, ids),) = yield [context.calls.walk("results", cursor=cursor or "0", limit=MAX_IDS)]
         found.update(dict.fromkeys(ids))
-        for id in ids if fix else ():
-            (stored,) = yield [RedisCommand(("HGET", keys.results, id), bytes)]
-            # NX: the id may have been completed again since it was found.
-            yield [RedisCommand(("ZADD", keys.completed, "NX", _end_of(stored), id), int)]
+        for part in batched(ids, AT_ONCE) if fix else ():
+            (stored,) = yield [RedisCommand(("HMGET", keys.results, *part), list)]
+            # NX: an id may have been completed again since it was found, or its result may be gone.
+            ends = [(_end_of(text), id) for text, id in zip(stored, part, strict=True) if text is not None]
+            if ends:
+                yield [RedisCommand(("ZADD", keys.completed, "NX", *chain(*ends)), int)]
     return list(found)
 
 
@@ -31,5 +39,4 @@ def _end_of(stored: bytes) -> int:
     record = KeptRecord.read(stored)
     if record is None:
         return 0
-    retention = Attributes.of(record.attributes).retention
-    return record.completed + (int(retention) if retention.isdecimal() else 0)
+    return record.completed + Attributes.of(record.attributes).retention
