@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from delayq.errors import ConfigurationError, short_repr
 from delayq.times import Duration, to_millis
@@ -40,8 +40,8 @@ class Attributes(NamedTuple):
     """When the first send of its burst was made (ms since 1970), which the script notes; '' if it is not debounced."""
     timeout: int = 0
     """How long its callback may run (ms); 0 as its task or its queue says."""
-    retention: str = ""
-    """How long its result is kept (ms); '' if it is not."""
+    retention: int = 0
+    """How long its result is kept (ms); 0 if it is not."""
     progress: str = ""
     """What its callback has reported last (base64); '' for nothing."""
 
@@ -60,16 +60,15 @@ class Attributes(NamedTuple):
 
 NONE = Attributes()
 _TEXTS = tuple(name for name, default in Attributes._field_defaults.items() if default == "")
-_NUMBERS = ("snoozes", "priority", "timeout")
+_NUMBERS = tuple(name for name, default in Attributes._field_defaults.items() if default == 0)
 
 
 @lru_cache(1024)
 def _read(stored: bytes) -> Attributes:
     pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
-    numbers = (int(text) if _NUMBER.fullmatch(text := pairs.get(name, "")) else 0 for name in _NUMBERS)
-    texts = {name: pairs[name] for name in _TEXTS if name in pairs}
-    snoozes, priority, timeout = numbers
-    return Attributes(snoozes=snoozes, priority=priority, timeout=timeout, **texts)
+    texts: dict[str, Any] = {name: pairs[name] for name in _TEXTS if name in pairs}
+    numbers: dict[str, Any] = {name: int(pairs[name]) for name in _NUMBERS if _NUMBER.fullmatch(pairs.get(name, ""))}
+    return Attributes(**texts, **numbers)
 
 
 def snoozed(stored: bytes) -> bytes:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from delayq.broker.attributes import Attributes
-from delayq.broker.results import retention_of
 from delayq.errors import ConfigurationError, short_repr
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.times import Duration, timestamp, to_millis
 
 Missed = Literal["dead", "drop"]
 """What becomes of a message that has expired: it goes to the dead letter, or is discarded."""
@@ -37,14 +36,3 @@ def expiry_of(attributes: Attributes, due: int) -> int | None:
     if not text.lstrip("+").isdecimal():
         return None
     return due + int(text[1:]) if text[0] == "+" else int(text)
-
-
-def attribute_fields(stored: bytes, due: str) -> dict[str, Any]:
-    """Return the fields of a message that are among its attributes; `due` in milliseconds, '' if it is unknown."""
-    attributes = Attributes.of(stored)
-    expires = expiry_of(attributes, int(due)) if due else None
-    at = None if expires is None else from_millis(expires)
-    timeout = attributes.timeout / 1000 if attributes.timeout else None
-    fields = {"name": attributes.name, "snoozes": attributes.snoozes, "expires": at}
-    fields |= {"priority": attributes.priority, "timeout": timeout}
-    return fields | {"retention": retention_of(attributes)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from datetime import timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -38,7 +37,7 @@ class Completed(NamedTuple):
 
     id: str
     token: int
-    retention: str
+    retention: int
     ending: str
     attributes: bytes
     note: str
@@ -48,7 +47,7 @@ class Completed(NamedTuple):
 def completed(claimed: ClaimedMessage, ending: str, note: str, result: bytes) -> Completed | None:
     """Return how a delivery is completed; None if its message has no retention."""
     attributes = Attributes.of(claimed.attributes)
-    if not attributes.retention.isdecimal():
+    if attributes.retention <= 0:
         return None
     kept = attributes._replace(progress="").encode()
     return Completed(claimed.id, claimed.token, attributes.retention, ending, kept, note, result)
@@ -94,15 +93,9 @@ def read_ends(reply: list[bytes]) -> list[EndReply]:
     return [EndReply(alive.decode(), *rest) for alive, *rest in zip(*(reply[at::3] for at in range(3)), strict=True)]
 
 
-def check_retention(retention: Duration | None, default: int) -> str:
-    """Return the attribute `retention` of a message, '' for none; `default` in milliseconds."""
-    kept = default if retention is None else to_millis(retention, "retention", max=HORIZON)
-    return str(kept) if kept else ""
-
-
-def retention_of(attributes: Attributes) -> timedelta | None:
-    """Return how long the result of a message is kept; None if it is not."""
-    return timedelta(milliseconds=int(attributes.retention)) if attributes.retention.isdecimal() else None
+def check_retention(retention: Duration | None, default: int) -> int:
+    """Return how long the result of a message is kept (ms), 0 if it is not; `default` in milliseconds."""
+    return default if retention is None else to_millis(retention, "retention", max=HORIZON)
 
 
 class ResultCodec:
@@ -118,12 +111,16 @@ class ResultCodec:
 
     def pack(self, value: object) -> tuple[str, str, bytes]:
         """Return how a message ends whose callback returned this: the ending, a note, the encoded result."""
-        if value is None:
-            return Ending.NOTHING, "", b""
         try:
-            return Ending.RETURNED, "", self.encoded(value, "result", self.max_result)
+            return self.pack_checked(value)
         except PayloadError as error:
             return Ending.UNKEPT, str(error)[:MAX_NOTE], b""
+
+    def pack_checked(self, value: object) -> tuple[str, str, bytes]:
+        """Return the same for a result that is given by hand; raise `PayloadError` for one that cannot be kept."""
+        if value is None:
+            return Ending.NOTHING, "", b""
+        return Ending.RETURNED, "", self.encoded(value, "result", self.max_result)
 
     def encoded(self, value: object, what: str, most: int) -> bytes:
         """Return an encoded value; raise `PayloadError` if it cannot be encoded or is longer than `most` bytes."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
 from delayq.broker.attributes import Attributes
 from delayq.broker.context import EngineContext, QueueContext
-from delayq.broker.expiry import attribute_fields
+from delayq.broker.expiry import expiry_of
 from delayq.broker.ids import time_of
 from delayq.broker.keys import check_id
 from delayq.broker.replies import GetReply, MessageRow, record_fields
@@ -198,8 +198,18 @@ class Inspector:
         )
 
     def _attribute_fields(self, stored: bytes, due: str) -> dict[str, Any]:
-        progress = Attributes.of(stored).progress
-        return {**attribute_fields(stored, due), "progress": self._context.results.read_progress(progress)}
+        """Return the fields that attributes have in `MessageInfo`; the due time in milliseconds, '' if unknown."""
+        attributes = Attributes.of(stored)
+        expires = expiry_of(attributes, int(due)) if due else None
+        return {
+            "name": attributes.name,
+            "snoozes": attributes.snoozes,
+            "expires": None if expires is None else from_millis(expires),
+            "priority": attributes.priority,
+            "timeout": attributes.timeout / 1000 if attributes.timeout > 0 else None,
+            "retention": timedelta(milliseconds=attributes.retention) if attributes.retention > 0 else None,
+            "progress": self._context.results.read_progress(attributes.progress),
+        }
 
 
 def sent_by(id: str) -> datetime | None:

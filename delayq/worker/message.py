@@ -17,7 +17,7 @@ from delayq.broker.engine import Feature
 from delayq.broker.ids import time_of
 from delayq.broker.replies import ClaimedMessage
 from delayq.broker.requests import Failure, Receipt, Rejection, Release, ScriptCall
-from delayq.broker.results import Ending, completed
+from delayq.broker.results import completed
 from delayq.broker.transport.operation import Operation
 from delayq.errors import UndecodableError, short_repr
 from delayq.options import nack_wait
@@ -193,7 +193,7 @@ class _BaseMessage(Generic[T]):
     def cancel_requested(self) -> bool:
         """Whether somebody has cancelled the message while it runs: if the callback raises, it is never tried again.
 
-        A callback learns it within a tick, who has leased the message by `extend`.
+        A callback learns it within a tick. Whoever has leased the message learns it from `extend`.
         """
         return self._delivery.cancel_requested
 
@@ -210,13 +210,11 @@ class _BaseMessage(Generic[T]):
         return bool(reply != "0")
 
     def _ack(self, result: object) -> Operation[bool]:
-        results, claimed = self._context.results, self._delivery.claimed
-        if self._context.calls.capabilities.has(Feature.RESULTS) and Attributes.of(claimed.attributes).retention:
-            encoded = b"" if result is None else results.encoded(result, "result", results.max_result)
-            ending = Ending.NOTHING if result is None else Ending.RETURNED
-            if done := completed(claimed, ending, "", encoded):
-                return (yield from self._settle(self._context.calls.complete([done])))
-        return (yield from self._settle(self._context.calls.ack([self._delivery.receipt])))
+        calls, claimed, done = self._context.calls, self._delivery.claimed, None
+        if calls.capabilities.has(Feature.RESULTS) and Attributes.of(claimed.attributes).retention > 0:
+            done = completed(claimed, *self._context.results.pack_checked(result))
+        call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
+        return (yield from self._settle(call))
 
     def _report(self, value: object) -> Operation[bool]:
         self._context.calls.capabilities.require(Feature.RESULTS)
