@@ -27,8 +27,9 @@ def queues(session: Session, *, as_json: bool) -> None:
     """List the queues in use, with the number of messages in each state.
 
     JSON: {"queues": [{"queue", "pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead",
-    "next_due", "oldest_due", "overdue", "lag", "nobody_consumes", "paused"}, …]}. overdue is how many messages
-    are due and wait for a consumer, lag how long the first has waited, in seconds, paused null or {"until", "reason"}.
+    "completed", "next_due", "oldest_due", "overdue", "lag", "nobody_consumes", "paused"}, …]}. overdue is how many
+    messages are due and wait for a consumer, lag how long the first has waited, in seconds, paused null or
+    {"until", "reason"}.
     """
     names = session.queue_names()
     found = dict(zip(names, session.stats(names), strict=True))

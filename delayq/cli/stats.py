@@ -38,8 +38,8 @@ def stats(
     """Count the messages of QUEUE in each state, and its totals since it was created.
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry",
-    "throttled", "garbage", "dead", "living", "successors", "next_due", "oldest_due", "next_deadline", "overdue", "lag",
-    "nobody_consumes", "paused", "totals": {…}}.
+    "throttled", "garbage", "dead", "completed", "living", "successors", "next_due", "oldest_due", "next_deadline",
+    "overdue", "lag", "nobody_consumes", "paused", "totals": {…}}.
     overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
     seconds. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue
     {"queue", "queued", "processing"}.
