@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from delayq.errors import ConfigurationError, short_repr
+from delayq.options import check_int
 from delayq.times import to_millis
 
 MAX_RATE = 100_000
@@ -43,20 +44,7 @@ def read_rate(rate: str, burst: int | None = None) -> Pace:
     if not 0 < count * 1000 <= MAX_RATE * period:
         raise ConfigurationError(f"rate_limit must be from 1 to {MAX_RATE} a second, not {short_repr(rate)}")
     interval = round(1000 * period / count, 3)
-    return Pace(interval, _burst(burst) or 1 + int(LATENESS / interval))
-
-
-def _burst(burst: Any) -> int | None:
-    if burst is not None and (type(burst) is not int or not 1 <= burst <= MAX_BURST):
-        raise ConfigurationError(f"burst must be a whole number from 1 to {MAX_BURST}, not {short_repr(burst)}")
-    return burst
-
-
-def check_running(running: Any) -> int:
-    """Return a valid number of messages that may run at a time."""
-    if type(running) is not int or not 1 <= running <= MAX_RUNNING:
-        raise ConfigurationError(f"running must be a whole number from 1 to {MAX_RUNNING}, not {short_repr(running)}")
-    return running
+    return Pace(interval, 1 + int(LATENESS / interval) if burst is None else check_int(burst, "burst", 1, MAX_BURST))
 
 
 def rate_text(interval: float) -> str:
@@ -72,4 +60,4 @@ def check_limits(rate_limit: str | None, burst: int | None, running: int | None)
     if burst is not None and rate_limit is None:
         raise ConfigurationError("burst goes with rate_limit: say how many may start in a time, such as '200/s'")
     pace = None if rate_limit is None else read_rate(rate_limit, burst)
-    return pace, None if running is None else check_running(running)
+    return pace, None if running is None else check_int(running, "running", 1, MAX_RUNNING)

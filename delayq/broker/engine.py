@@ -226,6 +226,9 @@ class EngineCalls(Protocol):
     def report(self, receipt: Receipt, progress: str) -> ScriptCall[str]:
         """Store the progress (base64) of a message, for engines with `RESULTS`. Status: 1 stored, 0 not in flight."""
 
+    def hold(self, name: str | None, delay: int) -> ScriptCall[str]:
+        """Close a name or the queue for so long (ms), for engines with `LIMITS`. Status: 1 closed, 0 not."""
+
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded. Status as of `ack`."""
 

@@ -188,14 +188,9 @@ def record_fields(record: str) -> list[str]:
     return record.split(" ")[:6]
 
 
-def is_stopping(record: bytes | None) -> bool:
-    """Return whether the message of this delivery record is asked to stop."""
-    return record is not None and record.endswith(b" *")
-
-
 def stopping_tokens(records: list[bytes | None]) -> list[int]:
     """Return the tokens of the delivery records whose messages are asked to stop, 0 for the others."""
-    return [int(record.split(b" ")[4]) if record and is_stopping(record) else 0 for record in records]
+    return [int(record.split(b" ")[4]) if record and record.endswith(b" *") else 0 for record in records]
 
 
 def any_withdrawn(records: list[bytes | None]) -> bool:

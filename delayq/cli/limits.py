@@ -10,7 +10,7 @@ import click
 from delayq.broker.engine import Feature
 from delayq.cli.options import json_option, queue_with
 from delayq.cli.output import print_json, print_note, print_result, print_rich, table
-from delayq.cli.pause import pause_json, pause_text
+from delayq.cli.pause import label, pause_json, pause_text
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
 from delayq.cli.zones import exact_time
@@ -76,7 +76,7 @@ def set_(
     opened = session.existing_queue(queue)
     opened.limits.set(name, rate_limit=rate, burst=burst, running=running)
     made = next(limit for limit in opened.limits.list() if limit.name == name)
-    text = f"{_label(queue, name)}  {made.rate_limit or 'any rate'}, {made.running or 'any number'} running"
+    text = f"{label(queue, name)}  {made.rate_limit or 'any rate'}, {made.running or 'any number'} running"
     print_result({"queue": queue, "limit": _json(made)}, text, as_json=as_json)
 
 
@@ -91,12 +91,8 @@ def remove(session: Session, queue: str, *, name: str | None, as_json: bool) -> 
     JSON: {"queue", "name", "removed"}; false if there was none.
     """
     removed = session.existing_queue(queue).limits.remove(name)
-    text = f"{_label(queue, name)}  {'removed' if removed else 'had no limit'}"
+    text = f"{label(queue, name)}  {'removed' if removed else 'had no limit'}"
     print_result({"queue": queue, "name": name, "removed": removed}, text, as_json=as_json)
-
-
-def _label(queue: str, name: str | None) -> str:
-    return queue if name is None else f"{queue} {clean(name)}"
 
 
 def _state(limit: Limit) -> str:

@@ -46,7 +46,7 @@ def pause(
     """
     made = session.existing_queue(queue).pause(until, name=name, reason=reason)
     fields = {"queue": queue} | ({} if name is None else {"name": name}) | {"paused": pause_json(made)}
-    print_result(fields, f"{_label(queue, name)}  {pause_text(made)}", as_json=as_json)
+    print_result(fields, f"{label(queue, name)}  {pause_text(made)}", as_json=as_json)
 
 
 @click.command()
@@ -62,11 +62,12 @@ def resume(session: Session, queue: str, *, name: str | None, spread: timedelta 
     """
     resumed = session.existing_queue(queue).resume(name=name, spread=spread)
     fields = {"queue": queue} | ({} if name is None else {"name": name}) | {"resumed": resumed}
-    text = f"{_label(queue, name)}  {'resumed' if resumed else 'was not paused'}"
+    text = f"{label(queue, name)}  {'resumed' if resumed else 'was not paused'}"
     print_result(fields, text, as_json=as_json)
 
 
-def _label(queue: str, name: str | None) -> str:
+def label(queue: str, name: str | None) -> str:
+    """Return how output names a queue, or a name in it."""
     return queue if name is None else f"{queue} {clean(name)}"
 
 

@@ -137,14 +137,12 @@ class _Examination:
         if wake:
             self._collector.add(FindingKind.WAKE, "", count=wake, fixed=self._fix)
         (counted,) = yield [self._context.calls.counts()]
-        if self._fix or not self._collector.anything:
-            in_lists = counted.ready + counted.retry
-            placed = in_lists + counted.pending + counted.active + counted.backoff + counted.throttled + counted.garbage
-            if placed != counted.messages:
-                why = "a list is too long to be counted" if self._deep else "run a deep examination"
-                text = f"{counted.messages} messages, {placed} of them in a state: {why}"
-                self._collector.add(FindingKind.BALANCE, text)
         stats = stats_of(counted)
+        placed = stats.counts.living
+        if placed != counted.messages and (self._fix or not self._collector.anything):
+            why = "a list is too long to be counted" if self._deep else "run a deep examination"
+            text = f"{counted.messages} messages, {placed} of them in a state: {why}"
+            self._collector.add(FindingKind.BALANCE, text)
         if paused := stats.counts.paused:
             end = "until it is resumed" if paused.until is None else f"until {paused.until.isoformat()}"
             self._collector.add(FindingKind.PAUSED, f"{end}{paused.reason and f': {paused.reason}'}", count=0)

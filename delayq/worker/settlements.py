@@ -37,7 +37,7 @@ class PendingSettlements:
         }
         self._acked = self._queues[_ACK]
         self._count = 0
-        self._calls_to_hold: Any = getattr(calls, "hold", None)  # of engines with limits
+        self._hold: Any = calls.hold if calls.capabilities.has(Feature.LIMITS) else None
         self._holds: dict[str | None, int] = {}
         """Names that are to be closed, None for the queue, and for how long (ms)."""
         self._details: dict[InFlightDelivery, Failure | Rejection | Release | Completed] = {}
@@ -121,13 +121,13 @@ class PendingSettlements:
             wait = 0 if delay is None else nack_wait(delay / 1000)
             self._details[delivery] = Release(*delivery.receipt, wait, attributes)
             name = Attributes.of(delivery.claimed.attributes).name if text == "name" else ""
-            if self._calls_to_hold and (name or text == "queue"):
+            if self._hold and (name or text == "queue"):
                 self._holds[name or None] = max(wait, self._holds.get(name or None, 0))
 
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that settle what is pending, each with the function for its reply."""
         for name, wait in self._holds.items():
-            yield self._calls_to_hold(name, wait), partial(self._on_held, name)
+            yield self._hold(name, wait), partial(self._on_held, name)
         for disposition, queue in self._queues.items():
             if queue:
                 first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
