@@ -27,8 +27,8 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     Mutant("nack does not look at the token", "nack.lua", "and token == ARGV[at + 1] ", ""),
-    Mutant("ack does not look at the life", "ack.lua", "tonumber(first) <= tonumber(token) and ", ""),
-    Mutant("ack takes what is to be collected", "ack.lua", "and state ~= 'garbage' ", ""),
+    Mutant("ack does not look at the life", "lib/receipt.lua", "tonumber(first) <= tonumber(token) and ", ""),
+    Mutant("ack takes what is to be collected", "lib/receipt.lua", "and state ~= 'garbage' ", ""),
     Mutant("a message is promoted early", "pending_to_ready.lua", "tonumber(head[2]) <= now", "head[2] - 1 <= now"),
     Mutant("several messages are promoted early", "pending_to_ready.lua", "'-inf', now,", "'-inf', now + 1,"),
     Mutant("a due message is claimed early", "pending_to_unack.lua", "tonumber(head[2]) > now", "head[2] - 1 > now"),

@@ -1,11 +1,12 @@
 -- Settles messages as done and deletes them. The first receipt of this life wins, even after its lease expired. A
 -- successor that waits takes the place of its message.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash,
---   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
+--   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
+--   done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, leave, signal, places, successor, log, done
+-- Uses: bytes, clock, once, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, counter = unpack(ARGV, 1, 4)
@@ -22,8 +23,7 @@ for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
   local id, token = ids[n], ARGV[4 + 2 * n]
   local state, _, _, first, last = read(record or '')
   statuses[n] = '0'
-  if state and state ~= 'garbage' and not seen[id]
-    and first ~= '0' and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last) then
+  if wins(state, first, last, token) and not seen[id] then
     statuses[n], seen[id], ended[#ended + 1], tokens[#tokens + 1] = '1', true, id, token
     if waiting then inherit(id, read_payload(successors, id)) end
     if state == 'leased' then

@@ -7,7 +7,7 @@
 --   or discarded), attributes, note (why there is no result), result
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, erase, leave, signal, places, successor, ends, log, done
+-- Uses: bytes, clock, once, record, receipt, erase, leave, signal, places, successor, ends, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
@@ -26,10 +26,9 @@ local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens 
 for i = 4, #ARGV, 7 do
   local id, token, retention, outcome, attribute_text, note, result = unpack(ARGV, i, i + 6)
   local state, due, attempts, first, last = read(redis.call('HGET', deliveries, id) or '')
-  local wins = state and state ~= 'garbage' and not seen[id]
-    and first ~= '0' and tonumber(first) <= tonumber(token) and tonumber(token) <= tonumber(last)
-  statuses[#statuses + 1] = wins and '1' or '0'
-  if wins then
+  local settles = wins(state, first, last, token) and not seen[id]
+  statuses[#statuses + 1] = settles and '1' or '0'
+  if settles then
     local kind, n = of_kind[outcome == 'discarded' and outcome or 'acked'], #ended + 1
     seen[id], ended[n], tokens[n], kind.ids[#kind.ids + 1], kind.tokens[#kind.tokens + 1] = true, id, token, id, token
     untils[2 * n - 1], untils[2 * n] = string.format('%.0f', now + retention), id

@@ -2,7 +2,8 @@
 -- wins, at the latest a time after the first. Beside a running message it waits as its successor, in a burst of its
 -- own. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, meta hash, replies hash, wake list
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
+--   done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), max_length (ids, 0 for none), quiet (ms), at_most (ms after the first of the
 --   burst, '' for no limit), id, retries, payload, headers, attributes
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then

@@ -6,7 +6,8 @@
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
---   something throttled may start (ms or -1), an array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
+--   something throttled may start (ms or -1), an array of retries left, then per message: id, token, payload, due (ms),
+--   attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
 -- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, throttle, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,

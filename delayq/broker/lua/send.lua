@@ -1,8 +1,8 @@
 -- Stores new messages in pending. An existing message is left unchanged, or replaced if requested and not running. A
 -- running one gets a successor instead, if requested. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
---   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream, done zset, runs hash, meta hash, replies hash,
---   wake list
+--   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
+--   done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]
@@ -10,7 +10,7 @@
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, hold, run
+-- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, unique, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)

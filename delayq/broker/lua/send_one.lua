@@ -1,13 +1,13 @@
 -- Stores one message in pending: what `send` does for one without its options, at a lower cost. An existing message is
--- left unchanged. An id that is held after its message has been settled is refused. The runs are a key only for the rights: whoever may
--- not write them does not send.
+-- left unchanged. An id that is held after its message has been settled is refused. The runs are a key only for the
+-- rights: whoever may not write them does not send.
 -- KEYS: pending zset, retries hash, messages hash, deliveries hash, headers hash, attributes hash, events stream,
 --   done zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), id, due (ms from now, or @ms since 1970), retries, payload, headers,
 --   attributes ('' for none)
 -- Returns: as `send`: 1 new, 0 exists, 4 in garbage and to be collected, 5 settled; then the time, and who holds the id
 -- Re-run: returns the same reply.
--- Uses: clock, once, attributed, signal, log, done, holder, hold
+-- Uses: clock, once, attributed, signal, log, done, holder, unique
 local pending, retries, messages, deliveries, headers, attributes, events, done, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, id, due, retry_count, payload, header_text, attribute_text = unpack(ARGV, 1, 9)
 local past = answered(replies, slot, sequence)
