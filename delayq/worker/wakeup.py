@@ -118,12 +118,17 @@ class AsyncListener:
             self._listening.clear()
 
     async def close(self) -> None:
-        """End the task. A wake-up that its blocking call may just have taken is passed on."""
+        """End the task. A wake-up that its blocking call may just have taken is passed on.
+
+        Twice: a busy Redis may read that call, the first passing on and a new message at once, and find only then that
+        the connection of the call is closed.
+        """
         while not self._task.done():  # repeated: `asyncio.wait_for` can swallow a cancellation before Python 3.12
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
         if self._blocked:
-            await self._executor.run(self._wakes(), deadline=0)
+            for _ in range(2):
+                await self._executor.run(self._wakes(), deadline=0)
 
     def _wakes(self) -> list[Any]:
         """Return the calls that pass on a wake-up which the blocking call may have taken."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,14 +13,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import redis
 
-from delayq import DelayQueue, NewMessage, NoReplyError, OutcomeUnknown
+from delayq import AsyncDelayQueue, DelayQueue, NewMessage, NoReplyError, OutcomeUnknown
+from delayq.streams import AsyncStreamQueue
+from delayq.worker.wakeup import AsyncListener
 from tests.support.processes import Process
 from tests.support.waiting import wait_until, wait_until_started
 
 pytestmark = pytest.mark.faults
 
 ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
+WAKES = "delayq:{tasks}:wake"
 SOURCE = str(Path(__file__).parents[2])
 
 
@@ -149,6 +154,47 @@ def test_send_waits_for_a_frozen_server(open_queue, start_redis):
     sending.join(30)
     wait_until(lambda: seen == ["before", "meanwhile"])
     assert queue.stats().totals["sent"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "left"),
+    [
+        (AsyncDelayQueue, ("PING",), {"ready": 0, "active": 0, "wakes": 1}),
+        (AsyncStreamQueue, ("XADD", "tasks", "*", "payload", "x"), {"ready": 1, "active": 0, "wakes": 0}),
+    ],
+    ids=["queue", "stream"],
+)
+def test_what_a_busy_server_gives_to_a_consumer_that_has_stopped_is_passed_on(start_redis, kind, sent, left):
+    # The server reads at once: the call that waits, what passes a wake-up on, and a message.
+    async def listen_and_stop(server, client):
+        async with kind("tasks", url=server.url) as queue:
+            await asyncio.gather(*(queue.counts() for _ in range(2)))  # opens a connection for each call
+            await queue._executor.call(queue._context.calls.wake())
+            client.delete(WAKES)
+            listener = AsyncListener(queue._executor, queue._context.calls, lambda: None)
+            server.pause()
+            await asyncio.to_thread(os.waitpid, server.pid, os.WUNTRACED)  # until it has stopped
+            listener.listen(on=True)
+            await _steps(20)
+            closing = asyncio.create_task(listener.close())
+            await _steps(20)
+            assert listener._task.done()
+            client.connection.send_command(*sent)
+            server.resume()
+            await closing
+            client.connection.read_response()
+            counts = await queue.counts()
+            return {"ready": counts.ready, "active": counts.active, "wakes": client.llen(WAKES)}
+
+    async def _steps(n):
+        for _ in range(n):
+            await asyncio.sleep(0)
+
+    server = start_redis()
+    with redis.Redis.from_url(server.url, single_connection_client=True) as client:
+        if kind is AsyncStreamQueue:
+            client.xgroup_create("tasks", "workers", "0", mkstream=True)
+        assert asyncio.run(listen_and_stop(server, client)) == left
 
 
 def test_send_can_be_repeated_after_an_unknown_outcome(open_queue, start_redis):
