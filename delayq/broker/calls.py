@@ -106,9 +106,9 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls):
         """Move messages past their lease or nack delay to retry or garbage."""
         return self._call("unack_to_retry", [self._now, limit], lambda reply: replies.ExpireReply(*integers(reply)))
 
-    def ack(self, receipts: Iterable[Receipt], *, discarded: bool = False) -> ScriptCall[str]:
-        """Settle messages as done; a status each: 1 settled by this receipt, 0 not."""
-        return self._call("ack", [self._now, "discarded" if discarded else "acked", *flat(receipts)], statuses)
+    def ack(self, receipts: Iterable[Receipt], *, outcome: str = "acked") -> ScriptCall[str]:
+        """Settle messages as done (acked, discarded or missed); a status each: 1 settled by this receipt, 0 not."""
+        return self._call("ack", [self._now, outcome, *flat(receipts)], statuses)
 
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         """Retry messages after a delay; a status each: 1 will be retried, 2 to be collected, 0 not leased."""
@@ -135,7 +135,11 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls):
 
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded; statuses as of `ack`."""
-        return self.ack(receipts, discarded=True)
+        return self.ack(receipts, outcome="discarded")
+
+    def drop(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Discard messages that have expired; statuses as of `ack`."""
+        return self.ack(receipts, outcome="missed")
 
     def collect(self, settings: Settings, *, ids: Iterable[str] = ()) -> ScriptCall[replies.CollectReply]:
         """Collect garbage (`ids`, or any). The limits of `settings` count unless the queue has its own."""

@@ -59,6 +59,7 @@ _FEATURES = {
     "priority": Feature.PRIORITIES,
     "retention": Feature.RESULTS,
     "timeout": Feature.TIMEOUTS,
+    "jitter": Feature.DELAYS,
     "unique": Feature.UNIQUE_IDS,
     "unique_for": Feature.HOLDS,
     "unique_after": Feature.HOLDS,
@@ -67,7 +68,7 @@ _FEATURES = {
     "replace_after": Feature.SUCCESSORS,
 }
 """The options that not every engine offers."""
-_DEBOUNCED = tuple(one.name for one in fields(NewMessage) if one.name not in ("payload", "delay", "at"))
+_DEBOUNCED = tuple(one.name for one in fields(NewMessage) if one.name not in ("payload", "delay", "at", "jitter"))
 """What a debounced message may have besides its payload: it has no time of its own."""
 
 
@@ -86,6 +87,7 @@ _DEBOUNCED = tuple(one.name for one in fields(NewMessage) if one.name not in ("p
 @click.option("--debounce", type=DURATION, help="Deliver so long after the last send with this id, only the last.")
 @click.option("--at-most", type=DURATION, help="With --debounce, deliver at most so long after the first send.")
 @click.option("--name", metavar="NAME", help="The name of what is to be done, such as invoice.paid.")
+@click.option("--jitter", type=DURATION, help="Make it due up to so long later, drawn from its id.")
 @click.option("--expires", type=DURATION, help="Do not start it later than so long after its due time.")
 @click.option("--timeout", type=DURATION, help="Let its callback run no longer; then the attempt has failed.")
 @click.option("--missed", type=click.Choice(["dead", "drop"]), default="dead", help="What becomes of it then.")
@@ -148,16 +150,15 @@ def send(
         if not as_json:
             reports = _REPORTS if has_delays else _REPORTS_WITHOUT_DUE
             held = sent.holder is not None and sent.status is SendStatus.SETTLED
-            print_note(
-                reports[sent.status].format(queue, iso(sent.holder.due) if held else _due(delay or debounce, at))
-            )
+            due = iso(sent.holder.due) if held else _due(delay or debounce, at, options["jitter"])
+            print_note(reports[sent.status].format(queue, due))
         return Exit.FAILURE if sent.status is SendStatus.RUNNING else Exit.OK
     if options["id"] is not None:
         raise click.UsageError("--id works with a single PAYLOAD, not with - or --file")
     stream = file or click.open_file("-", "rb")
     total = _send_lines(into, _messages(stream, message, codec), as_json=as_json, size=_size(stream))
     if not as_json:
-        due = f", due {_due(delay, at)}" if has_delays else ""
+        due = f", due {_due(delay, at, options['jitter'])}" if has_delays else ""
         print_line(f"sent {pluralize(total, 'message')} to {queue}{due}")
     return Exit.OK
 
@@ -185,7 +186,7 @@ def _check(params: dict[str, Any]) -> None:
 
 
 def _check_debounce(params: dict[str, Any]) -> None:
-    others = ("delay", "at", "file", "replace", "replace_after", "unique_for", "unique_after")
+    others = ("delay", "at", "jitter", "file", "replace", "replace_after", "unique_for", "unique_after")
     other = next((name for name in others if params[name] not in (None, False)), None)
     if other is not None or params["payload"] == "-":
         shown = f"--{other.replace('_', '-')}" if other else "- as PAYLOAD"
@@ -247,10 +248,11 @@ def payload_parser(codec: str) -> Callable[[bytes, str], Any]:
     return parse
 
 
-def _due(delay: timedelta | None, at: datetime | None) -> str:
+def _due(delay: timedelta | None, at: datetime | None, jitter: timedelta | None) -> str:
+    spread = f", or up to {format_duration(jitter.total_seconds())} later" if jitter else ""
     if at is not None:
-        return exact_time(at, datetime.now(UTC))
-    return f"in {format_duration(delay.total_seconds())}" if delay else "now"
+        return exact_time(at, datetime.now(UTC)) + spread
+    return (f"in {format_duration(delay.total_seconds())}" if delay else "now") + spread
 
 
 def _size(stream: IO[bytes]) -> int | None:

@@ -103,6 +103,7 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         unique_after: Duration | None = None,
         retention: Duration | None = None,
         timeout: Duration | None = None,
+        jitter: Duration | None = None,
         replace: bool | Literal["after"] = False,
         debounce: Duration | None = None,
         at_most: Duration | None = None,
@@ -120,15 +121,15 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         `missed`, or with `missed="drop"` is discarded. Of those that are due, a larger `priority` (-100 to 100) comes
         first, with a head start of `priority_step` each. With `retention`, its result is kept for so long once it is
         done; see `result`. Its callback may run for `timeout`, by default as its task or `max_consume_duration` says;
-        then the attempt has failed. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`.
+        then the attempt has failed. With `jitter`, it is due up to so long later, drawn from its id, so that what is
+        due at the same time is spread. On `OutcomeUnknown`, send again with the same id, which the error has in `ids`.
         Concurrent sends from several threads share round trips.
         """
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
-        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
+        more: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
+        more |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
+        more["jitter"] = jitter
         how = replacing(replace, debounce, at_most, delay=delay)
-        outgoing = self._producer.outgoing(
-            payload, due_text(delay, None), retries, id, headers, **attributes, replace=how
-        )
+        outgoing = self._producer.outgoing(payload, due_text(delay, None), retries, id, headers, **more, replace=how)
         return self._sends.send(outgoing, replace=how)
 
     def send_schedule_msg(
@@ -148,14 +149,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         unique_after: Duration | None = None,
         retention: Duration | None = None,
         timeout: Duration | None = None,
+        jitter: Duration | None = None,
         replace: bool | Literal["after"] = False,
     ) -> Sent:
         """Send a message that is due `at` an aware datetime, or at once if that has passed; see `send_delay_msg`."""
-        attributes: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
-        attributes |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
-        outgoing = self._producer.outgoing(
-            payload, due_text(None, at), retries, id, headers, **attributes, replace=replace
-        )
+        more: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
+        more |= {"unique": unique, "unique_for": unique_for, "unique_after": unique_after, "retention": retention}
+        more["jitter"] = jitter
+        outgoing = self._producer.outgoing(payload, due_text(None, at), retries, id, headers, **more, replace=replace)
         return self._sends.send(outgoing, replace=replace)
 
     def send_many(

@@ -56,6 +56,8 @@ class EventKind(StrEnum):
     """Its nack delay is over or its lease has expired; it is ready to be delivered again."""
     RELEASED = "released"
     """Returned by a consumer that had not started it; no retry was used."""
+    MISSED = "missed"
+    """It had expired before it could start; `dead` or `discarded` follows."""
     DEAD = "dead"
     CANCELLED = "cancelled"
     RESCHEDULED = "rescheduled"

@@ -14,6 +14,7 @@ from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
 from delayq.broker.expiry import Missed
 from delayq.broker.ids import Unique, digest_id, new_id, new_ids
+from delayq.broker.jitter import MAX_JITTER, later
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.same_id import Debounce, check_holds, missing_id
@@ -85,6 +86,7 @@ class NewMessage(Generic[T]):
     unique_after: Duration | None = None
     retention: Duration | None = None
     timeout: Duration | None = None
+    jitter: Duration | None = None
 
 
 class Sent(NamedTuple):
@@ -194,6 +196,7 @@ class Producer:
         unique_after: Duration | None = None,
         retention: Duration | None = None,
         timeout: Duration | None = None,
+        jitter: Duration | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
@@ -202,8 +205,15 @@ class Producer:
             id = digest_id(unique, id, name, encoded)
         if check_replace(replace) and id is None:
             raise missing_id(replace)
+        own_id = id is not None
+        id = new_id() if id is None else check_id(id)
+        if jitter is not None:
+            self._context.calls.capabilities.require(Feature.DELAYS)
+            if isinstance(replace, Debounce):
+                raise ConfigurationError("give debounce or jitter, but not both: debounce says when it is due")
+            due = later(due, id, to_millis(jitter, "jitter", max=MAX_JITTER))
         held = unique_for is not None or unique_after is not None
-        holds = check_holds(unique_for, unique_after, id, replace=replace) if held else ("", "")
+        holds = check_holds(unique_for, unique_after, id if own_id else None, replace=replace) if held else ("", "")
         extras = self._attributes
         ordinary = type(priority) is int and priority == 0
         plain = name is expires is retention is timeout is None and missed == "dead"
@@ -213,9 +223,9 @@ class Producer:
         if not self._has_delays:
             if due != 0:
                 self._context.calls.capabilities.require(Feature.DELAYS)
-            due = 0 if id is None else OWN_ID
+            due = OWN_ID if own_id else 0
         return Outgoing(
-            new_id() if id is None else check_id(id),
+            id,
             due,
             self._context.settings.default_retries if retries is None else check_retries(retries),
             encoded,
@@ -297,6 +307,7 @@ class Producer:
                 unique_after=one.unique_after,
                 retention=one.retention,
                 timeout=one.timeout,
+                jitter=one.jitter,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

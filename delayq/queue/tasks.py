@@ -13,6 +13,7 @@ from delayq.backoff import Backoff, FailurePolicy, IsFailure
 from delayq.broker.attributes import check_message_name, check_timeout
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
+from delayq.broker.jitter import MAX_JITTER
 from delayq.broker.priority import check_priority
 from delayq.broker.results import check_retention
 from delayq.errors import ConfigurationError, short_repr
@@ -20,7 +21,7 @@ from delayq.options import check_retries
 from delayq.queue.producer import NewMessage, Sent, due_text
 from delayq.queue.task_arguments import MisfitError, TaskArguments
 from delayq.rates import check_limits
-from delayq.times import Duration
+from delayq.times import Duration, to_millis
 from delayq.worker.results import keep_result
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class TaskSendOptions(TypedDict, total=False):
     """How long its result is kept; by default that of the task, or of the queue."""
     timeout: Duration
     """How long it may run, then the attempt has failed; by default that of the task."""
+    jitter: Duration
+    """How much later it is due at most, which is drawn from its id; by default that of the task, or 0."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -103,6 +106,8 @@ class TaskOptions(TypedDict, total=False):
     """How long what the function returns is kept; by default as the queue says."""
     timeout: Duration
     """How long it may run, then the attempt has failed; by default as `max_consume_duration` says."""
+    jitter: Duration
+    """How much later its messages are due at most, drawn from the id of each; 0 by default."""
     rate_limit: str
     """How many of its messages may start in a time, over all processes, such as `"200/s"`; no limit by default."""
     burst: int
@@ -157,6 +162,9 @@ class BaseTask(Generic[P, R]):
         if "retention" in options:
             check_retention(options["retention"], 0)
             defaults["retention"] = options["retention"]
+        if "jitter" in options:
+            to_millis(options["jitter"], "jitter", max=MAX_JITTER)
+            defaults["jitter"] = options["jitter"]
         self._options = cast("TaskSendOptions", {**defaults, **_same_id_options(options)})
         self.limit = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
         """Its rate and its places, None for each that it does not limit."""
@@ -182,6 +190,7 @@ class BaseTask(Generic[P, R]):
         if timed and debounced:
             raise ConfigurationError(f"give {min(timed)} or debounce, but not both: debounce says when it is due")
         instead = {"delay", "at", "debounce", "at_most"} if timed or debounced else set[str]()
+        instead |= {"jitter"} if debounced else set()
         if "id" in options:
             instead.add("unique")  # that of the task, which makes the id
         kept = {name: value for name, value in self._options.items() if name not in instead}

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, get_args
 import msgspec
 from msgspec.structs import asdict
 
+from delayq.broker.jitter import MAX_JITTER
 from delayq.codec import encode_headers, encode_payload
 from delayq.errors import ConfigurationError, short_repr
 from delayq.options import Settings, check_int, check_options, check_retries
@@ -35,7 +36,6 @@ MIN_EVERY = 1000
 """The minimum of milliseconds between two occurrences of an interval."""
 CLOCK_STEP = 3_600_000
 """Milliseconds by which the server's clock may be set back without more than that no occurrence fires twice."""
-MAX_JITTER = 86_400_000
 """The maximum of milliseconds by which a message is due after its occurrence."""
 MAX_LABELS = 10
 """The maximum of labels of a schedule."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
+from delayq.broker.jitter import draw
 from delayq.broker.requests import ScheduleFire
 from delayq.broker.schedule_replies import StoredSchedule
 from delayq.codec import encode_headers
@@ -54,7 +53,7 @@ def _row(name: str, definition: Definition, time: int) -> str:
     origin = definition.rule.origin(time)
     id = occurrence_id(name, origin)
     if definition.jitter and origin == time:  # one that was moved is due at the time it was given
-        time += int.from_bytes(blake2b(id.encode(), digest_size=8).digest()) % (definition.jitter + 1)
+        time += draw(id, definition.jitter)
     return f"{id} {time}"
 
 

@@ -26,6 +26,7 @@ except ImportError:  # an extra
 
 LAST_YEAR = 2199
 """The last year in which something can be due."""
+_DAY = 86_400_000
 _PERIODS = 4
 """How many periods are looked at first for the last time."""
 _HOURLY = FREQUENCIES.index("HOURLY")
@@ -50,8 +51,11 @@ class RRule(LocalTimes):
         self._until = parts.until
         wall = Recurrence(parts, self.wall(start, zone), bounded_rrule)
         super().__init__(wall, zone, fixed=parts.frequency != "HOURLY", start=start)
-        if not wall.occurs():
-            raise ConfigurationError(f"rrule {short_repr(text)} never matches: no such time until {LAST_YEAR}")
+        before = -_DAY if start is None else start - 1
+        if not wall.occurs() or self.after(before) is None:
+            ends = parts.until is not None or parts.until_wall is not None
+            end = "from its start to its UNTIL" if ends else f"until {LAST_YEAR}"
+            raise ConfigurationError(f"rrule {short_repr(text)} never matches: no such time {end}")
 
     def after(self, time: int) -> int | None:
         """Return the first occurrence after a time."""

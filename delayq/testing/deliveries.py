@@ -21,6 +21,7 @@ End = Completion | Literal["crashed"]
 _OUTCOMES: dict[Disposition, Outcome] = {
     Disposition.ACK: "acked",
     Disposition.DISCARD: "discarded",
+    Disposition.DROP: "discarded",
     Disposition.NACK: "nacked",
     Disposition.REJECT: "rejected",
     Disposition.RELEASE: "snoozed",

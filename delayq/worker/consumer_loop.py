@@ -16,7 +16,7 @@ from typing import Any
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
-from delayq.worker.disposition import Completion, Disposition, timed_out
+from delayq.worker.disposition import DONE, Completion, Disposition, timed_out
 from delayq.worker.in_flight import InFlight
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import Batch, InFlightDelivery
@@ -32,8 +32,6 @@ log = logging.getLogger("delayq.consumer")
 
 MAX_SETTLE_WAIT = 0.002
 """Seconds a settlement waits for others at most, while callbacks run: never beyond a tenth of its callback's time."""
-
-_DONE = (Disposition.ACK, Disposition.DISCARD)
 
 
 class ConsumerLoop(StoppingLoop):
@@ -164,7 +162,7 @@ class ConsumerLoop(StoppingLoop):
     def _complete(self, completions: Sequence[Completion]) -> None:
         self.in_flight.complete(completions)
         self.settlements.add(completions)
-        self._returned = self._returned or any(one.disposition not in _DONE for one in completions)
+        self._returned = self._returned or any(one.disposition not in DONE for one in completions)
         wait = 0.0
         if self.in_flight:  # others may end soon
             wait = min(MAX_SETTLE_WAIT, min((one.took or 0.0 for one in completions), default=0.0) / 10)

@@ -33,6 +33,8 @@ class Disposition(Enum):
 
     ACK = auto()
     DISCARD = auto()
+    DROP = auto()
+    """Discarded because it has expired: this is counted."""
     NACK = auto()
     REJECT = auto()
     RELEASE = auto()
@@ -42,6 +44,10 @@ class Disposition(Enum):
     """Acked or discarded, and a record of it is kept, since the message has retention."""
     NOTHING = auto()
     """Settled by hand already, or the lease was lost before the callback started."""
+
+
+DONE = (Disposition.ACK, Disposition.DISCARD, Disposition.DROP)
+"""What ends a message for good, with a record of it if it has retention."""
 
 
 class Completion(NamedTuple):
@@ -153,7 +159,7 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
     fate = "is dropped" if attributes.missed == "drop" else "goes to the dead letter"
     text, fields = "%s: message %s expired %s ago, before it could start, and %s", {"queue": queue, "id": claimed.id}
     _log(text, queue, claimed.id, format_duration(late / 1000), fate, level=logging.WARNING, extra=fields)
-    disposition = Disposition.DISCARD if attributes.missed == "drop" else Disposition.REJECT
+    disposition = Disposition.DROP if attributes.missed == "drop" else Disposition.REJECT
     return Completion([delivery], disposition, "missed")
 
 

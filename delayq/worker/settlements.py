@@ -13,13 +13,13 @@ from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.options import Settings, nack_wait
-from delayq.worker.disposition import Completion, Disposition
+from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
 from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
 
-_ACK, _DISCARD, _COMPLETE = Disposition.ACK, Disposition.DISCARD, Disposition.COMPLETE
+_ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
 """Looking up or hashing an enumeration member is slow before Python 3.12."""
 MAX_RESULT_BYTES = 1 << 20
 """Bytes of results that one call stores; a single result may be larger."""
@@ -50,6 +50,8 @@ class PendingSettlements:
             Disposition.RELEASE: calls.release,
             Disposition.SNOOZE: calls.release,
         }
+        if calls.capabilities.has(Feature.EXPIRY):
+            self._calls[Disposition.DROP] = calls.drop
         self._keeps_results = calls.capabilities.has(Feature.RESULTS)
         if self._keeps_results:
             self._calls[_COMPLETE] = calls.complete
@@ -98,10 +100,9 @@ class PendingSettlements:
 
     def _keep(self, delivery: InFlightDelivery, disposition: Disposition, text: str) -> bool:
         """Add a completion with a result; returns False if the message has no retention, or is not done."""
-        if disposition not in (_ACK, _DISCARD) or not self._keeps_results:
+        if disposition not in DONE or not self._keeps_results:
             return False
-        discarded = (Ending.DISCARDED, truncate(text), b"")
-        packed = discarded if disposition is _DISCARD else delivery.result or _NOTHING
+        packed = delivery.result or _NOTHING if disposition is _ACK else (Ending.DISCARDED, truncate(text), b"")
         done = completed(delivery.claimed, *packed)
         if done is None:
             return False

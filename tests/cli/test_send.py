@@ -39,6 +39,17 @@ def test_sends_with_every_option(cli, queue):
     assert (message.retries_left, dict(message.headers)) == (7, {"a": "b=c", "d": ""})
 
 
+def test_spreads_what_is_due_at_one_time(cli, queue):
+    at = "2090-01-31T09:00+00:00"
+    ended = cli("send", "reminders", "1", "--id=a", "--at", at, "--jitter=5m")
+    assert ended.err.endswith(", or up to 5m later\n")
+    assert timedelta(0) < queue.get("a").due - datetime.fromisoformat(at) <= timedelta(minutes=5)
+    refused = cli("send", "reminders", "1", "--jitter=25h")
+    assert refused.code == 2
+    assert refused.err.startswith("delayq: jitter must be between 0 s and 86400 s")
+    assert cli("send", "reminders", "1", "--id=b", "--jitter=1m", "--debounce=1h").code == 2
+
+
 def test_delay_without_a_unit_is_seconds(cli, queue):
     assert cli("send", "reminders", "1", "--id=a", "--delay", "90.5").code == 0
     assert timedelta(seconds=80) < queue.get("a").due - datetime.now(UTC) < timedelta(seconds=91)

@@ -43,7 +43,10 @@ _HELD = (b"unique_for=40", b"name=n unique_after=30")
 _NAMED = (b"name=n", b"name=n expires=+50 timeout=20", b"name=n priority=-2", b"name=m")
 names = st.sampled_from((b"", b"", b"", b"priority=1", b"priority=1", *_NAMED, *_HELD))
 retentions = st.sampled_from(("20", "60", "1000"))
-endings = st.sampled_from(("returned", "returned", "discarded"))
+outcomes = st.sampled_from(("acked", "acked", "discarded", "missed"))
+endings = st.sampled_from((("returned", ""), ("returned", ""), ("discarded", ""), ("discarded", "missed")))
+"""How a completed message has ended, and why there is no result."""
+reasons = st.sampled_from(("no such user", "no such user", "missed"))
 snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
 quiets = st.sampled_from((1, 10, 30))
 """How long a burst is quiet before its message is due."""

@@ -86,6 +86,9 @@ class Fold:
         del self.lives[event.id]
         assert event.token <= life.token  # an early receipt of this life may settle it
 
+    def _miss(self, event: MessageEvent) -> None:
+        assert event.token <= self._found(event, "leased", *_IDLE).token  # the event after it ends the message
+
     def _fail(self, event: MessageEvent) -> None:
         """A nack, or the end of a lease; this one is followed by a retry where one was left."""
         life = self._found(event, "leased")
@@ -156,6 +159,7 @@ _TAKES: dict[str, Callable[[Fold, MessageEvent], None]] = {
     "delivered": Fold._deliver,
     "acked": Fold._settle,
     "discarded": Fold._settle,
+    "missed": Fold._miss,
     "nacked": Fold._fail,
     "expired": Fold._fail,
     "retried": Fold._retry,

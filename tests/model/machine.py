@@ -27,12 +27,14 @@ from tests.model.draws import (
     leases,
     limits,
     moments,
+    outcomes,
     outgoing,
     paces,
     pauses,
     picks,
     places,
     quiets,
+    reasons,
     replaces,
     reruns,
     retentions,
@@ -134,9 +136,9 @@ class QueueMachine(Player):
         self.old.append(receipt)
         waiting, sent = self.model.successors[id], self.model.totals["sent"]
         if how in {"ack", "discard"}:
-            discarded = how == "discard"
-            expected = self.model.ack(self.now, [receipt], discarded=discarded)
-            self._play(self.calls.ack([receipt], discarded=discarded), expected, ["followed"], reruns)
+            outcome = "discarded" if how == "discard" else "acked"
+            expected = self.model.ack(self.now, [receipt], outcome=outcome)
+            self._play(self.calls.ack([receipt], outcome=outcome), expected, ["followed"], reruns)
         elif how == "reject":
             rejections = [Rejection(*receipt, "no such user", "")]
             self._play(self.calls.reject(rejections), self.model.reject(self.now, rejections), ["followed"], reruns)
@@ -360,17 +362,18 @@ class QueueMachine(Player):
         return reply
 
     @has_receipts
-    @rule(picks=several_picks, discarded=st.booleans(), reruns=reruns)
-    def ack(self, picks, discarded, reruns):
+    @rule(picks=several_picks, outcome=outcomes, reruns=reruns)
+    def ack(self, picks, outcome, reruns):
         receipts, situations = self._use(picks)
-        expected = self.model.ack(self.now, receipts, discarded=discarded)
-        self._play(self.calls.ack(receipts, discarded=discarded), expected, situations, reruns)
+        expected = self.model.ack(self.now, receipts, outcome=outcome)
+        self._play(self.calls.ack(receipts, outcome=outcome), expected, situations, reruns)
 
     @has_receipts
     @rule(picks=several_picks, retention=retentions, ending=endings, reruns=reruns)
     def complete(self, picks, retention, ending, reruns):
         receipts, situations = self._use(picks)
-        done = [Completed(*one, retention, ending, b"retention=" + retention.encode(), "", b"7\n") for one in receipts]
+        stored, (outcome, note) = b"retention=" + retention.encode(), ending
+        done = [Completed(*one, retention, outcome, stored, note, b"7\n") for one in receipts]
         self._reach("waited for", "complete", any(one.id in self.model.waited for one in receipts))
         self._reach("again", "complete", any(one.id in self.model.completed for one in receipts))
         self._play(self.calls.complete(done), self.model.complete(self.now, done), situations, reruns)
@@ -412,10 +415,10 @@ class QueueMachine(Player):
         self._play(self.calls.release(releases), expected, situations, reruns)
 
     @has_receipts
-    @rule(pick=picks, error=errors, reruns=reruns)
-    def reject(self, pick, error, reruns):
+    @rule(pick=picks, reason=reasons, error=errors, reruns=reruns)
+    def reject(self, pick, reason, error, reruns):
         receipts, situations = self._use([pick, pick])
-        rejections = [Rejection(*receipt, "no such user", error) for receipt in receipts]
+        rejections = [Rejection(*receipt, reason, error) for receipt in receipts]
         self._play(self.calls.reject(rejections), self.model.reject(self.now, rejections), situations, reruns)
 
     @precondition(lambda self: self.held)

@@ -373,7 +373,7 @@ class Model:
         self.retry += [id for id in again if self.messages[id].state == "retry"]
         return ExpireReply(len(again), len(late) - len(again), self.next_deadline())
 
-    def ack(self, now: int, receipts: Iterable[Receipt], *, discarded: bool) -> str:
+    def ack(self, now: int, receipts: Iterable[Receipt], *, outcome: str) -> str:
         replies, settled, held = "", [], []
         for receipt in receipts:
             message = self.messages.get(receipt.id)
@@ -384,7 +384,8 @@ class Model:
                 self._remove(receipt.id)
                 settled.append(receipt.id)
         self.limits.free(held)
-        self.totals["discarded" if discarded else "acked"] += len(settled)
+        self.totals["acked" if outcome == "acked" else "discarded"] += len(settled)
+        self.totals["missed"] += len(settled) * (outcome == "missed")
         self._settle(now, settled)
         self._succeed(settled)
         return replies
@@ -400,6 +401,7 @@ class Model:
                 self._remove(done.id)
                 settled.append(done.id)
                 self.totals["discarded" if done.ending == "discarded" else "acked"] += 1
+                self.totals["missed"] += (done.ending, done.note) == ("discarded", "missed")
         self.limits.free(settled)
         self._tell(settled)
         self._settle(now, settled)
@@ -461,6 +463,7 @@ class Model:
             message = self.held(rejection)
             replies += "1" if message else "0"
             if message:
+                self.totals["missed"] += rejection.reason == "missed" and not message.stopping
                 self._die(now, message, rejection.reason, rejection.error or message.error)
                 dead.append(message.id)
         self.limits.free(dead)

@@ -180,7 +180,7 @@ _MODEL: dict[str, Any] = {
     "expire": lambda model: model.unack_to_retry(NOW, MAX_IDS),
     "collect": lambda model: model.collect_garbage(NOW, **_COLLECTING),
     "purge": lambda model: model.purge(),
-    "ack": lambda model, *receipt: model.ack(NOW, [Receipt(*receipt)], discarded=False),
+    "ack": lambda model, *receipt: model.ack(NOW, [Receipt(*receipt)], outcome="acked"),
     "nack": lambda model, id, token, delay: model.nack(NOW, [Failure(id, token, delay, "")]),
     "extend": lambda model, *receipt: model.extend(NOW, [Receipt(*receipt)], lease=LEASE),
     "release": lambda model, *release: model.release(NOW, [Release(*release)]),

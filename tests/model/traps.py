@@ -448,7 +448,7 @@ class TrapMachine(QueueMachine):
         done = [Completed(*receipt, "60", "returned", b"retention=60", "", b"7")]
         return {
             "complete": (calls.complete(done), lambda: model.complete(now, done)),
-            "ack": (calls.ack([receipt]), lambda: model.ack(now, [receipt], discarded=False)),
+            "ack": (calls.ack([receipt]), lambda: model.ack(now, [receipt], outcome="acked")),
             "nack": (calls.nack([failure]), lambda: model.nack(now, [failure])),
             "extend": (calls.extend([receipt], lease=LEASE), lambda: model.extend(now, [receipt], lease=LEASE)),
             "release": (calls.release(releases), lambda: model.release(now, releases)),

@@ -11,7 +11,7 @@ from delayq.queue.bulk_runs import RunInfo
 from delayq.spark.datasource.schemas import EVENTS, PLAN, SNAPSHOT
 from delayq.spark.pipelines.audit import audit
 from delayq.spark.pipelines.audit_result import Audit
-from delayq.spark.pipelines.message_lives import SPENT
+from delayq.spark.pipelines.message_lives import SETTLED, SPENT
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +54,7 @@ def event_of(name: str, life: dict[str, int], retries: int) -> dict:
     life["retries_left"] -= name in ("nacked", "expired")
     columns = {
         "due": starts or kind in ("rescheduled", "promoted", "delivered", "dead"),
-        "token": kind in ("delivered", "acked", "discarded", "nacked", "expired", "released", "retried", "dead"),
+        "token": kind in (*SETTLED, "delivered", "missed", "nacked", "expired", "released", "retried", "dead"),
         "attempt": kind in ("delivered", "dead"),
         "retries_left": starts or name in ("early", "delivered", "nacked", "expired"),
     }
@@ -101,9 +101,9 @@ def test_every_planned_reminder_is_accounted_for(run_audit):
         reminders("acked", "discarded", "waiting", "dead", "withdrawn", "retried"),
         log_of(
             ("acked", "sent promoted delivered acked"),
-            ("discarded", "sent promoted delivered discarded"),
+            ("discarded", "sent promoted delivered missed discarded"),
             ("waiting", "sent"),
-            ("dead", "sent promoted delivered rejected"),
+            ("dead", "sent promoted delivered missed rejected"),
             ("withdrawn", "sent cancelled"),
             ("retried", "sent promoted delivered nacked retried delivered expired retried delivered acked"),
         ),

@@ -3,13 +3,15 @@
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, running zset, gates zset, garbage set, retries hash,
 --   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
 --   done zset, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), counter (acked|discarded), then per receipt: id, token
+-- ARGV: slot, sequence, now (ms or ''), outcome (acked, discarded, or missed: discarded because it has expired), then per
+--   receipt: id, token
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
   errors, successors, events, done, meta, replies, wake = unpack(KEYS)
-local slot, sequence, override, counter = unpack(ARGV, 1, 4)
+local slot, sequence, override, outcome = unpack(ARGV, 1, 4)
+local counter = outcome == 'missed' and 'discarded' or outcome
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -56,6 +58,7 @@ if #ended > 0 then
   redis.call('HDEL', deliveries, unpack(ended))
   depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('HINCRBY', meta, counter, #ended)
+  if outcome ~= counter then redis.call('HINCRBY', meta, outcome, #ended) end
   settle(done, window, now, ended, texts)
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
   if placed then free_places(running, gates, wake, held) end
@@ -63,6 +66,7 @@ else
   begin(replies, slot)
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+if outcome ~= counter then log(events, meta, logged, outcome, now, 'ids', ended, 'tokens', tokens) end
 log(events, meta, logged, counter, now, 'ids', ended, 'tokens', tokens)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

@@ -4,7 +4,7 @@
 --   messages hash, deliveries hash, headers hash, attributes hash, errors hash, successors hash, completed zset,
 --   results hash, waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per receipt: id, token, retention (ms), outcome (returned, nothing, unkept
---   or discarded), attributes, note (why there is no result), result
+--   or discarded), attributes, note (why there is no result; missed if it has expired), result
 -- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, receipt, erase, leave, signal, places, successor, ends, log, done
@@ -22,15 +22,22 @@ local tells = is_waited_for(waited, ends, schema)
 for _, hash in ipairs({messages, retries, headers, attributes, errors, results}) do redis.call('HLEN', hash) end
 for _, zset in ipairs({pending, completed}) do redis.call('ZCARD', zset) end
 local statuses, ended, tokens, untils, kept, seen = {}, {}, {}, {}, {}, {}
-local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens = {}}}
+local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens = {}}, missed = {ids = {}, tokens = {}}}
+
+local function count(kind, id, token)
+  kind.ids[#kind.ids + 1], kind.tokens[#kind.tokens + 1] = id, token
+end
+
 for i = 4, #ARGV, 7 do
   local id, token, retention, outcome, attribute_text, note, result = unpack(ARGV, i, i + 6)
   local state, due, attempts, first, last = read(redis.call('HGET', deliveries, id) or '')
   local settles = wins(state, first, last, token) and not seen[id]
   statuses[#statuses + 1] = settles and '1' or '0'
   if settles then
-    local kind, n = of_kind[outcome == 'discarded' and outcome or 'acked'], #ended + 1
-    seen[id], ended[n], tokens[n], kind.ids[#kind.ids + 1], kind.tokens[#kind.tokens + 1] = true, id, token, id, token
+    local n = #ended + 1
+    seen[id], ended[n], tokens[n] = true, id, token
+    count(of_kind[outcome == 'discarded' and outcome or 'acked'], id, token)
+    if outcome == 'discarded' and note == 'missed' then count(of_kind.missed, id, token) end
     untils[2 * n - 1], untils[2 * n] = string.format('%.0f', now + retention), id
     kept[2 * n - 1], kept[2 * n] = id, string.format('%s %s %s %.0f %s %d %d\n', outcome, attempts, due, now, token,
       #attribute_text, #note) .. attribute_text .. note .. result
@@ -59,6 +66,7 @@ if #ended > 0 then
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
 log(events, meta, logged, 'acked', now, 'ids', of_kind.acked.ids, 'tokens', of_kind.acked.tokens)
+log(events, meta, logged, 'missed', now, 'ids', of_kind.missed.ids, 'tokens', of_kind.missed.tokens)
 log(events, meta, logged, 'discarded', now, 'ids', of_kind.discarded.ids, 'tokens', of_kind.discarded.tokens)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)
 return reply

@@ -21,7 +21,7 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 redis.call('ZCARD', unack)
 redis.call('ZCARD', dead)
-local statuses, ids, rejected, ended, stopped, texts = {}, {}, {}, {}, {}, {}
+local statuses, ids, rejected, ended, stopped, texts, missed, tokens = {}, {}, {}, {}, {}, {}, {}, {}
 for i = 4, #ARGV, 4 do
   if bytes_left <= 0 then break end
   local id = ARGV[i]
@@ -32,6 +32,7 @@ for i = 4, #ARGV, 4 do
   if payload then
     ended[#ended + 1] = id
     table.insert(mark_of(consumer) == '*' and stopped or ids, id)
+    if ARGV[i + 2] == 'missed' and ids[#ids] == id then missed[#missed + 1], tokens[#tokens + 1] = id, token end
     if waiting then inherit(id, read_payload(successors, id)) end
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',
@@ -47,12 +48,14 @@ if #ended > 0 then
   add_dead_entries(dead, dead_messages, dead_ids, now, ids, rejected)
   if #ids > 0 then redis.call('HINCRBY', meta, 'dead', #ids) end
   if #stopped > 0 then redis.call('HINCRBY', meta, 'cancelled', #stopped) end
+  if #missed > 0 then redis.call('HINCRBY', meta, 'missed', #missed) end
   settle(done, window, now, ended, texts)
   if placed then free_places(running, gates, wake, ended) end
   if tells then announce(waited, ends, ended) end
   if #heirs.ids > 0 then enter(pending, wake, succeed(retries, messages, headers, attributes, successors, meta)) end
 end
 local reply = remember(replies, slot, sequence, now, table.concat(statuses))
+log(events, meta, logged, 'missed', now, 'ids', missed, 'tokens', tokens)
 log_deaths(events, meta, logged, now, ids, rejected)
 log(events, meta, logged, 'cancelled', now, 'ids', stopped)
 log(events, meta, logged, 'sent', now, 'ids', heirs.ids, 'dues', heirs.dues, 'retries', heirs.retries)

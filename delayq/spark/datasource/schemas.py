@@ -36,6 +36,8 @@ LIFE_STARTS = ("sent", "replaced", "redriven")
 """The kinds of events that begin a new life of an id."""
 OF_ENTRIES = ("dead_purged", "dead_trimmed")
 """The kinds of events of the dead letter alone: a living message with the id stays as it is."""
+MISSED = "missed"
+"""The kind of event that only says why the next event of a message happened."""
 
 SNAPSHOT = (
     "id STRING, state STRING, due TIMESTAMP, deadline TIMESTAMP, retries_left INT, attempt INT, token BIGINT,"

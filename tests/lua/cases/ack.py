@@ -107,7 +107,7 @@ CASES = [
     Case(
         "discarded, counted apart",
         _TWO,
-        calls.ack([Receipt("a", T - 9), Receipt("b", T - 8)], discarded=True),
+        calls.ack([Receipt("a", T - 9), Receipt("b", T - 8)], outcome="discarded"),
         "11",
         World(
             unack={"c": 700},
@@ -116,6 +116,13 @@ CASES = [
             deliveries={"c": "backoff -5 1 T-7 T-7 w"},
             meta={"backoffs": 1, "acked": 4, "discarded": 3},
         ),
+    ),
+    Case(
+        "discarded because it has expired, counted as both",
+        LEASED.but(meta={"token": "T-3", "discarded": 1, "missed": 2}),
+        calls.ack([Receipt("a", T - 7)], outcome="missed"),
+        "1",
+        World(meta={"token": "T-3", "discarded": 2, "missed": 3}),
     ),
 ]
 CASES += logged(
@@ -131,6 +138,10 @@ CASES += logged(
         "two receipts of one life: the first of them": ["acked 0; ids a; tokens T-9"],
         "several, some of them held": ["acked 0; ids a c; tokens T-9 T-7"],
         "discarded, counted apart": ["discarded 0; ids a b; tokens T-9 T-8"],
+        "discarded because it has expired, counted as both": [
+            "missed 0; ids a; tokens T-7",
+            "discarded 0; ids a; tokens T-7",
+        ],
     },
 )
 CASES += [
@@ -151,7 +162,7 @@ CASES += [
     Case(
         "discarded, and remembered anew after an earlier life",
         LEASED + remembering(1000, a=-900),
-        calls.ack([Receipt("a", T - 7)], discarded=True),
+        calls.ack([Receipt("a", T - 7)], outcome="discarded"),
         "1",
         World(meta={"token": "T-3", "discarded": 1}) + remembering(1000, a=0),
     ),
@@ -276,7 +287,7 @@ CASES += [
     Case(
         "discarded, held until the later of two ends",
         with_meta(_HOLDS, holding(a=601.5)),
-        calls.ack([Receipt("a", T - 7)], discarded=True),
+        calls.ack([Receipt("a", T - 7)], outcome="discarded"),
         "1",
         with_meta(World(meta={"token": "T-3", "discarded": 1}), holding(a=601.5)),
     ),

@@ -88,6 +88,13 @@ CASES = [
         _done(ending="discarded", note="no need", result=""),
     ),
     Case(
+        "discarded because it has expired, counted as both",
+        LEASED.but(meta={"token": "T-3", "discarded": 1, "missed": 2}),
+        calls.complete([_by(T - 7, ending="discarded", note="missed", result=b"")]),
+        "1",
+        _done(ending="discarded", note="missed", result="").but(meta={"token": "T-3", "discarded": 2, "missed": 3}),
+    ),
+    Case(
         "several, acked and discarded",
         LEASED
         + World(
@@ -101,7 +108,7 @@ CASES = [
                 _by(T - 6, "b", "discarded", "why", b""),
                 _by(T - 9, "x"),
                 _by(T - 7),
-                _by(T - 5, "c", "nothing", "", b""),
+                _by(T - 5, "c", "unkept", "missed", b""),
             ]
         ),
         "1011",
@@ -110,7 +117,7 @@ CASES = [
             results={
                 "a": _done().results["a"],
                 "b": Kept("discarded", 1, -9, 0, "T-6", "", "why", "name=a retention=60000"),
-                "c": Kept("nothing", 1, -8, 0, "T-5", "", "", "name=a retention=60000"),
+                "c": Kept("unkept", 1, -8, 0, "T-5", "", "missed", "name=a retention=60000"),
             },
             meta={"token": "T-3", "acked": 2, "discarded": 1},
         ),
@@ -160,6 +167,10 @@ CASES += logged(
     {
         "leased": ["acked 0; ids a; tokens T-7"],
         "gone": [],
+        "discarded because it has expired, counted as both": [
+            "missed 0; ids a; tokens T-7",
+            "discarded 0; ids a; tokens T-7",
+        ],
         "several, acked and discarded": [
             "acked 0; ids a c; tokens T-7 T-5",
             "discarded 0; ids b; tokens T-6",

@@ -71,6 +71,35 @@ CASES = [
     ),
     Case("a lease without a message", LEASED.but(messages={}), reject(), "0", LEASED.but(messages={})),
     Case(
+        "what had expired is counted, too",
+        _HELD.but(meta={"dead": 6, "missed": 2}),
+        calls.reject(
+            [
+                Rejection("a", T - 9, "missed", ""),
+                Rejection("b", T - 7, "missed", ""),
+                Rejection("c", T - 5, "missed by us", ""),
+            ]
+        ),
+        "101",
+        World(
+            unack={"b": 200},
+            retries={"b": 0},
+            messages={"b": ""},
+            deliveries={"b": "leased -6 4 T-8 T-6 w"},
+            headers={"b": "h\nb"},
+            attributes={"b": "name=b"},
+            errors={"b": "last"},
+            dead={"b:T-99": -50, "a:T-9": 0, "c:T-5": 0},
+            dead_messages={
+                "b:T-99": Dead(1, 0, -60, -50, "r", "", "", "old"),
+                "a:T-9": Dead(1, 3, -5, 0, "missed", "", "", "\x00\nA\xff"),
+                "c:T-5": Dead(1, 0, -7, 0, "missed by us", "", "", "C"),
+            },
+            dead_ids={"a": "T-9", "b": "T-99", "c": "T-5"},
+            meta={"dead": 8, "missed": 3},
+        ),
+    ),
+    Case(
         "several; a second death leaves the first alone",
         _HELD,
         calls.reject(
@@ -113,6 +142,10 @@ CASES += logged(
             "dead 0; ids a; tokens T-7; attempts 2; dues -5; reasons no such user; errors boom",
         ],
         "a lease without a message": [],
+        "what had expired is counted, too": [
+            "missed 0; ids a; tokens T-9",
+            "dead 0; ids a c; tokens T-9 T-5; attempts 1 1; dues -5 -7; reasons missed\nmissed by us; errors \n",
+        ],
         "several; a second death leaves the first alone": [
             "dead 0; ids a b; tokens T-9 T-6; attempts 1 4; dues -5 -6; reasons ra\nr b; errors \nlast",
         ],
