@@ -338,7 +338,7 @@ def test_messages_of_a_thousand_queues_are_delivered_when_they_are_due(redis_url
         late.append((datetime.now(UTC) - message.due).total_seconds())
 
     with redis.Redis.from_url(redis_url) as client:
-        queues = [DelayQueue(f"queue{number}", redis=client, callback=work) for number in range(1000)]
+        queues = [DelayQueue(f"queue{number}", redis=client, callback=work, tick="20s") for number in range(1000)]
         worker = Worker(dict.fromkeys(queues, 1), concurrency=20)
         worker.start_consume()
         for number, queue in enumerate(queues):
@@ -346,7 +346,7 @@ def test_messages_of_a_thousand_queues_are_delivered_when_they_are_due(redis_url
         wait_until(lambda: len(late) == 1000)
         worker.stop_consume()
     assert min(late) >= 0
-    assert sorted(late)[500] < 0.5  # far from a tick, on any machine
+    assert sorted(late)[500] < 5  # far from a tick, on any machine
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["empty", "with a message for later"])
