@@ -64,9 +64,6 @@ if TYPE_CHECKING:
     from delayq.queue.message_info import Page as Page
     from delayq.queue.pausing import Pause as Pause
     from delayq.queue.producer import NewMessage as NewMessage
-    from delayq.queue.producer import SendStatus as SendStatus
-    from delayq.queue.producer import Sent as Sent
-    from delayq.queue.producer import SentMany as SentMany
     from delayq.queue.repair_report import Checkup as Checkup
     from delayq.queue.repair_report import Finding as Finding
     from delayq.queue.repair_report import FindingKind as FindingKind
@@ -75,10 +72,13 @@ if TYPE_CHECKING:
     from delayq.queue.schedule_history import ScheduleHistory as ScheduleHistory
     from delayq.queue.schedules import AsyncSchedules as AsyncSchedules
     from delayq.queue.schedules import Schedules as Schedules
+    from delayq.queue.sent import SendStatus as SendStatus
+    from delayq.queue.sent import Sent as Sent
+    from delayq.queue.sent import SentMany as SentMany
+    from delayq.queue.task_options import TaskOptions as TaskOptions
+    from delayq.queue.task_options import TaskSendOptions as TaskSendOptions
     from delayq.queue.tasks import AsyncTask as AsyncTask
     from delayq.queue.tasks import Task as Task
-    from delayq.queue.tasks import TaskOptions as TaskOptions
-    from delayq.queue.tasks import TaskSendOptions as TaskSendOptions
     from delayq.queue.tasks import current_message as current_message
     from delayq.queue.worker import AsyncWorker as AsyncWorker
     from delayq.queue.worker import Worker as Worker

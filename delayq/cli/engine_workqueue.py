@@ -11,7 +11,8 @@ from delayq.broker.transport.operation import single, together
 from delayq.cli.engines import EngineCommands, StateCounts
 from delayq.codec import find_codec
 from delayq.queue.message_info import Page
-from delayq.queue.producer import NewMessage, SendStatus, Sent
+from delayq.queue.producer import NewMessage
+from delayq.queue.sent import SendStatus, Sent
 from delayq.workqueue.calls import WorkQueueCalls
 from delayq.workqueue.inspector import ItemInfo, get, page
 from delayq.workqueue.item import Item, id_bytes

@@ -30,7 +30,8 @@ from delayq.cli.output import print_json, print_line, print_note, print_result
 from delayq.cli.progress import progress_bars
 from delayq.cli.zones import exact_time
 from delayq.errors import DelayqError
-from delayq.queue.producer import NewMessage, SendStatus, Sent
+from delayq.queue.producer import NewMessage
+from delayq.queue.sent import SendStatus, Sent
 from delayq.text import format_duration, iso, pluralize
 
 MAX_LINE = 16 << 20

@@ -24,7 +24,8 @@ from delayq.migrate.go_queue import KEEP, PAGE, PREFIX, STRUCTURES, Entry, GoQue
 from delayq.migrate.result import Migration, Why
 from delayq.options import QueueOptions
 from delayq.queue.delay_queue import DelayQueue
-from delayq.queue.producer import NewMessage, Sent
+from delayq.queue.producer import NewMessage
+from delayq.queue.sent import Sent
 from delayq.times import LATEST, from_millis
 
 BATCH_BYTES = 4 << 20

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from delayq.queue.limits import AsyncLimits
     from delayq.queue.result_waits import AsyncResultWaits
     from delayq.queue.schedules import AsyncSchedules
-    from delayq.queue.tasks import AsyncTask, TaskOptions
+    from delayq.queue.task_options import TaskOptions
+    from delayq.queue.tasks import AsyncTask
 
 
 class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):

@@ -18,7 +18,7 @@ from delayq.queue.server_check import opening
 from delayq.times import Duration
 
 if TYPE_CHECKING:
-    from delayq.queue.tasks import TaskOptions
+    from delayq.queue.task_options import TaskOptions
     from delayq.schedules.definition import ScheduleOptions
 
 

@@ -23,9 +23,10 @@ from delayq.queue.handlers import MISSING
 from delayq.queue.inspector import Inspector
 from delayq.queue.message_info import MessageInfo, Page
 from delayq.queue.pausing import Pause, pause, resume
-from delayq.queue.producer import NewMessage, Sent, SentMany, due_text
+from delayq.queue.producer import NewMessage, due_text
 from delayq.queue.repair import examine
 from delayq.queue.repair_report import Checkup
+from delayq.queue.sent import Sent, SentMany
 from delayq.states import State
 from delayq.times import Duration
 from delayq.worker.message import Message
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
     from delayq.queue.schedules import Schedules
-    from delayq.queue.tasks import Task, TaskOptions
+    from delayq.queue.task_options import TaskOptions
+    from delayq.queue.tasks import Task
 
 P = ParamSpec("P")
 

@@ -21,7 +21,8 @@ from delayq.broker.requests import Outgoing, Replace
 from delayq.broker.transport.latency import Latency
 from delayq.broker.transport.operation import Operation
 from delayq.errors import NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.queue.producer import BATCH_BYTES, Producer, Sent
+from delayq.queue.producer import BATCH_BYTES, Producer
+from delayq.queue.sent import Sent
 from delayq.times import monotonic
 
 MAX_WAIT = 0.1

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
@@ -18,7 +17,7 @@ from delayq.broker.jitter import MAX_JITTER, later
 from delayq.broker.keys import check_id
 from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, ScriptCall
 from delayq.broker.same_id import Debounce, check_holds, missing_id
-from delayq.broker.send_replies import Holder, Placing, SendStatuses
+from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
@@ -26,7 +25,8 @@ from delayq.options import check_retries
 from delayq.queue.debouncing import send_debounced
 from delayq.queue.message_attributes import attributes_of
 from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent
-from delayq.times import Duration, from_millis, timestamp, to_millis
+from delayq.queue.sent import Sent, SentMany
+from delayq.times import Duration, timestamp, to_millis
 
 T = TypeVar("T")
 
@@ -34,34 +34,6 @@ BATCH_BYTES = 1 << 20
 """Payload bytes of a batch; a single payload may be larger."""
 ROUND = 40 * BATCH
 """Messages sent in one round trip."""
-
-
-class SendStatus(StrEnum):
-    """What a send did with a message."""
-
-    NEW = "new"
-    EXISTS = "exists"
-    """The queue has a message with this id, which was not changed."""
-    REPLACED = "replaced"
-    """A waiting message with this id got the new payload and due time; its attempts start anew."""
-    RUNNING = "running"
-    """A message with this id is being processed, so it was not replaced."""
-    AFTER = "after"
-    """A message with this id is being processed; this one waits and takes its place when it ends."""
-    SETTLED = "settled"
-    """A message with this id has ended within the `dedupe_window`, or the id is held: it was not sent again."""
-
-
-_STATUS = {
-    "1": SendStatus.NEW,
-    "0": SendStatus.EXISTS,
-    "2": SendStatus.REPLACED,
-    "3": SendStatus.RUNNING,
-    "6": SendStatus.AFTER,
-    "5": SendStatus.SETTLED,
-}
-STORED = ("1", "2", "6")
-"""The statuses of messages that a send has stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,65 +61,6 @@ class NewMessage(Generic[T]):
     jitter: Duration | None = None
 
 
-class Sent(NamedTuple):
-    """The result of one send: the message's id, and whether this call stored it."""
-
-    id: str
-    status: SendStatus
-    due: datetime | None = None
-    """When the message is due, in UTC, by the server's clock; None if this call did not store it."""
-    holder: Holder | None = None
-    """Who holds the id, if the status is `exists`, `running` or `settled`."""
-
-    @classmethod
-    def of(cls, id: str, status: str, due: str | int, at: Placing) -> Sent:
-        """Return the result of a send with this due time (see `due_text`), from which `at` the delays count."""
-        if isinstance(at, str):
-            return cls(id, _STATUS[status], None, Holder.of(at))
-        due_at = from_millis(_due_millis(due, at)) if at and status in STORED else None
-        return cls(id, _STATUS[status], due_at)
-
-    @property
-    def new(self) -> bool:
-        """Whether this call stored the message under a new id."""
-        return self.status is SendStatus.NEW
-
-
-class SentMany(Sequence[Sent]):
-    """The results of `send_many`, one for each message, in order."""
-
-    __slots__ = ("_dues", "_statuses", "_times", "ids")
-
-    def __init__(self, ids: list[str], statuses: str, dues: list[str | int], times: list[Placing]) -> None:
-        self.ids = ids
-        self._statuses = statuses
-        self._dues = dues
-        self._times = times
-        """For each message, the server's time (microseconds) from which its delay counts, or who holds its id."""
-
-    @property
-    def new(self) -> list[str]:
-        """The ids of the messages that this call stored under new ids."""
-        return [id for id, status in zip(self.ids, self._statuses, strict=True) if status == "1"]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @overload
-    def __getitem__(self, at: int) -> Sent: ...
-    @overload
-    def __getitem__(self, at: slice) -> SentMany: ...
-    def __getitem__(self, at: int | slice) -> Sent | SentMany:
-        """Return the result of one message, or of a slice."""
-        if isinstance(at, slice):
-            return SentMany(self.ids[at], self._statuses[at], self._dues[at], self._times[at])
-        return Sent.of(self.ids[at], self._statuses[at], self._dues[at], self._times[at])
-
-    def __repr__(self) -> str:
-        """Show how many were sent and how many were new."""
-        return f"<SentMany {len(self)} messages, {self._statuses.count('1')} new>"
-
-
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     """Return a due time in the form of the scripts: milliseconds from now, or `@` and milliseconds since 1970."""
     if at is None and delay is not None:
@@ -155,13 +68,6 @@ def due_text(delay: Duration | None, at: datetime | None) -> str | int:
     if at is None or delay is not None:
         raise ConfigurationError("give delay or at, but not both")
     return f"@{timestamp(at)}"
-
-
-def _due_millis(due: str | int, at: int) -> int:
-    """Return the due time (ms) that a script gave a message, from its clock `at` (microseconds)."""
-    if due in (0, OWN_ID):  # at once
-        return at // 1000
-    return -(-at // 1000) + due if isinstance(due, int) else int(due[1:])
 
 
 class Producer:

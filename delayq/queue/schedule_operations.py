@@ -16,7 +16,8 @@ from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
 from delayq.options import check_int
 from delayq.queue.handlers import HandlerRegistry
 from delayq.queue.inspector import MAX_ROWS
-from delayq.queue.producer import Producer, Sent
+from delayq.queue.producer import Producer
+from delayq.queue.sent import Sent
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
 from delayq.schedules.messages import message_headers

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Unpack
 
 from delayq._parity import awaited
-from delayq.queue.producer import Sent
 from delayq.queue.schedule_occurrences import AsyncScheduleOccurrences, ScheduleOccurrences
 from delayq.queue.schedule_operations import ScheduleOperations
+from delayq.queue.sent import Sent
 from delayq.schedules.definition import Schedule, TimedOptions, make_schedule
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage
 from delayq.schedules.selection import select, select_many

@@ -17,7 +17,8 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
 from delayq.options import check_retries
-from delayq.queue.producer import NewMessage, SendStatus
+from delayq.queue.producer import NewMessage
+from delayq.queue.sent import SendStatus
 from delayq.reminders.event import Event
 from delayq.reminders.ics_reader import Progress, Reading
 from delayq.reminders.known_events import KnownEvents

@@ -13,7 +13,8 @@ from delayq.options import QueueOptions
 from delayq.queue.base import ANY_PAYLOAD, M, QueueBase, SyncBase, T
 from delayq.queue.counts import Counts
 from delayq.queue.message_info import MessageInfo, Page
-from delayq.queue.producer import NewMessage, Sent, SentMany
+from delayq.queue.producer import NewMessage
+from delayq.queue.sent import Sent, SentMany
 from delayq.states import State
 from delayq.streams.calls import StreamCalls
 from delayq.streams.dead_letter import StreamDeadLetter

@@ -12,7 +12,8 @@ from delayq.broker.requests import Outgoing
 from delayq.errors import OutcomeUnknown, ServerError
 from delayq.queue import group_commit
 from delayq.queue.group_commit import AsyncGroupCommit, GroupCommit
-from delayq.queue.producer import BATCH_BYTES, SendStatus, Sent
+from delayq.queue.producer import BATCH_BYTES
+from delayq.queue.sent import SendStatus, Sent
 from tests.support.waiting import wait_until
 
 
