@@ -232,6 +232,9 @@ class EngineCalls(Protocol):
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded. Status as of `ack`."""
 
+    def drop(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
+        """Discard messages that have expired, for engines with `EXPIRY`. Status as of `ack`."""
+
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         """Retry messages after a delay. Status: 1 will be retried, 2 to be collected, 0 not in flight."""
 

@@ -21,7 +21,7 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 for _, hash in ipairs({messages, retries, headers, attributes, errors, results}) do redis.call('HLEN', hash) end
 for _, zset in ipairs({pending, completed}) do redis.call('ZCARD', zset) end
-local statuses, ended, tokens, untils, kept, seen = {}, {}, {}, {}, {}, {}
+local statuses, ended, untils, kept, seen = {}, {}, {}, {}, {}
 local of_kind = {acked = {ids = {}, tokens = {}}, discarded = {ids = {}, tokens = {}}, missed = {ids = {}, tokens = {}}}
 
 local function count(kind, id, token)
@@ -35,7 +35,7 @@ for i = 4, #ARGV, 7 do
   statuses[#statuses + 1] = settles and '1' or '0'
   if settles then
     local n = #ended + 1
-    seen[id], ended[n], tokens[n] = true, id, token
+    seen[id], ended[n] = true, id
     count(of_kind[outcome == 'discarded' and outcome or 'acked'], id, token)
     if outcome == 'discarded' and note == 'missed' then count(of_kind.missed, id, token) end
     untils[2 * n - 1], untils[2 * n] = string.format('%.0f', now + retention), id

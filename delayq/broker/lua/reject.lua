@@ -31,8 +31,9 @@ for i = 4, #ARGV, 4 do
   statuses[#statuses + 1] = payload and '1' or '0'
   if payload then
     ended[#ended + 1] = id
-    table.insert(mark_of(consumer) == '*' and stopped or ids, id)
-    if ARGV[i + 2] == 'missed' and ids[#ids] == id then missed[#missed + 1], tokens[#tokens + 1] = id, token end
+    local stops = mark_of(consumer) == '*'
+    table.insert(stops and stopped or ids, id)
+    if ARGV[i + 2] == 'missed' and not stops then missed[#missed + 1], tokens[#tokens + 1] = id, token end
     if waiting then inherit(id, read_payload(successors, id)) end
     rejected[id] = {token = token, attempts = attempts, due = due, reason = ARGV[i + 2], payload = payload,
       error = ARGV[i + 3] ~= '' and ARGV[i + 3] or read_payload(errors, id) or '',

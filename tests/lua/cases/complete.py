@@ -13,6 +13,7 @@ from tests.lua.cases.states import (
     READY,
     RETRY,
     STATES,
+    holding,
     logged,
     remembering,
     with_meta,
@@ -153,6 +154,13 @@ CASES = [
         calls.complete([_by(T - 7)]),
         "1",
         _done() + remembering(1000, a=0),
+    ),
+    Case(
+        "held from its end",
+        with_meta(LEASED.but(attributes={"a": "unique_after=600"}), holding(z=-1)),
+        calls.complete([_by(T - 7)]),
+        "1",
+        with_meta(_done(), holding(a=600.5)),
     ),
     Case(
         "its place is free, and the next of the line may start",

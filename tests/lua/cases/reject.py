@@ -217,6 +217,13 @@ _CANCELLED = World(meta={"token": "T-3", "cancelled": 1})
 _BESIDE = World(unack={"b": 9}, retries={"b": 0}, messages={"b": "B"}, deliveries={"b": "leased -6 1 T-8 T-8 w"})
 CASES += [
     Case("asked to stop", STOPPING + CROWD, reject(), "1", _CANCELLED + CROWD),
+    Case(
+        "asked to stop, and had expired",
+        STOPPING.but(meta=STOPPING.meta | {"cancelled": 2, "missed": 2}),
+        calls.reject([Rejection("a", T - 7, "missed", "")]),
+        "1",
+        World(meta={"token": "T-3", "cancelled": 3, "missed": 2}),
+    ),
     Case("asked to stop, under a later token", STOPPING + CROWD, reject(T - 9), "0", STOPPING + CROWD),
     Case(
         "asked to stop, beside one that is not",
