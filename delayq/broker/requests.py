@@ -141,6 +141,8 @@ class ScheduleFire(NamedTuple):
     """Ids and due times (ms), alternating, separated by spaces."""
     overlap: str = ""
     """`skip` or `after`, and the ids of messages that may not live beside them, separated by spaces; '' for any."""
+    attributes: bytes = b""
+    """Those of the messages, b'' for none."""
 
 
 def flat(rows: Iterable[tuple[Argument, ...]]) -> list[Argument]:

@@ -30,6 +30,7 @@ from delayq.cli.zones import exact_time
 from delayq.errors import UnknownScheduleError
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspector import MAX_ROWS
+from delayq.queue.producer import NewMessage
 from delayq.schedules.info import Occurrence, ScheduleInfo
 from delayq.schedules.timetable import MAX_FIRED
 from delayq.text import format_duration, iso, pluralize, preview, relative_time
@@ -54,9 +55,10 @@ def list_(session: Session, queue: str, *, chosen: Chosen, paging: Paging, as_js
     """List the schedules of QUEUE, page by page.
 
     JSON, one line per page: {"schedules": [{"name", "state", "next", "last", "fired", "cron", "every", "rrule", "tz",
-    "payload", "encoding", "retries", "headers", "start", "end", "count", "misfire", "except", "jitter", "overlap",
-    "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in seconds,
-    "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last page.
+    "payload", "encoding", "message_name", "retries", "headers", "start", "end", "count", "misfire", "except", "jitter",
+    "overlap", "late_after", "labels", "changes", "declared"}, …], "cursor"}; "every", "jitter" and "late_after" are in
+    seconds, "changes" has the skipped and moved occurrences as {"occurrence", "due"}, and "cursor" is null on the last
+    page.
     """
     read = partial(session.existing_queue(queue).schedules.page, **chosen._asdict())
     is_empty, cursor = True, paging.cursor
@@ -106,6 +108,7 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 @click.option("--tz", metavar="ZONE", help="Use the wall clock of this time zone.  [default: UTC]")
 @click.option("--every", type=DURATION, help="Send at this interval: 30s, 15m; with --tz whole days: 2d, 1w.")
 @codec_option
+@click.option("--message-name", metavar="NAME", help="Name its messages, such as after the task that they call.")
 @retries_option()
 @header_option
 @click.option("--start", type=TIME, metavar="TIME", help="Start at this time: 2027-01-31T09:00+01:00.")
@@ -136,7 +139,17 @@ def show_(session: Session, queue: str, name: str, *, as_json: bool) -> None:
 )
 @click.pass_obj
 def add(
-    session: Session, /, queue: str, name: str, payload: str, *, codec: str, header: Any, misfire: str, **options: Any
+    session: Session,
+    /,
+    queue: str,
+    name: str,
+    payload: str,
+    *,
+    codec: str,
+    message_name: str | None,
+    header: Any,
+    misfire: str,
+    **options: Any,
 ) -> None:
     """Add the schedule NAME to QUEUE: send PAYLOAD (JSON, by default null) by --cron, --every or --rrule.
 
@@ -144,8 +157,9 @@ def add(
     """
     opened: DelayQueue[Any] = session.queue(queue, codec=codec)
     parsed = payload_parser(codec)(os.fsencode("" if codec != "json" and payload == "null" else payload), "PAYLOAD")
+    message = parsed if message_name is None else NewMessage(parsed, name=message_name)
     policy: Any = int(misfire) if misfire.isdecimal() else misfire
-    outcome = opened.schedules.add(name, payload=parsed, headers=header or None, misfire=policy, **options)
+    outcome = opened.schedules.add(name, payload=message, headers=header or None, misfire=policy, **options)
     info = opened.schedules.get(name)
     print_line(f"{name}  {outcome}")
     if info is not None:
@@ -269,6 +283,7 @@ def _details(info: ScheduleInfo, now: datetime) -> dict[str, str]:
         "except": " ".join(info.except_),
         "jitter": format_duration(info.jitter.total_seconds()) if info.jitter else "",
         "overlap": "" if info.overlap == "allow" else info.overlap,
+        "message name": info.message_name or "",
         "retries": str(info.retries),
         "labels": " ".join(info.labels),
         **{f"occurrence {iso(time)}": exact_time(due, now) or "skipped" for time, due in info.changes.items()},

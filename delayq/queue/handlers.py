@@ -15,6 +15,7 @@ from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
 from delayq.options import Settings, check_int
+from delayq.queue.producer import NewMessage
 from delayq.worker.work_buffer import Callback
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ class HandlerRegistry:
 
         if any(callable(options.get(rule)) for rule in ("every", "cron", "rrule")):
             raise ConfigurationError('give the interval or expression of a schedule: @queue.every("15m")')
+
+        if isinstance(options.get("payload"), NewMessage):
+            raise ConfigurationError("the payload of a declared schedule is no NewMessage: it calls its own function")
 
         def register(function: F) -> F:
             self._checked(function, "the function of a schedule")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,10 +18,11 @@ from delayq.options import check_int
 from delayq.queue.handlers import HandlerRegistry
 from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import Producer
+from delayq.queue.scheduled_messages import message_options
 from delayq.queue.sent import Sent
 from delayq.schedules.definition import Schedule, check_schedule, pack, unpack
 from delayq.schedules.info import Applied, Occurrence, Replanned, ScheduleInfo, SchedulesPage, describe
-from delayq.schedules.messages import message_headers
+from delayq.schedules.messages import message_headers, stored_attributes
 from delayq.schedules.orphans import find_orphans
 from delayq.schedules.redefinition import redefine
 from delayq.schedules.selection import ScheduleSelection, change_each, read_page, read_selected, remove_each, upcoming
@@ -43,7 +45,12 @@ class ScheduleOperations:
     def _pack(self, schedule: Schedule, *, declared: bool = False) -> bytes:
         if not isinstance(schedule, Schedule):
             raise ConfigurationError(f"schedules must be Schedule objects, not {short_repr(schedule)}")
-        return pack(schedule, self._context.settings, self._producer.encode, declared=declared)
+        given, attributes = message_options(self._context, schedule.payload)
+        taken = [name for name in given if name != "payload" and getattr(schedule, name) is not None]
+        if taken:
+            raise ConfigurationError(f"schedule {schedule.name}: give {taken[0]} to the schedule or to its message")
+        settings, encode = self._context.settings, self._producer.encode
+        return pack(replace(schedule, **given), settings, encode, declared=declared, attributes=attributes)
 
     def _add(self, schedule: Schedule) -> Operation[ScheduleOutcome]:
         outcomes = yield from put(self._context, {schedule.name: self._pack(schedule)})
@@ -83,7 +90,9 @@ class ScheduleOperations:
         return (yield from remove_each(self._context, selection))
 
     def _set(self, selection: ScheduleSelection, options: Mapping[str, Any]) -> Operation[int]:
-        change = redefine(options, self._context.settings, self._producer.encode)
+        given, attributes = message_options(self._context, options.get("payload"))
+        changed = options if attributes is None else {**given, **options, "payload": given["payload"]}
+        change = redefine(changed, self._context.settings, self._producer.encode, attributes)
         return (yield from self._change(selection, change))
 
     def _upcoming(self, selection: ScheduleSelection, n: int) -> Operation[list[Occurrence]]:
@@ -104,7 +113,8 @@ class ScheduleOperations:
         stored = yield from self._stored(name)
         definition, payload = unpack(stored.spec)
         headers = message_headers(name, definition)
-        outgoing = Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers)
+        attributes = stored_attributes(definition, self._context.settings)
+        outgoing = Outgoing(f"{name}@now:{new_id()}", 0, definition.retries, payload, headers, attributes)
         (sent,) = yield from self._producer.send([outgoing])
         return sent
 

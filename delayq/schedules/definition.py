@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import msgspec
+from msgspec import structs
 from msgspec.structs import asdict
 
 from delayq.broker.jitter import MAX_JITTER
@@ -137,6 +138,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     except_: tuple[str, ...] = ()
     """Dates and codes of holidays, sorted."""
     jitter: int = 0
+    attributes: str = ""
+    """Those of its messages, as they are stored: see `broker.attributes`."""
     overlap: str = "allow"
     labels: tuple[str, ...] = ()
     """Sorted. The scripts read them from the stored text."""
@@ -192,11 +195,15 @@ def check_schedule(name: str) -> str:
     return name
 
 
-def pack(schedule: Schedule, settings: Settings, encode: Any, *, declared: bool) -> bytes:
+def pack(
+    schedule: Schedule, settings: Settings, encode: Any, *, declared: bool, attributes: bytes | None = None
+) -> bytes:
     """Return an encoded schedule; raises `ConfigurationError` or `PayloadError` if something is wrong with it."""
     name = check_schedule(schedule.name)
     try:
         definition = define(schedule, settings, declared=declared)
+        if attributes:
+            definition = structs.replace(definition, attributes=attributes.decode())
         definition.timetable  # noqa: B018 - raises if it never occurs
     except ConfigurationError as error:
         raise ConfigurationError(f"schedule {name}: {error}") from None

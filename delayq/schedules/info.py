@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.schedule_replies import StoredSchedule
 from delayq.errors import ConfigurationError, UndecodableError
 from delayq.schedules.definition import Definition, Misfire, Overlap, unpack
@@ -43,6 +44,8 @@ class ScheduleInfo:
     tz: str
     payload: Any = field(repr=False)
     """The decoded payload; the raw bytes if they cannot be decoded."""
+    message_name: str | None
+    """The name of its messages, such as that of a task."""
     retries: int
     headers: Mapping[str, str] = field(repr=False)
     start: datetime | None
@@ -116,6 +119,7 @@ def describe(stored: StoredSchedule, decode: Callable[[bytes], Any]) -> Schedule
         rrule=definition.rrule or None,
         tz=definition.tz,
         payload=decoded,
+        message_name=Attributes.of(definition.attributes.encode()).name or None,
         retries=definition.retries,
         headers=definition.headers,
         start=_datetime(definition.start),

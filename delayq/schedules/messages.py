@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from delayq.broker.attributes import Attributes
 from delayq.broker.jitter import draw
 from delayq.broker.requests import ScheduleFire
 from delayq.broker.schedule_replies import StoredSchedule
 from delayq.codec import encode_headers
+from delayq.options import Settings
 from delayq.schedules.definition import DECLARED_HEADER, HEADER, Definition, unpack
 from delayq.schedules.timetable import MAX_FIRED, DueOccurrences
 from delayq.times import from_millis
@@ -26,7 +28,12 @@ def message_headers(name: str, definition: Definition) -> bytes:
     return encode_headers({**definition.headers, HEADER: name, **mark})
 
 
-def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
+def stored_attributes(definition: Definition, settings: Settings) -> bytes:
+    """Return the attributes of a schedule's messages: its own, or what the queue says of all messages."""
+    return definition.attributes.encode() or Attributes(retention=settings.retention).encode()
+
+
+def firing(stored: StoredSchedule, now: int, settings: Settings, *, ahead: int) -> tuple[ScheduleFire, DueOccurrences]:
     """Return what a due schedule fires; raises `ConfigurationError` if it cannot be read."""
     definition, payload = unpack(stored.spec)
     alone = definition.overlap != "allow"
@@ -44,6 +51,7 @@ def firing(stored: StoredSchedule, now: int, *, ahead: int) -> tuple[ScheduleFir
         message_headers(stored.name, definition),
         " ".join(rows),
         _others(stored, definition) if alone else "",
+        stored_attributes(definition, settings),
     )
     return row, due
 

@@ -20,10 +20,13 @@ _RULES = {"cron", "every", "rrule"}
 """The options that say when a schedule occurs: it has one of them."""
 
 
-def redefine(options: Mapping[str, Any], settings: Settings, encode: Callable[[Any], bytes]) -> Change:
+def redefine(
+    options: Mapping[str, Any], settings: Settings, encode: Callable[[Any], bytes], attributes: bytes | None = None
+) -> Change:
     """Return the change that gives stored schedules these options; raises `ConfigurationError` if there are none.
 
-    A time zone changes only schedules that have one: not those of elapsed time.
+    Without `attributes`, their messages keep those they have. A time zone changes only schedules that have one: not
+    those of elapsed time.
     """
     check_options(options, TimedOptions.__annotations__)
     if not options:
@@ -34,6 +37,8 @@ def redefine(options: Mapping[str, Any], settings: Settings, encode: Callable[[A
         try:
             definition, kept = unpack(stored.spec)
             changed = _changed(stored.name, definition, options, settings)
+            if attributes is not None:
+                changed = replace(changed, attributes=attributes.decode())
             return row_of(stored.name, stored, write(changed, kept if payload is None else payload), now)
         except ConfigurationError as error:
             raise ConfigurationError(f"schedule {stored.name}: {error}") from None

@@ -43,7 +43,7 @@ class _Relay(Generic[Q, S]):
         name: Any = stream.name if isinstance(stream, StreamBase) else stream
         self.stream = check_stream(name)
         """The stream's key."""
-        self._schedule_firer = ScheduleFirer(self._context.calls, MAX_WAIT)
+        self._schedule_firer = ScheduleFirer(self._context.calls, self._context.settings, MAX_WAIT)
         self.stopped = False
         """Whether `stop` was called."""
         if isinstance(stream, StreamBase):

@@ -60,7 +60,7 @@ class ConsumerLoop(StoppingLoop):
         self.settlements = PendingSettlements(context.calls, context.settings)
         self._context = context
         tick = context.settings.tick / 1000
-        self.schedule_firer = ScheduleFirer(context.calls, tick)
+        self.schedule_firer = ScheduleFirer(context.calls, context.settings, tick)
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
         self.stop_requests = StopRequests(context.calls, self.in_flight)
         as_consumer = self.start_reports.consumer_id(consumer_id)

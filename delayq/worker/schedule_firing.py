@@ -13,6 +13,7 @@ from delayq.broker.requests import ScheduleFire
 from delayq.broker.schedule_replies import DueSchedules
 from delayq.broker.scripts import MAX_IDS
 from delayq.errors import DelayqError
+from delayq.options import Settings
 
 if TYPE_CHECKING:
     from delayq.schedules.timetable import DueOccurrences
@@ -39,7 +40,7 @@ ERROR_WAIT = 1.0
 class ScheduleFirer:
     """What a consumer knows of the schedules of its queue. Times are local and monotonic, in seconds."""
 
-    def __init__(self, calls: Any, tick: float) -> None:
+    def __init__(self, calls: Any, settings: Settings, tick: float) -> None:
         """Start without schedules, which an engine without the feature never changes.
 
         Schedules that cannot be fired here are read again once per `tick`.
@@ -51,6 +52,7 @@ class ScheduleFirer:
         self._firing = firing
         self._replanner = ScheduleReplanner(calls)
         self._calls = calls
+        self._settings = settings
         self._tick = tick
         self.occurs_at: float | None = None
         """When the next schedule occurs; None for never. Set by the consumer."""
@@ -124,7 +126,7 @@ class ScheduleFirer:
         self._complete = reply.complete
         for schedule in reply.schedules:
             try:
-                row, taken = self._firing(schedule, reply.now, ahead=FIRE_AHEAD)
+                row, taken = self._firing(schedule, reply.now, self._settings, ahead=FIRE_AHEAD)
             except DelayqError as error:
                 failed += 1
                 if self._reported.get(schedule.name) != schedule.revision:

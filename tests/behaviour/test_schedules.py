@@ -677,7 +677,7 @@ def test_one_of_two_workers_that_read_the_same_occurrence_fires_it(queue, open_q
         due = carry_out(
             worker, worker._context.calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
         )
-        rows.append(firing(due.schedules[0], due.now, ahead=FIRE_AHEAD)[0])
+        rows.append(firing(due.schedules[0], due.now, queue.settings, ahead=FIRE_AHEAD)[0])
     # The first reader is killed or delayed, and continues after another has fired.
     replies = [
         carry_out(worker, worker._context.calls.fire([row])) for worker, row in zip(workers, rows[::-1], strict=True)
@@ -694,7 +694,7 @@ def test_occurrence_read_before_a_change_is_not_fired(queue, clock, change):
     due = carry_out(
         queue, queue._context.calls.schedules_due(ahead=FIRE_AHEAD, offset=0, limit=9, byte_limit=MAX_BYTES)
     )
-    row, _ = firing(due.schedules[0], due.now, ahead=FIRE_AHEAD)
+    row, _ = firing(due.schedules[0], due.now, queue.settings, ahead=FIRE_AHEAD)
     clock.advance(timedelta(milliseconds=1))
     if change == "changed":
         queue.schedules.add("sweep", every="1h", payload="new")

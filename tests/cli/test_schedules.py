@@ -94,13 +94,15 @@ def test_adds_a_schedule_with_every_option(cli, queue):
     ended = cli(
         *("schedules", "add", "reminders", "s", "hello", "--codec", "text", "--every", "90s", "--retries", "0"),
         *("--header", "a=b", "--start", "2190-01-01T00:00Z", "--end", "2191-01-01T00:00Z", "--count", "2"),
-        *("--misfire", "skip", "--late-after", "5s"),
+        *("--misfire", "skip", "--late-after", "5s", "--message-name", "remind"),
     )
     assert ended.code == 0, ended.err
     found = cli("schedules", "show", "reminders", "s", "--json").json
     assert (found["payload"], found["every"], found["retries"], found["headers"]) == ("hello", 90, 0, {"a": "b"})
     assert (found["start"], found["end"]) == ("2190-01-01T00:00:00.000Z", "2191-01-01T00:00:00.000Z")
     assert (found["count"], found["misfire"], found["late_after"]) == (2, "skip", 5)
+    assert found["message_name"] == "remind"
+    assert "remind" in cli("schedules", "show", "reminders", "s").out
     assert found["next"] == "2190-01-01T00:00:00.000Z"
 
 

@@ -197,6 +197,7 @@ def test_schedules_read_in_one_turn_fire_in_the_next():
         b'{"a":"b","schedule":"s"}',
         f"s@2023-11-14T22:13:20Z {SERVER}",
         "",
+        b"",
     )
     harness.reply(fire="1", pending_to_ready=occurring(harness, 40))
     assert harness.sleeps == 1

@@ -1,15 +1,16 @@
 -- Fires occurrences of schedules: stores their messages and advances each schedule to its next occurrence, if it has
 -- not changed since the caller read it. A message whose id exists is left unchanged.
--- KEYS: schedules zset, schedule_states hash, pending zset, retries hash, messages hash, headers hash, events stream,
---   meta hash, replies hash, wake list
+-- KEYS: schedules zset, schedule_states hash, pending zset, retries hash, messages hash, headers hash,
+--   attributes hash, events stream, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per schedule: name, revision, next occurrence (ms, '' for none), last
 --   occurrence (ms), retries, payload, headers, ids and due times (ms) of its messages, what to do (skip, after) while
---   which ids live ('' for nothing)
+--   which ids live ('' for nothing), attributes ('' for none)
 -- Returns: a status per schedule: 1 fired, 0 it has changed, or the byte budget is spent: read it again, 2 not yet: the
 --   message of an earlier occurrence lives, 3 advanced without a message for that reason
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, schedule, signal, log
-local schedules, schedule_states, pending, retries, messages, headers, events, meta, replies, wake = unpack(KEYS)
+-- Uses: bytes, clock, once, schedule, attributed, signal, log
+local schedules, schedule_states, pending, retries, messages, headers, attributes, events, meta, replies, wake =
+  unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -19,9 +20,10 @@ local now = math.floor(time / 1000)
 redis.call('ZCARD', schedules)
 redis.call('HLEN', retries)
 redis.call('HLEN', headers)
+redis.call('HLEN', attributes)
 local logged, note = logging(meta), noting(meta)
 local statuses, moved, ended, states, seen = {}, {}, {}, {}, {}
-local dues, retry_counts, payloads, header_texts, ids, times, left = {}, {}, {}, {}, {}, {}, {}
+local dues, retry_counts, payloads, header_texts, texts, ids, times, left = {}, {}, {}, {}, {}, {}, {}, {}
 
 -- Returns what to do if one of the messages lives that an occurrence must not overlap.
 local function living(overlap)
@@ -31,8 +33,9 @@ local function living(overlap)
   end
 end
 
-for i = 4, #ARGV, 9 do
-  local name, revision, at, latest, retry_count, payload, header_text, occurrences, overlap = unpack(ARGV, i, i + 8)
+for i = 4, #ARGV, 10 do
+  local name, revision, at, latest, retry_count, payload, header_text, occurrences, overlap, text =
+    unpack(ARGV, i, i + 9)
   local current, fired, last, paused = state_of(schedule_states, name)
   statuses[#statuses + 1] = '0'
   local open = current == revision and not seen[name] and bytes_left > 0
@@ -50,6 +53,10 @@ for i = 4, #ARGV, 9 do
         retry_counts[#retry_counts + 1], retry_counts[#retry_counts + 2] = id, retry_count
         payloads[#payloads + 1], payloads[#payloads + 2] = id, payload
         if header_text ~= '' then header_texts[#header_texts + 1], header_texts[#header_texts + 2] = id, header_text end
+        if text ~= '' then
+          texts[#texts + 1], texts[#texts + 2] = id, text
+          note_priority(text)
+        end
       end
     end
     states[#states + 1], states[#states + 2] = name, as_state(next_revision(current, time), fired, last, paused)
@@ -62,6 +69,10 @@ if #ids > 0 then
   enter(pending, wake, dues, math.min(unpack(times)))
   redis.call('HSET', retries, unpack(retry_counts))
   if #header_texts > 0 then redis.call('HSET', headers, unpack(header_texts)) end
+  if #texts > 0 then
+    redis.call('HSET', attributes, unpack(texts))
+    note_attributes(meta)
+  end
   redis.call('HSET', messages, unpack(payloads))
   redis.call('HINCRBY', meta, 'sent', #ids)
 end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.broker.requests import ScheduleFire, ScriptCall
-from tests.lua.cases.states import STATES, logged
+from tests.lua.cases.states import STATES, logged, with_meta
 from tests.support.scripts import NOW, Case, T, World, calls
 
 DUE = World(schedules={"s": -50}, schedule_specs={"s": "{}"}, schedule_states={"s": "T-9 3 -60000 0"})
@@ -42,6 +42,29 @@ def _fired() -> list[Case]:
         ),
         Case("its last", DUE, fire(ROW._replace(next="")), "1", moved(None) + stored("s@1")),
         Case("with headers", DUE, fire(ROW._replace(headers=b"\xfe h")), "1", FIRED + World(headers={"s@1": "\xfe h"})),
+        Case(
+            "with attributes",
+            DUE,
+            fire(ROW._replace(attributes=b"name=n retention=60000")),
+            "1",
+            with_meta(FIRED + World(attributes={"s@1": "name=n retention=60000"}), World(meta={"schema": 2})),
+        ),
+        Case(
+            "with a priority, beside one without",
+            DUE + World(schedules={"o": -20}, schedule_specs={"o": "{}"}, schedule_states={"o": "T-5 3 -60000 0"}),
+            fire(
+                ROW._replace(attributes=b"priority=2"),
+                ROW._replace(name="o", revision=str(T - 5), occurrences=f"o@1 {NOW - 20}"),
+            ),
+            "11",
+            with_meta(
+                moved(60_000)
+                + World(schedules={"o": 60_000}, schedule_specs={"o": "{}"}, schedule_states={"o": "T+0 4 -50 0"})
+                + stored("s@1", "o@1").but(pending={"s@1": -50, "o@1": -20})
+                + World(attributes={"s@1": "priority=2"}),
+                World(meta={"schema": 2, "priority_step": 60_000}),
+            ),
+        ),
         Case(
             "any bytes as payload",
             DUE,
