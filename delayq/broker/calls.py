@@ -107,7 +107,10 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls):
         return self._call("unack_to_retry", [self._now, limit], lambda reply: replies.ExpireReply(*integers(reply)))
 
     def ack(self, receipts: Iterable[Receipt], *, outcome: str = "acked") -> ScriptCall[str]:
-        """Settle messages as done (acked, discarded or missed); a status each: 1 settled by this receipt, 0 not."""
+        """Settle messages as done (acked, discarded or missed): the first ones, if they have large successors.
+
+        A status each: 1 settled by this receipt, 0 not.
+        """
         return self._call("ack", [self._now, outcome, *flat(receipts)], statuses)
 
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:

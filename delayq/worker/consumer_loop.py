@@ -258,8 +258,8 @@ class ConsumerLoop(StoppingLoop):
                 first_error = first_error or reply
             else:
                 read(reply)
-        if first_error:
-            self._settle_at = self._now
+        if first_error or self.settlements.cut_short:
+            self._settle_at, self.settlements.cut_short = self._now, False
         self.refusals.read_turn(first_error, self._now, stopping=self._stop_at is not None)
 
     def _on_promoted(self, promoted: PromoteReply) -> None:

@@ -37,6 +37,8 @@ class PendingSettlements:
         }
         self._acked = self._queues[_ACK]
         self._count = 0
+        self.cut_short = False
+        """Whether a call has made fewer than it was asked for: large successors take several calls."""
         self._hold: Any = calls.hold if calls.capabilities.has(Feature.LIMITS) else None
         self._holds: dict[str | None, int] = {}
         """Names that are to be closed, None for the queue, and for how long (ms)."""
@@ -133,7 +135,7 @@ class PendingSettlements:
             if queue:
                 first = queue[: self._fitting(queue) if disposition is _COMPLETE else _max_per_call(disposition)]
                 items = [self._details.get(one, one.receipt) for one in first]
-                yield self._calls[disposition](items), partial(self._on_reply, disposition)
+                yield self._calls[disposition](items), partial(self._on_reply, disposition, len(items))
 
     def _on_held(self, name: str | None, reply: str) -> None:
         wait = self._holds.pop(name, 0)
@@ -141,8 +143,9 @@ class PendingSettlements:
             text = "%s is not closed for %d ms, as RateLimited asks: the queue has too many limits"
             log.warning(text, name or "the queue", wait, extra={"name_": name})
 
-    def _on_reply(self, disposition: Disposition, reply: str) -> None:
+    def _on_reply(self, disposition: Disposition, sent: int, reply: str) -> None:
         queue = self._queues[disposition]
+        self.cut_short |= len(reply) < sent
         settled = queue[: len(reply)]
         del queue[: len(reply)]
         self._count -= len(settled)

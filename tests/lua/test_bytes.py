@@ -8,11 +8,13 @@ import pytest
 
 from delayq import DelayQueue, NewMessage, Schedule
 from delayq.broker.replies import ClaimReply
-from delayq.broker.requests import Rejection, ScheduleFire, SchedulePut
+from delayq.broker.requests import Receipt, Rejection, ScheduleFire, SchedulePut
+from delayq.broker.results import Completed
 from tests.lua.cases.pending_to_unack import claim as claim_due
 from tests.lua.cases.ready_to_unack import claim
 from tests.lua.tables import LUA
-from tests.support.scripts import NOW, Dead, T, World, calls, deliver, observe, plant
+from tests.support.scripts import NOW, After, Dead, T, World, calls, deliver, observe, plant
+from tests.support.waiting import wait_until
 
 BIG = "x" * 600_000
 """Two of them are more than a call reads."""
@@ -126,6 +128,36 @@ def test_reject_moves_what_fits(executor):
     assert observe(executor).unack.keys() == {"c", "d"}
     assert deliver(executor, calls.reject(rejections[3:]), sequence=2) == "11"
     assert {dead.payload for dead in observe(executor).dead_messages.values()} == {BIG}
+
+
+SETTLING = {
+    "ack": lambda ids: calls.ack([Receipt(id, T - 9) for id in ids]),
+    "complete": lambda ids: calls.complete([Completed(id, T - 9, 60_000, "nothing", b"", "", b"") for id in ids]),
+}
+
+
+@pytest.mark.parametrize("size", [600_000, 1 << 19])
+@pytest.mark.parametrize("settle", SETTLING.values(), ids=SETTLING)
+def test_settlement_lets_in_the_successors_that_fit(executor, settle, size):
+    after = After(5, 3, "", "x" * size, "")
+    plant(executor, LEASED + World(successors=dict.fromkeys(FOUR, after), meta={"schema": 2}))
+    assert deliver(executor, settle(["none", *FOUR])) == "011"
+    assert deliver(executor, settle(["none", *FOUR])) == "011"
+    assert (observe(executor).unack.keys(), observe(executor).pending.keys()) == ({"c", "d"}, {"a", "b"})
+    assert deliver(executor, settle(FOUR[2:]), sequence=2) == "11"
+    assert observe(executor).messages == dict.fromkeys(FOUR, "x" * size)
+
+
+def test_batch_with_large_successors_is_settled_at_once(redis_url):
+    with DelayQueue("tables", url=redis_url, tick="20s") as queue:
+
+        @queue.batch_callback
+        def work(messages):
+            queue.send_many([NewMessage(BIG, "1h", id=message.id) for message in messages], replace="after")
+
+        queue.send_many([NewMessage("first", id=id) for id in FOUR])
+        queue.start_consume()
+        wait_until(lambda: (queue.counts().pending, queue.counts().active) == (4, 0), 10)  # far from a tick
 
 
 @pytest.mark.parametrize("named", [[], FOUR])

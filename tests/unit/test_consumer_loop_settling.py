@@ -57,6 +57,18 @@ def test_a_batch_is_settled_in_one_call():
     assert harness.in_flight == []
 
 
+def test_what_one_call_could_not_settle_follows_at_once():
+    harness = consumer_with("a", "b", "c")
+    harness.wake(after=0.1, done=[harness.done(("a", "b", "c"))])
+    harness.reply(ack="1")  # a large message follows
+    assert harness.sleeps == 0
+    harness.wake()
+    assert harness.ask("ack").what == harness.receipts("b", "c")
+    harness.reply()
+    assert harness.in_flight == []
+    assert harness.sleeps > 0
+
+
 def test_failed_batch_uses_one_retry_and_the_backoff_of_each():
     harness = consumer_with("a", "b", nack_delay=Backoff.constant("7s"))
     harness.wake(after=0.1, done=[harness.done(("a", "b"), Disposition.NACK, "boom")])

@@ -5,7 +5,8 @@
 --   done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), outcome (acked, discarded, or missed: discarded because it has expired), then per
 --   receipt: id, token
--- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
+-- Returns: a status for each of the first receipts, as many as the byte budget allows for their successors: 1 settled by
+--   it, 0 settled before, dead, or from an earlier life
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, receipt, leave, signal, places, successor, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
@@ -22,6 +23,7 @@ local waiting = waiting_in(successors, schema, pending, wake)
 local ids, statuses, ended, tokens, held, seen, late = {}, {}, {}, {}, {}, {}, false
 for i = 5, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 for n, record in ipairs(redis.call('HMGET', deliveries, unpack(ids))) do
+  if bytes_left <= 0 then break end
   local id, token = ids[n], ARGV[4 + 2 * n]
   local state, _, _, first, last = read(record or '')
   statuses[n] = '0'

@@ -5,7 +5,7 @@
 --   results hash, waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), then per receipt: id, token, retention (ms), outcome (returned, nothing, unkept
 --   or discarded), attributes, note (why there is no result; missed if it has expired), result
--- Returns: a status per receipt: 1 settled by it, 0 settled before, dead, or from an earlier life
+-- Returns: as `ack`
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, record, receipt, erase, leave, signal, places, successor, ends, log, done
 local pending, ranked, throttled, unack, running, gates, garbage, retries, messages, deliveries, headers, attributes,
@@ -29,6 +29,7 @@ local function count(kind, id, token)
 end
 
 for i = 4, #ARGV, 7 do
+  if bytes_left <= 0 then break end
   local id, token, retention, outcome, attribute_text, note, result = unpack(ARGV, i, i + 6)
   local state, due, attempts, first, last = read(redis.call('HGET', deliveries, id) or '')
   local settles = wins(state, first, last, token) and not seen[id]
