@@ -268,10 +268,13 @@ class ConsumerLoop(StoppingLoop):
         self.in_flight.recalled |= self.outlook.paused
         self.stop_requests.note(promoted.stopping)
         self.schedule_firer.occurs_at = self.outlook.local(promoted.next_schedule)
+        self._drained = self._is_drained()
+
+    def _is_drained(self) -> bool:
         # A burst polls again after it has settled or expired something: if the server did not know a script yet, that
         # script was loaded and run after this promotion.
         fires = self.schedule_firer.next_at
-        self._drained = not self._changed and self.outlook.is_empty(self._now) and (fires is None or fires > self._now)
+        return not self._changed and self.outlook.is_empty(self._now) and (fires is None or fires > self._now)
 
     def _on_collected(self, collected: CollectReply) -> None:
         if collected.trimmed:
@@ -285,13 +288,17 @@ class ConsumerLoop(StoppingLoop):
             self._claimed += starting
             self.start_reports.check_after(self._now)
         self.outlook.read_gate(claimed)
-        self._drained = self._drained and not claimed.left
+        promoted = self.outlook.looked_at >= self._sent_at
+        if claimed.messages or not promoted:
+            self._drained = self._drained and not claimed.left
+        else:  # what is ready may be over the limit of the queue
+            self._drained = self._is_drained()
 
     def _on_due_claimed(self, claimed: ClaimReply) -> None:
-        self._drained = False
         self.outlook.read_claimed(claimed, sent_at=self._sent_at, now=self._now)
         self.schedule_firer.occurs_at = self.outlook.local(claimed.next_schedule)
         self._on_claimed(claimed)
+        self._drained = False
 
     def _on_alone(self, delivery: InFlightDelivery) -> None:
         self._claimed.append(delivery)

@@ -88,6 +88,27 @@ def test_limit_of_the_queue(open_queue):
     assert claimed(queue) == ["m2"]
 
 
+@pytest.mark.parametrize("name", [None, "mail"], ids=["queue", "name"])
+@pytest.mark.parametrize("limit", [{"rate_limit": "1/h"}, {"running": 1}], ids=["rate", "running"])
+def test_burst_ends_while_a_limit_holds_back_what_is_due(open_queue, name, limit):
+    queue = open_queue(callback=lambda message: None)
+    queue.limits.set(name, **limit)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(3)])
+    held = claimed(queue)
+    queue.run(burst=True)
+    assert held == ["m0"]
+    assert queue.counts().overdue + queue.counts().throttled == 2
+
+
+def test_burst_goes_on_as_long_as_starts_are_less_than_a_tick_apart(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.payload))
+    queue.limits.set(rate_limit="20/s", burst=1)
+    queue.send_many(range(6))
+    queue.run(burst=True)
+    assert sorted(seen) == [*range(6)]
+
+
 def test_consumer_waits_for_a_place_of_the_queue_without_asking_again_and_again(open_queue, redis_client):
     seen = []
     queue, holder = open_queue(callback=lambda message: seen.append(message.id)), open_queue()

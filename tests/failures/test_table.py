@@ -98,6 +98,10 @@ PROVOKED = {
             failures/test_workers.py::test_interrupted_worker_finishes_and_releases_the_rest
             cli/test_worker.py::test_first_signal_lets_running_callbacks_finish
         """,
+        "killed under a limit: no more than that starts, nothing is lost, and all places are free at the end": """
+            failures/test_limits.py::test_killed_workers_let_no_more_run_than_may_and_give_their_places_back
+            failures/test_limits.py::test_killed_workers_start_no_more_than_a_rate_allows
+        """,
         "exit without a stop, cancellation, an error: what had not started is released": """
             failures/test_exits.py::test_what_has_not_started_is_released_and_not_charged
             failures/test_exits.py::test_a_process_ends_although_redis_does_not_answer

@@ -9,7 +9,11 @@ from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import Failure, Outgoing, Receipt, Rejection, Release, Replace, ScriptCall
+from delayq.broker.results import Completed
+from delayq.broker.same_id import Debounce
 from delayq.broker.scripts import MAX_IDS
+from delayq.rates import Pace
+from tests.model.limit_world import coming
 from tests.model.model import Model
 from tests.model.world import BY_TOKEN, NOW, STEP, Memory, State, claims_of, memory_of, offered, state_of, token_at
 
@@ -32,6 +36,7 @@ SCRIPTS = {
     "overtaken": "ready_to_unack",
     "expire": "unack_to_retry",
     "collect": "collect_garbage",
+    **dict.fromkeys(("pause name", "resume name"), "limit"),
 }
 
 
@@ -54,24 +59,31 @@ class Rules(NamedTuple):
     """Whether the dedupe window is on."""
     followed: bool = False
     """Whether sends wait to follow what runs."""
-    priorities: bool = False
-    """Whether messages have priorities."""
+    delays: tuple[int, ...] = (0, STEP)
+    """When something sent, moved, failed or released is due, in ms from now."""
+    attributes: tuple[str, ...] = ()
+    """Attributes of the messages of each id."""
+    results: bool = False
+    """Whether results are kept."""
+    bursts: tuple[tuple[int, int | None], ...] = ()
+    """How sends are debounced."""
+    limits: tuple[Move, ...] = ()
+    """How limits are changed."""
+    begin: State | None = None
+    """The world in which the walk begins, if not in that where nothing has happened yet."""
     without: tuple[str, ...] = ()
-
-
-_PRIORITIES = {"a": "priority=1", "b": "priority=-1"}
 
 
 def moves(state: State, rules: Rules) -> list[Move]:
     """Return every move that is possible in a world."""
     found: list[Move] = []
-    for id in rules.ids:
-        priority = (_PRIORITIES[id],) if rules.priorities else ()
-        found += [("send", id, due, replace, *priority) for due in (0, STEP) for replace in (False, True)]
+    for id, text in zip(rules.ids, rules.attributes or [""] * len(rules.ids), strict=True):
+        found += [("send", id, due, replace, text) for due in rules.delays for replace in (False, True)]
+        found += [("debounce", id, *how) for how in rules.bursts]
         if rules.followed:
             found += [("send", id, due, replace) for due in (0, STEP) for replace in ("after", "moved up")]
-        found += [("cancel", id), ("reschedule", id, 0), ("reschedule", id, STEP)]
-    found += [("promote",), ("expire",), ("collect",), ("purge",)]
+        found += [("cancel", id), *(("reschedule", id, due) for due in rules.delays)]
+    found += [("promote",), ("expire",), ("collect",), ("purge",), *rules.limits]
     receipts: dict[tuple[str, int], None] = {}
     for number, client in enumerate(state.clients):
         if client not in state.clients[:number]:  # those who know the same are the same
@@ -83,7 +95,8 @@ def moves(state: State, rules: Rules) -> list[Move]:
         receipts |= {(known.id, known.token): None for known in client.receipts}
     for receipt in receipts:
         found += [(kind, *receipt) for kind in ("ack", "extend", "reject")]
-        found += [(kind, *receipt, delay) for kind in ("nack", "release") for delay in (0, STEP)]
+        found += [("complete", *receipt)] if rules.results else []
+        found += [(kind, *receipt, delay) for kind in ("nack", "release") for delay in rules.delays]
     for death in state.dead:
         found += [("redrive", death.id, death.token), ("dead_purge", death.id, death.token)]
     if state.lost:
@@ -94,9 +107,9 @@ def moves(state: State, rules: Rules) -> list[Move]:
 
 def _shifts(state: State, rules: Rules) -> list[int]:
     """Return the steps of the clock: to the next due time or deadline, and back."""
-    times = [life.due if life.state == "pending" else life.until for life in state.lives.values()]
-    coming = [at for at in times if at > 0]
-    return ([min(coming)] if coming else []) + ([-STEP] if state.backs < rules.backs else [])
+    times: list[float] = [life.due if life.state == "pending" else life.until for life in state.lives.values()]
+    next_times = [int(at) for at in (*times, *state.completed.values(), *coming(state.limited)) if at > 0]
+    return ([min(next_times)] if next_times else []) + ([-STEP] if state.backs < rules.backs else [])
 
 
 class Play(NamedTuple):
@@ -147,6 +160,14 @@ def _send(id: str, due: int, replace: Replace, attributes: str = "") -> ScriptCa
     return CALLS.send([_outgoing(id, due, attributes)], replace=replace, max_length=None)
 
 
+def _debounced(id: str, quiet: int, at_most: int | None) -> tuple[Outgoing, Debounce]:
+    return Outgoing(id, 0, 1, b"%s of a burst" % id.encode(), b"", b""), Debounce(quiet, at_most)
+
+
+def _completed(id: str, token: int) -> list[Completed]:
+    return [Completed(id, token, STEP, "returned", b"", "", b"done")]
+
+
 def _sent(model: Model, id: str, due: int, replace: Replace, attributes: str = "") -> str:
     return model.send(NOW, [_outgoing(id, due, attributes)], replace=replace, max_length=None)
 
@@ -167,16 +188,21 @@ _CALLS: dict[str, Any] = {
     "extend": lambda *receipt: CALLS.extend([Receipt(*receipt)], lease=LEASE),
     "release": lambda *release: CALLS.release([Release(*release)]),
     "reject": lambda *receipt: CALLS.reject([Rejection(*receipt, "no", "")]),
+    "debounce": lambda *burst: CALLS.debounce(*_debounced(*burst), max_length=None),
+    "complete": lambda *receipt: CALLS.complete(_completed(*receipt)),
+    "limit": lambda name, pace, places: CALLS.limit(name, pace=pace and Pace(*pace), places=places),
+    "pause name": lambda name: CALLS.limit(name, paused="0"),
+    "resume name": lambda name, spread: CALLS.limit(name, paused="-", spread=spread),
+    "hold": lambda name: CALLS.hold(name, STEP),
     "redrive": lambda id, token: CALLS.redrive([f"{id}:{token}"], retries=None),
     "dead_purge": lambda id, token: CALLS.dead_purge([f"{id}:{token}"]),
 }
-CALLED = (*(SCRIPTS.get(kind, kind) for kind in _CALLS), "send_one")
+CALLED = (*dict.fromkeys(SCRIPTS.get(kind, kind) for kind in _CALLS), "send_one")
 """The scripts that the moves call."""
 _MODEL: dict[str, Any] = {
     "send": _sent,
     "cancel": lambda model, id: model.cancel(NOW, [id]),
     "reschedule": lambda model, id, due: model.reschedule(NOW, [(id, due)]),
-    "promote": lambda model: model.pending_to_ready(NOW, MAX_IDS),
     "expire": lambda model: model.unack_to_retry(NOW, MAX_IDS),
     "collect": lambda model: model.collect_garbage(NOW, **_COLLECTING),
     "purge": lambda model: model.purge(),
@@ -185,6 +211,12 @@ _MODEL: dict[str, Any] = {
     "extend": lambda model, *receipt: model.extend(NOW, [Receipt(*receipt)], lease=LEASE),
     "release": lambda model, *release: model.release(NOW, [Release(*release)]),
     "reject": lambda model, *receipt: model.reject(NOW, [Rejection(*receipt, "no", "")]),
+    "debounce": lambda model, *burst: model.debounce(NOW, *_debounced(*burst), max_length=None),
+    "complete": lambda model, *receipt: model.complete(NOW, _completed(*receipt)),
+    "limit": lambda model, name, pace, places: model.limit(NOW, name, pace=pace and Pace(*pace), places=places),
+    "pause name": lambda model, name: model.limit(NOW, name, paused="0"),
+    "resume name": lambda model, name, spread: model.limit(NOW, name, paused="-", spread=spread),
+    "hold": lambda model, name: model.hold(NOW, name, STEP),
     "redrive": lambda model, id, token: model.redrive(NOW, [f"{id}:{token}"], retries=None),
     "dead_purge": lambda model, id, token: model.dead_purge([f"{id}:{token}"]),
 }
@@ -196,9 +228,12 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
     if kind == "rerun":
         assert state.lost
         return state.lost[1]
+    if kind == "promote":
+        others = state.ready or state.retry or any(life.state != "pending" for life in state.lives.values())
+        return model.pending_to_ready(NOW, MAX_IDS, is_told=bool(others))
     if kind not in {"claim", "claim_due", "replay", "overtaken"}:
         return _MODEL[kind](model, *_true(state, move)[1:])
-    deliveries, client, next_due, next_deadline, ranks = [], move[1], -1, -1, False
+    deliveries, client, next_due, next_deadline, ranks, next_gate = [], move[1], -1, -1, False, -1
     if kind == "claim":
         waiting = {name: offered(model, getattr(state, name), name) for name in ("ready", "retry")}
         deliveries = model.ready_to_unack(NOW, move[2], LEASE, "w", **waiting)
@@ -207,13 +242,16 @@ def expected(state: State, move: Move, model: Model, memory: Memory) -> Any:
         listed = [*state.ready, *state.retry, *model.ids("ranked")]
         deliveries = model.pending_to_unack(NOW, move[2], LEASE, "w", listed=listed)
         next_due, next_deadline = model.next_due(), model.next_deadline()
-        ranks = bool(model.step) and not listed and 0 <= next_due <= NOW
+        ranks = bool(model.step or model.limits.flag) and not listed and 0 <= next_due <= NOW
         if deliveries:
             memory.claims[client] = [Receipt(one.id, one.token) for one in deliveries]
     elif kind == "replay":
         deliveries = model.replay(NOW, memory.claims[client] or [], LEASE)
+    if kind != "claim_due":
+        next_gate = model.limits.next_gate()
     memory.receipts[client].extend(Receipt(one.id, one.token) for one in deliveries)
-    return ClaimReply(NOW, NOW + LEASE, 0, deliveries, next_due=next_due, next_deadline=next_deadline, ranks=ranks)
+    times = {"next_due": next_due, "next_deadline": next_deadline, "next_gate": next_gate}
+    return ClaimReply(NOW, NOW + LEASE, 0, deliveries, ranks=ranks, **times)
 
 
 def quiet(state: State, move: Move, model: Model, rules: Rules) -> State:

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from delayq.broker.scripts import script
 from tests.model import laws
+from tests.model.limit_world import KnownLimit, Limited
 from tests.model.moves import Rules
 from tests.model.running import connected, unmeasured
 from tests.model.walk import Account, Violation, Walk
-from tests.model.world import KEPT_DUE, Client, Known, Life, fresh, memory_of, model_of
+from tests.model.world import KEPT_DUE, STEP, Client, Known, Life, State, fresh, memory_of, model_of
 
 pytestmark = pytest.mark.timeout(300)
 
+
+def ready(limit: KnownLimit, *, scope: str, flag: str) -> State:
+    """Return a world in which two messages are ready, and a limit lets one of them start."""
+    lives = {id: Life("ready", 0, 1, 0, 0, 0, 0, True, f"{id} due in 0", "", "name=n") for id in "ab"}
+    return fresh(1)._replace(lives=lives, ready="ab", limited=Limited({scope: limit}, {}, {}, {}, flag))
+
+
+def limited(scope: str, **limit: Any) -> Rules:
+    """Return rules for a limit, which is changed on the way; with few other moves, so that the walk comes far."""
+    flag = "running" if "places" in limit else "starts"
+    begin = ready(KnownLimit(0 if scope == "queue" else 1, **limit), scope=scope, flag=flag)
+    name = None if scope == "queue" else "n"
+    changes = [("limit", name, (STEP * 1000, 1), None), ("limit", name, None, 1), ("limit", name, (0, 1), 0)]
+    changes += [("hold", name), ("resume name", name, 2 * STEP), *([("pause name", name)] if name else [])]
+    return Rules(
+        clients=1,
+        wanted=(2,),
+        delays=(0,),
+        attributes=("name=n", "name=n"),
+        limits=tuple(changes),
+        begin=begin,
+        without=("purge", "claim_due", "extend", "reject", "redrive", "dead_purge"),
+    )
+
+
+RESULTS = Rules(ids="a", results=True, followed=True, memory=3, without=("purge",))
+BURSTS = Rules(ids="a", bursts=((STEP, None), (STEP, 2 * STEP)), without=("purge",))
 RULES = {
     "late receipts": Rules(),
     "many receipts": Rules(ids="a", memory=4, backs=2),
     "claims sent again": Rules(replays=True, without=("purge",)),
     "lost replies": Rules(losses=True, wanted=(2,), without=("purge",)),
-    "successors": Rules(ids="a", followed=True, memory=3, without=("purge",)),
-    "priorities": Rules(priorities=True, without=("purge",)),
+    "priorities": Rules(attributes=("priority=1", "priority=-1"), without=("purge",)),
     "dedupe window": Rules(window=True, without=("purge",)),
+    "successors and results": RESULTS,
+    "bursts": BURSTS,
+    "how many run": limited("name:n", places=1),
+    "how many start": limited("name:n", interval=STEP * 1000, burst=1),
+    "how many of the queue run": limited("queue", places=1),
 }
 """What is tried: all of it at once would not come far."""
 
@@ -91,6 +123,16 @@ WEAKENED = [
         *("a replayed claim that returns what was lost", "ready_to_unack", "and last == token and", "and"),
         *(Rules(ids="a", replays=True), 5),
     ),
+    Weakened(
+        *("a start over a limit", "ready_to_unack", "(one.line or not may_start(one))", "one.line"),
+        *(RULES["how many run"], 1),
+    ),
+    Weakened(
+        *("a place that is not given back", "ack", "free_places(running, gates, wake, held)", ""),
+        *(RULES["how many run"], 2),
+    ),
+    Weakened("a completion of an earlier life", "complete", "tonumber(first) <= tonumber(token) and ", "", RESULTS, 6),
+    Weakened("a burst that goes on after a failure", "debounce", " and attempts == '0'", "", BURSTS, 5),
 ]
 
 
@@ -135,6 +177,7 @@ UNLAWFUL = [
     ("unack_to_retry", LEASED, LEASED._replace(state="retry", until=0), "has 1 retries left"),
     ("send", None, LEASED, "moves a from None to active"),
     ("ack", PENDING, PENDING._replace(due=0), "ack changes a, which is pending"),
+    ("complete", LEASED, None, "ends {'a'} and keeps the results of set()"),
 ]
 
 
@@ -145,3 +188,13 @@ def test_law_violation_is_detected(script_name, was, is_now, what):
     before, after = (model_of(world, window=False) for world in worlds)
     with pytest.raises(AssertionError, match=what):
         laws.check(script_name, before, after, memory_of(worlds[0]))
+
+
+def test_start_over_a_limit_is_detected():
+    before = ready(KnownLimit(1, places=1), scope="name:n", flag="running")
+    lives = {
+        id: before.lives[id]._replace(state="leased", attempts=1, first=n, token=n) for n, id in enumerate("ab", 1)
+    }
+    worlds = [before, before._replace(lives=lives, ready="", last=2)]
+    with pytest.raises(AssertionError, match="2 of name:n run at a time"):
+        laws.check("ready_to_unack", *(model_of(world, window=False) for world in worlds), memory_of(before))

@@ -100,7 +100,7 @@ class Walk:
     def run(self, *, least: int = 10**9, depth: int = 10**9) -> Account:
         """Walk until so many worlds have been seen, or to a depth; raises the first `Violation`."""
         account = self.account
-        level = [pack(fresh(self.rules.clients))]
+        level = [pack(self.rules.begin or fresh(self.rules.clients))]
         self._meet(level[0], 0, ("begin",))
         account.levels.append(1)
         while level and account.states < least and account.complete < depth:
@@ -178,6 +178,7 @@ class Walk:
             self.account.changes += 1
             scan = Scan(*(parse(part) for parse, part in zip(self._parse, dump, strict=True)))
             check(scan, model, NOW)
+            assert scan.wake or not model.limits.wakes, "nobody is woken for what may start now"
             laws.check(SCRIPTS.get(move[0], move[0]), before, model, memory_of(state))
             lists = "".join(scan.ready), "".join(scan.retry)
         else:

@@ -7,12 +7,14 @@ looks at, and clients have no names.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import msgspec
 
 from delayq.broker.keys import Keys
 from delayq.broker.requests import Outgoing, Receipt
+from tests.model.limit_world import UNLIMITED, Limited, known_limits, limit_commands, limits_of
 from tests.model.model import STEP as RANK_STEP
 from tests.model.model import Dead, Message, Model, Successor
 from tests.model.scan import record, tokens_by_id, tombstone, waiting_text
@@ -24,10 +26,12 @@ STEP = 10
 LONG_AGO = -2 * STEP
 """Times before it keep their order only: the clock is not set back so far."""
 KEPT_DUE = -5
-"""The due time of what has been promoted: nothing looks at it, and it must stay."""
+"""The due time of what has been promoted: without limits nothing looks at it, and it must stay."""
 WINDOW = 2 * STEP
 """The dedupe window, where it is on."""
 RETRIES = 1
+KEPT = b"kept"
+"""The record of a message that was completed before: nothing looks at it, and it must stay."""
 
 
 class Life(NamedTuple):
@@ -44,6 +48,7 @@ class Life(NamedTuple):
     payload: str
     error: str
     attributes: str = ""
+    """As stored, but for the start of a burst, which is in ms from now."""
 
 
 class Death(NamedTuple):
@@ -77,8 +82,8 @@ class State(NamedTuple):
     """A world."""
 
     lives: dict[str, Life]
-    after: dict[str, tuple[int, str]]
-    """Due time and payload of what waits to follow a message."""
+    after: dict[str, tuple[int, str, str]]
+    """Due time, payload and attributes of what waits to follow a message."""
     ready: str
     retry: str
     dead: tuple[Death, ...]
@@ -92,6 +97,9 @@ class State(NamedTuple):
     backs: int
     """How often the clock was set back."""
     clients: tuple[Client, ...]
+    completed: dict[str, int]
+    """Until when the results of ids are kept."""
+    limited: Limited
     lost: tuple[tuple[Any, ...], str] | None = None
     """A call whose reply was lost, and what it answered."""
 
@@ -116,12 +124,13 @@ def model_of(state: State, *, window: bool) -> Model:
         until = life.until + NOW if life.state in {"leased", "backoff"} else 0
         due, payload, left, attempts = life.due + NOW, life.payload.encode(), life.left, life.attempts
         progress = (left, life.state, life.promoted, attempts, first, token, "w" if first else "-", until, life.error)
-        attributes = life.attributes.encode()
+        attributes = _absolute(life.attributes)
         model.messages[id] = Message(number, id, due, RETRIES, payload, b"", *progress, attributes)
-        model.step = model.step or (RANK_STEP if attributes else 0)
+        model.step = model.step or (RANK_STEP if "priority=" in life.attributes else 0)
     model.born = len(model.messages)
-    for id, (due, payload) in state.after.items():
-        model.successors[id] = Successor(due + NOW, Outgoing(id, due, RETRIES, payload.encode(), b""))
+    for id, (due, payload, text) in state.after.items():
+        follower = Outgoing(id, due, RETRIES, payload.encode(), b"", _absolute(text))
+        model.successors[id] = Successor(due + NOW, follower)
     for client in state.clients:
         for known in client.receipts:
             life_of = model.messages[known.id].life if known.is_current else 0
@@ -139,6 +148,10 @@ def model_of(state: State, *, window: bool) -> Model:
     model.token, model.totals["delivered"] = token_at(state, state.last), state.delivered
     model.window = (WINDOW, 100) if window else None
     model.done = {id: NOW + at for id, at in state.done.items()}
+    model.completed = {id: (NOW + at, KEPT) for id, at in state.completed.items()}
+    model.limits = limits_of(state.limited, {id: life.due + NOW for id, life in state.lives.items()}, NOW)
+    has_attributes = any(message.attributes for message in model.messages.values())
+    model.schema = 2 if has_attributes or model.successors or model.limits.flag else 0
     return model
 
 
@@ -156,9 +169,11 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
         "attributes": {m.id: m.attributes.decode() for m in model.messages.values() if m.attributes},
         "errors": {m.id: m.error for m in model.messages.values() if m.error},
         "successors": {id: waiting_text(one).decode() for id, one in model.successors.items()},
+        "results": {id: record.decode() for id, (_, record) in model.completed.items()},
         "dead_messages": {entry: tombstone(death).decode() for entry, death in model.dead.items()},
         "dead_ids": {id: tokens.decode() for id, tokens in tokens_by_id(model.dead).items()},
         "meta": {
+            "schema": model.schema,
             "token": model.token,
             "delivered": state.delivered,
             "backoffs": len(model.ids("backoff")),
@@ -173,6 +188,7 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
         "unack": {m.id: m.until for m in model.messages.values() if m.state in {"leased", "backoff"}},
         "dead": {entry: death.at for entry, death in model.dead.items()},
         "done": model.done,
+        "completed": {id: until for id, (until, _) in model.completed.items()},
     }
     hashes["meta"] = {name: number for name, number in hashes["meta"].items() if number}
     if model.window:
@@ -182,6 +198,7 @@ def commands(keys: Keys, state: State, model: Model) -> tuple[list[list[Any]], l
     made += [["RPUSH", getattr(keys, part), *ids] for part, ids in lists(state) if ids]
     if garbage := model.ids("garbage"):
         made.append(["SADD", keys.garbage, *garbage])
+    made += limit_commands(keys, model.limits)
     replies = {}
     for number, client in enumerate(state.clients):
         if client.claim is not None:
@@ -239,20 +256,25 @@ def state_of(
         tokens.add(lost[0][2])
         lost = ((*lost[0][:2], _Ranks(tokens)[lost[0][2]], *lost[0][3:]), lost[1])
     ranks = _Ranks(tokens)
-    times = {m.due for m in messages if m.state == "pending"}
+    times = {m.due for m in messages if m.state == "pending" or model.limits.of}
     times.update(one.due for one in model.successors.values())
+    texts = [m.attributes for m in (*messages, *(one.message for one in model.successors.values()))]
+    times.update(int(since) for text in texts for since in _SINCE.findall(text))
     times.update(m.until for m in messages if m.state in {"leased", "backoff"})
     past = sorted((at for at in times if at - now < LONG_AGO), reverse=True)
 
     def ago(at: int) -> int:
         return at - now if at - now >= LONG_AGO else LONG_AGO - STEP * (1 + past.index(at))
 
+    def relative(attributes: bytes) -> str:
+        return _SINCE.sub(lambda since: b"since=%d" % ago(int(since[1])), attributes).decode()
+
     lives = {}
     for m in messages:
-        due = ago(m.due) if m.state == "pending" else KEPT_DUE
+        due = ago(m.due) if m.state == "pending" or model.limits.of else KEPT_DUE
         until = ago(m.until) if m.state in {"leased", "backoff"} else 0
         progress = (m.left, m.attempts, ranks[m.first], ranks[m.token], until, m.promoted)
-        lives[m.id] = Life(m.state, due, *progress, m.payload.decode(), m.error, m.attributes.decode())
+        lives[m.id] = Life(m.state, due, *progress, m.payload.decode(), m.error, relative(m.attributes))
     deaths = sorted({death.at for death in model.dead.values()}, reverse=True)
     dead = sorted(
         Death(
@@ -268,9 +290,13 @@ def state_of(
         claimed = None if claim is None else tuple((one.id, ranks[one.token]) for one in claim)
         clients.append(Client(tuple(held), claimed))
     clients.sort(key=lambda client: (client.receipts, client.claim or ()))
+    after = {
+        id: (ago(one.due), one.message.payload.decode(), relative(one.message.attributes))
+        for id, one in sorted(model.successors.items())
+    }
     return State(
         lives=lives,
-        after={id: (ago(one.due), one.message.payload.decode()) for id, one in sorted(model.successors.items())},
+        after=after,
         ready=ready,
         retry=retry,
         dead=tuple(dead),
@@ -280,11 +306,21 @@ def state_of(
         delivered=model.totals["delivered"] % 4,
         backs=backs,
         clients=tuple(clients),
+        completed={id: max(until - now, LONG_AGO) for id, (until, _) in sorted(model.completed.items())},
+        limited=known_limits(model.limits, now, LONG_AGO),
         lost=lost,
     )
 
 
-BY_TOKEN = ("ack", "nack", "extend", "release", "reject", "redrive", "dead_purge")
+_SINCE = re.compile(rb"since=(-?\d+)")
+
+
+def _absolute(attributes: str) -> bytes:
+    """Return attributes as they are stored."""
+    return _SINCE.sub(lambda since: b"since=%d" % (NOW + int(since[1])), attributes.encode())
+
+
+BY_TOKEN = ("ack", "complete", "nack", "extend", "release", "reject", "redrive", "dead_purge")
 
 
 class _Ranks(dict[int, int]):
@@ -297,4 +333,4 @@ class _Ranks(dict[int, int]):
 
 def fresh(clients: int) -> State:
     """Return the world in which nothing has happened yet."""
-    return State({}, {}, "", "", (), {}, 0, False, 0, 0, (Client((), None),) * clients)
+    return State({}, {}, "", "", (), {}, 0, False, 0, 0, (Client((), None),) * clients, {}, UNLIMITED)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from delayq.testing.torture.checker import CheckResult, check_lines
+from delayq.testing.torture.faults import EVERYTHING
 from delayq.testing.torture.history import (
     CallRecord,
     EndRecord,
     FaultRecord,
     FaultsEndedRecord,
     HeaderRecord,
+    LimitRecord,
     Line,
     ReplyRecord,
     ScanRecord,
@@ -29,15 +31,15 @@ LEASE = 1000
 class History:
     """Builds a history. Each call takes 1 ms; due times and server times are milliseconds since the start."""
 
-    def __init__(self, engine: str = "delay") -> None:
+    def __init__(self, engine: str = "delay", **limits: LimitRecord) -> None:
         self.lines: list[tuple[str, Line]] = []
         self.time = 0
         self.calls = 0
         self.attempts: dict[str, int] = {}
         for process in ("producer", "worker", "other"):
             self._write(process, HeaderRecord(at=0, process=process, pid=1))
-        rules = SettingsRecord(at=0, queue="q", lease=LEASE, tick=100, max_nack_delay=50, engine=engine)
-        self._write("producer", rules)
+        facts = {"queue": "q", "lease": LEASE, "tick": 100, "max_nack_delay": 50, "engine": engine, "limits": limits}
+        self._write("producer", SettingsRecord(at=EVERYTHING, **facts))
 
     def after(self, ms: int) -> History:
         """Let time pass."""
@@ -78,6 +80,7 @@ class History:
             dues=[SERVER + due],
             attempts=[self.attempts[id]],
             payloads=[more.pop("payload", PAYLOAD)],
+            names=[more["name"]] if "name" in more else [],
         )
         self._write(by, record)
         return self.after(1)
@@ -104,7 +107,7 @@ class History:
     def fault(self, kind: str, lasting: int = 10, **more: Any):
         lost = more.pop("lost", None)
         if lost is not None:
-            more["lost"] = lost * 1000
+            more["lost"] = max(lost * 1000, EVERYTHING)
         self._write("other", FaultRecord(at=self._now, until=self._now + 1000 * lasting, kind=kind, **more))
         return self.after(lasting)
 

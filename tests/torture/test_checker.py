@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from delayq.testing.torture.checker import RULES, check, report_lines
-from delayq.testing.torture.history import HistoryError, digest
+from delayq.testing.torture.history import HistoryError, LimitRecord, digest
 from tests.torture.histories import LEASE, SERVER, History, delivered
 
 NAMED, OTHER = digest(b"payload", "remind"), digest(b"payload", "invoice")
@@ -314,6 +314,10 @@ INVALID = {
     .after(-8)
     .claim("a", 1)
     .settle("ack", "a", 1),
+    ("limits", "more than may run at a time"): History(slow=LimitRecord(running=1))
+    .send("a", "b")
+    .claim("a", 1, name="slow")
+    .claim("b", 2, name="slow"),
     ("duplicates", "started again without a fault"): History()
     .send("a")
     .claim("a", 1)

@@ -1,4 +1,4 @@
-"""Checks a history: which of the thirteen rules it breaks, each with the shortest part of the history that shows it."""
+"""Checks a history: which of the fourteen rules it breaks, each with the shortest part of the history that shows it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import msgspec
 
 from delayq.testing.torture.history import FaultRecord, HistoryError, Line, read
 from delayq.testing.torture.history_rules import HISTORY_RULES, Finding
+from delayq.testing.torture.limit_rules import lose_limits, starts_over_limits
 from delayq.testing.torture.message_rules import MESSAGE_RULES, repeated_starts
 from delayq.testing.torture.timelines import History, Step, gather
 from delayq.testing.torture.workload import is_planted
 
 _DELIVERY = ("conservation", "provenance", "never early", "bounded deliveries", "leases", "fencing", "dead letter")
-RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", "pauses")
-"""The thirteen rules, numbered as in the handbook."""
+RULES = (*_DELIVERY, "counters", "doubt", "liveness", "leftovers", "duplicates", "pauses", "limits")
+"""The fourteen rules, numbered as in the handbook."""
 MAX_SHOWN = 3
 """Violations of a rule that are shown; the others are counted."""
 
@@ -26,7 +27,7 @@ class ReportedViolation(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     number: int
-    """Of the rule, from 1 to 13."""
+    """Of the rule, from 1 to 14."""
     id: str
     """The message; '' if it concerns all of them."""
     text: str
@@ -118,7 +119,7 @@ def _violations(history: History) -> Iterator[tuple[str, Finding]]:
     for timeline in sent:
         for name, rule in MESSAGE_RULES.items():
             yield from ((name, (timeline.id, *found)) for found in rule(history, timeline))
-    for name, history_rule in HISTORY_RULES.items():
+    for name, history_rule in {**HISTORY_RULES, "limits": starts_over_limits}.items():
         yield from ((name, finding) for finding in history_rule(history))
 
 
@@ -145,6 +146,8 @@ def _unchecked(history: History) -> list[str]:
         reasons.append("no settings of the queue: liveness is not checked")
     if history.rolled_back:
         reasons.append("the server lost writes: counters and the order of attempts and leases are not checked")
+    if history.settings and history.settings.limits and lose_limits(history):
+        reasons.append("the server may have lost the limits: they are checked until then")
     return reasons
 
 

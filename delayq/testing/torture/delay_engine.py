@@ -22,7 +22,7 @@ from delayq.testing.torture.history import Recorder, ScanRecord
 from delayq.testing.torture.planted import TYPES, plant
 from delayq.testing.torture.process_task import ProcessTask
 from delayq.testing.torture.recorded_calls import RecordedCalls
-from delayq.testing.torture.workload import LIMITS, Action, payload_of, profile_name, profile_of
+from delayq.testing.torture.workload import LIMIT_RECORDS, LIMITS, Action, payload_of, profile_name, profile_of
 from delayq.times import from_millis
 
 
@@ -30,6 +30,7 @@ class DelayEngine(CallbackEngine):
     """See `Engine`."""
 
     supported_actions = frozenset({"send", "replace", "follow", "cancel", "stop", "reschedule"})
+    limits = LIMIT_RECORDS
     _replacing: ClassVar[dict[str, Replace]] = {"replace": True, "follow": "after"}
 
     def create(self, task: ProcessTask, options: QueueOptions, *, is_async: bool = False) -> Any:

@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from delayq.broker.transport.executor import Executor
 from delayq.options import QueueOptions
-from delayq.testing.torture.history import Recorder, ScanRecord
+from delayq.testing.torture.history import LimitRecord, Recorder, ScanRecord
 from delayq.testing.torture.process_task import CALL_ERRORS, ProcessTask, tolerate
 from delayq.testing.torture.workload import Action
 
@@ -47,6 +48,8 @@ class Engine(ABC):
 
     supported_actions = frozenset({"send"})
     """The producers' actions that it supports."""
+    limits: Mapping[str, LimitRecord] = MappingProxyType({})
+    """Limits of names that `prepare` sets."""
 
     @abstractmethod
     def open(

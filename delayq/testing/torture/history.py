@@ -46,6 +46,17 @@ class HeaderRecord(Record, tag="header", frozen=True):
     pid: int
 
 
+class LimitRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The limit of a name; 0 for none."""
+
+    running: int = 0
+    """Messages at a time."""
+    interval: float = 0
+    """Microseconds between two starts."""
+    burst: int = 1
+    """Starts at once."""
+
+
 class SettingsRecord(Record, tag="settings", frozen=True):
     """The settings of the queue in this run (ms); written once, by the runner."""
 
@@ -55,6 +66,8 @@ class SettingsRecord(Record, tag="settings", frozen=True):
     max_nack_delay: int
     """The longest delay after a nack."""
     engine: str = "delay"
+    limits: dict[str, LimitRecord] = {}
+    """By name of the messages; they were set before."""
 
 
 class CallRecord(Record, tag="call", frozen=True):
@@ -91,6 +104,7 @@ class ReplyRecord(Record, tag="reply", frozen=True):
     dues: list[int] = []
     attempts: list[int] = []
     payloads: list[str] = []
+    names: list[str] = []
     alone: bool = False
     """Whether the message was claimed alone, to start at once."""
 

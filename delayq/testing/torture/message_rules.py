@@ -170,7 +170,7 @@ def _possible_orders(history: History, before: Step, after: Step) -> Iterator[tu
 
 
 def _lease_over(history: History, timeline: Timeline, before: Step, after: Step) -> bool:
-    if after.server + sum(abs(fault.shift) for fault in history.faults) >= _deadline(timeline, before):
+    if after.server + sum(abs(fault.shift) for fault in history.faults) >= certain_deadline(timeline, before):
         return True
     settled = [step for step in timeline.settlements(before) if step.op != "extend"]
     if _possibly_between(settled, before, after):
@@ -191,7 +191,7 @@ def _reusable(history: History, timeline: Timeline, before: Step, after: Step) -
     return history.guarantees.tokens_reused and any(_possibly_between(releases, *pair) for pair in orders)
 
 
-def _deadline(timeline: Timeline, claim: Step) -> int:
+def certain_deadline(timeline: Timeline, claim: Step) -> int:
     """Return until when a lease certainly lasted, unless its holder gave it up (ms)."""
     deadline = claim.deadline
     for extend in timeline.of("extend"):

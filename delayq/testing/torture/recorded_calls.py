@@ -168,6 +168,7 @@ def as_table(messages: Messages) -> OutgoingTable:
 def claim_columns(reply: ClaimReply) -> dict[str, Any]:
     """Return the columns of a claim's reply."""
     messages = reply.messages
+    names = [Attributes.of(one.attributes).name or "" for one in messages]
     return {
         "now": reply.now,
         "deadline": reply.deadline,
@@ -175,7 +176,8 @@ def claim_columns(reply: ClaimReply) -> dict[str, Any]:
         "tokens": [one.token for one in messages],
         "dues": [one.due for one in messages],
         "attempts": [one.attempt for one in messages],
-        "payloads": [_digest(one.payload, one.attributes) for one in messages],
+        "payloads": [digest(one.payload, name) for one, name in zip(messages, names, strict=True)],
+        "names": names if any(names) else [],
         "alone": reply.alone,
     }
 

@@ -122,6 +122,7 @@ class Round:
                 tick=round(TICK * 1000),
                 max_nack_delay=round(MAX_BACKOFF * 1000),
                 engine=settings.engine,
+                limits=dict(self._engine.limits),
             )
         )
         self._processes = Processes(task)

@@ -42,6 +42,8 @@ class Step:
     due: int = 0
     retries: int = -1
     payload: str = ""
+    name: str = ""
+    """The name of a claimed message."""
     replaces: bool = False
     lease: int = 0
     server: int = 0
@@ -78,7 +80,7 @@ class Step:
 
     def __str__(self) -> str:
         after = "no reply" if self.ended >= OPEN_END else f"+{(self.ended - self.began) / 1000:.1f} ms"
-        names = ("token", "due", "retries", "attempt", "server", "deadline", "payload")
+        names = ("name", "token", "due", "retries", "attempt", "server", "deadline", "payload")
         facts = {name: getattr(self, name) for name in names}
         shown = "".join(f" {name}={value}" for name, value in facts.items() if value and value != -1)
         result = f" → {self.callback_outcome or self.status or self.outcome}"
@@ -225,7 +227,7 @@ def _add_call(history: History, process: str, call: CallRecord, reply: ReplyReco
         facts |= {"server": reply.now, "deadline": reply.deadline, "status": "1", "lease": call.lease}
         facts["alone"] = reply.alone
         columns = {"id": reply.ids, "token": reply.tokens, "due": reply.dues, "attempt": reply.attempts}
-        _add_rows(history, facts, columns | {"payload": reply.payloads})
+        _add_rows(history, facts, columns | {"payload": reply.payloads, "name": reply.names})
 
 
 def _add_rows(history: History, facts: dict[str, Any], columns: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 from delayq.outcomes import Discard, Reject, Retry, Snooze
+from delayq.rates import Pace, check_limits
+from delayq.testing.torture.history import LimitRecord
 from delayq.testing.torture.process_task import ProcessTask
 
 CallbackOutcome = Literal["acked", "failed", "rejected", "discarded"]
@@ -89,8 +91,17 @@ PROFILES: dict[str, MessageProfile] = {
 }
 
 
-LIMITS: dict[str, dict[str, Any]] = {"slow": {"running": 8}, "flaky": {"rate_limit": "100/s"}}
-"""Limits of names: what starts of a profile, for engines that have limits."""
+LIMITS: dict[str, dict[str, Any]] = {"slow": {"running": 4}, "flaky": {"rate_limit": "100/s", "burst": 2}}
+"""Limits of names: what starts of a profile, for engines that have limits. They hold something back in every run."""
+
+
+def _limit_record(rate_limit: str | None = None, burst: int | None = None, running: int | None = None) -> LimitRecord:
+    pace, places = check_limits(rate_limit, burst, running)
+    return LimitRecord(running=places or 0, **(pace or Pace())._asdict())
+
+
+LIMIT_RECORDS = {name: _limit_record(**limit) for name, limit in LIMITS.items()}
+"""The same as the history records them."""
 
 
 def payload_of(id: str, life: int, profiles: Mapping[str, MessageProfile] = PROFILES) -> bytes:

@@ -1,0 +1,127 @@
+"""The rule about limits of names: nothing starts over a limit. What counts as a start is the claim, as for the server.
+
+A place is taken from the claim until the message is settled or its lease is over, so a killed or frozen worker holds
+its places for no longer. All that is uncertain counts in favour of the queue: a claim without a reply takes no place,
+and a settlement that was sent may have been executed at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from delayq.testing.torture.history import FaultRecord, LimitRecord
+from delayq.testing.torture.history_rules import Finding
+from delayq.testing.torture.message_rules import certain_deadline
+from delayq.testing.torture.timelines import OPEN_END, History, Step, Timeline
+
+CLOCK_STEP = 1
+"""The server's times are whole milliseconds: two that seem so far apart may be one more."""
+_ENDING = ("ack", "nack", "release", "reject")
+
+
+class _Place(NamedTuple):
+    """A place that a claim has taken."""
+
+    claim: Step
+    free_at: int
+    """When it may be given back at the earliest (µs, as in the history)."""
+    deadline: int
+    """Until when its lease certainly lasts (server time, ms)."""
+
+
+def starts_over_limits(history: History) -> Iterator[Finding]:
+    """No more messages of a name run at a time, or start in a time, than its limit allows."""
+    limits = history.settings.limits if history.settings else {}
+    by_name: dict[str, list[Step]] = defaultdict(list)
+    for step in history.steps() if limits else ():
+        if step.op == "claim" and step.name in limits and not _may_be_unlimited(history, step):
+            by_name[step.name].append(step)
+    for name, claims in by_name.items():
+        if limits[name].running:
+            yield from _too_many_run(history, limits[name], sorted(claims, key=lambda claim: claim.token))
+        if limits[name].interval:
+            yield from _too_many_start(history, limits[name], claims)
+
+
+def lose_limits(history: History) -> list[FaultRecord]:
+    """Return the faults by which the server may have lost the limits themselves, which are set before the settings."""
+    set_at = history.settings.at if history.settings else 0
+    return [fault for fault in history.faults if fault.lost and fault.lost <= set_at]
+
+
+def _may_be_unlimited(history: History, claim: Step) -> bool:
+    return any(claim.ended >= fault.at for fault in lose_limits(history))
+
+
+def _may_be_lost(claim: Step, fault: FaultRecord) -> bool:
+    """Return whether the server may have forgotten a claim."""
+    return bool(fault.lost) and fault.lost <= claim.ended and claim.began < fault.until
+
+
+def _too_many_run(history: History, limit: LimitRecord, claims: list[Step]) -> Iterator[Finding]:
+    taken: dict[str, _Place] = {}
+    for claim in claims:
+        taken = {id: one for id, one in taken.items() if id != claim.id and _certainly_taken(history, one, claim)}
+        taken[claim.id] = _place(history.timeline(claim.id), claim)
+        if len(taken) > limit.running:
+            text = f"{len(taken)} of {claim.name} run at a time, of {limit.running} at most"
+            yield claim.id, text, tuple(place.claim for place in taken.values())
+
+
+def _place(timeline: Timeline, claim: Step) -> _Place:
+    # The first ack of a life counts, under whichever of its tokens.
+    ends = [step for step in timeline.of(*_ENDING) if step.possible and (step.op == "ack" or step.token == claim.token)]
+    free_at = min((step.began for step in ends if step.ended > claim.began), default=OPEN_END)
+    return _Place(claim, free_at, certain_deadline(timeline, claim))
+
+
+def _certainly_taken(history: History, place: _Place, claim: Step) -> bool:
+    """Return whether a place is certainly taken when a later claim is executed."""
+    if place.free_at < claim.ended or place.deadline <= claim.server:
+        return False
+    for fault in history.faults:
+        if fault.shift and fault.until > place.claim.began and fault.at < claim.ended:
+            return False  # leases may have ended by a clock that was set back since
+        if _may_be_lost(place.claim, fault) and claim.ended >= fault.at:
+            return False
+    return not any(purge.ended > place.claim.began and purge.began < claim.ended for purge in history.purges)
+
+
+def _too_many_start(history: History, limit: LimitRecord, claims: list[Step]) -> Iterator[Finding]:
+    """Count starts from one fault to the next: one that sets the clock, or after which a state before it counts."""
+    breaks = sorted((fault for fault in history.faults if fault.shift or fault.lost), key=lambda fault: fault.at)
+    for number in range(len(breaks) + 1):
+        ends_at = breaks[number].at if number < len(breaks) else OPEN_END
+        counted = [
+            claim
+            for claim in claims
+            if claim.ended < ends_at
+            and not any(_may_be_lost(claim, one) or (one.shift and claim.began < one.until) for one in breaks[:number])
+        ]
+        since = breaks[number - 1].at if number else 0
+        yield from _over_pace(limit, counted, since)
+
+
+def _over_pace(limit: LimitRecord, claims: Iterable[Step], since: int) -> Iterator[Finding]:
+    """Yield what starts too soon: of any starts in a row, no more than the burst and what the pace allows meanwhile.
+
+    A claim was executed between its beginning and the server's time in its reply, which is later if its reply was lost.
+    """
+    earliest = {claim.token: claim.server - math.ceil((claim.ended - claim.began) / 1000) for claim in claims}
+    ordered = sorted(claims, key=lambda claim: earliest[claim.token])
+    latest, lowest, first = -math.inf, math.inf, 0
+    for number, claim in enumerate(ordered):
+        latest = max(latest, claim.server + CLOCK_STEP)
+        before = number - earliest[claim.token] * 1000 / limit.interval
+        if before < lowest:
+            lowest, first = before, number
+        surplus = number + 1 - latest * 1000 / limit.interval - lowest - limit.burst
+        if surplus > 0 and claim.ended >= since:
+            lasting = latest - earliest[ordered[first].token]
+            count = number + 1 - first
+            text = f"{count} of {claim.name} start within {lasting:.0f} ms"
+            yield claim.id, text, tuple(ordered[first : number + 1])
+            lowest = math.inf  # the next finding is one of its own

@@ -1,0 +1,127 @@
+"""The rule about limits accepts what a limit allows, whatever faults did, and finds every start over it."""
+
+import pytest
+
+from delayq.testing.torture.checker import report_lines
+from delayq.testing.torture.history import LimitRecord
+from delayq.testing.torture.workload import LIMIT_RECORDS
+from tests.torture.histories import LEASE, History
+
+TWO_RUN = LimitRecord(running=2)
+RATE = LimitRecord(interval=10_000, burst=2)
+"""100/s."""
+LASTING = LEASE + 1
+
+
+def running(*ids: str) -> History:
+    """Return a history in which these messages have been claimed under a limit of two."""
+    history = History(slow=TWO_RUN).send(*"abcdefgh").after(1)
+    for token, id in enumerate(ids, 1):
+        history.claim(id, token, name="slow")
+    return history
+
+
+def started(*after: int) -> History:
+    """Return a history of starts under a rate: of each, how long it comes after the one before it (ms)."""
+    return go_on(History(mail=RATE).send(*"abcdefgh").after(1), *after)
+
+
+def go_on(history: History, *after: int) -> History:
+    """Add more starts to a history."""
+    for ms in after:
+        history.after(ms - 1).claim("abcdefgh"[len(history.attempts)], 100 + len(history.attempts), name="mail")
+    return history
+
+
+ALLOWED = {
+    "as many as may": running("a", "b"),
+    "one after the other has been settled": running("a", "b").settle("ack", "a", 1).claim("c", 3, name="slow"),
+    "one after the other has failed": running("a", "b").settle("nack", "b", 2).claim("c", 3, name="slow"),
+    "one while the settlement of the other is under way": running("a", "b")
+    .settle("ack", "a", 1, outcome="unanswered")
+    .claim("c", 3, name="slow"),
+    "one after the lease of a killed worker is over": running("a", "b")
+    .fault("kill", process="worker")
+    .after(LASTING)
+    .claim("c", 3, by="other", name="slow"),
+    "others of the name that nobody limits": running("a", "b").claim("c", 3, name="good").claim("d", 4),
+    "the same message again": running("a", "b").settle("nack", "a", 1).claim("a", 3, name="slow"),
+    "what the server forgot": running("a")
+    .after(10)
+    .claim("b", 2, name="slow")
+    .fault("power", lost=5)
+    .claim("c", 3, name="slow"),
+    "anything after the limits are forgotten": History(slow=TWO_RUN)
+    .send(*"abc")
+    .fault("flushall", lost=0)
+    .claim("a", 1, name="slow")
+    .claim("b", 2, name="slow")
+    .claim("c", 3, name="slow"),
+    "what was claimed before the clock was set forwards and back": running("a", "b")
+    .fault("clock", lasting=1, shift=5000)
+    .fault("clock", lasting=1, shift=-5000)
+    .claim("c", 3, name="slow"),
+    "as many at once as the burst": started(1, 1),
+    "the burst, and then at its pace": started(1, 1, 9, 10, 10, 10),
+    "the burst again after a time without starts": started(1, 1, 9, 30, 1),
+    "a claim whose reply was lost and read much later": started(1, 1, 9).claim("d", 200, lasting=30, name="mail"),
+    "the burst again after the server forgot it": go_on(started(1, 1).fault("power", lasting=1, lost=1), 1, 1),
+    "the burst again after the clock was set": go_on(started(1, 1).fault("clock", lasting=1, shift=9), 1, 1),
+}
+
+
+@pytest.mark.table("history", ALLOWED.values(), ids=ALLOWED.keys())
+def test_starts_within_a_limit_are_accepted(history):
+    result = history.result()
+    assert "limits" not in result.broken, list(report_lines(result))
+
+
+FORBIDDEN = {
+    "one more than may": (running("a", "b", "c"), "3 of slow run at a time, of 2 at most"),
+    "one before a worker that was killed has lost its lease": (
+        running("a", "b").fault("kill", process="worker").claim("c", 3, by="other", name="slow"),
+        "3 of slow run at a time",
+    ),
+    "one while a lease is renewed": (
+        running("a", "b")
+        .after(LEASE - 100)
+        .settle("extend", "a", 1, lease=LEASE)
+        .settle("extend", "b", 2, lease=LEASE)
+        .after(200)
+        .claim("c", 3, name="slow"),
+        "3 of slow run at a time",
+    ),
+    "one after the server has forgotten others": (
+        running("a", "b").after(10).fault("power", lost=8).claim("c", 3, name="slow"),
+        "3 of slow run at a time",
+    ),
+    "one more before the server forgets": (
+        running("a", "b", "c").fault("power", lost=1),
+        "3 of slow run at a time",
+    ),
+    "one more at once than the burst": (started(1, 1, 1), "3 of mail start within 4 ms"),
+    "too fast for its pace": (started(*[6] * 8), "5 of mail start"),
+    "too fast after the burst": (started(1, 1, 9, 10, 10, 4), "6 of mail start"),
+    "too fast after the server forgot": (
+        go_on(started(1).fault("power", lost=1), 1, 1, 1),
+        "3 of mail start",
+    ),
+}
+
+
+@pytest.mark.table(("history", "text"), FORBIDDEN.values(), ids=FORBIDDEN.keys())
+def test_start_over_a_limit_is_found(history, text):
+    result = history.result()
+    assert [one.rule for one in result.violations] == ["limits"], list(report_lines(result))
+    assert result.violations[0].text.startswith(text)
+    assert result.violations[0].history
+
+
+def test_limits_that_may_be_lost_are_reported():
+    result = History(slow=TWO_RUN).send("a").fault("flushall", lost=0).result()
+    assert "the server may have lost the limits: they are checked until then" in result.unchecked
+
+
+def test_workload_has_a_limit_of_each_kind():
+    assert [one.running > 0 for one in LIMIT_RECORDS.values()] == [True, False]
+    assert [one.interval > 0 for one in LIMIT_RECORDS.values()] == [False, True]
