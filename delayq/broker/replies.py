@@ -45,6 +45,8 @@ class ClaimReply(NamedTuple):
     """Whether what is due must be promoted before it is claimed, because of priorities or limits."""
     next_gate: int = -1
     """When something that a limit holds back may start (ms, -1 if nothing is, or it depends on others)."""
+    trials: tuple[tuple[str, str | None], ...] = ()
+    """The ids that start as trials of a breaker that has tripped, each with its name; None for the queue's breaker."""
 
 
 class PromoteReply(NamedTuple):
@@ -212,7 +214,17 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         [headers or b"" for headers in cells[5::7]],
         [attributes or b"" for attributes in cells[6::7]],
     )
-    return ClaimReply(now, deadline, left, list(deliveries), alone is not None, next_gate=int(next_gate))
+    gate, _, trials = next_gate.partition(b" ")
+    return ClaimReply(
+        now, deadline, left, list(deliveries), alone is not None, next_gate=int(gate), trials=_trials(trials)
+    )
+
+
+def _trials(text: bytes) -> tuple[tuple[str, str | None], ...]:
+    """Return the trials of a claim, which its script writes as pairs of an id and `queue` or `name:NAME`."""
+    cells = text.decode().split()
+    names = [scope.partition(":")[2] or None for scope in cells[1::2]]
+    return tuple(zip(cells[::2], names, strict=True))
 
 
 def read_due_claim(reply: list[Any]) -> ClaimReply:

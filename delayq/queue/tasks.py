@@ -10,6 +10,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast
 
 from delayq.backoff import Backoff, FailurePolicy, IsFailure
+from delayq.breaker import Breaker, check_breaker
 from delayq.broker.attributes import check_message_name, check_timeout
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
@@ -109,6 +110,8 @@ class TaskOptions(TypedDict, total=False):
     """How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more."""
     running: int
     """How many may run at a time, over all processes; any number by default."""
+    breaker: Breaker
+    """When to start none of its messages for a time because most have failed; never by default."""
 
 
 class BaseTask(Generic[P, R]):
@@ -160,6 +163,7 @@ class BaseTask(Generic[P, R]):
         self._options = cast("TaskSendOptions", {**defaults, **_same_id_options(options)})
         self.limit = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
         """Its rate and its places, None for each that it does not limit."""
+        self.breaker = check_breaker(options.get("breaker"))
         update_wrapper(self, function, updated=())
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

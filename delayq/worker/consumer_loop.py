@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
+from delayq.worker.breaking import BreakerSettlements
 from delayq.worker.disposition import Completion, Disposition, timed_out
 from delayq.worker.in_flight import InFlight
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, Step, StepResult, Withdraw
@@ -50,16 +52,20 @@ class ConsumerLoop(StoppingLoop):
         promotes: bool = False,
         limited: bool = False,
         in_flight: InFlight | None = None,
+        breakers: Mapping[str | None, Breaker] | None = None,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
         Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
-        before each claim. `limited` is that of the callback. `in_flight` replaces what decides how much to claim.
+        before each claim. `limited` and `breakers` are those of the callback. `in_flight` replaces what decides how
+        much to claim.
         """
         if in_flight is None:
             in_flight = InFlight(context.calls, context.settings, batch, limited=limited)
         self.in_flight = in_flight
         self.settlements = PendingSettlements(context.calls, context.settings)
+        if breakers:
+            self.settlements = BreakerSettlements(context, breakers, in_flight)
         self._context = context
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, tick)
@@ -287,6 +293,8 @@ class ConsumerLoop(StoppingLoop):
             self._claimed += starting
             self.start_reports.check_after(self._now)
         self.outlook.read_gate(claimed)
+        if claimed.trials:
+            self.settlements.note_trials(claimed.trials)
         self._drained = self._drained and not claimed.left
 
     def _on_due_claimed(self, claimed: ClaimReply) -> None:
