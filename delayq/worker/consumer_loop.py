@@ -123,7 +123,8 @@ class ConsumerLoop(StoppingLoop):
             result = yield RoundTrip([call for call, _ in plan])
             self._update(result)
             self._read(plan, result)
-        if self.refusals.of_settlements:  # claimed beside the refused settlements
+        # Claimed beside refused settlements, or before a script that trips a breaker was loaded and run.
+        if self.refusals.of_settlements or self.in_flight.recalled:
             self._release(self._claimed)
             self._claimed = []
         if self._claimed or self._interrupted or self.in_flight.overdue:
