@@ -26,10 +26,8 @@ local is_first = one.trials == trials and one.trial_at * 1000 > time
 if pause == '0' and one.trial_pause == 0 or pause ~= '' and pause ~= '0' and is_first then
   return remember(replies, slot, sequence, now, '2')
 end
-if pause == '0' then
-  trip(one, 0, 0, 0)
-elseif pause ~= '' then
-  trip(one, math.ceil(time / 1000) + pause, tonumber(pause), trials)
+if pause ~= '' then
+  trip(one, time, tonumber(pause), trials)
 else
   one.held = math.max(one.held, math.ceil(time / 1000) + delay)
 end

@@ -52,7 +52,7 @@ if settings then
       told = string.format(' %d %s %s', (step or limited) and 1 or 0, stopping or '0', next_gate)
     end
   end
-  if paused or closed and (closed == 'inf' or tonumber(closed) > now) then waiting = 0 end
+  if paused or closed and tonumber(closed) > now then waiting = 0 end
 end
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
   spent, now, next_schedule or -1, paused or -1) .. told

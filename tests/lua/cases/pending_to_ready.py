@@ -80,6 +80,20 @@ CASES = [
         ]
     ),
     Case(
+        "a gate that a limit has left closes nothing",
+        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, -1, 1, 0, NOW),
+        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}),
+    ),
+    Case(
+        "what waits in the first of two lines may start next",
+        World(throttled={"t": (1, -5), "u": (2, -5)}, gates={1: 9, 2: 7}, meta={"limited": "starts"}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, -1, 0, 0, NOW, ranks=1, next_gate=NOW + 7),
+        World(throttled={"t": (1, -5), "u": (2, -5)}, gates={1: 9, 2: 7}, meta={"limited": "starts"}),
+    ),
+    Case(
         "with a priority, due messages are ranked; all others become ready",
         _RANKING,
         calls.pending_to_ready(),

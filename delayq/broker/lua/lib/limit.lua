@@ -25,9 +25,9 @@ local function limit_text(one)
     one.next_start, one.spread, one.spread_until, one.reason)
 end
 
--- Trips the breaker of a limit at a time (ms), or ends that if the pause is 0.
-local function trip(one, at, pause, trials)
-  one.trial_at, one.trial_pause, one.trials = at, pause, trials
+-- Trips the breaker of a limit: after each pause (ms) one may start, so many in all; or ends that if the pause is 0.
+local function trip(one, time, pause, trials)
+  one.trial_at, one.trial_pause, one.trials = time / 1000 + pause, pause, trials
 end
 
 -- Returns the distance of starts at a time (us), and how many may start at once.
@@ -48,12 +48,12 @@ end
 -- was changed. So it does with the next trial, and ends a breaker that lets all start again. Returns whether it was.
 local function bring_near(one, time)
   local interval, burst = pace_of(one, time)
-  local latest, latest_trial = time + burst * interval, math.ceil(time / 1000) + one.trial_pause
+  local latest, latest_trial = time + burst * interval, time / 1000 + one.trial_pause
   local ends = one.trial_pause > 0 and one.trials == 0 and one.trial_at * 1000 <= time
   local is_late, is_trial_late = interval > 0 and one.next_start > latest, one.trial_at > latest_trial
   if is_late then one.next_start = latest end
   if is_trial_late then one.trial_at = latest_trial end
-  if ends then trip(one, 0, 0, 0) end
+  if ends then one.trial_pause = 0 end
   return is_late or is_trial_late or ends
 end
 

@@ -46,7 +46,7 @@ end
 -- Counts a start of an id; it is a trial if the breaker of the limit has tripped.
 local function start_under(one, id)
   if one.trial_pause > 0 then
-    trip(one, math.ceil(limiting.time / 1000) + one.trial_pause, one.trial_pause, one.trials - 1)
+    trip(one, limiting.time, one.trial_pause, one.trials - 1)
     one.changed, limiting.trials[#limiting.trials + 1] = true, ' ' .. id .. ' ' .. one.scope
   end
   local interval = pace_of(one, limiting.time)
