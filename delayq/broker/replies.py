@@ -214,17 +214,15 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         [headers or b"" for headers in cells[5::7]],
         [attributes or b"" for attributes in cells[6::7]],
     )
-    gate, _, trials = next_gate.partition(b" ")
-    return ClaimReply(
-        now, deadline, left, list(deliveries), alone is not None, next_gate=int(gate), trials=_trials(trials)
-    )
+    gate, *trials = next_gate.split(b" ;")
+    messages, found = list(deliveries), tuple(map(_trial, trials))
+    return ClaimReply(now, deadline, left, messages, alone is not None, next_gate=int(gate), trials=found)
 
 
-def _trials(text: bytes) -> tuple[tuple[str, str | None], ...]:
-    """Return the trials of a claim, which its script writes as pairs of an id and `queue` or `name:NAME`."""
-    cells = text.decode().split()
-    names = [scope.partition(":")[2] or None for scope in cells[1::2]]
-    return tuple(zip(cells[::2], names, strict=True))
+def _trial(text: bytes) -> tuple[str, str | None]:
+    """Return the id and the name of a trial, which a claim writes as `ID name:NAME`, or `ID queue` for no name."""
+    id, _, scope = text.decode(errors="replace").partition(" ")
+    return id, scope.partition(":")[2] or None
 
 
 def read_due_claim(reply: list[Any]) -> ClaimReply:

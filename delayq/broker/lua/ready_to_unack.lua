@@ -6,7 +6,7 @@
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
---   something throttled may start (ms or -1) and then, in one text, the id and the scope of each trial of a breaker, an
+--   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
 --   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
 -- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, throttle, lines, pause, log
@@ -92,7 +92,7 @@ if wakes then redis.call('RPUSH', wake, '1') end
 if #ids > 0 then
   redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
 end
-remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' ') .. (trials ~= '' and ' ;' .. trials or ''))
+remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' ') .. trials)
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,
   'dues', dues, 'attempts', attempts, 'retries', retry_counts)
 return reply

@@ -83,9 +83,9 @@ local function settle_limits(limits, gates, throttled, running, deliveries, meta
   end
 end
 
--- Returns the trials among what this call starts, each as " id scope"; of one made again, what it has remembered.
+-- Returns the trials among what this call starts, each as " ;id scope"; of one made again, what it has remembered.
 local function trials_of(past)
-  if past then return string.match(past, ' ;( .*)$') or '' end
+  if past then return string.match(past, ' ;.*$') or '' end
   return limiting and table.concat(limiting.trials) or ''
 end
 

@@ -47,7 +47,7 @@ end
 local function start_under(one, id)
   if one.trial_pause > 0 then
     trip(one, limiting.time, one.trial_pause, one.trials - 1)
-    one.changed, limiting.trials[#limiting.trials + 1] = true, ' ' .. id .. ' ' .. one.scope
+    one.changed, limiting.trials[#limiting.trials + 1] = true, ' ;' .. id .. ' ' .. one.scope
   end
   local interval = pace_of(one, limiting.time)
   if interval > 0 then one.next_start, one.changed = math.max(one.next_start, limiting.time) + interval, true end
