@@ -6,6 +6,7 @@ from delayq._lazy import attach
 
 if TYPE_CHECKING:
     from delayq.backoff import Backoff as Backoff
+    from delayq.breaker import Breaker as Breaker
     from delayq.broker.send_replies import Holder as Holder
     from delayq.codec import Codec as Codec
     from delayq.errors import CalendarChangedError as CalendarChangedError

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from delayq.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
+from delayq.breaker import Breaker, check_breaker
 from delayq.codec import Codec
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.times import HORIZON, Duration, to_millis
@@ -61,6 +62,8 @@ class QueueOptions(TypedDict, total=False):
     is_failure: IsFailure | None
         Whether an exception of a callback is a failure. One that is not takes no retry: the message is snoozed by
         `nack_delay`; every exception is a failure by default.
+    breaker: Breaker | None
+        When to start nothing for a time because most callbacks have failed; never by default.
     max_snoozes: int
         How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit.
     unknown_for: Duration
@@ -135,6 +138,8 @@ class QueueOptions(TypedDict, total=False):
     is_failure: IsFailure | None
     """Whether an exception of a callback is a failure. One that is not takes no retry: the message is snoozed by
     `nack_delay`; every exception is a failure by default."""
+    breaker: Breaker | None
+    """When to start nothing for a time because most callbacks have failed; never by default."""
     max_snoozes: int
     """How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit."""
     unknown_for: Duration
@@ -189,6 +194,7 @@ class Settings:
     fetch_limit: int | None
     default_retries: int
     policy: FailurePolicy
+    breaker: Breaker | None
     unknown_for: int
     owner: str
     grace: int
@@ -258,6 +264,7 @@ def read_settings(options: QueueOptions) -> Settings:
             options.get("is_failure"),
             check_int(options.get("max_snoozes", 1000), "max_snoozes", 0, 1 << 31),
         ),
+        breaker=check_breaker(options.get("breaker")),
         unknown_for=to_millis(options.get("unknown_for", "1h"), "unknown_for"),
         owner=_owner(options.get("owner")),
         grace=to_millis(options.get("grace", 30), "grace"),

@@ -76,6 +76,7 @@ _FEATURE_OF_OPTION = {
     "dedupe_window": Feature.DEDUPE,
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,
+    "breaker": Feature.LIMITS,
     "retention": Feature.RESULTS,
     "max_result": Feature.RESULTS,
 }
@@ -226,8 +227,8 @@ class EngineCalls(Protocol):
     def report(self, receipt: Receipt, progress: str) -> ScriptCall[str]:
         """Store the progress (base64) of a message, for engines with `RESULTS`. Status: 1 stored, 0 not in flight."""
 
-    def hold(self, name: str | None, delay: int) -> ScriptCall[str]:
-        """Close a name or the queue for so long (ms), for engines with `LIMITS`. Status: 1 closed, 0 not."""
+    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        """Close a name or the queue for so long (ms), or change its breaker, for engines with `LIMITS`; 0 not done."""
 
     def discard(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
         """Settle messages as discarded. Status as of `ack`."""

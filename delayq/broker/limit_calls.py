@@ -70,9 +70,13 @@ class LimitCalls(ScriptCalls):
         args = [self._now, scope_of(name), *rate, "" if places is None else places, paused, reason, *others]
         return self._call("limit", args, _read_change)
 
-    def hold(self, name: str | None, delay: int) -> ScriptCall[str]:
-        """Close a name or the queue for so many milliseconds, as a callback asks; 1 closed, 0 too many limits."""
-        return self._call("hold", [self._now, scope_of(name), delay], statuses)
+    def hold(self, name: str | None, delay: int, *, pause: int | None = None) -> ScriptCall[str]:
+        """Close a name or the queue for so many milliseconds, as a callback asks.
+
+        With a `pause` (ms), trip its breaker instead; with 0, let all start again. Status: 1 done, 2 nothing to do, 0
+        too many limits.
+        """
+        return self._call("hold", [self._now, scope_of(name), delay, "" if pause is None else pause], statuses)
 
     def limits_page(self, cursor: str, *, limit: int) -> ScriptCall[LimitsPage]:
         """Read a page of the limits."""

@@ -45,6 +45,8 @@ class ClaimReply(NamedTuple):
     """Whether what is due must be promoted before it is claimed, because of priorities or limits."""
     next_gate: int = -1
     """When something that a limit holds back may start (ms, -1 if nothing is, or it depends on others)."""
+    trials: tuple[tuple[str, str | None], ...] = ()
+    """The ids that start as trials of a breaker that has tripped, each with its name; None for the queue's breaker."""
 
 
 class PromoteReply(NamedTuple):
@@ -212,7 +214,15 @@ def read_claim(reply: list[Any]) -> ClaimReply:
         [headers or b"" for headers in cells[5::7]],
         [attributes or b"" for attributes in cells[6::7]],
     )
-    return ClaimReply(now, deadline, left, list(deliveries), alone is not None, next_gate=int(next_gate))
+    gate, *trials = next_gate.split(b" ;")
+    messages, found = list(deliveries), tuple(map(_trial, trials))
+    return ClaimReply(now, deadline, left, messages, alone is not None, next_gate=int(gate), trials=found)
+
+
+def _trial(text: bytes) -> tuple[str, str | None]:
+    """Return the id and the name of a trial, which a claim writes as `ID name:NAME`, or `ID queue` for no name."""
+    id, _, scope = text.decode(errors="replace").partition(" ")
+    return id, scope.partition(":")[2] or None
 
 
 def read_due_claim(reply: list[Any]) -> ClaimReply:

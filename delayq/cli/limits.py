@@ -34,7 +34,7 @@ def list_(session: Session, queue: str, *, as_json: bool) -> None:
     """List the limits of QUEUE and its names, and the names that are paused.
 
     JSON: {"limits": [{"name", "rate_limit", "burst", "running", "paused": {"until", "reason"}, "held_until",
-    "spread_until", "throttled", "active"}, …]}; "name" is null for the limit of the whole queue.
+    "tripped_until", "spread_until", "throttled", "active"}, …]}; "name" is null for the limit of the whole queue.
     """
     found = session.existing_queue(queue).limits.list()
     if as_json:
@@ -101,6 +101,10 @@ def _state(limit: Limit) -> str:
     now = datetime.now(UTC)
     if limit.held_until is not None:
         return f"closed until {exact_time(limit.held_until, now)}"
+    if limit.tripped_until is not None:
+        return (
+            f"tripped until {exact_time(limit.tripped_until, now)}" if limit.tripped_until > now else "tries the next"
+        )
     return "" if limit.spread_until is None else f"spread until {exact_time(limit.spread_until, now)}"
 
 
@@ -119,6 +123,7 @@ def _json(limit: Limit) -> dict[str, Any]:
         "running": limit.running,
         "paused": pause_json(limit.paused),
         "held_until": iso(limit.held_until),
+        "tripped_until": iso(limit.tripped_until),
         "spread_until": iso(limit.spread_until),
         "throttled": limit.throttled,
         "active": limit.active,

@@ -19,6 +19,7 @@ from delayq.queue.producer import NewMessage
 from delayq.worker.work_buffer import Callback
 
 if TYPE_CHECKING:
+    from delayq.breaker import Breaker
     from delayq.queue.message_info import MessageInfo
     from delayq.queue.tasks import BaseTask
     from delayq.queue.unhandled import UnhandledMessages
@@ -182,7 +183,7 @@ class HandlerRegistry:
         if not functions and not named and not tasks:
             if callback is None:
                 raise NoCallbackError(f"queue {self._queue} has no callback: register one with @queue.callback")
-            return callback
+            return callback._replace(breakers=self._breakers())
         if callback is not None and callback.max_batch is not None:
             raise ConfigurationError(
                 "a queue with tasks, declared schedules or functions for names cannot have a batch_callback"
@@ -203,7 +204,14 @@ class HandlerRegistry:
             return functions.get(headers.get(HEADER, ""), unhandled if DECLARED_HEADER in headers else others)
 
         limited = any(task.timeout for task in tasks.values())
-        return Callback(lambda message: select(message)(message), select=select, limited=limited)
+        return Callback(
+            lambda message: select(message)(message), select=select, limited=limited, breakers=self._breakers()
+        )
+
+    def _breakers(self) -> dict[str | None, Breaker]:
+        found: dict[str | None, Breaker | None] = {None: self._settings.breaker}
+        found |= {task.name: task.breaker for task in self._tasks.values()}
+        return {name: breaker for name, breaker in found.items() if breaker is not None}
 
     def problem(self, message: MessageInfo, payload: Any) -> str:
         """Return why no function of this process takes a message with this payload; '' if one does."""

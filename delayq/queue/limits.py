@@ -43,6 +43,8 @@ class Limit:
     """The pause of this name; None if it is not paused. That of the queue is in `counts`."""
     held_until: datetime | None
     """Until when none starts because a callback raised `RateLimited`; None if none did, or this is over."""
+    tripped_until: datetime | None
+    """When one starts as a trial because its `Breaker` has tripped, past if the next one does; None if it has not."""
     spread_until: datetime | None
     """Until when a `resume` lets go what waited evenly; None if none does."""
     throttled: int
@@ -125,7 +127,9 @@ def _checked(name: str | None) -> str | None:
 
 def _limit(stored: StoredLimit, now: int) -> Limit:
     """Return a limit as its script stores it; see `broker/lua/lib/limit.lua`."""
-    _, interval, burst, places, held, paused, _, _, spread_until, reason = f"{stored.text} ".split(" ", 9)
+    _, interval, burst, places, closed, paused, _, _, spread_until, reason = f"{stored.text} ".split(" ", 9)
+    held, *breaker = closed.split("/")
+    trial_at, _, trials = map(int, breaker or (0, 0, 0))
     pause = None if paused == "-" else pause_in_force(f"{paused} {reason.strip()}", now)
     return Limit(
         name=None if stored.scope == QUEUE else stored.scope.partition(":")[2],
@@ -134,6 +138,7 @@ def _limit(stored: StoredLimit, now: int) -> Limit:
         running=int(places) or None,
         paused=pause,
         held_until=from_millis(int(held)) if int(held) > now else None,
+        tripped_until=from_millis(trial_at) if trials or trial_at > now else None,
         spread_until=from_millis(int(spread_until)) if int(spread_until) > now else None,
         throttled=stored.throttled,
         active=stored.running,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, TypedDict, cast
 
 from delayq.backoff import Backoff, IsFailure
+from delayq.breaker import Breaker
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
 from delayq.broker.jitter import MAX_JITTER
@@ -98,6 +99,8 @@ class TaskOptions(TypedDict, total=False):
     """How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more."""
     running: int
     """How many may run at a time, over all processes; any number by default."""
+    breaker: Breaker
+    """When to start none of its messages for a time because most have failed; never by default."""
 
 
 def send_options(options: TaskOptions) -> TaskSendOptions:

@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from delayq.backoff import FailurePolicy
+from delayq.breaker import check_breaker
 from delayq.broker.attributes import check_message_name, check_timeout
 from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.producer import NewMessage
@@ -58,6 +59,7 @@ class BaseTask(Generic[P, R]):
         self._options = send_options(options)
         self.limit = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
         """Its rate and its places, None for each that it does not limit."""
+        self.breaker = check_breaker(options.get("breaker"))
         update_wrapper(self, function, updated=())
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

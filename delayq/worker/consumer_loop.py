@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
+from delayq.worker.breaking import BreakerSettlements
 from delayq.worker.disposition import DONE, Completion, Disposition, timed_out
 from delayq.worker.in_flight import InFlight
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, Step, StepResult, Withdraw
@@ -48,16 +50,20 @@ class ConsumerLoop(StoppingLoop):
         promotes: bool = False,
         limited: bool = False,
         in_flight: InFlight | None = None,
+        breakers: Mapping[str | None, Breaker] | None = None,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
         Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
-        before each claim. `limited` is that of the callback. `in_flight` replaces what decides how much to claim.
+        before each claim. `limited` and `breakers` are those of the callback. `in_flight` replaces what decides how
+        much to claim.
         """
         if in_flight is None:
             in_flight = InFlight(context.calls, context.settings, batch, limited=limited)
         self.in_flight = in_flight
         self.settlements = PendingSettlements(context.calls, context.settings)
+        if breakers:
+            self.settlements = BreakerSettlements(context, breakers, in_flight)
         self._context = context
         tick = context.settings.tick / 1000
         self.schedule_firer = ScheduleFirer(context.calls, context.settings, tick)
@@ -115,7 +121,8 @@ class ConsumerLoop(StoppingLoop):
             result = yield RoundTrip([call for call, _ in plan])
             self._update(result)
             self._read(plan, result)
-        if self.refusals.of_settlements:  # claimed beside the refused settlements
+        # Claimed beside refused settlements, or before a script that trips a breaker was loaded and run.
+        if self.refusals.of_settlements or self.in_flight.recalled:
             self._release(self._claimed)
             self._claimed = []
         if self._claimed or self._interrupted or self.in_flight.overdue:
@@ -268,13 +275,10 @@ class ConsumerLoop(StoppingLoop):
         self.in_flight.recalled |= self.outlook.paused
         self.stop_requests.note(promoted.stopping)
         self.schedule_firer.occurs_at = self.outlook.local(promoted.next_schedule)
-        self._drained = self._is_drained()
-
-    def _is_drained(self) -> bool:
         # A burst polls again after it has settled or expired something: if the server did not know a script yet, that
         # script was loaded and run after this promotion.
         fires = self.schedule_firer.next_at
-        return not self._changed and self.outlook.is_empty(self._now) and (fires is None or fires > self._now)
+        self._drained = not self._changed and self.outlook.is_empty(self._now) and (fires is None or fires > self._now)
 
     def _on_collected(self, collected: CollectReply) -> None:
         if collected.trimmed:
@@ -288,17 +292,15 @@ class ConsumerLoop(StoppingLoop):
             self._claimed += starting
             self.start_reports.check_after(self._now)
         self.outlook.read_gate(claimed)
-        promoted = self.outlook.looked_at >= self._sent_at
-        if claimed.messages or not promoted:
-            self._drained = self._drained and not claimed.left
-        else:  # what is ready may be over the limit of the queue
-            self._drained = self._is_drained()
+        if claimed.trials:
+            self.settlements.note_trials(claimed.trials)
+        self._drained = self._drained and not claimed.left
 
     def _on_due_claimed(self, claimed: ClaimReply) -> None:
+        self._drained = False
         self.outlook.read_claimed(claimed, sent_at=self._sent_at, now=self._now)
         self.schedule_firer.occurs_at = self.outlook.local(claimed.next_schedule)
         self._on_claimed(claimed)
-        self._drained = False
 
     def _on_alone(self, delivery: InFlightDelivery) -> None:
         self._claimed.append(delivery)

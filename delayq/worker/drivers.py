@@ -71,7 +71,11 @@ class Driver:
     ) -> None:
         """Run `callback` on the messages that a loop claims; `name` is the start of its workers' names."""
         check_connections(executor)
-        of_callback: dict[str, Any] = {"batch": callback.batch, "limited": callback.limited}
+        of_callback: dict[str, Any] = {
+            "batch": callback.batch,
+            "limited": callback.limited,
+            "breakers": callback.breakers,
+        }
         self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, **of_callback)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._executor = executor

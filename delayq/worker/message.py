@@ -83,6 +83,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """Whether its callback has run for longer, so that its attempt has failed."""
     cancel_requested: bool = False
     """Whether it is asked to stop."""
+    failed_by_hand: bool | None = None
+    """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
 
     @property
     def receipt(self) -> Receipt:
@@ -197,9 +199,9 @@ class _BaseMessage(Generic[T]):
         """
         return self._delivery.cancel_requested
 
-    def _settle(self, call: ScriptCall[str]) -> Operation[bool]:
+    def _settle(self, call: ScriptCall[str], *, failed: bool | None) -> Operation[bool]:
         """Settle by hand. If the call fails, the result of the callback settles the message."""
-        self._delivery.settled = True
+        self._delivery.settled, self._delivery.failed_by_hand = True, failed
         try:
             (reply,) = yield [call]
         except BaseException:
@@ -214,7 +216,7 @@ class _BaseMessage(Generic[T]):
         if calls.capabilities.has(Feature.RESULTS) and Attributes.of(claimed.attributes).retention > 0:
             done = completed(claimed, *self._context.results.pack_checked(result))
         call = calls.ack([self._delivery.receipt]) if done is None else calls.complete([done])
-        return (yield from self._settle(call))
+        return (yield from self._settle(call, failed=False))
 
     def _report(self, value: object) -> Operation[bool]:
         self._context.calls.capabilities.require(Feature.RESULTS)
@@ -226,7 +228,7 @@ class _BaseMessage(Generic[T]):
         policy = self._delivery.policy or self._context.settings.policy
         wait = policy.backoff.delay(self.attempt) if delay is None else nack_wait(delay)
         failure = Failure(*self._delivery.receipt, nack_wait(wait / 1000), truncate(error))
-        return (yield from self._settle(self._context.calls.nack([failure])))
+        return (yield from self._settle(self._context.calls.nack([failure]), failed=True))
 
     def _release(self, delay: Duration | None) -> Operation[bool]:
         release, stored = Release(*self._delivery.receipt), self._delivery.claimed.attributes
@@ -235,7 +237,7 @@ class _BaseMessage(Generic[T]):
             if self.snoozes >= most > 0:
                 return (yield from self._nack(None, SNOOZED_OUT.format(most)))
             release = Release(*self._delivery.receipt, wait, snoozed(stored))
-        return (yield from self._settle(self._context.calls.release([release])))
+        return (yield from self._settle(self._context.calls.release([release]), failed=None))
 
     def _extend(self, duration: Duration | None) -> Operation[bool]:
         lease = self._context.settings.lease if duration is None else to_millis(duration, "lease", min=100)
@@ -296,7 +298,7 @@ class Message(_BaseMessage[T]):
     def reject(self, reason: str) -> bool:
         """Move the message to the dead letter at once. False, and no change, if the lease was lost before."""
         rejection = Rejection(*self._delivery.receipt, truncate(reason, "reason"), "")
-        return self._executor.perform(self._settle(self._context.calls.reject([rejection])))
+        return self._executor.perform(self._settle(self._context.calls.reject([rejection]), failed=True))
 
 
 class AsyncMessage(_BaseMessage[T]):

@@ -129,7 +129,12 @@ class PoolQueue:
         self.in_flight = PoolInFlight(context.calls, context.settings, batch, limited=self.callback.limited)
         self.in_flight.startable = self._startable
         self.loop = ConsumerLoop(
-            context, self.executor.consumer_id, batch=batch, burst=self._burst, in_flight=self.in_flight
+            context,
+            self.executor.consumer_id,
+            batch=batch,
+            burst=self._burst,
+            in_flight=self.in_flight,
+            breakers=self.callback.breakers,
         )
         self.loop.leaves_hung = self.pool.leaves_hung
         self.loop.outlook.collect_every = self.pool.collect_every(self.number)

@@ -127,6 +127,9 @@ class PendingSettlements:
             if self._hold and (name or text == "queue"):
                 self._holds[name or None] = max(wait, self._holds.get(name or None, 0))
 
+    def note_trials(self, trials: Iterable[tuple[str, str | None]]) -> None:
+        """Note which messages of a claim are trials of a breaker; without breakers, nobody waits for their outcomes."""
+
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that settle what is pending, each with the function for its reply."""
         for name, wait in self._holds.items():

@@ -7,11 +7,13 @@ completes it. Nothing here waits, and no lock is needed: threads share only sing
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
 from delayq.errors import UndecodableError
 from delayq.times import monotonic
@@ -43,6 +45,8 @@ class Callback(NamedTuple):
     """Returns the function that `function` calls for a message, if there are several."""
     limited: bool = False
     """Whether one of these limits how long it may run."""
+    breakers: Mapping[str | None, Breaker] = MappingProxyType({})
+    """The breakers of names, and for None that of the queue."""
 
     @property
     def batch(self) -> int:

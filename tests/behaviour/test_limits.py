@@ -266,6 +266,14 @@ def test_rate_limited_callback_closes_the_queue(open_queue):
     assert queue.limits.list()[0].held_until is not None
 
 
+def test_burst_ends_while_the_queue_is_closed_for_longer(open_queue):
+    queue = open_queue(callback=lambda _: RateLimited("1h", scope="queue"), prefetch=0)
+    queue.preload()  # a script that is not loaded yet runs after the claim beside it
+    queue.send_many([NewMessage(n, id=f"m{n}") for n in range(3)])
+    queue.run(burst=True)
+    assert (queue.counts().ready, queue.counts().backoff) == (2, 1)
+
+
 def test_rate_limited_message_alone(open_queue):
     queue = open_queue()
     queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(2)])

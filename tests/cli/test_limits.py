@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 
@@ -14,7 +16,12 @@ def test_sets_lists_and_removes_limits(cli, queue):
     )
     assert made.json["queue"] == "reminders"
     limit = {"name": "mail", "rate_limit": "5/m", "burst": 2, "running": 3, "throttled": 0, "active": 0}
-    assert made.json["limit"] == limit | {"paused": None, "held_until": None, "spread_until": None}
+    assert made.json["limit"] == limit | {
+        "paused": None,
+        "held_until": None,
+        "tripped_until": None,
+        "spread_until": None,
+    }
     listed = cli("limits", "list", "reminders").out
     assert "(the queue)" in listed
     assert "mail" in listed
@@ -39,6 +46,19 @@ def test_pauses_and_resumes_a_name(cli, queue):
     assert queue.limits.list()[0].spread_until is not None
     assert "spread until in " in " ".join(cli("limits", "list", "reminders").out.split())
     assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  was not paused\n"
+
+
+def test_shows_which_breaker_has_tripped(cli, queue, redis_client):
+    queue.send_delay_msg(1, name="mail")
+    now = round(queue.stats().at.timestamp() * 1000)
+    texts = {"name:mail": f"1 0 1 0 0/{now + 90_000}/60000/2 - 0 0 0 ", "name:sms": f"2 0 1 0 0/{now}/60000/2 - 0 0 0 "}
+    redis_client.hset("delayq:{reminders}:limits", mapping=texts | {"name:web": f"3 0 1 0 0/{now}/9/0 - 0 0 0 "})
+    listed = cli("limits", "list", "reminders").out
+    assert re.search(r"mail .* tripped until in 1m", listed)
+    assert re.search(r"sms .* tries the next", listed)
+    assert re.search(r"web .* 0 *0 *$", listed, re.MULTILINE)
+    times = {one["name"]: one["tripped_until"] for one in cli("limits", "list", "reminders", "--json").json["limits"]}
+    assert (times["web"], times["mail"] > times["sms"]) == (None, True)
 
 
 @pytest.mark.parametrize(

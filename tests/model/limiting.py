@@ -25,11 +25,16 @@ class Limit:
     spread: float = 0
     spread_until: int = 0
     reason: str = ""
+    trial_at: int = 0
+    trial_pause: int = 0
+    trials: int = 0
+    """How many more may start as trials of the breaker, which has tripped if there is a pause between them."""
 
     def text(self) -> bytes:
         """Return it as it is stored."""
         paused = "-" if self.paused is None else str(self.paused)
-        numbers = f"{self.number} {self.interval:.3f} {self.burst} {self.places} {self.held} {paused}"
+        breaker = f"/{self.trial_at}/{self.trial_pause}/{self.trials}" if self.trial_pause else ""
+        numbers = f"{self.number} {self.interval:.3f} {self.burst} {self.places} {self.held}{breaker} {paused}"
         return f"{numbers} {self.next_start:.2f} {self.spread:.3f} {self.spread_until} {self.reason}".encode()
 
     def is_paused(self, now: int) -> bool:
@@ -45,7 +50,7 @@ class Limit:
         if self.paused == 0 or (self.places and used >= self.places):
             return math.inf
         interval, burst = self.pace(now)
-        at = max(self.held, self.paused or 0) * 1000
+        at = max(self.held, self.paused or 0, self.trial_at) * 1000
         return max(at, self.next_start - (burst - 1) * interval) if interval else at
 
     def bring_near(self, now: int) -> None:
@@ -53,9 +58,17 @@ class Limit:
         interval, burst = self.pace(now)
         if interval:
             self.next_start = min(self.next_start, now * 1000 + burst * interval)
+        self.trial_at = min(self.trial_at, now + self.trial_pause)
+        if not self.trials and self.trial_at <= now:
+            self.trip(0, 0, 0)
 
     def is_over(self, now: int) -> bool:
-        return not self.is_paused(now) and self.held <= now and not self.places and not self.pace(now)[0]
+        if self.trial_pause or self.places or self.pace(now)[0]:
+            return False
+        return not self.is_paused(now) and self.held <= now
+
+    def trip(self, at: int, pause: int, trials: int) -> None:
+        self.trial_at, self.trial_pause, self.trials = at, pause, trials
 
 
 class Waiting(NamedTuple):
@@ -91,7 +104,7 @@ class Limits:
         return -1 if first == math.inf else int(first)
 
     def first_gate(self) -> float | None:
-        return min(self.gates.values(), default=None) if self.flag else None
+        return self.gates.get(0, min(self.gates.values(), default=None)) if self.flag else None
 
     def change(self, scope: str, now: int) -> Limit:
         """Return the limit of a scope to change it, a new one if it has none."""
@@ -136,6 +149,8 @@ class Claim:
         self.chosen: list[str] = []
         self.throttled: list[tuple[Waiting, int]] = []
         """What may not start, and its line."""
+        self.trials: list[tuple[str, str | None]] = []
+        """What starts as a trial, and of which name; None for the queue."""
         self.lined = {number: True for number in limits.gates if number}
         """The lines with gates, and whether something waits in them at the end."""
 
@@ -155,6 +170,10 @@ class Claim:
         return one.opens_at(self.now, self.used[one.number]) <= self.now * 1000
 
     def start(self, one: Limit, id: str) -> None:
+        if one.trial_pause:
+            one.trip(self.now + one.trial_pause, one.trial_pause, one.trials - 1)
+            (scope,) = (scope for scope, other in self.known.items() if other is one)
+            self.trials.append((id, scope.partition(":")[2] or None))
         interval, _ = one.pace(self.now)
         if interval:
             one.next_start = max(one.next_start, self.now * 1000) + interval
@@ -166,6 +185,7 @@ class Claim:
         """Return how many of a number may start."""
         before, used, room = one.next_start, self.used[one.number], 0
         interval, _ = one.pace(self.now)
+        wanted = min(wanted, 1) if one.trial_pause else wanted
         while room < wanted and self.may_start(one):
             one.next_start, room = max(one.next_start, self.now * 1000) + interval, room + 1
             self.used[one.number] += 1

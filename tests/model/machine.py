@@ -246,12 +246,12 @@ class QueueMachine(Player):
         deliveries = self.model.ready_to_unack(self.now, wanted, lease, consumer, **offered)
         self.sequences[consumer] += 1
         self.claims[consumer] = [Receipt(one.id, one.token) for one in deliveries]
-        self.claimed_at[consumer] = self.now
+        self.claimed_at[consumer], trials = self.now, self.model.trials
+        self.trials[consumer] = trials
         for _ in range(1 + reruns):
             reply = self._claim(consumer, self.sequences[consumer], wanted, lease)
-            assert reply._replace(left=0) == ClaimReply(
-                self.now, self.now + lease, 0, deliveries, next_gate=self._next_gate()
-            )
+            told = {"next_gate": self._next_gate(), "trials": trials}
+            assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, deliveries, **told)
         self.expects_wake |= reply.left > 0
         tokens = [highest, *(one.token for one in reply.messages)]
         assert all(earlier < later for earlier, later in itertools.pairwise(tokens))
@@ -264,6 +264,8 @@ class QueueMachine(Player):
         self._reach("throttled", "claim", waits - self.scan.throttled.keys())
         self._reach("from a line", "claim", self.scan.throttled.keys() & {*ids})
         self._reach("passes a line", "claim", ids and waits & self.scan.throttled.keys())
+        self._reach("a trial of a name", "claim", any(name for _, name in trials))
+        self._reach("a trial of the queue", "claim", any(name is None for _, name in trials))
         self._reach("queue used up", "claim", 0 in self.model.limits.gates)
         entries = self.scan.ready + self.scan.retry + [*self.scan.ranked]
         self._reach("ranked before ready", "claim", _comes_before(ids, self.scan.ranked, offered["ready"]))
@@ -300,7 +302,7 @@ class QueueMachine(Player):
             assert reply == ClaimReply(self.now, self.now + lease, len(listed), deliveries, **times)
         if not deliveries:
             return
-        self.sequences[consumer], self.claimed_at[consumer] = sequence, self.now
+        self.sequences[consumer], self.claimed_at[consumer], self.trials[consumer] = sequence, self.now, ()
         self.claims[consumer] = [Receipt(one.id, one.token) for one in deliveries]
         self.expects_wake |= 0 <= next_due <= self.now
         assert all(one.due <= self.latest for one in reply.messages)
@@ -331,9 +333,8 @@ class QueueMachine(Player):
         remembered = self.claims[consumer]
         deliveries = self.model.replay(self.now, remembered, lease)
         reply = self._claim(consumer, self.sequences[consumer], wanted, lease)
-        assert reply._replace(left=0) == ClaimReply(
-            self.now, self.now + lease, 0, deliveries, next_gate=self._next_gate()
-        )
+        told = {"next_gate": self._next_gate(), "trials": self.trials[consumer]}
+        assert reply._replace(left=0) == ClaimReply(self.now, self.now + lease, 0, deliveries, **told)
         receipts = [Receipt(one.id, one.token) for one in deliveries]
         self.held += [receipt for receipt in receipts if receipt not in self.held]
         self._reach("all still held", "replay", receipts and receipts == remembered)
@@ -517,6 +518,14 @@ class QueueMachine(Player):
     @rule(name=scopes, delay=delays, reruns=reruns)
     def hold(self, name, delay, reruns):
         self._play(self.calls.hold(name, delay), self.model.hold(self.now, name, delay), reruns=reruns)
+
+    @precondition(lambda self: self.is_limited)
+    @rule(name=scopes, pause=st.sampled_from((20, 20, 60, 0)), reruns=reruns)
+    def trip(self, name, pause, reruns):
+        """A breaker trips, or a trial has succeeded."""
+        expected = self.model.hold(self.now, name, 0, pause=pause)
+        self._reach(("trips" if pause else "ends") + ("" if expected == "1" else ", not"), "breaker", True)
+        self._play(self.calls.hold(name, 0, pause=pause), expected, reruns=reruns)
 
     @precondition(lambda self: self.is_limited)
     @rule(name=st.sampled_from(("n", "m")), until=pauses, reason=st.sampled_from(("", "deploy")), reruns=reruns)

@@ -22,7 +22,7 @@ from delayq.broker.results import Completed
 from delayq.broker.same_id import Debounce
 from delayq.broker.send_replies import Debounced
 from delayq.rates import Pace
-from tests.model.limiting import Claim, Limits, Waiting, choose
+from tests.model.limiting import Claim, Limit, Limits, Waiting, choose
 
 STEP = 60_000
 """The head start of a priority (ms) where none was set."""
@@ -123,6 +123,8 @@ class Model:
         """When the last pause that was not resumed ends, 0 for no end, and its reason."""
 
         self.limits = Limits()
+        self.trials: tuple[tuple[str, str | None], ...] = ()
+        """What the last claim has started as trials, and of which names."""
 
     def ids(self, state: str) -> list[str]:
         return [id for id, message in self.messages.items() if message.state == state]
@@ -290,6 +292,8 @@ class Model:
         if waits and self.is_paused(now):
             assert self.pause_set
             return reply._replace(waiting=0, paused=self.pause_set[0])
+        if gate is not None and self.limits.gates.get(0, 0) > now:
+            return reply._replace(waiting=0)
         return reply
 
     def ready_to_unack(
@@ -297,6 +301,7 @@ class Model:
     ) -> list[ClaimedMessage]:
         """Claim; `ready` and `retry` are the living ids of the lists in the order in which these offer them."""
         assert (sorted(ready), sorted(retry)) == (sorted(self.ready), sorted(self.retry))
+        self.trials = ()
         if self.is_paused(now):
             return []
         delivered = self.totals["delivered"]
@@ -316,6 +321,7 @@ class Model:
                 self.messages[one.id].state = "throttled"
                 self.limits.lines[one.id] = number, one.due
             self.totals["throttled"] += len(claim.throttled)
+            self.trials = tuple(claim.trials)
             return self._claim(now, chosen, lease, holder)
         chosen = [*retry[:first_turns], *(id for *_, id in by_rank), *retry[first_turns:]][:wanted]
         return self._claim(now, chosen, lease, holder)
@@ -568,9 +574,17 @@ class Model:
         ends_at = one.paused if one.is_paused(now) and one.paused is not None else -1
         return LimitChange(int(was_paused if paused else was_limited), ends_at)
 
-    def hold(self, now: int, name: str | None, delay: int) -> str:
+    def hold(self, now: int, name: str | None, delay: int, *, pause: int | None = None) -> str:
+        found = self.limits.of.get(scope_of(name)) or Limit(0)
+        next_trial = min(found.trial_at, now + found.trial_pause)
+        tripped, first = found.trials > 0 or next_trial > now, found.trials == 2 and next_trial > now
+        if (pause == 0 and not tripped) or (pause and first):
+            return "2"
         one = self.limits.change(scope_of(name), now)
-        one.held = max(one.held, now + delay)
+        if pause is None:
+            one.held = max(one.held, now + delay)
+        else:
+            one.trip(now + pause if pause else 0, pause, 2 if pause else 0)
         self._put_limit(now, scope_of(name))
         return "1"
 

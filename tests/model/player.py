@@ -62,6 +62,7 @@ class Player(RuleBasedStateMachine):
         self.claims: dict[str, list[Receipt]] = {}
         """What the last claim of each consumer brought, while the server remembers it."""
         self.claimed_at: dict[str, int] = {}
+        self.trials: dict[str, tuple[tuple[str, str | None], ...]] = {}
         self.expects_wake = self.is_limited = False
         self.scan = read(executor, self.calls)
         self.is_seen = True

@@ -76,7 +76,8 @@ SITUATIONS = r"""
     claim: queue used up                  promote: next gate                    limit: (fresh|again)
     limit: what waits is judged anew      (pause|resume): a name                resume: evenly
     cancel: throttled → 1                 reschedule: throttled → 1             (ack|complete): late, throttled → 1
-    (limit|hold): run again
+    (limit|hold): run again               breaker: (trips|ends)                 breaker: (trips|ends), not
+    claim: a trial of a name              claim: a trial of the queue
 
     send: run again                       cancel: run again                     reschedule: run again
     pending_to_ready: run again           unack_to_retry: run again             ack: run again

@@ -7,7 +7,7 @@ is written as its kind, its time and its columns: `"acked 0; ids a b; tokens T-9
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -107,7 +107,8 @@ class World:
     "revision fired last paused", where it stands for none yet. `throttled` has the number of a limit and a due time,
     `gates` the time at which a line goes on, None if it is not known. One in `limits` reads "number interval burst
     places held paused next spread spread_until reason", with `next` in microseconds from `NOW`, as in +500, or 0 for
-    none. A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own is half a millisecond more.
+    none; `held` may be "held/trial_at/trial_pause/trials". A counter of `meta` that is 0 counts as absent. In `done`,
+    an end of an id's own is half a millisecond more.
     `wake` is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
     """
 
@@ -311,7 +312,7 @@ def _limit_out(text: str) -> str:
         f"{T + int(start)}.00" if start != "0" else "0.00",
         f"{float(spread):.3f}",
     )
-    first = (number, f"{float(interval):.3f}", burst, places, _time_out(held))
+    first = (number, f"{float(interval):.3f}", burst, places, _held(held, _time_out, NOW))
     return " ".join((*first, *times, _time_out(until), " ".join(reason)))
 
 
@@ -322,8 +323,16 @@ def _limit_in(data: bytes) -> str:
         f"{float(start) - T:+.0f}" if float(start) else "0",
         f"{float(spread):g}",
     )
-    first = (number, f"{float(interval):g}", burst, places, _time_in(held))
+    first = (number, f"{float(interval):g}", burst, places, _held(held, _time_in, -NOW))
     return " ".join((*first, *times, _time_in(until), reason)).strip()
+
+
+def _held(text: str, time: Callable[[str], str], offset: int) -> str:
+    """Return until when a limit is closed, and what becomes of its breaker, with other times."""
+    held, *breaker = text.split("/")
+    if breaker:
+        breaker[0] = str(int(breaker[0]) + offset)
+    return "/".join([time(held), *breaker])
 
 
 def _time_out(offset: str) -> str:

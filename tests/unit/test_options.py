@@ -59,7 +59,7 @@ OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events", 
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events", "max_snoozes": "policy.max_snoozes"}
 """Settings whose names differ from their options."""
-ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner", "is_failure"}
+ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner", "is_failure", "breaker"}
 
 
 def test_every_option_is_covered_here():
@@ -94,6 +94,7 @@ def test_defaults_are_as_documented():
         fetch_limit=None,
         default_retries=3,
         policy=FailurePolicy(Backoff.exponential(5, factor=5, max=600, jitter=0.2), None, 1000),
+        breaker=None,
         unknown_for=3_600_000,
         owner="",
         grace=30_000,

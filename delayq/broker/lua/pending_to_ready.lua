@@ -4,8 +4,9 @@
 --   schedules zset, throttled zset, gates zset, events stream, meta hash, replies hash
 -- ARGV: slot, sequence, now (ms or ''), limit (ids)
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping next_gate": ids; ms or
---   -1; ms or -1; ids in ready, ranked and retry that are not stale, 0 in a pause; ids; ms; ms or -1; the end of a pause
---   (ms, 0 for no end), -1 if there is none or nothing waits or is leased; 1 if messages have priorities or limits, which
+--   -1; ms or -1; ids in ready, ranked and retry that are not stale, 0 in a pause or while the limit of the queue is used
+--   up; ids; ms; ms or -1; the end of a pause (ms, 0 for no end), -1 if there is none or nothing waits or is leased; 1 if
+--   messages have priorities or limits, which
 --   is told only while something waits or is leased; how many calls have asked messages to stop, which is told only
 --   while something is leased; when something throttled may start (ms or -1). The last three are left out if there is
 --   nothing to tell
@@ -42,7 +43,8 @@ if settings then
   waiting = waiting + (step and redis.call('ZCARD', ranked) or 0)
   waiting = math.max(waiting - (settings[2] or 0) - (settings[3] or 0), 0)
   local limited = settings[7]
-  local gate = limited and redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2]
+  local closed = limited and redis.call('ZSCORE', gates, 0)
+  local gate = limited and (closed or redis.call('ZRANGE', gates, 0, 0, 'WITHSCORES')[2])
   if waiting > 0 or next_deadline or gate then
     paused = pause_end(settings[4], now)
     local stopping, next_gate = next_deadline and settings[6], gate and gate ~= 'inf' and not paused and gate or '-1'
@@ -50,7 +52,7 @@ if settings then
       told = string.format(' %d %s %s', (step or limited) and 1 or 0, stopping or '0', next_gate)
     end
   end
-  waiting = paused and 0 or waiting
+  if paused or closed and tonumber(closed) > now then waiting = 0 end
 end
 local reply = string.format('%d %.0f %.0f %d %d %.0f %.0f %.0f', moved, next_due or -1, next_deadline or -1, waiting,
   spent, now, next_schedule or -1, paused or -1) .. told

@@ -6,8 +6,8 @@
 --   wake list
 -- ARGV: slot, sequence, now (ms or ''), wanted (ids, 0 to pass on a wake-up), lease (ms), consumer (or marked)
 -- Returns: now, deadline (ms), entries left in these three, 1 for a message that must run alone, else nil, when
---   something throttled may start (ms or -1), an array of retries left, then per message: id, token, payload, due (ms),
---   attempt, headers, attributes (nil for none)
+--   something throttled may start (ms or -1) and, in the same text, " ;id scope" for each trial of a breaker, an
+--   array of retries left, then per message: id, token, payload, due (ms), attempt, headers, attributes (nil for none)
 -- Re-run: returns what is still leased under the remembered tokens, with its lease renewed.
 -- Uses: bytes, clock, once, record, stale, started, lease, sources, limit, throttle, lines, pause, log
 local ready, ranked, retry, unack, retries, messages, deliveries, headers, attributes, limits, gates,
@@ -82,7 +82,8 @@ if in_retry.scanned > 0 then redis.call('LTRIM', retry, in_retry.scanned, -1) en
 if in_ranked and in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', ranked, 0, in_ranked.scanned - 1) end
 lease_all(unack, deliveries, attributes)
 if limited and not past then settle_limits(limits, gates, throttled, running, deliveries, meta) end
-local reply = {now, now + lease, left, alone, next_gate(gates), retry_counts, unpack(cells, 1, 7 * #ids)}
+local trials = trials_of(past)
+local reply = {now, now + lease, left, alone, next_gate(gates) .. trials, retry_counts, unpack(cells, 1, 7 * #ids)}
 if past then return reply end
 if in_ready.stale > 0 then skipped(meta, 'stale_ready', in_ready.stale) end
 if in_retry.stale > 0 then skipped(meta, 'stale_retry', in_retry.stale) end
@@ -91,7 +92,7 @@ if wakes then redis.call('RPUSH', wake, '1') end
 if #ids > 0 then
   redis.call('HSET', meta, 'token', tokens[#ids], 'delivered', string.format('%.0f', delivered + #ids))
 end
-remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' '))
+remember(replies, slot, sequence, now, table.concat(claimed_pairs, ' ') .. trials)
 log(events, meta, counters[3], 'delivered', now, 'holder', unmarked(consumer), 'ids', ids, 'tokens', tokens,
   'dues', dues, 'attempts', attempts, 'retries', retry_counts)
 return reply

@@ -31,9 +31,17 @@ def _names(**names: str) -> World:
     )
 
 
-def _claimed(*ids: str, left: int = 0, gate: int | None = None, names: dict[str, str], attempts: int = 1) -> ClaimReply:
+def _claimed(
+    *ids: str,
+    left: int = 0,
+    gate: int | None = None,
+    names: dict[str, str],
+    attempts: int = 1,
+    trials: tuple[tuple[str, str | None], ...] = (),
+) -> ClaimReply:
     messages = [_given(id, n, name=names[id], attempt=attempts) for n, id in enumerate(ids)]
-    return ClaimReply(NOW, NOW + LEASE, left, messages, next_gate=-1 if gate is None else NOW + gate)
+    next_gate = -1 if gate is None else NOW + gate
+    return ClaimReply(NOW, NOW + LEASE, left, messages, next_gate=next_gate, trials=trials)
 
 
 def _leased(*ids: str, attempts: int = 1) -> World:
@@ -379,6 +387,111 @@ READY = [
             _leased("a", "b"),
             World(limits={"name:x": "1 1000 9 0 0 - +2000 300000 0"}),
             _meta(_RATE, 2),
+        ),
+    ),
+    Case(
+        "a breaker that has tripped holds up its name alone",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 0 0/70/500/2 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("c", "d", gate=70, names=_AB),
+        _sum(
+            _FOUR,
+            _leased("c", "d"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 0 1 0 0/70/500/2 - 0 0 0"}, gates={1: 70}),
+            _meta(_RATE, 2, 2),
+        ),
+    ),
+    Case(
+        "one starts as a trial",
+        _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 0 0/-1/500/2 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("a", "c", "d", gate=500, names=_AB, trials=(("a", "x"),)),
+        _sum(
+            _FOUR,
+            _leased("a", "c", "d"),
+            _waiting(1, "b"),
+            World(limits={"name:x": "1 0 1 0 0/500/500/1 - 0 0 0"}, gates={1: 500}),
+            _meta(_RATE, 3, 1),
+        ),
+    ),
+    Case(
+        "the first of a line starts as the last trial",
+        _sum(
+            _names(a="x", b="x", d="x"),
+            _ready("d"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 2 9 0 0/0/500/1 - 0 0 0"}, gates={1: 0}, meta=_RATE),
+        ),
+        _claim(4),
+        _claimed("a", gate=500, names=_AB, trials=(("a", "x"),)),
+        _sum(
+            _names(a="x", b="x", d="x"),
+            _leased("a"),
+            _waiting(1, "bd"),
+            World(limits={"name:x": "1 2 9 0 0/500/500/0 - +2 0 0"}, gates={1: 500}),
+            _meta(_RATE, 1, 1),
+        ),
+    ),
+    Case(
+        "after the last trial, all start",
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 0 1 0 0/0/500/0 - 0 0 0"}, gates={1: 0}, meta=_RATE),
+        ),
+        _claim(4),
+        _claimed("a", "b", names=_AB),
+        _sum(_names(a="x", b="x"), _leased("a", "b"), _meta({"schema": 2}, 2)),
+    ),
+    Case(
+        "after the last trial, all start under the limit that there is",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 9 0 0/-1/500/0 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("a", names=_AB),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 9 0 0 - +1000 0 0"}), _meta(_RATE, 1)),
+    ),
+    Case(
+        "one of the queue starts as a trial",
+        _sum(_FOUR, _ready("abcd"), World(limits={"queue": "0 0 1 0 0/-1/500/2 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed("a", gate=500, names=_AB, trials=(("a", None),)),
+        _sum(
+            _FOUR,
+            _ready("abcd"),
+            _leased("a"),
+            World(limits={"queue": "0 0 1 0 0/500/500/1 - 0 0 0"}, gates={0: 500}),
+            _meta(_RATE, 1),
+        ).but(ready=["b", "c", "d"]),
+    ),
+    Case(
+        "one is a trial of its name and of the queue",
+        _sum(
+            _names(a="x"),
+            _ready("a"),
+            World(limits={"queue": "0 0 1 0 0/-1/500/1 - 0 0 0", "name:x": "1 0 1 0 0/-1/700/2 - 0 0 0"}, meta=_RATE),
+        ),
+        _claim(4),
+        _claimed("a", gate=500, names=_AB, trials=(("a", "x"), ("a", None))),
+        _sum(
+            _names(a="x"),
+            _leased("a"),
+            World(
+                limits={"queue": "0 0 1 0 0/500/500/0 - 0 0 0", "name:x": "1 0 1 0 0/700/700/1 - 0 0 0"}, gates={0: 500}
+            ),
+            _meta(_RATE, 1),
+        ),
+    ),
+    Case(
+        "a clock that was set back puts no trial off for long",
+        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 0 1 0 0/90000/500/2 - 0 0 0"}, meta=_RATE)),
+        _claim(4),
+        _claimed(gate=500, names=_AB),
+        _sum(
+            _names(a="x"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 0 1 0 0/500/500/2 - 0 0 0"}, gates={1: 500}),
+            _meta(_RATE, 0, 1),
         ),
     ),
 ]

@@ -50,6 +50,49 @@ CASES = [
         PromoteReply(0, -1, NOW + 70, 0, 0, NOW, -1, 0),
         World(unack={"a": 70}, meta={"paused": "0 "}),
     ),
+    *(
+        Case(
+            f"the queue is closed {how}: due messages become ready, and {then}",
+            World(
+                pending={"a": -1},
+                messages={"a": "m"},
+                throttled={"t": (1, -5)},
+                gates={0: gate, 1: -9},
+                limits={"queue": "0 0 1 0 900 - 0 0 0"},
+                meta={"limited": "starts"},
+            ),
+            calls.pending_to_ready(),
+            PromoteReply(1, -1, -1, waiting, 0, NOW, ranks=1, next_gate=-1 if gate is None else NOW + gate),
+            World(
+                ready=["a"],
+                messages={"a": "m"},
+                deliveries={"a": "ready -1 0 0 0 -"},
+                throttled={"t": (1, -5)},
+                gates={0: gate, 1: -9},
+                limits={"queue": "0 0 1 0 900 - 0 0 0"},
+                meta={"limited": "starts"},
+            ),
+        )
+        for how, gate, then, waiting in [
+            ("until later", 1, "nothing is to be claimed", 0),
+            ("until one ends", None, "nothing is to be claimed", 0),
+            ("until now", 0, "may be claimed", 1),
+        ]
+    ),
+    Case(
+        "a gate that a limit has left closes nothing",
+        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, -1, 1, 0, NOW),
+        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}),
+    ),
+    Case(
+        "what waits in the first of two lines may start next",
+        World(throttled={"t": (1, -5), "u": (2, -5)}, gates={1: 9, 2: 7}, meta={"limited": "starts"}),
+        calls.pending_to_ready(),
+        PromoteReply(0, -1, -1, 0, 0, NOW, ranks=1, next_gate=NOW + 7),
+        World(throttled={"t": (1, -5), "u": (2, -5)}, gates={1: 9, 2: 7}, meta={"limited": "starts"}),
+    ),
     Case(
         "with a priority, due messages are ranked; all others become ready",
         _RANKING,

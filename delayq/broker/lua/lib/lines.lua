@@ -83,6 +83,12 @@ local function settle_limits(limits, gates, throttled, running, deliveries, meta
   end
 end
 
+-- Returns the trials among what this call starts, each as " ;id scope"; of one made again, what it has remembered.
+local function trials_of(past)
+  if past then return string.match(past, ' ;.*$') or '' end
+  return limiting and table.concat(limiting.trials) or ''
+end
+
 -- Returns when something that waits may start (ms), '-1' if this is not known. While the queue is closed, nothing does.
 local function next_gate(gates)
   if not limiting then return '-1' end

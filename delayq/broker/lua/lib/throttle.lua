@@ -9,7 +9,7 @@ local function look_at_limits(limits, gates, throttled, running, flag, time)
   redis.call('ZCARD', throttled)
   redis.call('ZCARD', running)
   limiting = {time = time, known = {}, over = {}, ids = {}, scores = {}, records = {}, gone = {}, places = {},
-    emptied = {}}
+    emptied = {}, trials = {}}
   return true
 end
 
@@ -19,6 +19,7 @@ local function limit_of(limits, gates, running, scope)
   if one == nil then
     one = read_limit(redis.call('HGET', limits, scope)) or false
     if one then
+      one.scope = scope
       one.line = one.number > 0 and not limiting.emptied[one.number] and redis.call('ZSCORE', gates, one.number)
       one.lined, one.changed = one.line, bring_near(one, limiting.time)
       if is_over(one, limiting.time) and not one.line then
@@ -42,8 +43,12 @@ local function may_start(one)
   return opens_at(one, limiting.time) <= limiting.time
 end
 
--- Counts a start of an id.
+-- Counts a start of an id; it is a trial if the breaker of the limit has tripped.
 local function start_under(one, id)
+  if one.trial_pause > 0 then
+    trip(one, limiting.time, one.trial_pause, one.trials - 1)
+    one.changed, limiting.trials[#limiting.trials + 1] = true, ' ;' .. id .. ' ' .. one.scope
+  end
   local interval = pace_of(one, limiting.time)
   if interval > 0 then one.next_start, one.changed = math.max(one.next_start, limiting.time) + interval, true end
   one.used = one.used + 1
@@ -55,6 +60,7 @@ end
 -- Returns how many of a number may start now.
 local function starts_of(one, most)
   local next_start, used, interval, count = one.next_start, one.used, pace_of(one, limiting.time), 0
+  if one.trial_pause > 0 then most = math.min(most, 1) end
   while count < most and may_start(one) do
     one.next_start, one.used = math.max(one.next_start, limiting.time) + interval, one.used + 1
     count = count + 1
