@@ -84,7 +84,7 @@ def test_full_queues_start_in_proportion_to_their_weights(three, starts, open_wo
     wait_until(lambda: len(starts) >= 10_000, 100)
     worker.stop_consume()
     counts = Counter(starts[:10_000])
-    assert {name: round(count / 100) for name, count in counts.items()} == {"critical": 60, "default": 30, "low": 10}
+    assert all(abs(counts[name] - 1000 * weight) <= 10 * weight for name, weight in WEIGHTS.items()), counts
 
 
 def test_one_callback_at_a_time_keeps_the_weights_in_every_window(three, starts, open_worker):
