@@ -81,10 +81,10 @@ CASES = [
     ),
     Case(
         "a gate that a limit has left closes nothing",
-        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}),
+        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}, meta={"priority_step": 7}),
         calls.pending_to_ready(),
-        PromoteReply(0, -1, -1, 1, 0, NOW),
-        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}),
+        PromoteReply(0, -1, -1, 1, 0, NOW, ranks=1),
+        World(ready=["a"], deliveries={"a": "ready -1 0 0 0 -"}, gates={0: 9}, meta={"priority_step": 7}),
     ),
     Case(
         "what waits in the first of two lines may start next",
