@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.faces import Asyncio, Blocking
+from tests.support.schedules import Clock
 
 Open = Callable[..., Any]
 
@@ -75,3 +76,15 @@ def open_queue(face: Blocking | Asyncio, url: str, gate: threading.Event) -> Ite
 def queue(open_queue: Open) -> Any:
     """A queue with default options and without a callback."""
     return open_queue()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock for schedules, which stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def timed(queue: Any, clock: Clock) -> Any:
+    """A queue that uses the clock."""
+    return clock.of(queue)

@@ -17,7 +17,7 @@ from delayq.schedules.cron import Cron
 from delayq.schedules.exceptions import ExceptRule
 from delayq.times import timestamp
 from tests.behaviour.places import everywhere
-from tests.support.schedules import DAY, HOUR, START, Clock, ran
+from tests.support.schedules import DAY, HOUR, START, ran
 
 SCHOOL = b"""BEGIN:VCALENDAR
 BEGIN:VEVENT
@@ -37,17 +37,6 @@ RRULE:FREQ=SECONDLY
 END:VEVENT
 END:VCALENDAR
 """
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(queue, clock):
-    """A queue that uses the clock."""
-    return clock.of(queue)
 
 
 def days(times) -> list[str]:

@@ -8,19 +8,7 @@ import pytest
 
 from delayq import ConfigurationError, Schedule, Snooze
 from tests.behaviour.places import everywhere
-from tests.support.schedules import HOUR, START, Clock, ran
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(queue, clock):
-    """A queue that uses the clock."""
-    return clock.of(queue)
-
+from tests.support.schedules import HOUR, START, ran
 
 # Messages that are due after their occurrences
 

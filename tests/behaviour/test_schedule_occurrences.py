@@ -9,19 +9,7 @@ import pytest
 from delayq import ConfigurationError, Discard, Reject, UnknownOccurrenceError, UnknownScheduleError
 from delayq.broker.transport.operation import single
 from tests.behaviour.places import everywhere
-from tests.support.schedules import DAY, HOUR, START, Clock, ran
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(queue, clock):
-    """A queue that uses the clock."""
-    return clock.of(queue)
-
+from tests.support.schedules import DAY, HOUR, START, ran
 
 # Backfill
 

@@ -8,20 +8,9 @@ import pytest
 
 from delayq import ConfigurationError, NewMessage, Schedule
 from tests.behaviour.places import everywhere
-from tests.support.schedules import HOUR, Clock
+from tests.support.schedules import HOUR
 
 DAILY = datetime(2190, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(queue, clock):
-    """A queue that uses the clock."""
-    return clock.of(queue)
 
 
 @everywhere

@@ -23,20 +23,8 @@ from delayq.worker.schedule_firing import FIRE_AHEAD, MAX_BYTES
 from tests.behaviour.places import everywhere
 from tests.support.faces import Stand
 from tests.support.processes import Process
-from tests.support.schedules import DAY, HOUR, START, Clock, ran, see, seen_ids
+from tests.support.schedules import DAY, HOUR, START, ran, see, seen_ids
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(queue, clock):
-    """A queue that uses the clock."""
-    return clock.of(queue)
-
 
 # Occurrences
 
