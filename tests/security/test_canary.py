@@ -136,6 +136,7 @@ NO_HOLDERS = {
         "TaskSendOptions",
         "Codec",
         "Backoff",
+        "Breaker",
         "Duration",
         "Retry",
         "Reject",

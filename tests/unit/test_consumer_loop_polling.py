@@ -27,6 +27,13 @@ def test_first_turn_collects_promotes_and_claims():
     assert harness.asked == ["collect", "pending_to_ready", "ready_to_unack"]
 
 
+def test_consumer_of_a_paused_queue_sleeps():
+    harness = LoopHarness()
+    harness.wake()
+    harness.reply(pending_to_ready=promoted(paused=0))
+    assert harness.sleeps > 0.5
+
+
 def test_calls_of_a_turn_are_in_order():
     harness = LoopHarness(lease=3, concurrency=3)
     harness.hold("a", "b", "c")
