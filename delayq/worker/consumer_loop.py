@@ -122,7 +122,7 @@ class ConsumerLoop(StoppingLoop):
             self._update(result)
             self._read(plan, result)
         # Claimed beside refused settlements, or before a script that trips a breaker was loaded and run.
-        if self._claimed and (self.refusals.of_settlements or self.in_flight.recalled):
+        if self.refusals.of_settlements or (self._claimed and self.in_flight.recalled):
             self._release(self._claimed)
             self._claimed = []
         if self._claimed or self._interrupted or self.in_flight.overdue:
