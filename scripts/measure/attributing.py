@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from delayq import DelayQueue, NewMessage
-from measure.bench_server import QUEUE, TEXT, BenchServer, rate_of
-from measure.consuming import in_threads
+from measure.bench_server import QUEUE, TEXT, BenchServer
+from measure.consuming import burst, in_threads
 from measure.figure import BYTES, Figure, Measurement, Reading, at_least, at_most
 
 OPTIONS: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -39,10 +39,7 @@ def with_attributes(server: BenchServer, n: int, kind: str) -> float:
             pass
 
         queue.send_many([NewMessage(TEXT, **OPTIONS[kind](at)) for at in range(n)])
-        rate = rate_of(n, lambda: queue.run(burst=True))
-        if living := queue.counts().living:
-            raise AssertionError(f"{living} messages were not settled")
-        return rate
+        return burst(queue, n)
 
 
 def attributed(server: BenchServer) -> Iterator[Reading]:

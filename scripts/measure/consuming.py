@@ -25,14 +25,14 @@ def in_threads(server: BenchServer, n: int, *, concurrency: int = 10, logged: bo
     """Return the messages per second through empty callbacks in threads, until the last is settled."""
     with _full(server, n, concurrency=concurrency, events=logged) as queue:
         queue.callback(lambda _: None)
-        return _burst(queue, n)
+        return burst(queue, n)
 
 
 def in_batches(server: BenchServer, n: int) -> float:
     """Return the messages per second through an empty batch callback."""
     with _full(server, n, concurrency=10) as queue:
         queue.batch_callback(lambda _: None)
-        return _burst(queue, n)
+        return burst(queue, n)
 
 
 def in_tasks(server: BenchServer, n: int, *, concurrency: int = 10) -> float:
@@ -86,7 +86,8 @@ def _full(server: BenchServer, n: int, **options: Any) -> DelayQueue[Any]:
     return queue
 
 
-def _burst(queue: DelayQueue[Any], n: int) -> float:
+def burst(queue: DelayQueue[Any], n: int) -> float:
+    """Return the messages per second of a burst, until all are settled."""
     rate = rate_of(n, lambda: queue.run(burst=True))
     _check(queue.counts().living)
     return rate

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from delayq import DelayQueue, NewMessage
-from measure.bench_server import QUEUE, TEXT, BenchServer, rate_of
+from measure.bench_server import QUEUE, TEXT, BenchServer
+from measure.consuming import burst
 from measure.figure import Figure, Measurement, Reading, at_least, at_most
 
 NEVER_BINDS = {"rate_limit": "100000/s", "running": 10_000}
@@ -27,10 +28,7 @@ def under_limits(server: BenchServer, n: int, limits: int) -> float:
         for number in range(limits):
             queue.limits.set(f"job{number}", **NEVER_BINDS)
         queue.send_many([NewMessage(TEXT, name=f"job{at % NAMES}") for at in range(n)])
-        rate = rate_of(n, lambda: queue.run(burst=True))
-        if living := queue.counts().living:
-            raise AssertionError(f"{living} messages were not settled")
-        return rate
+        return burst(queue, n)
 
 
 def unbound(server: BenchServer) -> Iterator[Reading]:

@@ -6,10 +6,9 @@
 -- Returns: "moved next_due next_deadline waiting garbage now next_schedule paused ranks stopping next_gate": ids; ms or
 --   -1; ms or -1; ids in ready, ranked and retry that are not stale, 0 in a pause or while the limit of the queue is used
 --   up; ids; ms; ms or -1; the end of a pause (ms, 0 for no end), -1 if there is none or nothing waits or is leased; 1 if
---   messages have priorities or limits, which
---   is told only while something waits or is leased; how many calls have asked messages to stop, which is told only
---   while something is leased; when something throttled may start (ms or -1). The last three are left out if there is
---   nothing to tell
+--   messages have priorities or limits, which is told only while something waits or is leased; how many calls have asked
+--   messages to stop, which is told only while something is leased; when something throttled may start (ms or -1). The
+--   last three are left out if there is nothing to tell
 -- Re-run: returns the same reply; a call that moved nothing, or finds the queue empty, runs again.
 -- Uses: clock, once, record, rank, pause, log
 local pending, ready, ranked, unack, retry, garbage, deliveries, attributes, schedules, throttled, gates, events, meta,
