@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
 from delayq.times import Duration, to_millis
 
@@ -31,13 +32,11 @@ class Breaker:
     pause: Duration = "1m"
 
     def __post_init__(self) -> None:
-        share, of = self.share, self.of
+        share = self.share
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise ConfigurationError(f"share of a breaker must be above 0 and at most 1, not {short_repr(share)}")
-        if type(of) is not int or not 1 <= of <= MAX_OUTCOMES:
-            text = f"of of a breaker must be a whole number from 1 to {MAX_OUTCOMES}, not {short_repr(of)}"
-            raise ConfigurationError(text)
-        to_millis(self.pause, "pause", min=MIN_PAUSE)
+            raise ConfigurationError(f"Breaker: share must be above 0 and at most 1, not {short_repr(share)}")
+        check_int(self.of, "Breaker: of", 1, MAX_OUTCOMES)
+        to_millis(self.pause, "Breaker: pause", min=MIN_PAUSE)
 
     @property
     def pause_millis(self) -> int:

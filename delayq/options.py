@@ -9,17 +9,16 @@ from typing import Any, Literal, TypedDict
 
 from delayq.backoff import MIN_DELAY, Backoff, FailurePolicy, IsFailure
 from delayq.breaker import Breaker, check_breaker
+from delayq.checks import check_bool, check_concurrency, check_int, check_optional_int, check_retries
 from delayq.codec import Codec
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
 from delayq.times import HORIZON, Duration, to_millis
 
 DEFAULT_BACKOFF = Backoff.exponential(5, factor=5, max=600, jitter=0.2)
 """Three retries last about two minutes: longer than the restart of a service or a failover."""
-MAX_RETRIES = 1_000_000
 MAX_PREFETCH = 500
 """Messages to prefetch beyond the running ones: some tens of milliseconds of empty callbacks."""
 DEDUPE_MAX = 1_000_000
-MAX_CONCURRENCY = 10_000
 MAX_REPLICAS = 1000
 MAX_STEP = 86_400_000
 _OWNER = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -256,8 +255,8 @@ def read_settings(options: QueueOptions) -> Settings:
         lease=to_millis(options.get("lease", 30), "lease", min=100),
         max_consume_duration=to_millis(options.get("max_consume_duration", 600), "max_consume_duration", min=10),
         concurrency=check_concurrency(options.get("concurrency", 1)),
-        prefetch=_optional(options.get("prefetch"), "prefetch", 0, MAX_PREFETCH),
-        fetch_limit=_optional(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
+        prefetch=check_optional_int(options.get("prefetch"), "prefetch", 0, MAX_PREFETCH),
+        fetch_limit=check_optional_int(options.get("fetch_limit"), "fetch_limit", 1, 1_000_000),
         default_retries=check_retries(options.get("default_retries", 3), "default_retries"),
         policy=FailurePolicy.of(
             options.get("nack_delay", DEFAULT_BACKOFF),
@@ -269,7 +268,7 @@ def read_settings(options: QueueOptions) -> Settings:
         owner=_owner(options.get("owner")),
         grace=to_millis(options.get("grace", 30), "grace"),
         max_payload=check_int(options.get("max_payload", 1 << 20), "max_payload", 1, 512 << 20),
-        max_length=_optional(options.get("max_length"), "max_length", 1, 1 << 40),
+        max_length=check_optional_int(options.get("max_length"), "max_length", 1, 1 << 40),
         dead_max=check_int(options.get("dead_max", 10_000), "dead_max", 0, 1 << 40),
         dead_ttl=to_millis(options.get("dead_ttl", "30d"), "dead_ttl", max=HORIZON),
         priority_step=None if step is None else to_millis(step, "priority_step", min=1, max=MAX_STEP),
@@ -286,34 +285,6 @@ def read_settings(options: QueueOptions) -> Settings:
     )
 
 
-def check_int(value: Any, name: str, min: int, max: int) -> int:
-    """Return a whole number within bounds; `ConfigurationError` for anything else, including a bool."""
-    if type(value) is not int or not min <= value <= max:
-        raise ConfigurationError(f"{name} must be a whole number from {min} to {max}, not {short_repr(value)}")
-    return value
-
-
-def check_bool(value: Any, name: str) -> bool:
-    """Return True or False; raise `ConfigurationError` for anything else."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} must be True or False, not {short_repr(value)}")
-    return value
-
-
-def check_concurrency(value: Any) -> int:
-    """Return a valid number of callbacks at a time."""
-    return check_int(value, "concurrency", 1, MAX_CONCURRENCY)
-
-
-def check_retries(value: Any, name: str = "retries") -> int:
-    """Return a valid number of redeliveries."""
-    return check_int(value, name, 0, MAX_RETRIES)
-
-
 def nack_wait(delay: Duration, name: str = "delay") -> int:
     """Return the milliseconds a failed message waits: at least `MIN_DELAY`, so that it cannot keep a worker busy."""
     return max(to_millis(delay, name), MIN_DELAY)
-
-
-def _optional(value: Any, name: str, min: int, max: int) -> int | None:
-    return None if value is None else check_int(value, name, min, max)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_int
 from delayq.times import to_millis
 
 MAX_RATE = 100_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delayq.options import check_int
+from delayq.checks import check_int
 
 MAX_PRIORITY = 100
 """The largest priority; the smallest is its negative."""

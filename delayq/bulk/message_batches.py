@@ -14,9 +14,9 @@ import pyarrow.compute
 from delayq.broker.keys import ID, check_id
 from delayq.broker.requests import OutgoingTable
 from delayq.bulk.send_options import SendOptions
+from delayq.checks import MAX_RETRIES, check_retries
 from delayq.codec import encode_headers
 from delayq.errors import ConfigurationError, DelayqError, PayloadError, PayloadTooLargeError, did_you_mean
-from delayq.options import MAX_RETRIES, check_retries
 from delayq.times import LATEST, from_millis, timestamp
 
 pc: Any = pyarrow.compute

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from delayq.broker.keys import check_name
+from delayq.checks import check_int, check_retries
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
-from delayq.options import check_int, check_retries
 from delayq.times import Duration, to_millis
 
 MAX_REPEATS = 1000

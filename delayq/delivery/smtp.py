@@ -13,13 +13,13 @@ from contextlib import suppress
 from email.message import EmailMessage
 from typing import Any, Literal, NoReturn
 
+from delayq.checks import check_int
 from delayq.delivery.adapter import Adapter, log
 from delayq.delivery.email_message import EmailTemplate
 from delayq.delivery.recipients import split, was_split
 from delayq.delivery.smtp_connection import LimitedSMTP, LimitedSMTPS
 from delayq.delivery.smtp_replies import PERMANENT, advice_on_error, advice_on_reply, as_text
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_int
 from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.message import Message

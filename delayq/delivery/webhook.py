@@ -13,12 +13,12 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
 from delayq import __version__
+from delayq.checks import check_bool
 from delayq.delivery.adapter import Adapter
 from delayq.delivery.chat_format import ChatFormat
 from delayq.delivery.envelope import envelope
 from delayq.delivery.signature import ID, SIGNATURE, TIMESTAMP, read_keys, sign
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_bool
 from delayq.outcomes import Reject, Retry, StopWorker
 from delayq.times import Duration, to_millis
 from delayq.worker.message import Message

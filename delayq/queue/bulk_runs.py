@@ -16,7 +16,7 @@ from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.run_records import RunRecord
 from delayq.broker.transport.operation import Operation
-from delayq.options import check_int
+from delayq.checks import check_int
 from delayq.times import from_millis
 
 MAX_REFUSALS = 1000

@@ -11,8 +11,8 @@ from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_bool
 from delayq.errors import NotReplicatedError
-from delayq.options import check_bool
 from delayq.queue.producer import due_text
 from delayq.queue.withdrawal import withdraw
 from delayq.times import Duration

@@ -14,8 +14,8 @@ from delayq.broker.context import QueueContext
 from delayq.broker.keys import check_id
 from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_bool, check_retries
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_bool, check_retries
 from delayq.queue.inspector import MAX_ROWS, Inspector
 from delayq.queue.message_info import MessageInfo, Page
 from delayq.states import State

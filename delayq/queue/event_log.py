@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from delayq.broker.context import QueueContext
 from delayq.broker.log_entries import MIN_TIME_OFFSET, EventEntry
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_int
 from delayq.times import from_millis
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from delayq.broker.replies import GetReply, MessageRow, record_fields
 from delayq.broker.requests import ALWAYS, Period
 from delayq.broker.results import KeptRecord
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_int
 from delayq.queue.counts import Counts, Stats, counts_of, stats_of
 from delayq.queue.deaths import read_death
 from delayq.queue.message_info import MessageInfo, Page

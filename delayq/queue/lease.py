@@ -10,8 +10,8 @@ from delayq.broker.replies import ClaimReply, PromoteReply
 from delayq.broker.requests import ScriptCall
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation, Wait
+from delayq.checks import check_int
 from delayq.errors import DelayqError, UndecodableError
-from delayq.options import check_int
 from delayq.outcomes import Outcome, StopWorker
 from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.disposition import Completion, disposition_of, missed, undecodable

@@ -19,9 +19,9 @@ from delayq.broker.requests import OWN_ID, Outgoing, OutgoingTable, Replace, Scr
 from delayq.broker.same_id import Debounce, check_holds, missing_id
 from delayq.broker.send_replies import Placing, SendStatuses
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_retries
 from delayq.codec import Codec, encode_headers, encode_payload
 from delayq.errors import ConfigurationError, NotReplicatedError, OutcomeUnknown, QueueFullError
-from delayq.options import check_retries
 from delayq.queue.debouncing import send_debounced
 from delayq.queue.message_attributes import attributes_of
 from delayq.queue.send_again import AFTER, NOT_REPLACED, SPENT, check_replace, replace_unstarted, send_call, send_spent

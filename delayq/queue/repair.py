@@ -13,7 +13,7 @@ from delayq.broker.keys import META_SETTINGS
 from delayq.broker.requests import RedisCommand, ScriptCall
 from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.broker.transport.operation import Operation
-from delayq.options import check_bool
+from delayq.checks import check_bool
 from delayq.queue.counts import stats_of, waiting_text
 from delayq.queue.log_check import LOST, examine_log
 from delayq.queue.repair_report import (

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from delayq.broker.context import QueueContext
 from delayq.broker.transport.operation import Operation
-from delayq.options import check_int
+from delayq.checks import check_int
 from delayq.queue.event_log import PAGE, EventKind, MessageEvent, expand
 from delayq.schedules.definition import check_schedule
 

@@ -14,8 +14,8 @@ from delayq.broker.context import QueueContext
 from delayq.broker.requests import Outgoing, SchedulePut
 from delayq.broker.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation, Wait
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, UnknownScheduleError
-from delayq.options import check_int
 from delayq.queue.cancellation import cancel, reschedule
 from delayq.queue.producer import BATCH_BYTES, Producer
 from delayq.queue.schedule_history import ScheduleHistory, history

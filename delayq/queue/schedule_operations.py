@@ -13,8 +13,8 @@ from delayq.broker.ids import new_id
 from delayq.broker.requests import Outgoing
 from delayq.broker.schedule_replies import StoredSchedule
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, UnknownScheduleError, short_repr
-from delayq.options import check_int
 from delayq.queue.handlers import HandlerRegistry
 from delayq.queue.inspector import MAX_ROWS
 from delayq.queue.producer import Producer

@@ -13,7 +13,7 @@ from delayq.broker.ids import check_unique
 from delayq.broker.jitter import MAX_JITTER
 from delayq.broker.priority import check_priority
 from delayq.broker.results import check_retention
-from delayq.options import check_retries
+from delayq.checks import check_retries
 from delayq.queue.producer import due_text
 from delayq.times import Duration, to_millis
 

@@ -9,8 +9,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from delayq.broker.engine import Feature
 from delayq.broker.keys import check_pattern
+from delayq.checks import check_bool, check_concurrency, check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_bool, check_concurrency, check_int
 from delayq.queue.base import QueueBase, SyncBase, check_callback, source_of
 from delayq.queue.consumer import (
     ConsumeOptions,

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 from delayq.broker.batches import batched
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_retries
 from delayq.errors import CalendarChangedError, ConfigurationError, short_repr
-from delayq.options import check_retries
 from delayq.queue.producer import NewMessage
 from delayq.queue.sent import SendStatus
 from delayq.reminders.event import Event

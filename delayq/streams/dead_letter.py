@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from delayq._parity import awaited
 from delayq.broker.context import EngineContext
 from delayq.broker.transport.operation import Operation, single
+from delayq.checks import check_int, check_retries
 from delayq.errors import ConfigurationError, DelayqError, short_repr
-from delayq.options import check_int, check_retries
 from delayq.queue.dead_letter import BATCH, Redriven
 from delayq.queue.inspector import MAX_ROWS
 from delayq.states import State

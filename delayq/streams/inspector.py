@@ -7,8 +7,8 @@ from datetime import datetime
 from delayq.broker.context import EngineContext
 from delayq.broker.keys import check_id
 from delayq.broker.transport.operation import Operation, single
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_int
 from delayq.queue.counts import Counts
 from delayq.queue.inspector import MAX_READ, MAX_ROWS, PREVIEW, read_payload, sent_by
 from delayq.queue.message_info import MessageInfo, Page

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
 from delayq.errors import short_repr
-from delayq.options import check_int
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.queue.inspector import MAX_ROWS, Inspector

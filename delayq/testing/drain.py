@@ -14,8 +14,8 @@ from inspect import isawaitable
 from typing import Any, cast, overload
 
 from delayq.broker.replies import PromoteReply
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError
-from delayq.options import check_int
 from delayq.queue.async_delay_queue import AsyncDelayQueue
 from delayq.queue.delay_queue import DelayQueue
 from delayq.testing import queue_internals

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, short_repr
-from delayq.options import check_int
 from delayq.queue.inspector import MAX_ROWS, PREVIEW
 from delayq.times import from_millis
 from delayq.workqueue.calls import ItemView, WorkQueueCalls

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq import Backoff, ConfigurationError
-from delayq.options import MAX_RETRIES
+from delayq.checks import MAX_RETRIES
 from delayq.times import HORIZON
 
 HOUR = 3_600_000

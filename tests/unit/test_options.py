@@ -13,11 +13,10 @@ import pytest
 from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, options
 from delayq.backoff import FailurePolicy
 from delayq.broker.transport.server_url import find_url
+from delayq.checks import MAX_CONCURRENCY, MAX_RETRIES
 from delayq.options import (
-    MAX_CONCURRENCY,
     MAX_PREFETCH,
     MAX_REPLICAS,
-    MAX_RETRIES,
     Settings,
     nack_wait,
     read_settings,

@@ -31,7 +31,21 @@ PAGES = {"queue.delay_queue", "queue.async_delay_queue"}
 
 LAYERS = [
     {"errors"},
-    {"", "_lazy", "_parity", "options", "outcomes", "backoff", "breaker", "states", "codec", "times", "text", "rates"},
+    {
+        "",
+        "_lazy",
+        "_parity",
+        "checks",
+        "options",
+        "outcomes",
+        "backoff",
+        "breaker",
+        "states",
+        "codec",
+        "times",
+        "text",
+        "rates",
+    },
     {"broker"},
     {"schedules"},
     {"worker"},

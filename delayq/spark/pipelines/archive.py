@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from delayq.broker.requests import RedisCommand
 from delayq.bulk.connection import calls_of, connect
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError
-from delayq.options import check_int
 from delayq.spark.datasource.event_reader import check_log
 from delayq.spark.datasource.log_gaps import missing
 from delayq.spark.datasource.source import register
