@@ -12,6 +12,7 @@ from delayq.breaker import Breaker, check_breaker
 from delayq.checks import check_bool, check_concurrency, check_int, check_optional_int, check_retries
 from delayq.codec import Codec
 from delayq.errors import ConfigurationError, did_you_mean, short_repr
+from delayq.rates import Pace, check_limits
 from delayq.times import HORIZON, Duration, to_millis
 
 DEFAULT_BACKOFF = Backoff.exponential(5, factor=5, max=600, jitter=0.2)
@@ -63,6 +64,13 @@ class QueueOptions(TypedDict, total=False):
         `nack_delay`; every exception is a failure by default.
     breaker: Breaker | None
         When to start nothing for a time because most callbacks have failed; never by default.
+    rate_limit: str | None
+        How many messages may start in a time, such as `"200/s"`, for all processes; None leaves it, no limit at
+        first.
+    burst: int | None
+        How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more.
+    running: int | None
+        How many messages may run at a time, for all processes; None leaves it, any number at first.
     max_snoozes: int
         How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit.
     unknown_for: Duration
@@ -139,6 +147,13 @@ class QueueOptions(TypedDict, total=False):
     `nack_delay`; every exception is a failure by default."""
     breaker: Breaker | None
     """When to start nothing for a time because most callbacks have failed; never by default."""
+    rate_limit: str | None
+    """How many messages may start in a time, such as `"200/s"`, for all processes; None leaves it, no limit at
+    first."""
+    burst: int | None
+    """How many may start at once under `rate_limit`; by default what it allows in 100 ms, and one more."""
+    running: int | None
+    """How many messages may run at a time, for all processes; None leaves it, any number at first."""
     max_snoozes: int
     """How often a message may be snoozed before one more counts as a failure; 1,000, and 0 for no limit."""
     unknown_for: Duration
@@ -194,6 +209,9 @@ class Settings:
     default_retries: int
     policy: FailurePolicy
     breaker: Breaker | None
+    rate_limit: Pace | None
+    """The rate and its burst; None to leave it as it is."""
+    running: int | None
     unknown_for: int
     owner: str
     grace: int
@@ -247,6 +265,7 @@ def read_settings(options: QueueOptions) -> Settings:
     replication_timeout = to_millis(wait, "replication_timeout", min=1)
     if 2 * replication_timeout > socket_timeout:
         raise ConfigurationError("replication_timeout must be at most half of socket_timeout")
+    pace, running = check_limits(options.get("rate_limit"), options.get("burst"), options.get("running"))
     durability = options.get("durability", "stored")
     if durability not in ("stored", "replicated"):
         raise ConfigurationError(f"durability must be 'stored' or 'replicated', not {short_repr(durability)}")
@@ -264,6 +283,8 @@ def read_settings(options: QueueOptions) -> Settings:
             check_int(options.get("max_snoozes", 1000), "max_snoozes", 0, 1 << 31),
         ),
         breaker=check_breaker(options.get("breaker")),
+        rate_limit=pace,
+        running=running,
         unknown_for=to_millis(options.get("unknown_for", "1h"), "unknown_for"),
         owner=_owner(options.get("owner")),
         grace=to_millis(options.get("grace", 30), "grace"),

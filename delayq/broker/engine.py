@@ -77,6 +77,9 @@ _FEATURE_OF_OPTION = {
     "dedupe_max": Feature.DEDUPE,
     "priority_step": Feature.PRIORITIES,
     "breaker": Feature.LIMITS,
+    "rate_limit": Feature.LIMITS,
+    "burst": Feature.LIMITS,
+    "running": Feature.LIMITS,
     "retention": Feature.RESULTS,
     "max_result": Feature.RESULTS,
 }

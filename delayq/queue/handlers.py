@@ -13,8 +13,9 @@ from delayq.broker.attributes import check_message_name
 from delayq.broker.context import QueueContext
 from delayq.broker.scripts import MAX_IDS
 from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
 from delayq.errors import ConfigurationError, NoCallbackError, short_repr
-from delayq.options import Settings, check_int
+from delayq.options import Settings
 from delayq.queue.producer import NewMessage
 from delayq.worker.work_buffer import Callback
 
@@ -49,7 +50,11 @@ class HandlerRegistry:
         self._tasks: Mapping[str, BaseTask[..., Any]] = MappingProxyType({})
         self.declared: Mapping[str, bytes] = MappingProxyType({})
         """The declared schedules by name, encoded as they are stored."""
-        self._limits: Mapping[str, tuple[Pace | None, int | None]] = MappingProxyType({})
+        limit = (settings.rate_limit, settings.running)
+        self._limits: Mapping[str | None, tuple[Pace | None, int | None]] = MappingProxyType(
+            {} if limit == (None, None) else {None: limit}
+        )
+        """The limits of tasks by name; that of None is the queue's."""
         self.stored = False
         """Whether this process has stored in Redis what it declares."""
         self._logged = False

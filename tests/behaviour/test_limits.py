@@ -10,6 +10,7 @@ import pytest
 
 from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited
 from delayq.states import State
+from delayq.streams import StreamQueue
 from tests.support.waiting import wait_until
 
 
@@ -164,6 +165,62 @@ def test_limits_of_the_program(open_queue):
     assert (limit.name, limit.rate_limit, limit.burst, limit.running) == ("mail", "5/m", 1, 3)
 
 
+def test_limits_of_the_queue_in_its_options(open_queue):
+    seen = []
+    queue = open_queue(callback=lambda message: seen.append(message.id), rate_limit="2/h", burst=3, running=5)
+    queue.send_many(range(5))
+    assert queue.limits.list() == []  # nothing is stored before it consumes
+    queue.run(burst=True)
+    (limit,) = queue.limits.list()
+    assert (limit.name, limit.rate_limit, limit.burst, limit.running) == (None, "2/h", 3, 5)
+    assert (len(seen), queue.counts().ready) == (3, 2)
+
+
+def test_options_of_a_queue_leave_other_limits_and_replace_what_was_set(open_queue):
+    admin = open_queue()
+    admin.limits.set(rate_limit="1/h", running=1)
+    admin.limits.set("mail", running=7)
+    queue = open_queue(callback=lambda message: None, running=9)
+    queue.run(burst=True)
+    assert [(limit.name, limit.rate_limit, limit.running) for limit in queue.limits.list()] == [
+        (None, "1/h", 9),
+        ("mail", None, 7),
+    ]
+    admin.limits.set(running=2)
+    open_queue(callback=lambda message: None).run(burst=True)  # without options, nothing changes
+    assert admin.limits.list()[0].running == 2
+
+
+def test_worker_of_several_queues_stores_the_limits_of_each(open_queue, face):
+    queues = [open_queue(name, callback=lambda message: None, running=n) for n, name in enumerate("ab", 1)]
+    queues.append(open_queue("c", callback=lambda message: None))
+    face.worker(dict.fromkeys(queues, 1)).run(burst=True)
+    assert [[limit.running for limit in queue.limits.list()] for queue in queues] == [[1], [2], []]
+
+
+def test_worker_of_matching_queues_stores_the_limits_of_each(open_queue, face):
+    like = open_queue("tenant", callback=lambda message: None, rate_limit="3/m")
+    queues = [open_queue(f"tenant-{n}") for n in range(2)]
+    for queue in queues:
+        queue.send_delay_msg("x")
+    face.matching("tenant-*", like).run(burst=True)
+    assert [[limit.rate_limit for limit in queue.limits.list()] for queue in [like, *queues]] == [[], ["3/m"], ["3/m"]]
+
+
+def test_limits_of_the_options_are_stored_again_when_redis_has_lost_the_queue(open_queue, redis_client):
+    queue = open_queue(callback=lambda message: None, running=3)
+    queue.run(burst=True)
+    redis_client.flushall()
+    queue.run(burst=True)
+    assert [limit.running for limit in queue.limits.list()] == [3]
+
+
+@pytest.mark.parametrize("option", [{"rate_limit": "1/s"}, {"burst": 3}, {"running": 3}], ids=lambda one: min(one))
+def test_streams_have_no_limits(option):
+    with pytest.raises(ConfigurationError, match=f"the streams engine has no option '{min(option)}'"):
+        StreamQueue("s", url="redis://nowhere.invalid", **option)
+
+
 def test_what_is_throttled_is_cancelled_rescheduled_and_replaced_like_what_is_ready(open_queue):
     queue = open_queue()
     queue.limits.set("mail", rate_limit="1/d")
@@ -311,6 +368,8 @@ def test_wrong_limits_are_refused(open_queue, wrong, text):
         queue.limits.set("mail", **wrong)
     with pytest.raises(ConfigurationError, match=text):
         queue.task(**wrong)(work)
+    with pytest.raises(ConfigurationError, match=text):
+        open_queue(**wrong)
     assert queue.limits.list() == []
 
 

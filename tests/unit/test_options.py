@@ -14,13 +14,7 @@ from delayq import Backoff, ConfigurationError, DelayqError, QueueOptions, optio
 from delayq.backoff import FailurePolicy
 from delayq.broker.transport.server_url import find_url
 from delayq.checks import MAX_CONCURRENCY, MAX_RETRIES
-from delayq.options import (
-    MAX_PREFETCH,
-    MAX_REPLICAS,
-    Settings,
-    nack_wait,
-    read_settings,
-)
+from delayq.options import MAX_PREFETCH, MAX_REPLICAS, Settings, nack_wait, read_settings
 from delayq.times import HORIZON
 
 DURATIONS = {
@@ -53,12 +47,13 @@ NUMBERS = {
     "replicas": (1, MAX_REPLICAS),
     "max_snoozes": (0, 1 << 31),
     "max_result": (1, 1 << 20),
+    "running": (1, 1_000_000),
 }
-OPTIONAL = {"prefetch", "fetch_limit", "max_length", "dedupe_window", "events", "priority_step"}
+OPTIONAL = {"prefetch", "fetch_limit", "max_length", "running", "dedupe_window", "events", "priority_step"}
 SWITCHES = ["strict", "events"]
 SETTING = {"events_max_len": "events", "max_snoozes": "policy.max_snoozes"}
 """Settings whose names differ from their options."""
-ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner", "is_failure", "breaker"}
+ELSEWHERE = {"url", "redis", "prefix", "codec", "durability", "owner", "is_failure", "breaker", "rate_limit", "burst"}
 
 
 def test_every_option_is_covered_here():
@@ -94,6 +89,8 @@ def test_defaults_are_as_documented():
         default_retries=3,
         policy=FailurePolicy(Backoff.exponential(5, factor=5, max=600, jitter=0.2), None, 1000),
         breaker=None,
+        rate_limit=None,
+        running=None,
         unknown_for=3_600_000,
         owner="",
         grace=30_000,
@@ -119,6 +116,12 @@ def test_defaults_are_as_documented():
 def test_is_failure_must_be_a_function(function):
     with pytest.raises(ConfigurationError, match="is_failure must be a function of an exception, not"):
         read_settings({"is_failure": function})
+
+
+def test_burst_goes_with_its_rate():
+    assert read_settings({"rate_limit": "200/s"}).rate_limit == (5000, 21)
+    assert read_settings({"rate_limit": "200/s", "burst": 3}).rate_limit == (5000, 3)
+    assert read_settings({"rate_limit": None, "burst": None}).rate_limit is None
 
 
 @pytest.mark.parametrize("owner", ["", "a b", "a:b", "é", "x" * 65, 5, True, b"a"])
