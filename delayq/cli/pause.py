@@ -56,7 +56,7 @@ def pause(
 @json_option
 @click.pass_obj
 def resume(session: Session, queue: str, *, name: str | None, spread: timedelta | None, as_json: bool) -> None:
-    """End the pause of QUEUE: idle workers go on at once.
+    """End the pause of QUEUE, also that of a breaker: idle workers go on at once.
 
     JSON: {"queue", "resumed"}, and "name" with --name; false if there was no pause.
     """

@@ -333,9 +333,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         return self._perform(pause(self._context, until, reason, name))
 
     def resume(self, *, name: str | None = None, spread: Duration | None = None) -> bool:
-        """End a pause: idle consumers go on at once, others within a tick. Returns whether the queue was paused.
+        """End a pause: idle consumers go on at once, others within a tick. Returns whether there was one.
 
-        With `spread`, what waits now starts evenly over this time. With a `name`, ends the pause of this name.
+        Also ends the pause of a `Breaker` that has tripped, without a trial. With `spread`, what waits now starts
+        evenly over this time. With a `name`, ends the pauses of this name, else those of the queue.
         """
         return self._perform(resume(self._context, name, spread))
 

@@ -282,6 +282,60 @@ def test_pause_of_a_user_is_kept_when_a_trial_succeeds(open_queue, service):
     assert [limit.name for limit in queue.limits.list()] == ["mail"]
 
 
+@everywhere
+@pytest.mark.parametrize("name", [None, "pay"], ids=["queue", "name"])
+def test_resume_lets_all_start_again(open_queue, service, name):
+    breaker = Breaker(of=2, pause="1h")
+    queue = open_queue(prefetch=0, tick=30, breaker=None if name else breaker)
+
+    @queue.task(retries=0, **{"breaker": breaker} if name else {})
+    def pay(n: int) -> None:
+        service.seen.append(n)
+        if service.down:
+            raise ConnectionError("away")
+
+    queue.start_consume()
+    for n in range(6):
+        pay.send(n)
+    wait_until(lambda: tripped(queue) == [name])
+    service.down = False
+    assert not queue.resume(name="other")
+    assert tripped(queue) == [name]
+    assert queue.resume(name=name)
+    assert not queue.resume(name=name)
+    wait_until(lambda: queue.counts().living == 0)
+    assert (sorted(service.seen), queue.limits.list()) == ([*range(6)], [])
+
+
+@pytest.mark.parametrize("name", [None, "mail"])
+def test_resume_ends_a_pause_and_lets_go_evenly_what_a_breaker_holds_back(open_queue, name):
+    breaker = Breaker(of=1, pause="1h")
+    queue = open_queue(prefetch=0, breaker=None if name else breaker)
+
+    @queue.task(name="mail", retries=0, **{"breaker": breaker} if name else {})
+    def mail() -> None:
+        raise ConnectionError("away")
+
+    mail.send()
+    queue.run(burst=True)
+    assert tripped(queue) == [name]
+    queue.send_many([NewMessage({}, name="mail") for _ in range(6)])
+    queue.pause(name=name)
+    assert len(queue.lease(n=6)) == 0
+    assert queue.resume(name=name, spread="6h")
+    assert tripped(queue) == []
+    assert len(queue.lease(n=6)) == 1
+
+
+def test_resume_of_a_queue_that_has_never_been_limited_makes_no_limit(open_queue, redis_client):
+    queue = open_queue()
+    queue.send_delay_msg("ok")
+    assert not queue.resume()
+    assert not queue.resume(name="mail")
+    assert redis_client.hget("delayq:{reminders}:meta", "schema") == b"1"
+    assert not redis_client.exists("delayq:{reminders}:limits")
+
+
 def test_breaker_sends_nothing_while_all_is_well(open_queue, service, redis_client):
     service.down = False
     queue = open_queue(callback=service, breaker=Breaker())

@@ -59,6 +59,10 @@ def test_shows_which_breaker_has_tripped(cli, queue, redis_client):
     assert re.search(r"web .* 0 *0 *$", listed, re.MULTILINE)
     times = {one["name"]: one["tripped_until"] for one in cli("limits", "list", "reminders", "--json").json["limits"]}
     assert (times["web"], times["mail"] > times["sms"]) == (None, True)
+    assert cli("resume", "reminders").out == "reminders  was not paused\n"
+    assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  resumed\n"
+    assert cli("resume", "reminders", "--name", "sms", "--json").json["resumed"] is True
+    assert "tripped" not in cli("limits", "list", "reminders").out
 
 
 @pytest.mark.parametrize(
