@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delayq.broker.context import EngineContext
@@ -14,12 +16,13 @@ from delayq.checks import check_int
 from delayq.errors import DelayqError, UndecodableError
 from delayq.outcomes import Outcome, StopWorker
 from delayq.times import Duration, monotonic, to_millis
-from delayq.worker.disposition import Completion, disposition_of, missed, undecodable
+from delayq.worker.disposition import Completion, Disposition, disposition_of, missed, undecodable
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
 from delayq.worker.settlements import PendingSettlements
+from delayq.worker.wakeup import pass_on
 
 if TYPE_CHECKING:
-    from delayq.broker.transport.executor import Executor
+    from delayq.broker.transport.executor import AsyncExecutor, Executor
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -27,12 +30,18 @@ E = TypeVar("E")
 
 CLOSE = 0.1
 """Seconds before a due time in which to sleep instead of blocking in Redis: a blocking command may end that late."""
+LEARN_WITHIN = 2.0
+"""Seconds after a cancellation in which to learn what a claim under way has brought."""
 
 
 class _LeaseBase(Generic[M]):
     """The operations behind a lease: claim messages, and settle them at the end."""
 
     _message_class: Any
+    _blocked = False
+    """Whether it waits in a blocking command, which may take a wake-up or, of a stream, a message."""
+    _cancelled = False
+    """Whether it was cancelled while it claimed: it claims no more, and gives back what it has."""
 
     def __init__(
         self, context: EngineContext, executor: Any, duration: Duration | None, n: int | None, *, block: Duration
@@ -84,12 +93,14 @@ class _LeaseBase(Generic[M]):
                 if self.messages:
                     return
             remaining = end - monotonic()
-            if remaining <= 0:
+            if remaining <= 0 or self._cancelled:
                 return
             times = [at for at in (promoted.next_due, promoted.next_deadline, claimed.next_gate) if at != -1]
             ahead = min([1.0, remaining, *((at - promoted.now) / 1000 for at in times)])
             if ahead > CLOSE:
+                self._blocked = True
                 yield [self._context.calls.await_wake(min(ahead - CLOSE / 2, self._executor.max_block))]
+                self._blocked = False
             elif ahead > 0:
                 yield Wait(ahead)
 
@@ -97,6 +108,8 @@ class _LeaseBase(Generic[M]):
         """Claim the rest: one call claims a limited number of bytes. It ends early rather than let leases run out."""
         end = monotonic() + self._lease / 4000
         while claimed.messages and claimed.left and len(self.messages) < self._limit and monotonic() < end:
+            if self._cancelled:
+                return
             (claimed,) = yield [self._claim_call(self._limit - len(self.messages))]
             yield from self._add(claimed)
 
@@ -170,8 +183,12 @@ class Lease(_LeaseBase[Message[T]], Generic[T, E]):
 
 
 class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
-    """Messages claimed by `AsyncDelayQueue.lease`: use `async with`, or await it; see `Lease`."""
+    """Messages claimed by `AsyncDelayQueue.lease`: use `async with`, or await it; see `Lease`.
 
+    If it is cancelled before it is there, what it has claimed is released, uncharged.
+    """
+
+    _executor: AsyncExecutor
     _message_class = AsyncMessage
     _claimed = False
 
@@ -182,8 +199,35 @@ class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
     async def _claim_once(self) -> AsyncLease[T, E]:
         if not self._claimed:  # `async with` on an awaited lease claims nothing more
             self._claimed = True
-            await self._executor.perform(self._take(), writes=True)
+            try:
+                async with asyncio.timeout(None) as self._learning:
+                    await self._executor.perform(self._take(), writes=True, on_cancel=self._on_cancel)
+            except asyncio.CancelledError:
+                await self._give_back()
+                raise
+            except DelayqError:
+                if not self._cancelled:
+                    raise
+            if self._cancelled:
+                await self._give_back()
+                raise asyncio.CancelledError
         return self
+
+    def _on_cancel(self) -> None:
+        """End a wait at once, but learn what a claim has brought; give up the second time."""
+        if self._blocked or self._cancelled:
+            raise asyncio.CancelledError
+        self._cancelled = True
+        self._learning.reschedule(asyncio.get_running_loop().time() + LEARN_WITHIN)
+
+    async def _give_back(self) -> None:
+        """Pass on what a wait may have taken, and release what was claimed; tries once."""
+        if self._blocked:
+            await pass_on(self._executor, lambda: [self._context.calls.wake()])
+        if self._deliveries:
+            released = self._send([Completion(self._deliveries, Disposition.RELEASE)])
+            with suppress(DelayqError):
+                await self._executor.perform(released, should_retry=lambda _: False)
 
     async def __aenter__(self) -> E:
         """Claim and return the message (None if there is none), or with `n` the list of messages."""

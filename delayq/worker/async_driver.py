@@ -96,7 +96,7 @@ class AsyncDriver(Driver):
         self._raise_stop()
 
     async def _drive(self, listener: AsyncListener) -> None:
-        run = self._executor._run  # noqa: SLF001 - the only user of `on_cancel`
+        run = self._executor._run  # noqa: SLF001 - for `on_cancel`
         loop = self._loop.run()
         step = next(loop)
         while True:

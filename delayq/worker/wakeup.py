@@ -26,6 +26,16 @@ MAX_BLOCK = 5.0
 """Seconds a blocking wait lasts at most: so long a vanished connection goes unnoticed."""
 
 
+async def pass_on(executor: AsyncExecutor, wakes: Callable[[], list[Any]]) -> None:
+    """Pass on the wake-up, or give back the message, that a blocking call may have taken whose task was cancelled.
+
+    Twice: a busy Redis may read that call, the first passing on and a new message at once, and find only then that the
+    connection of the call is closed.
+    """
+    for _ in range(2):
+        await executor.run(wakes(), deadline=0)
+
+
 class _Waits:
     """The blocking waits of an idle consumer, each twice as long as the one before it."""
 
@@ -118,17 +128,12 @@ class AsyncListener:
             self._listening.clear()
 
     async def close(self) -> None:
-        """End the task. A wake-up that its blocking call may just have taken is passed on.
-
-        Twice: a busy Redis may read that call, the first passing on and a new message at once, and find only then that
-        the connection of the call is closed.
-        """
+        """End the task. A wake-up that its blocking call may just have taken is passed on."""
         while not self._task.done():  # repeated: `asyncio.wait_for` can swallow a cancellation before Python 3.12
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
         if self._blocked:
-            for _ in range(2):
-                await self._executor.run(self._wakes(), deadline=0)
+            await pass_on(self._executor, self._wakes)
 
     def _wakes(self) -> list[Any]:
         """Return the calls that pass on a wake-up which the blocking call may have taken."""

@@ -197,6 +197,121 @@ def test_what_a_busy_server_gives_to_a_consumer_that_has_stopped_is_passed_on(st
         assert asyncio.run(listen_and_stop(server, client)) == left
 
 
+LEFT = {"ready": 1, "active": 0, "wakes": 0}
+
+
+async def _let_run(n=20):
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+async def _freeze(server):
+    server.pause()
+    await asyncio.to_thread(os.waitpid, server.pid, os.WUNTRACED)  # until it has stopped
+
+
+async def _left(queue, client):
+    counts = await queue.counts()
+    return {"ready": counts.ready, "active": counts.active, "wakes": client.llen(WAKES)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "left"),
+    [
+        (AsyncDelayQueue, ("RPUSH", WAKES, "1"), {"ready": 0, "active": 0, "wakes": 1}),
+        (AsyncStreamQueue, ("XADD", "tasks", "*", "payload", "x"), LEFT),
+    ],
+    ids=["queue", "stream"],
+)
+def test_what_a_busy_server_gives_to_a_cancelled_lease_is_passed_on(start_redis, kind, sent, left):
+    async def wait_and_cancel(server, client):
+        async with kind("tasks", url=server.url) as queue:
+            await asyncio.gather(*(queue.counts() for _ in range(2)))
+            waiting = asyncio.create_task(_claim(queue))
+            while client.info("clients")["blocked_clients"] == 0:  # noqa: ASYNC110 - until the server says so
+                await asyncio.sleep(0.01)
+            await _freeze(server)
+            client.connection.send_command(*sent)
+            waiting.cancel()
+            await _let_run()
+            server.resume()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            client.connection.read_response()
+            return await _left(queue, client)
+
+    async def _claim(queue):
+        await queue.lease(block=10)
+
+    server = start_redis()
+    with redis.Redis.from_url(server.url, single_connection_client=True) as client:
+        assert asyncio.run(wait_and_cancel(server, client)) == left
+
+
+@pytest.mark.parametrize("kind", [AsyncDelayQueue, AsyncStreamQueue], ids=["queue", "stream"])
+@pytest.mark.parametrize("n", [None, 3])
+def test_what_a_lease_has_claimed_when_it_is_cancelled_is_released(start_redis, kind, n):
+    async def claim_and_cancel(server, client):
+        async with kind("tasks", url=server.url) as queue:
+            await asyncio.gather(*(queue.lease() for _ in range(2)))  # opens connections, and loads the scripts
+            ids = (await queue.send_many(range(2))).ids
+            client.delete(WAKES)
+            await _freeze(server)
+            lease = queue.lease(block=10, n=n)
+            claiming = asyncio.create_task(lease.__aenter__())
+            await _let_run()
+            claiming.cancel()
+            await _let_run()
+            server.resume()
+            with pytest.raises(asyncio.CancelledError):
+                await claiming
+            counts = await queue.counts()
+            assert (counts.living, counts.active) == (2, 0)
+            return [(message.id, message.attempt, message.retries_left) async for message in _claimed(queue)], ids
+
+    async def _claimed(queue):
+        async with queue.lease(n=2) as messages:
+            for message in messages:
+                yield message
+
+    server = start_redis()
+    with redis.Redis.from_url(server.url) as client:
+        claimed, ids = asyncio.run(claim_and_cancel(server, client))
+    assert sorted(claimed) == sorted((id, 1, 3) for id in ids)
+
+
+def test_lease_that_is_cancelled_by_a_timeout_raises_it_and_claims_nothing(start_redis):
+    async def main(url):
+        async with AsyncDelayQueue("tasks", url=url) as queue:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(queue.lease(block=30), 0.2)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2), queue.lease(block=30):
+                    pass
+            await queue.send_delay_msg("x")
+            async with queue.lease(block=5) as message:
+                return message.payload
+
+    assert asyncio.run(main(start_redis().url)) == "x"
+
+
+def test_cancelled_lease_gives_up_on_a_server_that_does_not_answer(start_redis):
+    async def main(server):
+        async with AsyncDelayQueue("tasks", url=server.url, socket_timeout="100ms") as queue:
+            await queue.counts()
+            await _freeze(server)
+            claiming = asyncio.create_task(queue.lease(block=10).__aenter__())
+            await _let_run()
+            began = time.monotonic()
+            claiming.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await claiming
+            server.resume()
+            return time.monotonic() - began
+
+    assert asyncio.run(main(start_redis())) < 10  # its deadline is 30 s
+
+
 def test_send_can_be_repeated_after_an_unknown_outcome(open_queue, start_redis):
     server = start_redis()
     queue = open_queue(url=server.url, socket_timeout="100ms", deadline="300ms")

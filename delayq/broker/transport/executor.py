@@ -204,8 +204,19 @@ class AsyncExecutor(_Client):
         finally:
             steps.close()
 
-    async def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
-        """Run an operation; see `Executor.perform`."""
+    async def perform(
+        self,
+        operation: Operation[T],
+        *,
+        writes: bool = False,
+        should_retry: ShouldRetry = None,
+        on_cancel: Callable[[], None] | None = None,
+    ) -> T:
+        """Run an operation; see `Executor.perform`.
+
+        With `on_cancel`, a cancellation during a round trip calls it. Unless it raises, the operation then goes on: its
+        calls are sent again to learn their replies.
+        """
         await self.check()
         try:
             step = next(operation)
@@ -216,7 +227,7 @@ class AsyncExecutor(_Client):
                     await asyncio.sleep(step.seconds)
                     step = operation.send([])
                     continue
-                replies = await self.run(step, should_retry=should_retry)
+                replies = await self._run(step, should_retry, on_cancel=on_cancel)
                 error = _first_error(replies)
                 step = operation.throw(error) if error else operation.send(replies)
         except StopIteration as end:
