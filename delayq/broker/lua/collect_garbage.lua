@@ -88,7 +88,7 @@ if scanned[1] == '0' then
 else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
-if indexed then forget_latest(latest, pending, messages, deliveries, meta, kept[4], now) end
+if indexed then forget_latest(latest, pending, deliveries, meta, kept[4], now) end
 local left = forget_results(completed, results, waited, ends, schema, now, 10 * limit)
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage) + left))

@@ -1,11 +1,11 @@
 -- Tells which of some leased messages are superseded: a later one of the same prefix is due, or has been started before.
 -- One that is not leaves a mark, which supersedes what is due before. Removes members of the index whose messages have ended.
--- KEYS: pending zset, messages hash, deliveries hash, latest zset, replies hash
+-- KEYS: pending zset, deliveries hash, latest zset, replies hash
 -- ARGV: slot, sequence, now (ms or ''), then per message: id, due (ms)
 -- Returns: a status per message: 1 superseded, 0 not, 2 not known yet, since too many ended ones were found
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, latest, superseding
-local pending, messages, deliveries, latest, replies = unpack(KEYS)
+local pending, deliveries, latest, replies = unpack(KEYS)
 local slot, sequence, override = unpack(ARGV, 1, 3)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -20,7 +20,7 @@ local function find_latest(prefix)
     local page = redis.call('ZREVRANGEBYLEX', latest, '(' .. before, '[' .. prefix .. ' ', 'LIMIT', 0, 10)
     for _, member in ipairs(page) do
       local _, due, id = member_parts(member)
-      if id == '' or is_current(pending, messages, deliveries, due, id) then return due end
+      if id == '' or is_current(pending, deliveries, due, id) then return due end
       ended[#ended + 1], to_find, before = member, to_find - 1, member
     end
     if #page < 10 then return '' end
@@ -36,7 +36,7 @@ local function note_mark(prefix, due)
   for _, member in ipairs(older) do
     local _, at, id = member_parts(member)
     to_clean = to_clean - 1
-    if id == '' or not is_current(pending, messages, deliveries, at, id) then ended[#ended + 1] = member end
+    if id == '' or not is_current(pending, deliveries, at, id) then ended[#ended + 1] = member end
   end
 end
 

@@ -118,13 +118,6 @@ CASES = [
         _plus(due(p1=-5), "p: -5"),
     ),
     Case(
-        "a payload is missing",
-        (_ONE + _pending("p:2", -4)).but(messages={"p:1": "m"}),
-        superseded(p1=-5),
-        "0",
-        (_plus(_ONE, "p: -5") + _pending("p:2", -4)).but(messages={"p:1": "m"}, latest={"p: -5 p:1", "p: -5"}),
-    ),
-    Case(
         "more than a page has ended",
         _plus(_ONE, *_MANY_ENDED[-25:-4]),
         superseded(p1=-5),

@@ -10,13 +10,13 @@ end
 
 -- Removes members that are older than a day: those whose messages have ended, or are due at another time, and marks that
 -- supersede no message. Looks at a hundred at a time, from where it ended before.
-local function forget_latest(latest, pending, messages, deliveries, meta, cursor, now)
+local function forget_latest(latest, pending, deliveries, meta, cursor, now)
   local page = redis.call('ZRANGEBYLEX', latest, cursor and '(' .. cursor or '-', '+', 'LIMIT', 0, 100)
   local outdated = {}
   for _, member in ipairs(page) do
     local prefix, due, id = member_parts(member)
     local is_old = not prefix or tonumber(due) < now - 86400000
-    if not prefix or is_old and id ~= '' and not is_current(pending, messages, deliveries, due, id) then
+    if not prefix or is_old and id ~= '' and not is_current(pending, deliveries, due, id) then
       outdated[#outdated + 1] = member
     elseif is_old and id == '' then
       local before = redis.call('ZREVRANGEBYLEX', latest, '(' .. member, '[' .. prefix .. ' ', 'LIMIT', 0, 1)

@@ -5,15 +5,14 @@ local function member_parts(member)
   return string.match(member, '^(%S*) (%d+) ?(%S*)$')
 end
 
--- Returns when a message is due (ms); nil or false if it is not there.
-local function due_now(pending, messages, deliveries, id)
-  if redis.call('HEXISTS', messages, id) == 0 then return nil end
+-- Returns when a message is due (ms); nil or false if it is in no location.
+local function due_now(pending, deliveries, id)
   local _, due = read(redis.call('HGET', deliveries, id) or '')
   return due or redis.call('ZSCORE', pending, id)
 end
 
--- Returns whether the message of a member is still there, and due then.
-local function is_current(pending, messages, deliveries, due, id)
-  local now_due = id and due_now(pending, messages, deliveries, id)
+-- Returns whether the message of a member is still in the queue, and due then.
+local function is_current(pending, deliveries, due, id)
+  local now_due = id and due_now(pending, deliveries, id)
   return now_due and tonumber(now_due) == tonumber(due)
 end

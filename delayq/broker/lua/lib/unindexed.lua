@@ -7,7 +7,8 @@ local function find_unindexed(latest, pending, messages, deliveries, attributes,
   if redis.call('HLEN', attributes) == 0 then return texts, unindexed end
   for n, text in ipairs(attributes_to_index(attributes, ids)) do
     local id = ids[n]
-    local due = is_of_latest(text) and due_now(pending, messages, deliveries, id)
+    local lives = is_of_latest(text) and redis.call('HEXISTS', messages, id) == 1
+    local due = lives and due_now(pending, deliveries, id)
     if due and not redis.call('ZSCORE', latest, member_of(id, due)) then unindexed[id] = due end
     texts[id] = text
   end
