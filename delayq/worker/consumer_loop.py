@@ -2,7 +2,7 @@
 
 The loop is a generator without clock, socket, thread or event loop: it yields a `Step` and receives a `StepResult`.
 `drivers` act. One turn of the loop is one round trip. Its calls run in this order: settlements, heartbeat, expiry,
-collection, schedules, promotion, claim. Each is made only if there is a reason for it.
+collection, schedules, promotion, claim. Each is made only if there is a reason for it. `superseded` may add one more.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tests.behaviour.test_faults import SOURCE
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
-BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2190, 1, 1, tzinfo=UTC)
 
 
@@ -133,6 +133,46 @@ def test_a_batch_gets_the_latest(open_queue):
     queue.send_many([*hourly("report:", range(5)), NewMessage(1, id="other")])
     queue.run(burst=True)
     assert sorted(seen) == ["other", "report:04"]
+
+
+@pytest.mark.parametrize("options", [{"prefetch": 100}, {"concurrency": 8}, {"rate_limit": "200/s"}], ids=str)
+def test_however_messages_are_claimed_the_latest_alone_starts(open_queue, options):
+    rate = options.pop("rate_limit", None)
+    queue = open_queue(**options)
+    if rate:
+        queue.limits.set(rate_limit=rate)
+    seen = []
+    queue.callback(lambda message: seen.append(message.id))
+    queue.send_many([*hourly("a:", range(150), missed="drop"), *hourly("b:", range(150), missed="drop")])
+    queue.run(burst=True)
+    assert sorted(seen) == ["a:149", "b:149"]
+    assert (queue.counts().living, queue.stats().totals["missed"]) == (0, 298)
+
+
+def test_a_worker_of_several_queues_starts_the_latest_of_each(open_queue, face):
+    queues = {open_queue(name): 1 for name in ("reports", "bills")}
+    seen = []
+    for queue in queues:
+        queue.callback(lambda message: seen.append((message.queue, message.id)))
+        queue.send_many([*hourly("a:", range(10)), NewMessage(1, id=f"plain-{queue.name}")])
+    worker = face.worker(queues, concurrency=3)
+    worker.run(burst=True)
+    plain = [("bills", "plain-bills"), ("reports", "plain-reports")]
+    assert sorted(seen) == sorted([("bills", "a:09"), ("reports", "a:09"), *plain])
+    assert [queue.stats().totals["missed"] for queue in queues] == [9, 9]
+
+
+def test_a_message_that_runs_alone_is_asked_about_too(open_queue, redis_client):
+    queue = open_queue()
+    seen = []
+    queue.callback(lambda message: seen.append(message.id))
+    queue.send_many(hourly("a:", [1, 2], missed="drop"))
+    record = "retry 1700000000000 0 1 1 gone !"  # its consumer has died, and took others with it perhaps
+    redis_client.zrem("delayq:{reminders}:pending", "a:01")
+    redis_client.hset("delayq:{reminders}:deliveries", "a:01", record)
+    redis_client.rpush("delayq:{reminders}:retry", "a:01")
+    queue.run(burst=True)
+    assert (seen, queue.stats().totals["missed"]) == (["a:02"], 1)
 
 
 @everywhere

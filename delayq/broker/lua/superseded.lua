@@ -11,7 +11,7 @@ local past = answered(replies, slot, sequence)
 if past then return past end
 
 local now, to_find, to_clean = math.floor(clock(override) / 1000), 1000, 2000
-local latest_due, ended, marks, statuses, marked = {}, {}, {}, {}, {}
+local latest_due, ended, marks, statuses = {}, {}, {}, {}
 
 -- Returns the latest due time of a prefix up to now (15 digits), '' for none; nil if it is not known yet.
 local function find_latest(prefix)
@@ -30,17 +30,16 @@ end
 -- Notes the mark of a message, and the members before it that nothing needs any more.
 local function note_mark(prefix, due)
   local mark = mark_at(prefix, due)
-  if marked[mark] or redis.call('ZSCORE', latest, mark) then return end
-  marked[mark], marks[#marks + 1], marks[#marks + 2] = true, 0, mark
+  if redis.call('ZSCORE', latest, mark) then return end
+  marks[#marks + 1], marks[#marks + 2] = 0, mark
   local older = redis.call('ZRANGEBYLEX', latest, '[' .. prefix .. ' ', '(' .. mark, 'LIMIT', 0, math.min(to_clean, 100))
   for _, member in ipairs(older) do
     local _, at, id = member_parts(member)
     to_clean = to_clean - 1
-    if id == '' or not is_current(pending, deliveries, at, id) then ended[#ended + 1] = member end
+    if not is_current(pending, deliveries, at, id) then ended[#ended + 1] = member end
   end
 end
 
-redis.call('ZCARD', latest)
 for i = 4, #ARGV, 2 do
   local prefix, due = prefix_of(ARGV[i]), ARGV[i + 1]
   if latest_due[prefix] == nil then latest_due[prefix] = find_latest(prefix) end

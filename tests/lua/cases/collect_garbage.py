@@ -393,6 +393,13 @@ CASES += [
         World(latest={f"p: {-_DAY} p:1", "p: 5 p:1"}),
     ),
     Case(
+        "the last member is removed",
+        World(latest={f"p: {_OLD}"}),
+        collect(),
+        CollectReply(0, 0, 0),
+        World(),
+    ),
+    Case(
         "marks are removed after a day",
         World(latest={f"p: {_OLD}", f"q: {-_DAY}", "r: -5"}),
         collect(),

@@ -41,6 +41,13 @@ CASES = [
         ),
     ),
     Case("the dead stay", DEAD, calls.purge(), 0, DEAD),
+    Case(
+        "nobody waits while the schema is 1",
+        World(pending={"a": 5}, messages={"a": "A"}, retries={"a": 1}, waited={"a": 900}, meta={"schema": 1}),
+        calls.purge(),
+        1,
+        World(waited={"a": 900}, meta={"schema": 1, "purged": 1}),
+    ),
 ]
 CASES += logged(CASES, {"nothing there": [], "the dead stay": [], "everything there": ["purged 0; count 6"]})
 CASES += [

@@ -313,6 +313,12 @@ CASES += [
         _counted(_INDEXED.but(pending={"a": 0}, latest={" 0 a", " 60000 a"})),
     ),
     _mended(
+        "remains of a message are not indexed",
+        World(attributes=_LATEST, deliveries={"a": "ready -5 1 T-9 T-7 w"}),
+        "4",
+        World(meta={"repaired": 1, "stale_ready": 1}),
+    ),
+    _mended(
         "attributes of no message are not indexed",
         World(attributes=_LATEST),
         "4",

@@ -49,6 +49,8 @@ def _pending(id: str, offset: int, **record: Any) -> World:
 _ONE = due(p1=-5)
 _THREE = due(p1=-7, p2=-6, p3=-5)
 _MANY_ENDED = [f"p: {offset} p:x" for offset in range(-1000, 0)]
+_A_TO_U = "abcdefghijklmnopqrstu"
+_LETTERS = due(**dict.fromkeys((f"{letter}1" for letter in _A_TO_U), -5))
 
 CASES = [
     Case("the only one", _ONE + CROWD, superseded(p1=-5), "0", _plus(_ONE, "p: -5") + CROWD),
@@ -151,6 +153,20 @@ CASES = [
         superseded(p1=-5000),
         "0",
         _plus(due(p1=-5000), "p: -5000"),
+    ),
+    Case(
+        "what has ended is looked at once for each prefix",
+        _plus(due(p1=-5000), *_MANY_ENDED[:600]),
+        superseded(p1=-5000, p2=-5000),
+        "00",
+        _plus(due(p1=-5000), "p: -5000"),
+    ),
+    Case(
+        "two thousand of what is older in one call",
+        _plus(_LETTERS, *(f"{letter}: {-5 - n} {letter}:x" for letter in _A_TO_U for n in range(1, 101))),
+        superseded(**dict.fromkeys((f"{letter}1" for letter in _A_TO_U), -5)),
+        "0" * 21,
+        _plus(_LETTERS, *(f"{letter}: -5" for letter in _A_TO_U), *(f"u: {-5 - n} u:x" for n in range(1, 101))),
     ),
     # marks
     Case("started before", _plus(_ONE, "p: -5"), superseded(p1=-5), "0", _plus(_ONE, "p: -5")),

@@ -16,7 +16,7 @@ local function forget_latest(latest, pending, deliveries, meta, cursor, now)
   for _, member in ipairs(page) do
     local prefix, due, id = member_parts(member)
     local is_old = not prefix or tonumber(due) < now - 86400000
-    if not prefix or is_old and id ~= '' and not is_current(pending, deliveries, due, id) then
+    if is_old and id ~= '' and not is_current(pending, deliveries, due, id) then
       outdated[#outdated + 1] = member
     elseif is_old and id == '' then
       local before = redis.call('ZREVRANGEBYLEX', latest, '(' .. member, '[' .. prefix .. ' ', 'LIMIT', 0, 1)
@@ -26,7 +26,7 @@ local function forget_latest(latest, pending, deliveries, meta, cursor, now)
   if #outdated > 0 then redis.call('ZREM', latest, unpack(outdated)) end
   if #page == 100 then
     redis.call('HSET', meta, 'latest_cursor', page[100])
-  elseif cursor then
+  else
     redis.call('HDEL', meta, 'latest_cursor')
   end
 end

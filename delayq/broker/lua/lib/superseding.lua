@@ -11,7 +11,7 @@ local function due_now(pending, deliveries, id)
   return due or redis.call('ZSCORE', pending, id)
 end
 
--- Returns whether the message of a member is still in the queue, and due then.
+-- Returns whether the message of a member is still in the queue, and due then; a mark has none.
 local function is_current(pending, deliveries, due, id)
   local now_due = id and due_now(pending, deliveries, id)
   return now_due and tonumber(now_due) == tonumber(due)

@@ -4,7 +4,6 @@
 local function find_unindexed(latest, pending, messages, deliveries, attributes, ids)
   local texts, unindexed = {}, {}
   redis.call('ZCARD', latest)
-  if redis.call('HLEN', attributes) == 0 then return texts, unindexed end
   for n, text in ipairs(attributes_to_index(attributes, ids)) do
     local id = ids[n]
     local lives = is_of_latest(text) and redis.call('HEXISTS', messages, id) == 1
