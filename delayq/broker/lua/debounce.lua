@@ -41,7 +41,7 @@ end
 local since = tonumber(string.match(earlier or '', 'since=(%d+)')) or at_once
 local due = math.min(now + quiet, at_most ~= '' and since + at_most or math.huge)
 attribute_text = string.format('%s%ssince=%.0f', attribute_text, attribute_text ~= '' and ' ' or '', since)
-local refused = full(messages, max_length, status == '1' and 1 or 0)
+local refused = status == '1' and full(messages, max_length, 1)
 if refused then return refused end
 for _, hash in ipairs({retries, headers, attributes, errors, successors}) do redis.call('HLEN', hash) end
 if status == '2' and state ~= 'pending' then leave(state, id) end

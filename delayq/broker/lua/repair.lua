@@ -22,7 +22,7 @@ for i = 7, #ARGV do ids[#ids + 1] = ARGV[i] end
 redis.call('LLEN', ready)
 redis.call('LLEN', retry)
 redis.call('LLEN', wake)
-for _, hash in ipairs({headers, attributes, errors}) do redis.call('HLEN', hash) end
+for _, hash in ipairs({headers, errors}) do redis.call('HLEN', hash) end
 local logged = logging(meta)
 local statuses, seen, defects, gone, extra, unreadable = {}, {}, {}, {}, {{}, {}, {}, {}, {}, {}}, {}
 local waiting = waiting_in(successors, '', pending, wake)

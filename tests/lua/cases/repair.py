@@ -313,6 +313,12 @@ CASES += [
         _counted(_INDEXED.but(pending={"a": 0}, latest={" 0 a", " 60000 a"})),
     ),
     _mended(
+        "leased without a place, and in the index latest at the new due time alone",
+        LEASED.but(unack={}, attributes=_LATEST),
+        "2",
+        _lost(LEASED).but(attributes=_LATEST, latest={" 0 a"}),
+    ),
+    _mended(
         "remains of a message are not indexed",
         World(attributes=_LATEST, deliveries={"a": "ready -5 1 T-9 T-7 w"}),
         "4",

@@ -6,7 +6,7 @@ local noted = {}
 
 -- Returns whether attributes (a text; false for none) say that a message is one of these.
 local function is_of_latest(text)
-  return text and string.find(' ' .. text, ' latest=1', 1, true)
+  return text and string.find(' ' .. text, ' latest=1')
 end
 
 local function prefix_of(id)
