@@ -31,6 +31,7 @@ class Feature(StrEnum):
     REPLACE = "replacing"
     SUCCESSORS = "successors"
     EXPIRY = "expiry"
+    AFTER_OUTAGE = "after_outage"
     PRIORITIES = "priorities"
     DEBOUNCE = "debouncing"
     HOLDS = "holding ids for a time"
@@ -143,6 +144,7 @@ _DELAY_ONLY = frozenset(
         Feature.REPLACE,
         Feature.SUCCESSORS,
         Feature.EXPIRY,
+        Feature.AFTER_OUTAGE,
         Feature.PRIORITIES,
         Feature.DEBOUNCE,
         Feature.HOLDS,
@@ -237,7 +239,13 @@ class EngineCalls(Protocol):
         """Settle messages as discarded. Status as of `ack`."""
 
     def drop(self, receipts: Iterable[Receipt]) -> ScriptCall[str]:
-        """Discard messages that have expired, for engines with `EXPIRY`. Status as of `ack`."""
+        """Discard messages that are missed, for engines with `EXPIRY`. Status as of `ack`."""
+
+    def superseded(self, messages: Iterable[tuple[str, int]]) -> ScriptCall[str]:
+        """Tell which messages (id, due time in ms) are superseded, for engines with `AFTER_OUTAGE`.
+
+        Status: 1 superseded, 0 not, 2 not known yet.
+        """
 
     def nack(self, failures: Iterable[Failure]) -> ScriptCall[str]:
         """Retry messages after a delay. Status: 1 will be retried, 2 to be collected, 0 not in flight."""

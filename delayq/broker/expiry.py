@@ -10,18 +10,23 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.times import Duration, timestamp, to_millis
 
 Missed = Literal["dead", "drop"]
-"""What becomes of a message that has expired: it goes to the dead letter, or is discarded."""
+"""What becomes of a message that is missed: it goes to the dead letter, or is discarded."""
 
 
-def check_expiry(expires: Duration | datetime | None, missed: Missed, due: str | int) -> tuple[str, str]:
-    """Return the attributes `expires` and `missed` of a message with this due time, as they are stored."""
+def check_expiry(
+    expires: Duration | datetime | None, missed: Missed, due: str | int, *, latest: int = 0
+) -> tuple[str, str]:
+    """Return the attributes `expires` and `missed` of a message with this due time, as they are stored.
+
+    A message with the attribute `latest` may be missed as well.
+    """
     if missed not in ("dead", "drop"):
         raise ConfigurationError(f"missed must be 'dead' or 'drop', not {short_repr(missed)}")
-    if expires is None:
-        if missed != "dead":
-            raise ConfigurationError("missed goes with expires: say when the message expires")
-        return "", ""
     kept = "" if missed == "dead" else missed
+    if expires is None:
+        if kept and not latest:
+            raise ConfigurationError("missed goes with expires or after_outage: say when the message is missed")
+        return "", kept
     if not isinstance(expires, datetime):
         return f"+{to_millis(expires, 'expires', min=1)}", kept
     at = timestamp(expires, "expires")

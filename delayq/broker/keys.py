@@ -56,6 +56,7 @@ META_SETTINGS = (
     "stale_retry",
     "backoffs",
     "slot_cursor",
+    "latest_cursor",
     "events",
     "dedupe",
     "unique",
@@ -129,6 +130,8 @@ class Keys:
     """stream: what happened to messages, one entry per call and kind; only if the event log is on."""
     done: str
     """zset: id → time it was settled (ms), for the dedupe window, or its own end; only if one of them is in use."""
+    latest: str
+    """zset: id prefix, due time (ms) and id, separated by spaces → 0; only of messages with `after_outage`."""
     runs: str
     """hash: run → counts of the messages of a bulk send by status."""
     refusals: str

@@ -19,6 +19,7 @@ from delayq.times import Duration, monotonic, to_millis
 from delayq.worker.disposition import Completion, Disposition, disposition_of, missed, undecodable
 from delayq.worker.message import AsyncMessage, InFlightDelivery, Message
 from delayq.worker.settlements import PendingSettlements
+from delayq.worker.superseded import ask, may_be_superseded, note_superseded
 from delayq.worker.wakeup import pass_on
 
 if TYPE_CHECKING:
@@ -124,10 +125,19 @@ class _LeaseBase(Generic[M]):
         return self._context.calls.ready_to_unack(wanted, lease=self._lease, consumer_id=self._executor.consumer_id)
 
     def _add(self, claimed: ClaimReply) -> Operation[None]:
-        now, failed = monotonic(), []
-        for message in claimed.messages:
-            delivery = InFlightDelivery(message, now, claimed.now, now + self._lease / 1000)
-            if message.attributes and (late := missed(delivery, now, self._context.queue)):
+        now, failed, refused = monotonic(), list[Completion](), None
+        deliveries = [InFlightDelivery(one, now, claimed.now, now + self._lease / 1000) for one in claimed.messages]
+        if asked := may_be_superseded(self._context, deliveries):
+            calls = ask(self._context, asked)
+            try:
+                replies = yield calls
+            except DelayqError as caught:
+                replies, refused = [caught] * len(calls), caught
+            if unknown := note_superseded(asked, replies):
+                failed.append(Completion(unknown, Disposition.RELEASE))
+                deliveries = [one for one in deliveries if one not in unknown]
+        for delivery in deliveries:
+            if delivery.claimed.attributes and (late := missed(delivery, now, self._context.queue)):
                 failed.append(late)
                 continue
             try:
@@ -136,6 +146,8 @@ class _LeaseBase(Generic[M]):
             except UndecodableError as error:
                 failed.append(undecodable(delivery, error, self._context.settings.policy))
         yield from self._send(failed)
+        if refused:
+            raise refused
 
     def _settle(self, error: BaseException | None) -> Operation[None]:
         """Settle the messages that were not settled by hand, as if a callback had ended with `error`."""

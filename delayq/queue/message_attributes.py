@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from delayq.broker.after_outage import AfterOutage, check_after_outage
 from delayq.broker.attributes import Attributes, check_message_name, check_timeout
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
@@ -24,13 +25,16 @@ def attributes_of(
     holds: tuple[str, str] = ("", ""),
     retention: Duration | None = None,
     timeout: Duration | None = None,
+    after_outage: AfterOutage | None = None,
 ) -> bytes:
     """Return the stored attributes of a message with this due time; raise `ConfigurationError` for invalid options."""
-    expiry = check_expiry(expires, missed, due)
+    latest = check_after_outage(after_outage)
+    expiry = check_expiry(expires, missed, due, latest=latest)
     attributes = Attributes(
         name="" if name is None else check_message_name(name),
         expires=expiry[0],
         missed=expiry[1],
+        latest=latest,
         priority=check_priority(priority),
         unique_for=holds[0],
         unique_after=holds[1],
@@ -40,6 +44,7 @@ def attributes_of(
     needed = {
         Feature.NAMES: name is not None,
         Feature.EXPIRY: expires is not None,
+        Feature.AFTER_OUTAGE: latest,
         Feature.PRIORITIES: priority,
         Feature.HOLDS: any(holds),
         Feature.RESULTS: attributes.retention,

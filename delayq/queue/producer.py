@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
+from delayq.broker.after_outage import AfterOutage, check_after_outage, check_prefix
 from delayq.broker.batches import BATCH, byte_slices
 from delayq.broker.context import EngineContext
 from delayq.broker.engine import Feature
@@ -59,6 +60,7 @@ class NewMessage(Generic[T]):
     retention: Duration | None = None
     timeout: Duration | None = None
     jitter: Duration | None = None
+    after_outage: AfterOutage | None = None
 
 
 def due_text(delay: Duration | None, at: datetime | None) -> str | int:
@@ -103,10 +105,15 @@ class Producer:
         retention: Duration | None = None,
         timeout: Duration | None = None,
         jitter: Duration | None = None,
+        after_outage: AfterOutage | None = None,
         replace: Replace = False,
     ) -> Outgoing:
         """Return an encoded message with a due time from `due_text`; raises `ConfigurationError` or `PayloadError`."""
         encoded = encode_payload(payload, self.encode, self._context.settings.max_payload)
+        if after_outage is not None:
+            self._context.calls.capabilities.require(Feature.AFTER_OUTAGE)
+            check_after_outage(after_outage, replace=replace)
+            check_prefix(id)
         if unique is not None:
             id = digest_id(unique, id, name, encoded)
         if check_replace(replace) and id is None:
@@ -122,9 +129,10 @@ class Producer:
         holds = check_holds(unique_for, unique_after, id if own_id else None, replace=replace) if held else ("", "")
         extras = self._attributes
         ordinary = type(priority) is int and priority == 0
-        plain = name is expires is retention is timeout is None and missed == "dead"
+        plain = name is expires is retention is timeout is after_outage is None and missed == "dead"
         if not (plain and ordinary and not held):
             named: Any = {"name": name, "expires": expires, "missed": missed, "priority": priority, "timeout": timeout}
+            named["after_outage"] = after_outage
             extras = attributes_of(self._context, due, **named, holds=holds, retention=retention)
         if not self._has_delays:
             if due != 0:
@@ -214,6 +222,7 @@ class Producer:
                 retention=one.retention,
                 timeout=one.timeout,
                 jitter=one.jitter,
+                after_outage=one.after_outage,
                 replace=replace,
             )
             for one in (message if isinstance(message, NewMessage) else NewMessage(message) for message in messages)

@@ -30,6 +30,8 @@ class FindingKind(StrEnum):
     """Repaired by deleting it."""
     IDLE_PLACE = "place of none that runs"
     """Takes a place among those that run under a limit. Repaired by giving it back."""
+    UNINDEXED = "not in the index latest"
+    """A message with `after_outage` that supersedes none. Repaired by adding it to the index."""
     DEAD_WITHOUT_MESSAGE = "dead without message"
     """Repaired by removing the entry from the dead letter; its message is lost."""
     DEAD_WITHOUT_ENTRY = "dead without entry"
@@ -66,6 +68,7 @@ MESSAGE_DEFECTS = {
     "5": FindingKind.NO_RETRIES,
     "6": FindingKind.UNREADABLE_RECORD,
     "9": FindingKind.IDLE_PLACE,
+    "a": FindingKind.UNINDEXED,
 }
 DEAD_DEFECTS = {
     "1": FindingKind.DEAD_WITHOUT_MESSAGE,

@@ -11,7 +11,7 @@ from delayq.errors import ConfigurationError
 from delayq.queue.message_attributes import attributes_of
 from delayq.queue.producer import NewMessage
 
-_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter")
+_TIMED = ("delay", "at", "id", "unique", "unique_for", "unique_after", "jitter", "after_outage")
 """What the schedule decides for each of its messages."""
 
 

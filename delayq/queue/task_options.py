@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from delayq.backoff import Backoff, IsFailure
 from delayq.breaker import Breaker
+from delayq.broker.after_outage import AfterOutage, check_after_outage
 from delayq.broker.expiry import Missed, check_expiry
 from delayq.broker.ids import check_unique
 from delayq.broker.jitter import MAX_JITTER
@@ -52,6 +53,8 @@ class TaskSendOptions(TypedDict, total=False):
     """How long it may run, then the attempt has failed; by default that of the task."""
     jitter: Duration
     """How much later it is due at most, which is drawn from its id; by default that of the task, or 0."""
+    after_outage: AfterOutage
+    """`latest` to miss it if a later one with the same id prefix is due; by default that of the task."""
     replace: bool | Literal["after"]
     """Whether a waiting message with this id gets the new arguments and due time; `after` follows a running one too."""
 
@@ -93,6 +96,8 @@ class TaskOptions(TypedDict, total=False):
     """How long it may run, then the attempt has failed; by default as `max_consume_duration` says."""
     jitter: Duration
     """How much later its messages are due at most, drawn from the id of each; 0 by default."""
+    after_outage: AfterOutage
+    """`latest` to process only the latest of its due messages with one id prefix; all of them by default."""
     rate_limit: str
     """How many of its messages may start in a time, over all processes, such as `"200/s"`; no limit by default."""
     burst: int
@@ -111,9 +116,13 @@ def send_options(options: TaskOptions) -> TaskSendOptions:
     if "delay" in options:
         due_text(options["delay"], None)  # refuses one that is invalid
         defaults["delay"] = options["delay"]
-    check_expiry(options.get("expires"), options.get("missed", "dead"), 0)
+    latest = check_after_outage(options.get("after_outage"))
+    check_expiry(options.get("expires"), options.get("missed", "dead"), 0, latest=latest)
     if "expires" in options:
         defaults["expires"] = options["expires"]
+        defaults["missed"] = options.get("missed", "dead")
+    if latest:
+        defaults["after_outage"] = options["after_outage"]
         defaults["missed"] = options.get("missed", "dead")
     if "priority" in options:
         defaults["priority"] = check_priority(options["priority"])
@@ -139,6 +148,7 @@ def _same_id_options(options: Mapping[str, Any]) -> dict[str, Any]:
         how = replacing(
             replace=False, debounce=given.get("debounce"), at_most=given.get("at_most"), delay=options.get("delay")
         )
+        check_after_outage(options.get("after_outage"), replace=how)
         if "unique_for" in given or "unique_after" in given:
             check_holds(given.get("unique_for"), given.get("unique_after"), "any", replace=how)
     return given

@@ -2,7 +2,7 @@
 
 The loop is a generator without clock, socket, thread or event loop: it yields a `Step` and receives a `StepResult`.
 `drivers` act. One turn of the loop is one round trip. Its calls run in this order: settlements, heartbeat, expiry,
-collection, schedules, promotion, claim. Each is made only if there is a reason for it.
+collection, schedules, promotion, claim. Each is made only if there is a reason for it. `superseded` may add one more.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from delayq.worker.settlements import PendingSettlements
 from delayq.worker.start_reports import StartReports
 from delayq.worker.stop_requests import StopRequests
 from delayq.worker.stopping import Plan, StoppingLoop
+from delayq.worker.superseded import ask, may_be_superseded, note_superseded
 
 log = logging.getLogger("delayq.consumer")
 
@@ -125,8 +126,18 @@ class ConsumerLoop(StoppingLoop):
         if self.refusals.of_settlements or (self._claimed and self.in_flight.recalled):
             self._release(self._claimed)
             self._claimed = []
+        if asked := may_be_superseded(self._context, self._claimed):
+            yield from self._ask_superseded(asked)
         if self._claimed or self._interrupted or self.in_flight.overdue:
             yield from self._run_claimed()
+
+    def _ask_superseded(self, asked: list[InFlightDelivery]) -> Generator[Step, StepResult, None]:
+        result = yield RoundTrip(ask(self._context, asked))
+        self._update(result)
+        if unknown := note_superseded(asked, result.replies):
+            self._claimed = [one for one in self._claimed if one not in unknown]
+            self._release(unknown)
+            self.refusals.read_replies(result.replies, self._now, stopping=self._stop_at is not None)
 
     def _run_claimed(self) -> Generator[Step, StepResult, None]:
         claimed, self._claimed = self._claimed, []

@@ -34,7 +34,7 @@ class Disposition(Enum):
     ACK = auto()
     DISCARD = auto()
     DROP = auto()
-    """Discarded because it has expired: this is counted."""
+    """Discarded because it is missed: this is counted."""
     NACK = auto()
     REJECT = auto()
     RELEASE = auto()
@@ -149,16 +149,23 @@ def undecodable(delivery: InFlightDelivery, error: UndecodableError, policy: Fai
 
 
 def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | None:
-    """Return what becomes of a delivery that has expired at a local time before it could start; None if it has not."""
+    """Return what becomes of a delivery that has expired at a local time, or is superseded, before it could start.
+
+    None if it may start.
+    """
     claimed = delivery.claimed
     attributes = Attributes.of(claimed.attributes)
     expires = expiry_of(attributes, claimed.due)
     late = 0 if expires is None else delivery.server_now + (now - delivery.claimed_at) * 1000 - expires
-    if late <= 0:
+    if late > 0:
+        why = f"expired {format_duration(late / 1000)} ago, before it could start"
+    elif delivery.superseded:
+        why = "is superseded by a later one with its id prefix"
+    else:
         return None
     fate = "is dropped" if attributes.missed == "drop" else "goes to the dead letter"
-    text, fields = "%s: message %s expired %s ago, before it could start, and %s", {"queue": queue, "id": claimed.id}
-    _log(text, queue, claimed.id, format_duration(late / 1000), fate, level=logging.WARNING, extra=fields)
+    fields = {"queue": queue, "id": claimed.id}
+    _log("%s: message %s %s, and %s", queue, claimed.id, why, fate, level=logging.WARNING, extra=fields)
     disposition = Disposition.DROP if attributes.missed == "drop" else Disposition.REJECT
     return Completion([delivery], disposition, "missed")
 

@@ -83,6 +83,8 @@ class InFlightDelivery(msgspec.Struct, eq=False, gc=False):
     """Whether its callback has run for longer, so that its attempt has failed."""
     cancel_requested: bool = False
     """Whether it is asked to stop."""
+    superseded: bool = False
+    """Whether a later message of its id prefix was due before it could start."""
     failed_by_hand: bool | None = None
     """Whether the callback has settled it by hand as failed; None if it has not settled it, or has released it."""
 

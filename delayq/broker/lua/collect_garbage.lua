@@ -1,16 +1,17 @@
 -- Moves messages without retries to the dead letter, as many as the byte budget allows, and trims it to its limits. Those
 -- that were asked to stop are cancelled. A successor that waits takes the place of its message. Deletes unused call
--- slots, ids older than the dedupe window, and results whose time is over.
+-- slots, ids older than the dedupe window, results whose time is over, and outdated members of the index latest.
 -- KEYS: pending zset, garbage set, retries hash, messages hash, deliveries hash, headers hash, attributes hash,
 --   errors hash, successors hash, dead zset, dead_messages hash, dead_ids hash, completed zset, results hash,
---   waited zset, ends stream, events stream, done zset, meta hash, replies hash, wake list
+--   waited zset, ends stream, events stream, done zset, latest zset, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), limit (ids), dead_max (entries), dead_ttl (ms; both only if the queue has
 --   none of its own), slot_ttl (ms), then ids (to collect; none for any)
 -- Returns: "collected trimmed left": ids; entries; ids still in garbage, and results whose time is over
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, started, erase, dead, signal, successor, ends, expired, log, done
+-- Uses: bytes, clock, once, record, started, erase, dead, signal, successor, ends, expired, latest, superseding, outdated,
+--   log, done
 local pending, garbage, retries, messages, deliveries, headers, attributes, errors, successors, dead, dead_messages,
-  dead_ids, completed, results, waited, ends, events, done, meta, replies, wake = unpack(KEYS)
+  dead_ids, completed, results, waited, ends, events, done, latest, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, limit, dead_max, dead_ttl, slot_ttl = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -24,7 +25,8 @@ local logged, window, schema = switched(meta, done)
 local waiting = waiting_in(successors, schema, pending, wake)
 local tells = is_waited_for(waited, ends, schema)
 look_at_results(completed, results, ends, schema)
-local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl')
+local indexed = look_at_latest(latest, pending, schema)
+local kept = redis.call('HMGET', meta, 'slot_cursor', 'dead_max', 'dead_ttl', 'latest_cursor')
 dead_max, dead_ttl = tonumber(kept[2]) or dead_max, tonumber(kept[3]) or dead_ttl
 local candidates, spent, found, buried, ended, stopped, texts, ids, tokens = {}, {}, {}, {}, {}, {}, {}, {}, {}
 if #ARGV > 7 then
@@ -86,6 +88,7 @@ if scanned[1] == '0' then
 else
   redis.call('HSET', meta, 'slot_cursor', scanned[1])
 end
+if indexed then forget_latest(latest, pending, deliveries, meta, kept[4], now) end
 local left = forget_results(completed, results, waited, ends, schema, now, 10 * limit)
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %d %d', #buried, #trimmed, redis.call('SCARD', garbage) + left))

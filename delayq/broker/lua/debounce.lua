@@ -9,7 +9,7 @@
 -- Returns: "status due": as `send`, 1 new, 2 replaced, 4 in garbage and to be collected, 5 settled, 6 successor; then
 --   the due time (ms) of 1, 2 and 6, with "unstarted" for a successor of what has not started, or who holds the id
 -- Re-run: returns the same reply.
--- Uses: bytes, clock, once, record, attributed, started, leave, signal, successor, log, done, holder
+-- Uses: bytes, clock, once, record, attributed, started, leave, signal, successor, log, done, holder, full
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
   done, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, max_length, quiet, at_most, id, retry_count, payload, header_text, attribute_text =
@@ -41,12 +41,8 @@ end
 local since = tonumber(string.match(earlier or '', 'since=(%d+)')) or at_once
 local due = math.min(now + quiet, at_most ~= '' and since + at_most or math.huge)
 attribute_text = string.format('%s%ssince=%.0f', attribute_text, attribute_text ~= '' and ' ' or '', since)
-if status == '1' and max_length ~= '0' then
-  local length = redis.call('HLEN', messages)
-  if length >= tonumber(max_length) then
-    return redis.error_reply('QUEUEFULL the queue holds ' .. length .. ' of at most ' .. max_length .. ' messages')
-  end
-end
+local refused = status == '1' and full(messages, max_length, 1)
+if refused then return refused end
 for _, hash in ipairs({retries, headers, attributes, errors, successors}) do redis.call('HLEN', hash) end
 if status == '2' and state ~= 'pending' then leave(state, id) end
 look_at_leaving(ranked, throttled, unack)

@@ -2,7 +2,7 @@
 -- running one gets a successor instead, if requested. An id that is held after its message has been settled is refused.
 -- KEYS: pending zset, ranked zset, throttled zset, unack zset, garbage set, retries hash, messages hash,
 --   deliveries hash, headers hash, attributes hash, errors hash, successors hash, events stream,
---   done zset, runs hash, meta hash, replies hash, wake list
+--   done zset, latest zset, runs hash, meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), replace (0, 1, 2 after what runs, 3 what is not leased and has a successor),
 --   max_length (ids, 0 for none), run ('' for none), stride (4 to 6), then per message: id, due (ms from now, or @ms
 --   since 1970), retries, payload[, headers[, attributes]]
@@ -10,9 +10,9 @@
 --   6 successor; then the time from which delays count (microseconds since 1970), and for each
 --   status 0, 3 and 5 who holds the id: a state and a time (ms)
 -- Re-run: returns the same reply.
--- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, unique, run
+-- Uses: clock, once, record, attributed, leave, signal, successor, log, done, holder, unique, latest, full, run
 local pending, ranked, throttled, unack, garbage, retries, messages, deliveries, headers, attributes, errors, successors, events,
-  done, runs, meta, replies, wake = unpack(KEYS)
+  done, latest, runs, meta, replies, wake = unpack(KEYS)
 local slot, sequence, override, replace, max_length, run, stride = unpack(ARGV, 1, 7)
 local past = answered(replies, slot, sequence)
 if past then return past end
@@ -59,14 +59,13 @@ for n, id in ipairs(ids) do
       if attribute_text ~= '' then
         attribute_texts[#attribute_texts + 1], attribute_texts[#attribute_texts + 2] = id, attribute_text
         note_end(done, at_once, id, attribute_text)
+        note_due(latest, id, due, attribute_text)
       end
     end
   end
 end
-local length = max_length ~= '0' and new_count > 0 and redis.call('HLEN', messages)
-if length and length + new_count > tonumber(max_length) then
-  return redis.error_reply('QUEUEFULL the queue holds ' .. length .. ' of at most ' .. max_length .. ' messages')
-end
+local refused = full(messages, max_length, new_count)
+if refused then return refused end
 if #header_texts > 0 or #replaced > 0 then redis.call('HLEN', headers) end
 if #attribute_texts > 0 or #replaced > 0 then redis.call('HLEN', attributes) end
 local waiting = (#after > 0 or #replaced > 0 and schema ~= '1') and redis.call('HLEN', successors) > 0
@@ -89,6 +88,7 @@ if #dues > 0 then
   redis.call('HINCRBY', meta, 'sent', new_count)
   if #attribute_texts > 0 then redis.call('HSET', attributes, unpack(attribute_texts)) end
   hold(done, meta)
+  index_dues(latest)
 end
 if #after > 0 then redis.call('HSET', successors, unpack(after)) end
 if #after + #attribute_texts > 0 then note_attributes(meta) end

@@ -81,7 +81,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *("ack", "complete", "nack", "extend", "release", "reject", "withdraw", "report", "hold"),
+                *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report", "hold"),
                 *("counts", "get", "page", "limits_page"),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],

@@ -19,6 +19,7 @@ from tests.support.scripts import LOG, Case, Kept, World, calls
 _TOTALS: dict[str, int | str] = {"token": "T-3", "sent": 9, "delivered": 8, "purged": 1}
 _FULL = (BACKOFF + CROWD + DEAD).but(
     wake=1,
+    latest={"p: -5 p:1", "p: -6"},
     ready=["q", "x", "x"],
     retry=["y", "s"],
     retries=CROWD.retries | {"a": 2, "y": 1},
@@ -40,6 +41,13 @@ CASES = [
         ),
     ),
     Case("the dead stay", DEAD, calls.purge(), 0, DEAD),
+    Case(
+        "nobody waits while the schema is 1",
+        World(pending={"a": 5}, messages={"a": "A"}, retries={"a": 1}, waited={"a": 900}, meta={"schema": 1}),
+        calls.purge(),
+        1,
+        World(waited={"a": 900}, meta={"schema": 1, "purged": 1}),
+    ),
 ]
 CASES += logged(CASES, {"nothing there": [], "the dead stay": [], "everything there": ["purged 0; count 6"]})
 CASES += [

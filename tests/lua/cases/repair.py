@@ -262,3 +262,91 @@ CASES += [
     Case("what waits after nothing is stored", AFTER, _repair(), "4", FOLLOWED + World(meta=_EVERY)),
 ]
 CASES += logged(CASES, {"what waits after nothing is stored": ["sent 0; ids a; dues 7000; retries 3"]})
+
+_LATEST = {"a": "name=a latest=1"}
+_INDEXED = PENDING.but(attributes=_LATEST, latest={" 60000 a"})
+CASES += [
+    Case("in the index latest", _INDEXED + CROWD, _repair(), "0", _INDEXED + CROWD),
+    _mended("not in the index latest", _INDEXED.but(latest=set()), "a", _counted(_INDEXED)),
+    _mended(
+        "not in the index latest at its due time",
+        _INDEXED.but(latest={" 5 a", " 60000"}),
+        "a",
+        _counted(_INDEXED.but(latest={" 5 a", " 60000", " 60000 a"})),
+    ),
+    _mended(
+        "leased, and not in the index latest",
+        LEASED.but(attributes=_LATEST),
+        "a",
+        _counted(LEASED.but(attributes=_LATEST, latest={" -5 a"})),
+    ),
+    _mended(
+        "ready, and not in the index latest",
+        READY.but(attributes=_LATEST),
+        "a",
+        _counted(READY.but(attributes=_LATEST, latest={" -5 a"})),
+        look=True,
+    ),
+    _mended(
+        "ready where nobody looks, and not in the index latest",
+        READY.but(attributes=_LATEST),
+        "a",
+        _counted(READY.but(attributes=_LATEST, latest={" -5 a"})),
+    ),
+    _mended(
+        "to be retried, and not in the index latest",
+        RETRY.but(attributes=_LATEST),
+        "a",
+        _counted(RETRY.but(attributes=_LATEST, latest={" -5 a"})),
+    ),
+    Case(
+        "without retries, and not in the index latest",
+        _INDEXED.but(retries={}, latest=set()),
+        _repair(),
+        "5",
+        _counted(_INDEXED.but(retries={"a": 4})),
+    ),
+    _mended(
+        "without a place, and in the index latest then",
+        _INDEXED.but(pending={}),
+        "2",
+        _counted(_INDEXED.but(pending={"a": 0}, latest={" 0 a", " 60000 a"})),
+    ),
+    _mended(
+        "leased without a place, and in the index latest at the new due time alone",
+        LEASED.but(unack={}, attributes=_LATEST),
+        "2",
+        _lost(LEASED).but(attributes=_LATEST, latest={" 0 a"}),
+    ),
+    _mended(
+        "remains of a message are not indexed",
+        World(attributes=_LATEST, deliveries={"a": "ready -5 1 T-9 T-7 w"}),
+        "4",
+        World(meta={"repaired": 1, "stale_ready": 1}),
+    ),
+    _mended(
+        "attributes of no message are not indexed",
+        World(attributes=_LATEST),
+        "4",
+        World(meta=_EVERY),
+    ),
+    Case(
+        "several that are not in the index latest",
+        World(
+            pending={"a": 5, "b": 6, "c": 7},
+            messages=dict.fromkeys("abc", "m"),
+            retries=dict.fromkeys("abc", 1),
+            attributes={"a": "latest=1", "b": "name=b", "c": "latest=1"},
+        ),
+        _repair([b"a", b"b", b"c"]),
+        "a0a",
+        World(
+            pending={"a": 5, "b": 6, "c": 7},
+            messages=dict.fromkeys("abc", "m"),
+            retries=dict.fromkeys("abc", 1),
+            attributes={"a": "latest=1", "b": "name=b", "c": "latest=1"},
+            latest={" 5 a", " 7 c"},
+            meta={"repaired": 2},
+        ),
+    ),
+]

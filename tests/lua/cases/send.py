@@ -693,3 +693,62 @@ def _held() -> list[Case]:
 
 
 CASES += _held()
+
+
+def _latest() -> list[Case]:
+    """Send `p:1` and others of which only the latest due is delivered."""
+    new = stored(**{"p:1": 5000}).but(
+        attributes={"p:1": "latest=1"}, meta={"sent": 1, "schema": 2}, latest={"p: 5000 p:1"}, wake=1
+    )
+    one = out("p:1", attributes=b"latest=1")
+    return [
+        Case("the latest of a prefix", World(), send(one), "1", new),
+        Case(
+            "the latest of a prefix, at a time",
+            World(),
+            send(out("p:q:1", f"@{NOW - 7}", attributes=b"name=n latest=1 priority=1")),
+            "1",
+            stored(**{"p:q:1": -7}).but(
+                attributes={"p:q:1": "name=n latest=1 priority=1"},
+                meta={"sent": 1, "schema": 2, "priority_step": 60_000},
+                latest={"p:q: -7 p:q:1"},
+                wake=1,
+            ),
+        ),
+        Case("the latest of a prefix, at once", World(), send(one._replace(due=0)), "1", _at(new, 0)),
+        Case(
+            "a name that begins so is no prefix",
+            World(),
+            send(out("p:1", attributes=b"name=latest")),
+            "1",
+            new.but(attributes={"p:1": "name=latest"}, latest=set()),
+        ),
+        Case("it exists: its member stays", new, send(one._replace(due=6000)), "0", new),
+        Case(
+            "it is replaced, and has two members for now",
+            new.but(wake=0),
+            send(one._replace(due=6000), replace=True),
+            "2",
+            _at(new, 6000).but(latest={"p: 5000 p:1", "p: 6000 p:1"}, wake=0),
+        ),
+        Case(
+            "of several, each has its own member",
+            World(),
+            send(one, out("p:2", 6000), out("q:1", 7000, attributes=b"latest=1")),
+            "111",
+            stored(**{"p:1": 5000, "p:2": 6000, "q:1": 7000}).but(
+                attributes={"p:1": "latest=1", "q:1": "latest=1"},
+                meta={"sent": 3, "schema": 2},
+                latest={"p: 5000 p:1", "q: 7000 q:1"},
+                wake=1,
+            ),
+        ),
+    ]
+
+
+def _at(world: World, due: int) -> World:
+    """Return the world in which `p:1` is due at another time."""
+    return world.but(pending={"p:1": due}, latest={f"p: {due} p:1"})
+
+
+CASES += _latest()
