@@ -213,7 +213,8 @@ class AsyncLease(_LeaseBase[AsyncMessage[T]], Generic[T, E]):
             self._claimed = True
             try:
                 async with asyncio.timeout(None) as self._learning:
-                    await self._executor.perform(self._take(), writes=True, on_cancel=self._on_cancel)
+                    perform = self._executor._perform  # noqa: SLF001 - for `on_cancel`
+                    await perform(self._take(), writes=True, on_cancel=self._on_cancel)
             except asyncio.CancelledError:
                 await self._give_back()
                 raise

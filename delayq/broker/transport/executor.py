@@ -204,7 +204,11 @@ class AsyncExecutor(_Client):
         finally:
             steps.close()
 
-    async def perform(
+    async def perform(self, operation: Operation[T], *, writes: bool = False, should_retry: ShouldRetry = None) -> T:
+        """Run an operation; see `Executor.perform`."""
+        return await self._perform(operation, writes=writes, should_retry=should_retry)
+
+    async def _perform(
         self,
         operation: Operation[T],
         *,
@@ -212,11 +216,7 @@ class AsyncExecutor(_Client):
         should_retry: ShouldRetry = None,
         on_cancel: Callable[[], None] | None = None,
     ) -> T:
-        """Run an operation; see `Executor.perform`.
-
-        With `on_cancel`, a cancellation during a round trip calls it. Unless it raises, the operation then goes on: its
-        calls are sent again to learn their replies.
-        """
+        """With `on_cancel`, a cancellation during a round trip calls it; the operation goes on unless it raises."""
         await self.check()
         try:
             step = next(operation)
