@@ -286,7 +286,7 @@ def test_pause_of_a_user_is_kept_when_a_trial_succeeds(open_queue, service):
 @pytest.mark.parametrize("name", [None, "pay"], ids=["queue", "name"])
 def test_resume_lets_all_start_again(open_queue, service, name):
     breaker = Breaker(of=2, pause="1h")
-    queue = open_queue(prefetch=0, tick=30, breaker=None if name else breaker)
+    queue = open_queue(prefetch=0, breaker=None if name else breaker)
 
     @queue.task(retries=0, **{"breaker": breaker} if name else {})
     def pay(n: int) -> None:
