@@ -12,12 +12,21 @@ from delayq.broker.calls import Calls
 from delayq.broker.keys import Keys
 from delayq.broker.scripts import script as load
 from delayq.states import TRANSITIONS
+from delayq.streams.keys import StreamKeys
+from delayq.testing.torture import planted
 from tests.lua.tables import LUA, MUTATING, SCRIPTS
 
 PARTS = [part.name for part in fields(Keys)]
-TYPES = dict(
-    re.findall(r'^    (\w+): str\n    """(zset|list|set|hash|stream): ', inspect.getsource(Keys), re.MULTILINE)
-)
+
+
+def types_of(keys):
+    """Return the Redis type of each key, by the docstrings of a class of keys."""
+    return dict(
+        re.findall(r'^    (\w+): str\n    """(zset|list|set|hash|stream): ', inspect.getsource(keys), re.MULTILINE)
+    )
+
+
+TYPES = types_of(Keys)
 LABELS = ["KEYS", "ARGV", "Returns", "Re-run", "Uses"]
 READING = (
     {
@@ -297,3 +306,8 @@ def test_every_call_runs_the_script_of_its_name():
     text = "".join(inspect.getsource(kind) for kind in Calls.__mro__ if kind is not object)
     called = re.findall(r'^    def (\w+)\((?:(?!    def ).)*?self\._call\(\s*"(\w+)"', text, re.MULTILINE | re.DOTALL)
     assert sorted(called) == [(name, name) for name in SCRIPTS]
+
+
+@pytest.mark.parametrize(("keys", "types"), [(Keys, planted.TYPES), (StreamKeys, planted.STREAM_TYPES)])
+def test_torture_plants_values_of_the_types_of_the_keys(keys, types):
+    assert types == {part: kind for part, kind in types_of(keys).items() if kind != "hash"}

@@ -36,6 +36,7 @@ def run(folder, *args, **environment):
     """Run to the end; return the exit code, the tally, and standard error."""
     with start(folder, *args, "--json", **environment) as torture:
         out, err = torture.communicate()
+    assert out, (torture.returncode, err)
     return torture.returncode, json.loads(out), err
 
 
