@@ -41,7 +41,7 @@ class ForecastCalls(ScriptCalls):
     """One function per script, as `Calls`."""
 
     def forecast(self, start: int, ends: Sequence[int]) -> ScriptCall[ForecastReply]:
-        """Count what becomes due in up to 499 periods, the first from `start` (ms) on, each up to its end (excluded)."""
+        """Count what becomes due in up to 499 periods, the first from `start` (ms) on, each before its end."""
         return self._call("forecast", [start, *ends], _read_forecast)
 
     def sample_names(self, before: int, *, size: int) -> ScriptCall[NamesReply]:

@@ -16,15 +16,15 @@ from delayq.broker.limit_calls import QUEUE, StoredLimit
 from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.queue.counts import counts_of
-from delayq.queue.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of
+from delayq.queue.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of, local_time
 from delayq.queue.limits import limit_of
 from delayq.rates import parse_rate
 from delayq.schedules.local_times import check_zone
 from delayq.schedules.occurrence_counts import OccurrenceCounts, count_occurrences
 from delayq.times import Duration, from_millis, timestamp
 
-SAMPLE = 1000
-"""Messages of which the names are read, at most: shares are exact to about 3 %."""
+SAMPLE = 500
+"""Messages of which the names are read, at most: shares are exact to about 4 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class ForecastBucket:
     """What fires in one minute, hour or day; in the first one, from now on."""
 
     start: datetime
+    """The start, with the offset from UTC that its time zone has then."""
     end: datetime
     """The end, which belongs to the next one."""
     pending: int
@@ -70,7 +71,7 @@ class Forecast:
     sampled: int
     """The messages of which the names were read."""
     sampled_of: int
-    """The pending messages that are due before the end, overdue ones as well."""
+    """The pending messages that are due before the end, also overdue ones that no consumer has seen."""
     scheduled_until: datetime | None
     """From when on occurrences are not counted, as there are more than 100,000 times before; None if all are."""
     rate_limit: str | None
@@ -109,7 +110,7 @@ def forecast(
     occurrences = yield from count_occurrences(context, counted.now, edges)
     due = [count for reply in replies for count in reply.due]
     rows = zip(due, _retries(replies, counted.held), occurrences.periods, strict=True)
-    times = [from_millis(edge).astimezone(zone) for edge in edges]
+    times = [local_time(edge, zone) for edge in edges]
     made = tuple(ForecastBucket(*span, *row) for span, row in zip(pairwise(times), rows, strict=True))
     counts, more = counts_of(counted), occurrences.complete_until
     return Forecast(
@@ -159,7 +160,7 @@ def _backlog(counted: CountsReply, stored: str, buckets: tuple[ForecastBucket, .
     if limit is None or limit.rate_limit is None:
         return {"rate_limit": None, "clear_at": None, "left": None}
     pause = counts_of(counted).paused
-    opens = counted.now if limit.held_until is None else timestamp(limit.held_until)
+    opens: float = counted.now if limit.held_until is None else timestamp(limit.held_until)
     if pause is not None:
         opens = math.inf if pause.until is None else max(opens, timestamp(pause.until))
     rate = 1000 / float(stored.split(" ")[1])  # starts a millisecond

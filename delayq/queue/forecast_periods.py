@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from datetime import time as time_of_day
 from typing import Literal, get_args
 
@@ -41,20 +41,29 @@ def edges_of(now: int, until: int | datetime, unit: Unit | None, zone: tzinfo | 
     """
     end = timestamp(until, "until") if isinstance(until, datetime) else now + until
     if end <= now:
-        raise ConfigurationError(f"until must be in the future, not {iso(from_millis(end))}: it is {iso(from_millis(now))}")
-    fitting = (one for one, longest in _UP_TO.items() if end - now <= longest)
-    unit = unit or next(fitting, "day")
-    if (end - now) // MILLIS[unit] > MAX_BUCKETS:
-        _refuse((end - now) // MILLIS[unit], unit)
-    edges = _days(now, end, zone) if unit == "day" else _equal(now, end, MILLIS[unit], zone)
-    if len(edges) - 1 > MAX_BUCKETS:
-        _refuse(len(edges) - 1, unit)
+        raise ConfigurationError(
+            f"until must be in the future, not {iso(from_millis(end))}: it is {iso(from_millis(now))}"
+        )
+    unit = unit or _fitting(end - now)
+    number = (end - now) // MILLIS[unit]
+    if number <= MAX_BUCKETS:
+        edges = _days(now, end, zone) if unit == "day" else _equal(now, end, MILLIS[unit], zone)
+        number = len(edges) - 1
+    if number > MAX_BUCKETS:
+        shorter = "" if unit == "day" else f", or buckets longer than {'an' if unit == 'hour' else 'a'} {unit}"
+        text = f"a forecast has at most {MAX_BUCKETS:,} buckets, not {number:,}: take a nearer until{shorter}"
+        raise ConfigurationError(text)
     return unit, edges
 
 
-def _refuse(number: int, unit: Unit) -> None:
-    text = f"a forecast has at most {MAX_BUCKETS:,} buckets, not {number:,}: take a nearer until"
-    raise ConfigurationError(text if unit == "day" else f"{text}, or buckets longer than a{'n' * (unit == 'hour')} {unit}")
+def local_time(at: int, zone: tzinfo | None) -> datetime:
+    """Return a time (ms) in a zone, with a fixed offset: the length of a day on which the clocks change is right."""
+    local = from_millis(at).astimezone(zone)
+    return local.replace(tzinfo=timezone(local.utcoffset() or timedelta(), local.tzname() or ""), fold=0)
+
+
+def _fitting(length: int) -> Unit:
+    return next((unit for unit, longest in _UP_TO.items() if length <= longest), "day")
 
 
 def _equal(now: int, end: int, length: int, zone: tzinfo | None) -> list[int]:

@@ -10,8 +10,8 @@
 local pending, unack, deliveries, limits = unpack(KEYS)
 local start = ARGV[1]
 
-local function count_periods(times)
-  local left, from, counts = redis.call('ZCOUNT', times, start, '+inf'), start, {}
+local function count_periods(times, from)
+  local left, counts = redis.call('ZCOUNT', times, from, '+inf'), {}
   for i = 2, #ARGV do
     local count = left > 0 and redis.call('ZCOUNT', times, from, '(' .. ARGV[i]) or 0
     from, left, counts[i - 1] = ARGV[i], left - count, count
@@ -19,7 +19,7 @@ local function count_periods(times)
   return counts
 end
 
-local due, redelivered = count_periods(pending), count_periods(unack)
+local due, redelivered = count_periods(pending, start), count_periods(unack, start)
 local first = redis.call('ZRANGEBYSCORE', unack, start, '(' .. ARGV[#ARGV], 'WITHSCORES', 'LIMIT', 0, 1000)
 local ids, leases, period = {}, 0, 1
 for n = 1, #first, 2 do ids[#ids + 1] = first[n] end
