@@ -16,7 +16,7 @@ from delayq.broker.limit_calls import QUEUE, StoredLimit
 from delayq.broker.replies import CountsReply
 from delayq.broker.transport.operation import Operation
 from delayq.queue.counts import counts_of
-from delayq.queue.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of, local_time
+from delayq.queue.forecast_periods import MILLIS, Unit, check_unit, check_until, edges_of, local_times
 from delayq.queue.limits import limit_of
 from delayq.rates import parse_rate
 from delayq.schedules.local_times import check_zone
@@ -110,7 +110,7 @@ def forecast(
     occurrences = yield from count_occurrences(context, counted.now, edges)
     due = [count for reply in replies for count in reply.due]
     rows = zip(due, _retries(replies, counted.held), occurrences.periods, strict=True)
-    times = [local_time(edge, zone) for edge in edges]
+    times = local_times(edges, zone)
     made = tuple(ForecastBucket(*span, *row) for span, row in zip(pairwise(times), rows, strict=True))
     counts, more = counts_of(counted), occurrences.complete_until
     return Forecast(

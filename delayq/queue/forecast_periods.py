@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from datetime import time as time_of_day
 from typing import Literal, get_args
 
@@ -14,6 +15,7 @@ Unit = Literal["minute", "hour", "day"]
 MILLIS: dict[str, int] = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 MAX_BUCKETS = 10_000
 """Buckets of a forecast: nearly a week by the minute, a year by the hour."""
+WEEK = 7 * MILLIS["day"]
 _UP_TO: dict[Unit, int] = {"minute": 3 * MILLIS["hour"], "hour": 3 * MILLIS["day"]}
 """How long a forecast may be (ms) for this unit to be chosen: each is some hundred lines at most."""
 
@@ -56,10 +58,21 @@ def edges_of(now: int, until: int | datetime, unit: Unit | None, zone: tzinfo | 
     return unit, edges
 
 
-def local_time(at: int, zone: tzinfo | None) -> datetime:
-    """Return a time (ms) in a zone, with a fixed offset: the length of a day on which the clocks change is right."""
+def local_times(edges: Sequence[int], zone: tzinfo | None) -> list[datetime]:
+    """Return times (ms) in a zone, with fixed offsets: the length of a day on which the clocks change is right."""
+    found: list[datetime] = []
+    fixed, until = UTC, -1
+    for edge in edges:
+        if edge > until:  # the clocks of a zone change at most once in a week
+            fixed, following = _offset(edge, zone), _offset(edge + WEEK, zone)
+            until = edge + WEEK if fixed == following else edge
+        found.append(from_millis(edge).astimezone(fixed))
+    return found
+
+
+def _offset(at: int, zone: tzinfo | None) -> timezone:
     local = from_millis(at).astimezone(zone)
-    return local.replace(tzinfo=timezone(local.utcoffset() or timedelta(), local.tzname() or ""), fold=0)
+    return timezone(local.utcoffset() or timedelta(), local.tzname() or "")
 
 
 def _fitting(length: int) -> Unit:

@@ -34,6 +34,7 @@ def ends(*offsets: int) -> list[int]:
         (1, (301,), ([5], [1], 2)),
         (1, (10_000, 20_000), ([6, 0], [2, 0], 2)),
         (100, (200, 300, 10_000), ([1, 1, 2], [0, 0, 1], 1)),
+        (100, (200,), ([1], [0], 1)),
         (6000, (7000, 8000), ([0, 0], [0, 0], 0)),
     ],
 )
@@ -47,6 +48,20 @@ def test_periods_are_counted(executor, start, offsets, expected):
 
 def test_nothing_is_counted_in_an_empty_queue(executor):
     assert executor.call(calls.forecast(START, ends(100, 200))) == ForecastReply("", 0, 2, [0, 0], [0, 0])
+
+
+def test_entry_without_a_record_counts_as_a_redelivery(executor):
+    plant(executor, World(unack={"x": 50, "y": 50}, deliveries={"y": "leased -5 1 T-9 T-9 w"}))
+    assert executor.call(calls.forecast(START, ends(100))) == ForecastReply("", 1, 1, [0], [1])
+
+
+@pytest.mark.parametrize(("number", "inspected"), [(999, 2), (1000, 1)])
+def test_all_are_told_apart_if_they_are_fewer_than_a_thousand(real_executor, number, inspected):
+    ids = [f"m{n:04}" for n in range(number)]
+    record = "leased -5 1 T-9 T-9 w"
+    plant(real_executor, World(unack=dict.fromkeys(ids, 150), deliveries=dict.fromkeys(ids, record)))
+    reply = real_executor.call(calls.forecast(START, ends(100, 200)))
+    assert reply == ForecastReply("", number, inspected, [0, 0], [0, 0])
 
 
 def test_a_thousand_leases_are_told_from_backoffs(real_executor):
@@ -71,9 +86,10 @@ def test_a_call_makes_a_thousand_counts_at_most(real_executor):
     real_executor.client.config_resetstat()
     real_executor.call(calls.forecast(START, periods))
     assert real_executor.client.info("commandstats")["cmdstat_zcount"]["calls"] == 1000
-    real_executor.client.config_resetstat()
-    real_executor.call(calls.forecast(NOW + 20_000, periods))
-    assert real_executor.client.info("commandstats")["cmdstat_zcount"]["calls"] == 2
+    for start, counts in ((9990, 6), (20_000, 2)):
+        real_executor.client.config_resetstat()
+        real_executor.call(calls.forecast(NOW + start, [NOW + start + n for n in range(5, 3000, 8)]))
+        assert real_executor.client.info("commandstats")["cmdstat_zcount"]["calls"] == counts
 
 
 # Names
@@ -84,6 +100,7 @@ def test_names_of_few_messages_are_counted(executor):
     plant(executor, world)
     named = executor.call(calls.sample_names(NOW + 300, size=9))
     assert named == NamesReply(6, 6, {"mail": 1, "sms": 1, "": 4})
+    assert executor.call(calls.sample_names(NOW + 300, size=6)) == named
     assert executor.call(calls.sample_names(NOW - 100, size=9)) == NamesReply(0, 0, {})
     assert observe(executor) == world
 
@@ -99,9 +116,19 @@ def test_sample_is_spread_evenly_over_the_due_times(real_executor):
     plant(real_executor, World(pending={id: n for n, id in enumerate(ids)}, attributes=names))
     named = real_executor.call(calls.sample_names(NOW + 20_000, size=500))
     assert (named.total, named.sampled, len(named.names)) == (20_000, 500, 10)
-    assert set(named.names.values()) <= {49, 50, 51}
+    assert set(named.names.values()) <= set(range(46, 55))
     few = real_executor.call(calls.sample_names(NOW + 20_000, size=30))
     assert set(few.names.values()) <= {2, 3, 4}
+
+
+@pytest.mark.parametrize("number", [1000, 2000])
+def test_sample_jumps_over_the_due_times(executor, number):
+    ids = [f"m{n:05}" for n in range(number)]
+    names = {id: f"name={id}" for id in ids}
+    plant(executor, World(pending={id: n for n, id in enumerate(ids)}, attributes=names))
+    named = executor.call(calls.sample_names(NOW + number, size=4))
+    jumps = [at * number // 1000 for at in (0, 619, 238, 857)]
+    assert named == NamesReply(number, 4, {ids[at]: 1 for at in jumps})
 
 
 def test_sample_is_smaller_if_attributes_are_large(executor):
@@ -112,6 +139,19 @@ def test_sample_is_smaller_if_attributes_are_large(executor):
     named = executor.call(calls.sample_names(NOW + 300, size=9))
     assert (named.total, named.sampled) == (8, 4)
     assert set(named.names.values()) == {1}
+
+
+@pytest.mark.parametrize(("size", "sampled"), [(1 << 19, 2), ((1 << 19) - 1, 3)])
+def test_sample_ends_with_the_mebibyte(executor, size, sampled):
+    text = "name=a progress=".ljust(size, "x")
+    plant(executor, World(pending=dict.fromkeys("abcd", 5), attributes=dict.fromkeys("abcd", text)))
+    assert executor.call(calls.sample_names(NOW + 300, size=9)) == NamesReply(4, sampled, {"a": sampled})
+
+
+def test_sample_goes_on_while_a_byte_is_left(executor):
+    text = "name=a progress=".ljust((1 << 20) - 1, "x")
+    plant(executor, World(pending=dict.fromkeys("ab", 5), attributes={"a": text, "b": "name=b"}))
+    assert executor.call(calls.sample_names(NOW + 300, size=9)).sampled == 2
 
 
 @pytest.mark.faults
