@@ -174,4 +174,5 @@ CASES += [
         "2",
         with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
     ),
+    Case("another holds it, and its place", with_meta(LEASED, PLACED), nack(T - 8), "0", with_meta(LEASED, PLACED)),
 ]
