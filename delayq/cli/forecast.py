@@ -37,7 +37,7 @@ _FORMATS: dict[Unit, str] = {"minute": "%Y-%m-%d %H:%M %Z", "hour": "%Y-%m-%d %H
 @click.option(
     "--buckets",
     type=click.Choice(get_args(Unit)),
-    help="Count in each minute, hour or day.  [default: what gives ten to a hundred; with --above by its rate]",
+    help="Count in each of these.  [default: minute up to 3h, hour up to 3d, else day; with --above by its rate]",
 )
 @click.option("--above", type=RATE, metavar="N/UNIT", help="List only what is above this rate, 5000/m; exit with 4.")
 @json_option

@@ -259,10 +259,10 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         """Count what fires in each minute, hour or day until a time, a duration from now or an aware datetime.
 
         Counts pending messages, redeliveries, and the occurrences of schedules, which are no messages yet. `buckets` is
-        `"minute"`, `"hour"` or `"day"`, by default the one that gives some ten to a hundred; at most 10,000. Hours and
-        days are those of the time zone `tz`, or with None of this machine. Changes nothing, and reads counts, not
-        messages: 10 million pending ones take no longer than one. Not a snapshot: what moves meanwhile may be counted
-        twice or not at all.
+        `"minute"`, `"hour"` or `"day"`: by default minutes up to three hours, hours up to three days, else days. Hours
+        and days are those of the time zone `tz`, or with None of this machine. Changes nothing, and counts messages
+        without reading them, so their number hardly matters. Not a snapshot: what moves meanwhile may be counted twice
+        or not at all.
 
         Raises `ConfigurationError` if `until` is in the past, or for more than 10,000 buckets.
         """

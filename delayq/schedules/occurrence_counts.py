@@ -70,17 +70,17 @@ def count_occurrences(context: QueueContext, now: int, edges: Sequence[int]) -> 
 
 def _add(groups: dict[tuple[Any, ...], _Alike], stored: StoredSchedule) -> None:
     try:
-        definition, _ = unpack(stored.spec)
-        definition.timetable  # noqa: B018 - raises if it cannot be computed
+        one, _ = unpack(stored.spec)
+        name = Attributes.of(one.attributes.encode()).name
+        count = () if one.count is None else (one.count, stored.fired)
+        rule = (one.cron, one.tz, one.every, one.wall, one.rrule, one.except_, tuple(sorted(one.changes.items())))
+        key = (name, stored.next, *rule, one.start, one.end, count, one.misfire, one.late_after, one.jitter)
+        if key not in groups:
+            one.timetable  # noqa: B018 - raises if it cannot be computed
+            groups[key] = _Alike(one, name, stored.next, stored.fired, [])
+        groups[key].schedules.append(stored.name)
     except ConfigurationError as error:
         raise ConfigurationError(f"schedule {stored.name}: {error}") from None
-    one = definition
-    name = Attributes.of(one.attributes.encode()).name
-    count = () if one.count is None else (one.count, stored.fired)
-    rule = (one.cron, one.tz, one.every, one.wall, one.rrule, one.except_, tuple(sorted(one.changes.items())))
-    key = (name, stored.next, *rule, one.start, one.end, count, one.misfire, one.late_after, one.jitter)
-    alike = groups.setdefault(key, _Alike(definition, name, stored.next, stored.fired, []))
-    alike.schedules.append(stored.name)
 
 
 def _count(groups: list[_Alike], now: int, edges: Sequence[int]) -> Operation[OccurrenceCounts]:
