@@ -511,7 +511,7 @@ class Model:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
-                anew = (b"snoozes=", b"expires=", b"since=", b"progress=", b"latest=")
+                anew = (b"snoozes=", b"unhandled=", b"expires=", b"since=", b"progress=", b"latest=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
                 self._begin_life(now, old.retries if retries is None else retries, old)
