@@ -61,7 +61,8 @@ class LimitCalls(ScriptCalls):
         spread: int | None = None,
         waiting: int | None = None,
     ) -> ScriptCall[LimitChange]:
-        """Change the limit of a name or of the queue; what is None or '' stays. `paused` as in `pause`, `-` ends it.
+        """Change the limit of a name or of the queue; what is None or '' stays. `paused` as in `pause`, `-` ends
+        it and a spread.
 
         `spread` lets go what waits over so many milliseconds; of the queue that is `waiting` messages.
         """
