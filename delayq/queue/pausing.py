@@ -44,7 +44,7 @@ def pause(context: QueueContext, until: Duration | datetime | None, reason: str,
 
 
 def resume(context: QueueContext, name: str | None, spread: Duration | None) -> Operation[bool]:
-    """End the pause of a queue or a name, that of its breaker, and a spread; let go what waits, at once or over a time."""
+    """End the pause of a queue or a name, that of its breaker, and a spread; let go what waits, perhaps over a time."""
     over = None if spread is None else to_millis(spread, "spread", min=1)
     scope = None if name is None else check_message_name(name)
     ending = context.calls.hold(scope, 0, pause=0)  # after the spread is set: nothing may start before
