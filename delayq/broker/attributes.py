@@ -15,6 +15,8 @@ from delayq.times import Duration, to_millis
 
 MIN_TIMEOUT = 10
 """Milliseconds that every callback may run."""
+MAX_REMEMBERED = 256
+"""Bytes of a text that is parsed once for many messages: those with progress can be much longer."""
 _NAME = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 
@@ -56,8 +58,7 @@ class Attributes(NamedTuple):
         """Read the stored text; what a newer delayq has added is left out."""
         if not stored:
             return NONE
-        short, _, progress = stored.partition(b" progress=")  # always last, and too long to be remembered
-        return _read(short)._replace(progress=progress.decode()) if progress else _read(short)
+        return _remembered(stored) if len(stored) <= MAX_REMEMBERED else _read(stored)
 
 
 NONE = Attributes()
@@ -65,12 +66,14 @@ _TEXTS = tuple(name for name, default in Attributes._field_defaults.items() if d
 _NUMBERS = tuple(name for name, default in Attributes._field_defaults.items() if default == 0)
 
 
-@lru_cache(1024)
 def _read(stored: bytes) -> Attributes:
     pairs = dict(part.partition("=")[::2] for part in stored.decode("utf-8", "replace").split(" "))
     texts: dict[str, Any] = {name: pairs[name] for name in _TEXTS if name in pairs}
     numbers: dict[str, Any] = {name: int(pairs[name]) for name in _NUMBERS if _NUMBER.fullmatch(pairs.get(name, ""))}
     return Attributes(**texts, **numbers)
+
+
+_remembered = lru_cache(1024)(_read)
 
 
 def snoozed(stored: bytes) -> bytes:

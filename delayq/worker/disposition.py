@@ -155,6 +155,8 @@ def missed(delivery: InFlightDelivery, now: float, queue: str) -> Completion | N
     """
     claimed = delivery.claimed
     attributes = Attributes.of(claimed.attributes)
+    if not attributes.expires and not delivery.superseded:
+        return None
     expires = expiry_of(attributes, claimed.due)
     late = 0 if expires is None else delivery.server_now + (now - delivery.claimed_at) * 1000 - expires
     if late > 0:

@@ -111,7 +111,7 @@ WEAKENED = [
     Weakened("an ack of an earlier life", "ack", "tonumber(first) <= tonumber(token) and ", "", ONE, 6),
     Weakened(
         *("a claim that trusts every entry", "ready_to_unack"),
-        *("is ~= source.state or seen[id]", "not is or seen[id]", ONE, 4),
+        *("is ~= state or seen[id]", "not is or seen[id]", ONE, 4),
     ),
     Weakened("a release that looks at the state alone", "release", "and token == ARGV[1 + 4 * n]", "", ONE, 5),
     Weakened(

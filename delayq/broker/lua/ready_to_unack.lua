@@ -1,6 +1,5 @@
 -- Claims ids from ready, ranked and retry under a lease, within the byte budget; each gets a token higher than any before.
--- While the queue is paused it claims none, and reports that none are left. What a limit holds back becomes throttled, and
--- comes first once it may start.
+-- In a pause it claims none, and reports that none are left. What a limit holds back is throttled, and comes first later.
 -- KEYS: ready list, ranked zset, retry list, unack zset, retries hash, messages hash, deliveries hash, headers hash,
 --   attributes hash, limits hash, gates zset, throttled zset, running zset, events stream, meta hash, replies hash,
 --   wake list
@@ -21,7 +20,7 @@ local in_ready = source_of(ready, 'ready', redis.call('LLEN', ready))
 local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
 look_at_extras(headers, attributes)
 local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step', 'limited')
-local in_ranked = counters[5] and source_of(ranked, 'ranked', redis.call('ZCARD', ranked))
+local in_ranked = source_of(ranked, 'ranked', counters[5] and redis.call('ZCARD', ranked) or 0)
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
 local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time)
@@ -30,29 +29,38 @@ local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counte
 local without_payload, claimed_pairs = {}, {}
 scan_limit = wanted + 1000
 
--- Claims up to `count` entries of a source, or of two by rank.
+-- Claims up to `count` entries of a source, or of two by rank. Skips stale ones, whose ids have moved elsewhere since.
 local function take(source, other, count)
   while count > 0 do
-    local from = (other and first_of or peek)(source, deliveries, attributes, count, other)
+    local from, at, last = first_run(source, other, deliveries, attributes, count)
     if not from then return end
-    local id, new_token, mark = from.id, string.format('%.0f', token), reports and mark_of(from.holder)
-    local suspect = mark and (mark == '!' or from == in_retry)
-    if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
-    local one = limited and (from.limit or limit_of_text(limits, gates, running, from.text))
-    local waits = one and not from.limit and (one.line or not may_start(one))
-    local payload = not waits and read_payload(messages, id)
-    if waits then
-      local holder = suspect and marked(from.holder, '!') or from.holder
-      throttle(one, id, from.due, from.attempt, from.first_token, from.token, holder)
-    elseif payload then
-      if one then start_under(one, id) end
-      claim(deadline, id, new_token, payload, from.due, string.format('%d', from.attempt + 1),
-        from.first_token == '0' and new_token or from.first_token, suspect and marked(consumer, '!') or consumer)
-      token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
-    else
-      without_payload[#without_payload + 1] = id
+    local found, records, state = from.found, from.records, from.state
+    for n = at, last do
+      local id = found[n]
+      local is, due, attempt, first, last_token, holder = read(records[n] or '')
+      if is ~= state or seen[id] then
+        from.stale = from.stale + 1
+      else
+        local new_token, mark = string.format('%.0f', token), reports and mark_of(holder)
+        local suspect = mark and (mark == '!' or from == in_retry)
+        if bytes_left <= 0 or alone or suspect and #ids > 0 then return end
+        local one = limited and (from.limit or limit_of_text(limits, gates, running, from.texts[n]))
+        local waits = one and not from.limit and (one.line or not may_start(one))
+        local payload = not waits and read_payload(messages, id)
+        if waits then
+          throttle(one, id, due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
+        elseif payload then
+          if one then start_under(one, id) end
+          claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),
+            first == '0' and new_token or first, suspect and marked(consumer, '!') or consumer)
+          token, count, claimed_pairs[#ids], alone = token + 1, count - 1, id .. ' ' .. new_token, suspect or false
+        else
+          without_payload[#without_payload + 1] = id
+        end
+        seen[id] = true
+      end
+      from.scanned = from.scanned + 1
     end
-    step_on(from)
   end
 end
 
@@ -67,26 +75,20 @@ else
   take(in_ready, in_ranked, wanted - #ids)
   take(in_retry, nil, wanted - #ids)
 end
-local left = paused and 0 or in_ready.length - in_ready.scanned + in_retry.length - in_retry.scanned
-  + (in_ranked and in_ranked.length - in_ranked.scanned or 0)
 local retry_counts = #ids > 0 and redis.call('HMGET', retries, unpack(ids)) or {}
 redis.call('ZCARD', unack)
-local closed, more
-if limited then closed, more = count_starts(limits, gates, running, past) end
-if closed then left = 0 end
+local closed, more = count_starts(limits, gates, running, past)
+local left = (paused or closed) and 0 or left_in(in_ready) + left_in(in_retry) + left_in(in_ranked)
 -- A consumer that leaves work behind wakes the next one, so that a burst wakes as many as it needs.
 local wakes = (left > 0 or more) and redis.call('LLEN', wake) == 0
 -- The first write needs no memory, even if it changes nothing: a full Redis refuses a script whose first write may.
-redis.call('LTRIM', ready, in_ready.scanned, -1)
-if in_retry.scanned > 0 then redis.call('LTRIM', retry, in_retry.scanned, -1) end
-if in_ranked and in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', ranked, 0, in_ranked.scanned - 1) end
+redis.call('LTRIM', ready, 0, -1)
+remove_read(meta, in_ready, in_retry, in_ranked)
 lease_all(unack, deliveries, attributes)
 if limited and not past then settle_limits(limits, gates, throttled, running, deliveries, meta) end
 local trials = trials_of(past)
 local reply = {now, now + lease, left, alone, next_gate(gates) .. trials, retry_counts, unpack(cells, 1, 7 * #ids)}
 if past then return reply end
-if in_ready.stale > 0 then skipped(meta, 'stale_ready', in_ready.stale) end
-if in_retry.stale > 0 then skipped(meta, 'stale_retry', in_retry.stale) end
 if #without_payload > 0 then redis.call('HDEL', deliveries, unpack(without_payload)) end
 if wakes then redis.call('RPUSH', wake, '1') end
 if #ids > 0 then

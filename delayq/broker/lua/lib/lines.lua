@@ -48,6 +48,7 @@ end
 -- Counts what this call starts for the limit of the queue. Returns whether nothing more may start now, and whether more of
 -- what waits in a line may. A claim that is made again returns only whether the queue was closed then.
 local function count_starts(limits, gates, running, past)
+  if not limiting then return false, false end
   if past then return redis.call('ZSCORE', gates, 0), false end
   local queue, more = limit_of(limits, gates, running, 'queue'), limiting.more
   for n = 1, queue and #ids or 0 do start_under(queue, ids[n]) end

@@ -21,35 +21,49 @@ local function read_ahead(source, deliveries, attributes, count)
   scan_limit = scan_limit - #source.found
 end
 
--- Returns a source whose first entry has been read, nil at its end; `count` are wanted of it at most. Skips stale
--- entries, whose ids have moved elsewhere since.
-local function peek(source, deliveries, attributes, count)
-  while not source.id do
-    if source.scanned - source.first == #source.found then
-      if source.scanned == source.length or scan_limit <= 0 then return nil end
-      read_ahead(source, deliveries, attributes, count)
-    end
-    local at = source.scanned - source.first + 1
-    local id = source.found[at]
-    local is, due, attempt, first, last, holder = read(source.records[at] or '')
-    if is ~= source.state or seen[id] then
-      source.stale, source.scanned = source.stale + 1, source.scanned + 1
-    else
-      source.id, source.rank = id, source.ranks and source.ranks[at] or due
-      source.due, source.attempt, source.first_token, source.token, source.holder = due, attempt, first, last, holder
-      source.text = source.texts and source.texts[at]
+-- Returns where the next entry of a source is in what was read, nil at its end; `count` are wanted of it at most.
+local function next_of(source, deliveries, attributes, count)
+  local at = source.scanned - source.first + 1
+  if at <= #source.found then return at end
+  if source.scanned == source.length or scan_limit <= 0 then return nil end
+  read_ahead(source, deliveries, attributes, count)
+  return 1
+end
+
+-- Returns the rank of an entry that was read; nil for a stale one, whose id has moved elsewhere since.
+local function rank_at(source, at)
+  local is, due = string.match(source.records[at] or '', '^(%a+) (%d+)')
+  if is ~= source.state or seen[source.found[at]] then return nil end
+  return tonumber(source.ranks and source.ranks[at] or due)
+end
+
+-- Returns the one of two sources that comes first by rank (of equal ranks `one`), and the first and last of its entries, of
+-- `count` at most, that come before those of the other; nil at the end of both. A stale entry is returned alone.
+local function first_run(one, other, deliveries, attributes, count)
+  local at, beside = next_of(one, deliveries, attributes, count), other and next_of(other, deliveries, attributes, count)
+  if not beside then return at and one, at, at and math.min(at + count - 1, #one.found) end
+  if not at then return other, beside, math.min(beside + count - 1, #other.found) end
+  local rank, bound = rank_at(one, at), rank_at(other, beside)
+  if not rank then return one, at, at end
+  if not bound then return other, beside, beside end
+  if bound < rank then one, at, bound = other, beside, rank - 1 end
+  local last = at
+  while last < at + count - 1 and one.found[last + 1] and (rank_at(one, last + 1) or bound) <= bound do last = last + 1 end
+  return one, at, last
+end
+
+local function left_in(source)
+  return source.length - source.scanned
+end
+
+-- Removes what has been read of sources, and counts down the stale entries of lists.
+local function remove_read(meta, ...)
+  for _, source in ipairs({...}) do
+    if source.scanned > 0 and source.state == 'ranked' then
+      redis.call('ZREMRANGEBYRANK', source.key, 0, source.scanned - 1)
+    elseif source.scanned > 0 then
+      redis.call('LTRIM', source.key, source.scanned, -1)
+      if source.stale > 0 then skipped(meta, 'stale_' .. source.state, source.stale) end
     end
   end
-  return source
-end
-
--- Returns the one of two sources that comes first by rank, as `peek` does.
-local function first_of(one, deliveries, attributes, count, other)
-  local found, beside = peek(one, deliveries, attributes, count), peek(other, deliveries, attributes, count)
-  if found and beside then return tonumber(beside.rank) < tonumber(found.rank) and beside or found end
-  return found or beside
-end
-
-local function step_on(source)
-  seen[source.id], source.id, source.scanned = true, nil, source.scanned + 1
 end
