@@ -409,6 +409,8 @@ class QueueMachine(Player):
     @has_receipts
     @rule(picks=several_picks, delay=delays, attributes=snoozes, reruns=reruns)
     def release(self, picks, delay, attributes, reruns):
+        if not self.model.step:  # a release keeps a priority and gives none
+            attributes = attributes.replace(b" priority=1", b"")
         receipts, situations = self._use(picks)
         releases = [Release(*receipt, delay, attributes) for receipt in receipts]
         self._reach("with attributes", "release", attributes and any(map(self.model.held, receipts)))
