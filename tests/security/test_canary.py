@@ -88,6 +88,7 @@ def instances(url) -> dict[str, Any]:
         taken["MessageInfo"], taken["Page"] = queue.get("a"), queue.list("active")
         assert taken["MessageInfo"].payload == PAYLOAD
         taken |= {"Counts": queue.counts(), "Stats": queue.stats(), "RunInfo": queue.runs()[0]}
+        taken["DeadGroup"] = queue.dead.groups()[0]
         taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(all=True), "NewMessage": private}
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
         queue.limits.set("remind", rate_limit="5/s")
