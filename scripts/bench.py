@@ -25,6 +25,7 @@ from measure import (
     consuming,
     depth,
     event_log,
+    forecasting,
     gate,
     large,
     lateness,
@@ -70,6 +71,7 @@ MODULES = (
     streaming,
     migrating,
     reminding,
+    forecasting,
     depth,
 )
 WIDTH = 140

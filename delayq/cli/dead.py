@@ -34,7 +34,6 @@ from delayq.queue.message_info import Page
 from delayq.states import State
 from delayq.text import iso, pluralize, relative_time
 
-
 RETRIES_SPENT = "retries spent"
 """The reason of most deaths, which says less than their errors."""
 

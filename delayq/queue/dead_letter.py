@@ -19,7 +19,7 @@ from delayq.errors import ConfigurationError, short_repr
 from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
 from delayq.queue.inspector import MAX_ROWS, Inspector
 from delayq.queue.message_info import MessageInfo, Page
-from delayq.rates import read_rate
+from delayq.rates import parse_rate
 from delayq.states import State
 from delayq.times import from_millis
 
@@ -94,7 +94,8 @@ class _DeadLetterOperations:
     def _redrive(self, selection: str | DeadFilter, retries: int | None, rate: str | None) -> Operation[Redriven]:
         if retries is not None:
             check_retries(retries)
-        interval = 0.0 if rate is None else read_rate(rate, name="rate").interval / 1000
+        count, period = (1, 0) if rate is None else parse_rate(rate, "rate")
+        interval = period / count
 
         def redrive(entries: list[str], before: str) -> ScriptCall[str]:
             first = before.count("1") * interval
