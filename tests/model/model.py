@@ -505,7 +505,9 @@ class Model:
         self.totals["trimmed"] += len(trimmed)
         return CollectReply(buried, len(trimmed), len(self.ids("garbage")) + left)
 
-    def redrive(self, now: int, entries: Iterable[str], *, retries: int | None) -> str:
+    def redrive(
+        self, now: int, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+    ) -> str:
         replies = ""
         for entry in entries:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
@@ -514,7 +516,8 @@ class Model:
                 anew = (b"snoozes=", b"expires=", b"since=", b"progress=", b"latest=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
-                self._begin_life(now, old.retries if retries is None else retries, old)
+                due = int(now + first + (replies.count("1") - 1) * interval)
+                self._begin_life(due, old.retries if retries is None else retries, old)
         self.totals["redriven"] += replies.count("1")
         return replies
 
