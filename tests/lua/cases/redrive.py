@@ -9,8 +9,8 @@ from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES, logged, remem
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
-def redrive(*entries: str, retries: int | None = None) -> ScriptCall[str]:
-    return calls.redrive(entries, retries=retries)
+def redrive(*entries: str, retries: int | None = None, **pace: float) -> ScriptCall[str]:
+    return calls.redrive(entries, retries=retries, **pace)
 
 
 def dead(deaths: Iterable[tuple[str, int]]) -> World:
@@ -34,6 +34,9 @@ _ALIVE = World(
     meta={"token": "T-3", "redriven": 1},
     wake=1,
 )
+
+
+_NO_TOKEN = World(dead={"a": -1}, dead_messages={"a": Dead(1, 3, -9, -1, "r", "e", "", "A")})
 
 
 def _onto_every_state() -> list[Case]:
@@ -87,6 +90,7 @@ CASES = [
     Case("gone", CROWD, redrive(A), "0", CROWD),
     Case("another death of that id", DEAD + CROWD, redrive(f"a:{T - 8}"), "0", DEAD + CROWD),
     Case("not an entry at all", DEAD + CROWD, redrive("a"), "0", DEAD + CROWD),
+    Case("of another program: an entry without a token", _NO_TOKEN, redrive("a"), "0", _NO_TOKEN),
     Case(
         "without headers; a wake-up that is not taken yet is enough",
         dead([("b", -5)]).but(wake=1),
@@ -123,6 +127,20 @@ CASES = [
             meta={"redriven": 4},
             wake=1,
         ),
+    ),
+    Case(
+        "one after another; what is not redriven takes no turn",
+        dead([("a", -9), ("b", -8), ("c", -7), ("d", -6)]) + CROWD,
+        redrive(f"a:{T - 9}", f"x:{T - 9}", f"b:{T - 8}", f"c:{T - 7}", f"d:{T - 6}", first=10.5, interval=0.4),
+        "10111",
+        World(
+            pending={"a": 10, "b": 10, "c": 11, "d": 11},
+            retries={"a": 3, "b": 3, "c": 3, "d": 3},
+            messages={"a": "a", "b": "b", "c": "c", "d": "d"},
+            meta={"redriven": 4},
+            wake=1,
+        )
+        + CROWD,
     ),
     Case(
         "an id that looks like the entry of another",
