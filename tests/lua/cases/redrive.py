@@ -36,9 +36,6 @@ _ALIVE = World(
 )
 
 
-_NO_TOKEN = World(dead={"a": -1}, dead_messages={"a": Dead(1, 3, -9, -1, "r", "e", "", "A")})
-
-
 def _onto_every_state() -> list[Case]:
     return [
         Case(f"{name} again", world + DEAD + CROWD, redrive(A), "2", world + DEAD + CROWD)
@@ -90,7 +87,6 @@ CASES = [
     Case("gone", CROWD, redrive(A), "0", CROWD),
     Case("another death of that id", DEAD + CROWD, redrive(f"a:{T - 8}"), "0", DEAD + CROWD),
     Case("not an entry at all", DEAD + CROWD, redrive("a"), "0", DEAD + CROWD),
-    Case("of another program: an entry without a token", _NO_TOKEN, redrive("a"), "0", _NO_TOKEN),
     Case(
         "without headers; a wake-up that is not taken yet is enough",
         dead([("b", -5)]).but(wake=1),
