@@ -111,6 +111,12 @@ def test_outcomes_of_messages_in_every_state(executor):
     assert executor.call(calls.outcomes(["a"])) == [EndReply("", _RESULT, DIED.partition(b"haname=aA")[0])]
 
 
+def test_outcomes_are_read_up_to_a_mebibyte_a_call(executor):
+    records = {f"{n}": _RESULT + b"7" * 400_000 for n in range(5)}
+    executor.client.hset(KEYS.results, mapping=records)
+    assert [len(reply.record) for reply in executor.call(calls.outcomes([*records]))] == [len(records["0"])] * 3
+
+
 def test_outcomes_of_a_message_alive_show_what_was_before_it(executor):
     died = DIED.partition(b"haname=aA")[0]
     plant(executor, LEASED + DEAD + _KEPT)
