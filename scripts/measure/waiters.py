@@ -1,7 +1,7 @@
 """Processes that wait for results, for `awaiting`: they are forked, so that many start within a few seconds.
 
 Their arguments: the URL of the server, the queue, the number of processes, and how many results each waits for. The
-message with the id `r7` has the result 7. Exits with 1 if a process did not get its results.
+message with the id `r7` has the result 7, and each waits for every so manyth. Exits with 1 if a process did not get its results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(url: str, name: str, processes: int, each: int) -> int:
     """Wait in so many processes; returns 1 if one of them failed."""
     context = multiprocessing.get_context("fork")
     waiting = [
-        context.Process(target=_run, args=(url, name, range(number * each, (number + 1) * each)))
+        context.Process(target=_run, args=(url, name, range(number, processes * each, processes)))
         for number in range(processes)
     ]
     for process in waiting:
