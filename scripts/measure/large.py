@@ -26,7 +26,7 @@ LONG = 600_000
 """A lease, ms."""
 
 
-class _Timed:
+class TimedCalls:
     """Runs calls, and keeps the longest time of each script, in ms of the server's main thread."""
 
     def __init__(self, server: BenchServer) -> None:
@@ -50,7 +50,7 @@ def large(server: BenchServer) -> Iterator[Reading]:
     """Milliseconds of the longest script with payloads of each size."""
     for name, (size, count) in SIZES.items():
         server.empty()
-        run = _Timed(server)
+        run = TimedCalls(server)
         _use(server, run, b"x" * size, [f"m{n}" for n in range(count)])
         slowest = sorted(run.longest, key=lambda script: -run.longest[script])
         note = ", ".join(f"{script} {run.longest[script]:.1f}" for script in slowest[:3])
@@ -58,7 +58,7 @@ def large(server: BenchServer) -> Iterator[Reading]:
     server.empty()
 
 
-def _use(server: BenchServer, run: _Timed, payload: bytes, ids: list[str]) -> None:
+def _use(server: BenchServer, run: TimedCalls, payload: bytes, ids: list[str]) -> None:
     calls = server.calls
     per_call = min(MAX_IDS, SENT // len(payload))
     for part in (ids[at : at + per_call] for at in range(0, len(ids), per_call)):
@@ -80,7 +80,7 @@ def _use(server: BenchServer, run: _Timed, payload: bytes, ids: list[str]) -> No
     _each(run, calls.dead_purge, _dead(server), DEAD_AT_ONCE)
 
 
-def _claim(server: BenchServer, run: _Timed) -> list[Receipt]:
+def _claim(server: BenchServer, run: TimedCalls) -> list[Receipt]:
     held: list[Receipt] = []
     while run(server.calls.pending_to_ready()).moved:
         pass
@@ -91,7 +91,7 @@ def _claim(server: BenchServer, run: _Timed) -> list[Receipt]:
             return held
 
 
-def _each(run: _Timed, call: Callable[[Iterable[Any]], ScriptCall[str]], items: list[Any], limit: int) -> None:
+def _each(run: TimedCalls, call: Callable[[Iterable[Any]], ScriptCall[str]], items: list[Any], limit: int) -> None:
     while items:
         items = items[len(run(call(items[:limit]))) :]
 
