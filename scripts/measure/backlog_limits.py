@@ -136,11 +136,11 @@ class _Control:
         for _ in range(3):
             run(calls.limits_page("0", limit=PAGE))
         for name in ("job1", None):
-            run(calls.hold(name, 1000))
+            run(calls.hold(name, 1))
             run(calls.hold(name, 0, pause=1000))
             run(calls.hold(name, 0, pause=0))
             run(calls.limit(name, paused="+60000", reason="no use"))
-            run(calls.limit(name, paused="-", spread=60_000, waiting=None if name else MESSAGES))
+            run(calls.limit(name, paused="-", spread=1, waiting=None if name else MESSAGES))
         run(calls.pause("+60000", "no use"))
         self._claim(MAX_MOVED)
         run(calls.resume())
