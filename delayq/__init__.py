@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from delayq.queue.delay_queue import DelayQueue as DelayQueue
     from delayq.queue.event_log import EventKind as EventKind
     from delayq.queue.event_log import MessageEvent as MessageEvent
+    from delayq.queue.forecast import Forecast as Forecast
+    from delayq.queue.forecast import ForecastBucket as ForecastBucket
     from delayq.queue.handler_check import HandlerCheck as HandlerCheck
     from delayq.queue.handler_check import HandlerProblem as HandlerProblem
     from delayq.queue.lease import AsyncLease as AsyncLease

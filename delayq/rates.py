@@ -32,19 +32,25 @@ def read_rate(rate: str, burst: int | None = None) -> Pace:
     Without a `burst`, as many may start at once as the rate allows in 100 ms, and one more. Raises
     `ConfigurationError`.
     """
-    found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
-    if found is None:
-        raise ConfigurationError(f"rate_limit must look like '200/s', '5/m' or '3/10s', not {short_repr(rate)}")
-    count, unit = int(found[1]), found[2]
-    try:
-        period = _PERIODS.get(unit) or to_millis(unit, "rate_limit", min=1, max=30 * _PERIODS["d"])
-    except ConfigurationError:
-        text = f"rate_limit must be per s, m, h or d, or per a duration such as '10s', not {short_repr(rate)}"
-        raise ConfigurationError(text) from None
-    if not 0 < count * 1000 <= MAX_RATE * period:
-        raise ConfigurationError(f"rate_limit must be from 1 to {MAX_RATE} a second, not {short_repr(rate)}")
+    count, period = parse_rate(rate, "rate_limit")
     interval = round(1000 * period / count, 3)
     return Pace(interval, 1 + int(LATENESS / interval) if burst is None else check_int(burst, "burst", 1, MAX_BURST))
+
+
+def parse_rate(rate: str, what: str) -> tuple[int, int]:
+    """Return the number of a rate and its time (ms), 5000 and 60,000 of `5000/m`; raises `ConfigurationError`."""
+    found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    if found is None:
+        raise ConfigurationError(f"{what} must look like '200/s', '5/m' or '3/10s', not {short_repr(rate)}")
+    count, unit = int(found[1]), found[2]
+    try:
+        period = _PERIODS.get(unit) or to_millis(unit, what, min=1, max=30 * _PERIODS["d"])
+    except ConfigurationError:
+        text = f"{what} must be per s, m, h or d, or per a duration such as '10s', not {short_repr(rate)}"
+        raise ConfigurationError(text) from None
+    if not 0 < count * 1000 <= MAX_RATE * period:
+        raise ConfigurationError(f"{what} must be from 1 to {MAX_RATE} a second, not {short_repr(rate)}")
+    return count, period
 
 
 def rate_text(interval: float) -> str:

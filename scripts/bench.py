@@ -27,6 +27,7 @@ from measure import (
     consuming,
     depth,
     event_log,
+    forecasting,
     gate,
     large,
     lateness,
@@ -78,6 +79,7 @@ MODULES = (
     streaming,
     migrating,
     reminding,
+    forecasting,
     depth,
 )
 WIDTH = 140

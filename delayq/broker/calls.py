@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from delayq.broker import log_entries, replies
 from delayq.broker.engine import DELAY, EngineCapabilities
+from delayq.broker.forecast_calls import ForecastCalls
 from delayq.broker.lease_calls import LeaseCalls
 from delayq.broker.limit_calls import LimitCalls
 from delayq.broker.replies import integers, statuses
@@ -50,7 +51,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls):
+class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY

@@ -17,6 +17,7 @@ from delayq.cli.engines import ENGINES, GROUP, EngineCommands
 from delayq.cli.process_limits import read_size
 from delayq.cli.zones import chosen_zone, read_zone
 from delayq.errors import ConfigurationError, DelayqError
+from delayq.rates import parse_rate
 from delayq.text import clean
 from delayq.times import timestamp, to_millis
 
@@ -116,6 +117,21 @@ SIZE = _Checked("size", read_size)
 TIME = _Checked("time", _time)
 WHEN = _Checked("time", _when)
 ZONE = _Checked("zone", read_zone)
+RATE = _Checked("rate", lambda value, name: parse_rate(value, name) and value)
+
+
+class _Until(click.ParamType[Any]):
+    """A duration from now, or a time with its zone."""
+
+    name = "until"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
+        """Return a duration or a time: what has a dash is a time."""
+        is_time = isinstance(value, datetime) or (isinstance(value, str) and "-" in value)
+        return (TIME if is_time else DURATION).convert(value, param, ctx)  # type: ignore[no-any-return]
+
+
+UNTIL = _Until()
 
 
 # The queue and its engine

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from delayq.broker.engine import Feature
-from delayq.cli.options import DURATION, TIME, json_option, queue_with
+from delayq.cli.options import DURATION, UNTIL, json_option, queue_with
 from delayq.cli.output import print_result
 from delayq.cli.session import Session
 from delayq.cli.zones import exact_time
@@ -16,21 +16,10 @@ from delayq.queue.pausing import Pause
 from delayq.text import clean, iso
 
 
-class _Until(click.ParamType[Any]):
-    """A duration from now, or a time with its zone."""
-
-    name = "until"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta | datetime:
-        """Return the end of a pause: what has a dash is a time."""
-        is_time = isinstance(value, datetime) or (isinstance(value, str) and "-" in value)
-        return (TIME if is_time else DURATION).convert(value, param, ctx)  # type: ignore[no-any-return]
-
-
 @click.command()
 @queue_with(Feature.PAUSE)
 @click.option("--name", metavar="NAME", help="Pause the messages with this name only.")
-@click.option("--until", type=_Until(), metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00Z.")
+@click.option("--until", type=UNTIL, metavar="TIME", help="End by itself: 2h, or 2027-01-31T09:00Z.")
 @click.option("--reason", default="", help="Say why; it is shown wherever the pause is.")
 @json_option
 @click.pass_obj

@@ -88,6 +88,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     counts = awaited(DelayQueue.counts)
     stats = awaited(DelayQueue.stats)
     list = awaited(DelayQueue.list)
+    forecast = awaited(DelayQueue.forecast)
     check = awaited(DelayQueue.check)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack, overload
 
@@ -34,6 +34,8 @@ from delayq.worker.message import Message
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 
+    from delayq.queue.forecast import Forecast
+    from delayq.queue.forecast_periods import Unit
     from delayq.queue.handler_check import HandlerCheck
     from delayq.queue.limits import Limits
     from delayq.queue.result_waits import BlockingResultWaits
@@ -246,6 +248,27 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
         that are due at the first or later, and before the second; the others are not read.
         """
         return self._perform(self._inspector.page(state, limit=limit, cursor=cursor, due_from=due_from, due_to=due_to))
+
+    def forecast(
+        self,
+        until: Duration | datetime = "7d",
+        buckets: Unit | None = None,
+        *,
+        tz: str | tzinfo | None = "UTC",
+    ) -> Forecast:
+        """Count what fires in each minute, hour or day until a time, a duration from now or an aware datetime.
+
+        Counts pending messages, redeliveries, and the occurrences of schedules, which are no messages yet. `buckets` is
+        `"minute"`, `"hour"` or `"day"`: by default minutes up to three hours, hours up to three days, else days. Hours
+        and days are those of the time zone `tz`, or with None of this machine. Changes nothing, and counts messages
+        without reading them, so their number hardly matters. Not a snapshot: what moves meanwhile may be counted twice
+        or not at all.
+
+        Raises `ConfigurationError` if `until` is in the past, or for more than 10,000 buckets.
+        """
+        from delayq.queue.forecast import forecast  # few programs ask
+
+        return self._perform(forecast(self._context, until, buckets, tz))
 
     def check(self) -> HandlerCheck:
         """Check that this program could process all messages that wait or are dead; runs none, and changes nothing.

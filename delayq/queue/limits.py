@@ -65,7 +65,7 @@ class _LimitOperations:
         cursor = ""
         while cursor != "0":
             (page,) = yield [self._context.calls.limits_page(cursor or "0", limit=PAGE)]
-            limits.update((stored.scope, _limit(stored, page.now)) for stored in page.limits)
+            limits.update((stored.scope, limit_of(stored, page.now)) for stored in page.limits)
             cursor = page.cursor
         return sorted(limits.values(), key=lambda limit: (limit.name is not None, limit.name))
 
@@ -125,7 +125,7 @@ def _checked(name: str | None) -> str | None:
     return None if name is None else check_message_name(name)
 
 
-def _limit(stored: StoredLimit, now: int) -> Limit:
+def limit_of(stored: StoredLimit, now: int) -> Limit:
     """Return a limit as its script stores it; see `broker/lua/lib/limit.lua`."""
     _, interval, burst, places, closed, paused, _, _, spread_until, reason = f"{stored.text} ".split(" ", 9)
     held, *breaker = closed.split("/")

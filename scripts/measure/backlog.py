@@ -35,7 +35,7 @@ def backlog(server: BenchServer) -> Iterator[Reading]:
     """Milliseconds of the longest script, and of another client's PING while a consumer drains the backlog."""
     n = server.many(MESSAGES)
     server.fill(n, 0)
-    with _slowlog(server) as longest:
+    with slowlog(server) as longest:
         with pings(server.path) as waited:
             _drain(server, server.many(DRAINED))
         _examine(server)
@@ -133,7 +133,7 @@ def _dead(server: BenchServer) -> list[str]:
 
 
 @contextmanager
-def _slowlog(server: BenchServer) -> Iterator[dict[str, float]]:
+def slowlog(server: BenchServer) -> Iterator[dict[str, float]]:
     """Log slow commands during the block; then fill the dictionary with the longest run of each script, in ms."""
     before = {name: server.client.config_get(name)[name] for name in SLOWLOG}
     for name, value in SLOWLOG.items():

@@ -40,7 +40,7 @@ MONTH = 30 * 86_400_000
 
 def depth(server: BenchServer) -> Iterator[Reading]:
     """Messages per second sent, by the send script alone, and through the raw loop, compared with 10 k pending."""
-    reason = _left_out(server)
+    reason = reason_without_ten_million(server)
     depths = [SHALLOW, server.many(MILLION)] + ([] if reason else [10 * MILLION])
     with throwaway_server() as path:
         own = BenchServer(path, server.scale)
@@ -134,7 +134,7 @@ class _Pending:
         return rate_of(MESSAGES, lambda: claim_and_ack(self._stand.raw, self._calls, MESSAGES))
 
 
-def _left_out(server: BenchServer) -> str:
+def reason_without_ten_million(server: BenchServer) -> str:
     """Return why 10 M messages are impossible here, '' if they are possible."""
     if server.scale < 1:
         return "takes too long for a look"

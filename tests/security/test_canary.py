@@ -87,7 +87,13 @@ def instances(url) -> dict[str, Any]:
         other.reject("no such user")
         taken["MessageInfo"], taken["Page"] = queue.get("a"), queue.list("active")
         assert taken["MessageInfo"].payload == PAYLOAD
-        taken |= {"Counts": queue.counts(), "Stats": queue.stats(), "RunInfo": queue.runs()[0]}
+        taken |= {
+            "Counts": queue.counts(),
+            "Stats": queue.stats(),
+            "Forecast": queue.forecast(),
+            "RunInfo": queue.runs()[0],
+        }
+        taken["ForecastBucket"] = taken["Forecast"].buckets[0]
         taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(all=True), "NewMessage": private}
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
         queue.limits.set("remind", rate_limit="5/s")
@@ -390,6 +396,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "worker": [["canary_app:queue", "--burst"], ["canary_app:queue", "--burst", "--log-json", "--log-level", "debug"]],
     "queues": [[]],
     "stats": [["q"], ["nowhere"], ["broken"]],
+    "forecast": [["q"], ["q", "--above", "1/m"], ["q", "--json"], ["nowhere"], ["broken"]],
     "events": [["q"], ["q", "--on"], ["broken"]],
     "runs": [["q"], ["q", "nightly"]],
     "cancel": [["q", "m"], ["q", "gone"], ["broken", "m"]],

@@ -37,11 +37,12 @@ SCRIPTS = {
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
         *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report", "hold"),
-        *("counts", "get", "page", "limits_page"),
+        *("counts", "get", "page", "limits_page", "forecast", "sample_names"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
     Role.INSPECTOR: {
         *("counts", "get", "page", "limits_page", "snapshot", "outcomes", "schedules_page", "schedules_find"),
+        *("forecast", "sample_names"),
     },
     Role.ADMIN: set(names()),
 }
@@ -282,6 +283,7 @@ OPERATIONS = {
     "counts": Operation(lambda q: q.counts().dead == 1),
     "stats": Operation(lambda q: q.stats().totals["sent"] == 5),
     "list": Operation(lambda q: [len(q.list(state).messages) for state in State] == [1, 1, 1, 1, 0, 0, 0, 1, 0]),
+    "forecast": Operation(lambda q: sum(bucket.total for bucket in q.forecast("1d").buckets) == 2),
     "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),

@@ -58,6 +58,7 @@ def _of(engine: str, scripts: str) -> list[str]:
 
 
 _SCHEDULES = ["schedule_put", "schedule_remove", "schedules_page", "schedules_find"]
+_FORECAST = ["forecast", "sample_names"]
 _READ_STREAM = _of("streams", "counts find get page")
 _READ_ITEMS = ("get", "llen", "lrange")
 
@@ -82,14 +83,17 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
                 *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report", "hold"),
-                *("counts", "get", "page", "limits_page"),
+                *("counts", "get", "page", "limits_page", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
             (*OPENING, "hsetnx", "sadd", "sscan", "blpop"),
         ),
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
-            ["counts", "get", "page", "limits_page", "snapshot", "outcomes", "schedules_page", "schedules_find"],
+            [
+                *("counts", "get", "page", "limits_page", "snapshot", "outcomes", *_FORECAST),
+                *("schedules_page", "schedules_find"),
+            ],
             (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
             ("events", "runs", "refusals", "archives", "plans"),
         ),

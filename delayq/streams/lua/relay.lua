@@ -42,16 +42,8 @@ local function add(id, due, attempt)
   if waiting then inherit(id, read_payload(successors, id)) end
 end
 -- Messages that a consumer of the queue has promoted, or that wait for a retry, are due as well.
-local function take(source, other)
-  while not is_full() do
-    local from = (other and first_of or peek)(source, deliveries, attributes, limit - #ids, other)
-    if not from then return end
-    add(from.id, from.due, from.attempt)
-    step_on(from)
-  end
-end
-take(in_retry)
-take(in_ready, in_ranked)
+take(in_retry, nil, deliveries, attributes, limit, is_full, add)
+take(in_ready, in_ranked, deliveries, attributes, limit, is_full, add)
 local found = redis.call('ZRANGEBYSCORE', pending, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
 local due_ids, due_times = due_of(found)
 if step then sort_by_rank(due_ids, due_times, attributes_to_rank(attributes, step, due_ids), step) end
@@ -71,10 +63,7 @@ if touched > 0 then
   for _, row in ipairs(rows) do redis.call('XADD', stream, '*', unpack(row)) end
   for _, id in ipairs(erased) do redis.call('ZREM', pending, id) end
   if #erased > 0 then redis.call('HDEL', deliveries, unpack(erased)) end
-  cut(in_ready, in_ranked, in_retry)
-  for n, one in ipairs({in_ready, in_retry}) do
-    if one.stale > 0 then skipped(meta, n == 1 and 'stale_ready' or 'stale_retry', one.stale) end
-  end
+  remove_read(meta, in_ready, in_retry, in_ranked)
   if #promoted > 0 then redis.call('ZREM', pending, unpack(promoted)) end
   if moved > 0 then
     erase(messages, retries, deliveries, headers, attributes, errors, ids)

@@ -1,4 +1,4 @@
--- What is due: its order by rank, and the end of the sources that a relay has taken it from.
+-- What is due, in the order of its ranks.
 local function due_of(found)
   local ids, times = {}, {}
   for i = 1, #found, 2 do ids[#ids + 1], times[found[i]] = found[i], string.format('%.0f', found[i + 1]) end
@@ -14,9 +14,21 @@ local function sort_by_rank(ids, times, texts, step)
   end)
 end
 
--- Removes what was taken or skipped.
-local function cut(in_ready, in_ranked, in_retry)
-  if in_ready.scanned > 0 then redis.call('LTRIM', in_ready.key, in_ready.scanned, -1) end
-  if in_ranked.scanned > 0 then redis.call('ZREMRANGEBYRANK', in_ranked.key, 0, in_ranked.scanned - 1) end
-  if in_retry.scanned > 0 then redis.call('LTRIM', in_retry.key, in_retry.scanned, -1) end
+-- Adds the entries of a source, or of two by rank, until enough were added. Skips stale ones, whose ids have moved elsewhere.
+local function take(one, other, deliveries, attributes, limit, is_full, add)
+  while not is_full() do
+    local from, at, last = first_run(one, other, deliveries, attributes, limit)
+    if not from then return end
+    for n = at, last do
+      if is_full() then return end
+      local id = from.found[n]
+      local is, due, attempt = read(from.records[n] or '')
+      local stale = is ~= from.state or seen[id]
+      from.scanned, from.stale = from.scanned + 1, from.stale + (stale and 1 or 0)
+      if not stale then
+        add(id, due, attempt)
+        seen[id] = true
+      end
+    end
+  end
 end
