@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).with_name("waiters.py")
 
 
 def awaiting(server: BenchServer) -> Iterator[Reading]:
-    """Results per second until the last process has all of its own, and the blocking reads of each until the first, and per result."""
+    """Results per second until the last process has its own, and blocking reads before the first and for each."""
     processes = server.many(PROCESSES * EACH) // EACH
     n = processes * EACH
     server.empty()
@@ -91,9 +91,10 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 def measurements() -> list[Measurement]:
     """Return the measurements of this module."""
     who = f"{PROCESSES} processes that wait for {EACH:,} each"
+    idle = f"blocking reads of a process in {RENEW_EVERY:g} s without a result, {who}"
     figures = [
         Figure("results", f"results of {who}", reference_name="not awaited"),
-        Figure("results_reads", f"blocking reads of a process in {RENEW_EVERY:g} s without a result, {who}", at_most(1), NUMBER),
+        Figure("results_reads", idle, at_most(1), NUMBER),
         Figure("results_reads_each", f"blocking reads a result, {who}", None, NUMBER),
     ]
     return [Measurement("results", awaiting, figures, once=True)]

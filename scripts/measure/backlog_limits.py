@@ -1,22 +1,21 @@
 """A backlog of 1 M due messages with names, priorities and retention, under 1,000 limits: the most time of one script.
 
-Every script that limits, results, successors or withdrawals use runs with the maximum number of ids. The time is that of
-the server's main thread, so a busy machine does not change it.
+Every script that limits, results, successors or withdrawals use runs with the maximum number of ids. The time is that
+of the server's main thread, so a busy machine does not change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from delayq.broker.attributes import Attributes
 from delayq.broker.calls import Calls
 from delayq.broker.ids import new_ids
 from delayq.broker.replies import ClaimedMessage
-from delayq.broker.requests import Failure, OutgoingTable, Receipt, Rejection, Release, ScriptCall
+from delayq.broker.requests import Failure, Outgoing, OutgoingTable, Receipt, Rejection, Release, ScriptCall
 from delayq.broker.results import Completed
 from delayq.broker.same_id import Debounce
-from delayq.broker.requests import Outgoing
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED
 from delayq.queue.inspector import MAX_READ
 from delayq.queue.limits import PAGE
@@ -118,9 +117,13 @@ class _Control:
         run(calls.withdraw(ids))
         run(calls.report(receipts[0], "eHh4"))
         run(_sending(calls, ids[:BATCH], range(BATCH), replace="after"))
-        run(calls.debounce(Outgoing(ids[BATCH], "+1000", 3, PAYLOAD, b"", b"name=job1"), Debounce(1000, None), max_length=None))
+        run(
+            calls.debounce(
+                Outgoing(ids[BATCH], "+1000", 3, PAYLOAD, b"", b"name=job1"), Debounce(1000, None), max_length=None
+            )
+        )
         run(calls.outcomes(ids))
-        for first in (0, MAX_MOVED):
+        for _ in range(2):
             run(calls.complete([Completed(*one, HOUR, "returned", b"", "", PAYLOAD) for one in self._take(MAX_MOVED)]))
         run(calls.outcomes(ids))
         run(calls.ack(self._take(MAX_IDS)))
@@ -166,7 +169,9 @@ class _Control:
         run(calls.snapshot("ready throttled leased", limit=MAX_IDS, cursor="0"))
 
     def _page(self, state: str) -> list[str]:
-        return [row.id for row in self._run(self._calls.page(state, limit=MAX_READ, cursor="", score="", preview=0)).rows]
+        return [
+            row.id for row in self._run(self._calls.page(state, limit=MAX_READ, cursor="", score="", preview=0)).rows
+        ]
 
 
 def measurements() -> list[Measurement]:

@@ -14,7 +14,7 @@ from delayq.broker.requests import Failure, OutgoingTable, Receipt, Rejection, S
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
 from delayq.queue.inspector import MAX_READ, PREVIEW
-from measure.bench_server import BenchServer
+from measure.bench_server import BenchServer, main_thread_seconds
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.raw import AHEAD
 
@@ -34,16 +34,14 @@ class TimedCalls:
         self.longest: dict[str, float] = {}
 
     def __call__(self, call: ScriptCall[Any]) -> Any:
-        began = self._used()
-        middle = self._used()
+        """Run a call and return its parsed reply."""
+        client = self._server.client
+        began = main_thread_seconds(client)
+        middle = main_thread_seconds(client)
         reply = self._server.raw.call(call)
-        took = self._used() - middle - (middle - began)  # reading it takes time as well
+        took = main_thread_seconds(client) - middle - (middle - began)  # reading it takes time as well
         self.longest[call.script.name] = max(self.longest.get(call.script.name, 0.0), took * 1000)
         return reply
-
-    def _used(self) -> float:
-        cpu: dict[str, float] = self._server.client.info("cpu")
-        return cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]
 
 
 def large(server: BenchServer) -> Iterator[Reading]:

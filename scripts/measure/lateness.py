@@ -34,6 +34,7 @@ class LatenessRecorder:
         self.late: list[float] = []
 
     def __call__(self, message: Any) -> None:
+        """Record how late it is."""
         self.late.append(1000 * (time.time() - message.due.timestamp()))
 
     async def call(self, message: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from delayq import DelayQueue, Worker
 from measure.bench_server import QUEUE, TEXT, BenchServer, rate_of
 from measure.consuming import in_threads
-from measure.figure import Figure, Measurement, Reading, at_least
+from measure.figure import Figure, Measurement, Reading
 
 MESSAGES = 60_000
 QUEUES = (3, 20)

@@ -1,7 +1,8 @@
 """Processes that wait for results, for `awaiting`: they are forked, so that many start within a few seconds.
 
 Their arguments: the URL of the server, the queue, the number of processes, and how many results each waits for. The
-message with the id `r7` has the result 7, and each waits for every so manyth. Exits with 1 if a process did not get its results.
+message with the id `r7` has the result 7, and what a process waits for is spread over all. Exits with 1 if a process
+did not get its results.
 """
 
 from __future__ import annotations

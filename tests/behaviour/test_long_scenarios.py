@@ -1,4 +1,4 @@
-"""Whole scenarios at full size: a deploy, a pause of two days, and a hundred thousand results that processes wait for."""
+"""Whole scenarios at full size: a deploy, a pause of two days, and 100,000 results that processes wait for."""
 
 from __future__ import annotations
 
