@@ -94,6 +94,12 @@ def throwaway_server() -> Iterator[str]:
         yield urlsplit(server.url).path
 
 
+def main_thread_seconds(client: redis.Redis) -> float:
+    """Return the CPU time of the server's main thread so far, system calls included."""
+    cpu: dict[str, float] = client.info("cpu")
+    return cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]
+
+
 def client_commands(client: redis.Redis) -> int:
     """Count the commands sent by clients, of the kinds that scripts do not call."""
     stats: dict[str, Any] = client.info("commandstats")

@@ -14,7 +14,7 @@ from delayq.broker.requests import Failure, OutgoingTable, Receipt, Rejection, S
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, MAX_MOVED
 from delayq.queue.dead_letter import BATCH as DEAD_AT_ONCE
 from delayq.queue.inspector import MAX_READ, PREVIEW
-from measure.bench_server import BenchServer
+from measure.bench_server import BenchServer, main_thread_seconds
 from measure.figure import MILLISECONDS, Figure, Measurement, Reading, at_most
 from measure.raw import AHEAD
 
@@ -26,7 +26,7 @@ LONG = 600_000
 """A lease, ms."""
 
 
-class _Timed:
+class TimedCalls:
     """Runs calls, and keeps the longest time of each script, in ms of the server's main thread."""
 
     def __init__(self, server: BenchServer) -> None:
@@ -34,23 +34,21 @@ class _Timed:
         self.longest: dict[str, float] = {}
 
     def __call__(self, call: ScriptCall[Any]) -> Any:
-        began = self._used()
-        middle = self._used()
+        """Run a call and return its parsed reply."""
+        client = self._server.client
+        began = main_thread_seconds(client)
+        middle = main_thread_seconds(client)
         reply = self._server.raw.call(call)
-        took = self._used() - middle - (middle - began)  # reading it takes time as well
+        took = main_thread_seconds(client) - middle - (middle - began)  # reading it takes time as well
         self.longest[call.script.name] = max(self.longest.get(call.script.name, 0.0), took * 1000)
         return reply
-
-    def _used(self) -> float:
-        cpu: dict[str, float] = self._server.client.info("cpu")
-        return cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"]
 
 
 def large(server: BenchServer) -> Iterator[Reading]:
     """Milliseconds of the longest script with payloads of each size."""
     for name, (size, count) in SIZES.items():
         server.empty()
-        run = _Timed(server)
+        run = TimedCalls(server)
         _use(server, run, b"x" * size, [f"m{n}" for n in range(count)])
         slowest = sorted(run.longest, key=lambda script: -run.longest[script])
         note = ", ".join(f"{script} {run.longest[script]:.1f}" for script in slowest[:3])
@@ -58,7 +56,7 @@ def large(server: BenchServer) -> Iterator[Reading]:
     server.empty()
 
 
-def _use(server: BenchServer, run: _Timed, payload: bytes, ids: list[str]) -> None:
+def _use(server: BenchServer, run: TimedCalls, payload: bytes, ids: list[str]) -> None:
     calls = server.calls
     per_call = min(MAX_IDS, SENT // len(payload))
     for part in (ids[at : at + per_call] for at in range(0, len(ids), per_call)):
@@ -80,7 +78,7 @@ def _use(server: BenchServer, run: _Timed, payload: bytes, ids: list[str]) -> No
     _each(run, calls.dead_purge, _dead(server), DEAD_AT_ONCE)
 
 
-def _claim(server: BenchServer, run: _Timed) -> list[Receipt]:
+def _claim(server: BenchServer, run: TimedCalls) -> list[Receipt]:
     held: list[Receipt] = []
     while run(server.calls.pending_to_ready()).moved:
         pass
@@ -91,7 +89,7 @@ def _claim(server: BenchServer, run: _Timed) -> list[Receipt]:
             return held
 
 
-def _each(run: _Timed, call: Callable[[Iterable[Any]], ScriptCall[str]], items: list[Any], limit: int) -> None:
+def _each(run: TimedCalls, call: Callable[[Iterable[Any]], ScriptCall[str]], items: list[Any], limit: int) -> None:
     while items:
         items = items[len(run(call(items[:limit]))) :]
 

@@ -25,7 +25,7 @@ LONG_ONES = 3
 """How many callbacks are long, one after the other; the others are empty."""
 
 
-class _LatenessRecorder:
+class LatenessRecorder:
     """A callback that records how late it is called."""
 
     def __init__(self, expected: int) -> None:
@@ -34,6 +34,7 @@ class _LatenessRecorder:
         self.late: list[float] = []
 
     def __call__(self, message: Any) -> None:
+        """Record how late it is."""
         self.late.append(1000 * (time.time() - message.due.timestamp()))
 
     async def call(self, message: Any) -> None:
@@ -46,38 +47,38 @@ class _LatenessRecorder:
         return len(self.late) >= self._expected
 
 
-def _spread(per_second: int, seconds: float) -> list[NewMessage[str]]:
-    """Return messages that become due evenly, starting soon."""
+def spread(per_second: int, seconds: float, first: datetime | None = None, **options: Any) -> list[NewMessage[str]]:
+    """Return messages that become due evenly from a time on, by default soon."""
     n = int(per_second * seconds)
-    first = datetime.now(UTC) + timedelta(seconds=AFTER)
-    return [NewMessage(TEXT, at=first + timedelta(seconds=number / per_second)) for number in range(n)]
+    start = first or datetime.now(UTC) + timedelta(seconds=AFTER)
+    return [NewMessage(TEXT, at=start + timedelta(seconds=number / per_second), **options) for number in range(n)]
 
 
 def _in_threads(server: BenchServer, per_second: int, seconds: float) -> list[float]:
     with DelayQueue(QUEUE, url=server.url, concurrency=10) as queue:
-        messages = _spread(per_second, seconds)
-        watch = _LatenessRecorder(len(messages))
+        messages = spread(per_second, seconds)
+        watch = LatenessRecorder(len(messages))
         queue.callback(watch)
         queue.start_consume()
         queue.send_many(messages)
         end = time.monotonic() + AFTER + seconds + TIMEOUT
         while not watch.done and time.monotonic() < end:
             time.sleep(0.05)
-    return _all(watch, len(messages))
+    return all_of(watch, len(messages))
 
 
 def _in_tasks(server: BenchServer, per_second: int, seconds: float) -> list[float]:
     async def consume() -> list[float]:
         async with AsyncDelayQueue(QUEUE, url=server.url, concurrency=10) as queue:
-            messages = _spread(per_second, seconds)
-            watch = _LatenessRecorder(len(messages))
+            messages = spread(per_second, seconds)
+            watch = LatenessRecorder(len(messages))
             queue.callback(watch.call)
             await queue.start_consume()
             await queue.send_many(messages)
             end = time.monotonic() + AFTER + seconds + TIMEOUT
             while not watch.done and time.monotonic() < end:  # noqa: ASYNC110 - an event would be one more thing to do
                 await asyncio.sleep(0.05)
-        return _all(watch, len(messages))
+        return all_of(watch, len(messages))
 
     return asyncio.run(consume())
 
@@ -85,8 +86,8 @@ def _in_tasks(server: BenchServer, per_second: int, seconds: float) -> list[floa
 def _beside_long_callbacks(server: BenchServer, per_second: int, seconds: float) -> list[float]:
     """Consume with two workers and their default options, of which one at a time is busy with a long callback."""
     with DelayQueue(QUEUE, url=server.url) as queue, DelayQueue(QUEUE, url=server.url) as other:
-        messages = _spread(per_second, seconds)
-        watch, started = _LatenessRecorder(len(messages)), time.monotonic()
+        messages = spread(per_second, seconds)
+        watch, started = LatenessRecorder(len(messages)), time.monotonic()
 
         def callback(message: Message[str]) -> None:
             watch(message)
@@ -102,10 +103,11 @@ def _beside_long_callbacks(server: BenchServer, per_second: int, seconds: float)
             one.start_consume()
         while not watch.done and time.monotonic() < started + AFTER + seconds + TIMEOUT:
             time.sleep(0.05)
-    return _all(watch, len(messages))
+    return all_of(watch, len(messages))
 
 
-def _all(watch: _LatenessRecorder, sent: int) -> list[float]:
+def all_of(watch: LatenessRecorder, sent: int) -> list[float]:
+    """Return the lateness of each message, sorted; raises if some were not delivered."""
     if len(watch.late) != sent:
         raise AssertionError(f"{len(watch.late)} of {sent} messages were delivered")
     return sorted(watch.late)

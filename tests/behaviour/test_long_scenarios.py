@@ -1,4 +1,4 @@
-"""Whole scenarios at full size: a deploy, a pause of two days, and thousands of results that processes wait for."""
+"""Whole scenarios at full size: a deploy, a pause of two days, and 100,000 results that processes wait for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from subprocess import PIPE
+from time import monotonic
 
 import pytest
 from freezegun import freeze_time
 
 from delayq import DelayQueue, NewMessage
 from delayq.broker.keys import Keys
+from delayq.queue.result_waits import RENEW_EVERY
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
 
@@ -28,19 +30,24 @@ queue.start_consume()
 sys.stdin.read()
 queue.stop_consume()
 """
-WAITER = """
-import asyncio, sys
+WAITERS = """
+import asyncio, os, sys
+import redis.asyncio
 from delayq import AsyncDelayQueue
 
-async def main():
-    ids = sys.stdin.readline().split()
-    async with AsyncDelayQueue("reminders", url=sys.argv[1], socket_timeout="1h") as queue:
-        results = await asyncio.gather(*(queue.result(id, timeout="4m") for id in ids))
-    print(*results)
+processes, each = int(sys.argv[2]), int(sys.argv[3])
 
-asyncio.run(main())
+async def main(numbers):
+    async with AsyncDelayQueue("reminders", url=sys.argv[1], socket_timeout="1h") as queue:
+        results = await asyncio.gather(*(queue.result(f"r{n}", timeout="4m") for n in numbers))
+    os._exit(0 if results == [*numbers] else 1)
+
+for first in range(processes):
+    if not os.fork():
+        asyncio.run(main(range(first, processes * each, processes)))
+print(*(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(processes)))
 """
-"""It waits for results; only the socket timeout would end a blocking read that brings nothing."""
+"""They wait for results; only the socket timeout, and the renewal, would end a blocking read that brings nothing."""
 MANY = 1_000
 
 
@@ -104,26 +111,24 @@ def test_what_has_waited_for_two_days_of_pause_is_let_go_at_the_pace_asked(clock
     assert queue.counts().living == 0
 
 
-def test_ten_processes_wait_for_a_thousand_results_each_in_one_blocking_read(redis_url, redis_client):
-    processes, keys = 10, Keys.of("delayq", "reminders")
+def test_a_hundred_processes_wait_for_a_thousand_results_each_in_one_blocking_read(redis_url, redis_client):
+    processes, keys = 100, Keys.of("delayq", "reminders")
 
     def reads() -> int:
         return redis_client.info("commandstats").get("cmdstat_xread", {"calls": 0})["calls"]
 
+    def all_wait() -> bool:
+        waited, blocked = redis_client.zcard(keys.waited), redis_client.info("clients")["blocked_clients"]
+        return (waited, blocked) == (processes * MANY, processes)
+
     with DelayQueue("reminders", url=redis_url, concurrency=4) as queue, ExitStack() as stack:
         queue.callback(lambda message: message.payload)
-        queue.pause()
-        ids = queue.send_many([NewMessage(n, retention="1d") for n in range(processes * MANY)]).ids
-        waiters = [start(stack, WAITER, redis_url) for _ in range(processes)]
-        for number, waiter in enumerate(waiters):
-            waiter.stdin.write(" ".join(ids[number * MANY : (number + 1) * MANY]) + "\n")
-            waiter.stdin.flush()
-        wait_until(lambda: redis_client.zcard(keys.waited) == processes * MANY, 120)
-        wait_until(lambda: redis_client.info("clients")["blocked_clients"] == processes)
-        assert reads() == processes
+        queue.send_many([NewMessage(n, id=f"r{n}", retention="1d") for n in range(processes * MANY)])
+        before, began = reads(), monotonic()
+        waiters = start(stack, WAITERS, redis_url, str(processes), str(MANY))
+        wait_until(all_wait, 120, every=0.1)
+        assert reads() - before <= processes * (1 + (monotonic() - began) // RENEW_EVERY)
 
-        queue.resume()
         queue.run(burst=True)
-        found = [[int(result) for result in waiter.communicate()[0].split()] for waiter in waiters]
-    assert found == [[*range(number * MANY, (number + 1) * MANY)] for number in range(processes)]
+        assert waiters.communicate()[0].split() == ["0"] * processes
     assert redis_client.info("clients")["blocked_clients"] == 0
