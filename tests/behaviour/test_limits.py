@@ -48,6 +48,41 @@ def test_rate_is_kept_by_several_consumers(open_queue):
     assert took >= 34 / 50 - 0.1  # all but those of the burst, and those claimed before their callbacks
 
 
+@pytest.mark.parametrize("limit", [{"running": 2}, {"rate_limit": "1/h", "burst": 2}])
+def test_what_a_limit_holds_back_starts_by_priority(open_queue, limit):
+    queue = open_queue()
+    queue.limits.set("mail", **limit)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail", priority=n) for n in range(5)])
+    assert claimed(queue) == ["m4", "m3"]
+    assert [message.id for message in queue.list("throttled").messages] == ["m2", "m1", "m0"]
+    queue.send_delay_msg("now", id="urgent", name="mail", priority=10)
+    assert claimed(queue) == []
+    assert healthy(queue)
+    queue.limits.remove("mail")
+    assert claimed(queue) == ["urgent", "m2", "m1", "m0"]
+
+
+def test_place_goes_to_the_next_by_priority(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", running=1)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail", priority=n) for n in range(3)])
+    order = []
+    for _ in range(3):
+        with queue.lease(n=2) as lease:
+            order += [message.id for message in lease]
+    assert order == ["m2", "m1", "m0"]
+
+
+def test_name_that_was_paused_goes_on_by_priority(open_queue):
+    queue = open_queue()
+    queue.pause(name="mail")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail", priority=n) for n in (0, 2, -1)])
+    queue.send_delay_msg("other", id="o")
+    assert claimed(queue) == ["o"]
+    queue.resume(name="mail")
+    assert claimed(queue) == ["m2", "m0", "m-1"]
+
+
 def test_as_many_run_as_have_a_place_and_the_next_starts_when_one_ends(open_queue):
     gate, running, most, lock, done = threading.Semaphore(0), 0, 0, threading.Lock(), []
 

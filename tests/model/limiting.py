@@ -72,11 +72,11 @@ class Limit:
 
 
 class Waiting(NamedTuple):
-    """A message that may be claimed: its id, name and due time."""
+    """A message that may be claimed: its id, its name, and its due time less the head start of its priority."""
 
     id: str
     name: str | None
-    due: int
+    rank: int
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Limits:
 
     of: dict[str, Limit] = field(default_factory=dict)
     lines: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Which line a message waits in, and its due time."""
+    """Which line a message waits in, and its rank."""
     gates: dict[int, float] = field(default_factory=dict)
     """When the first of a line may start (ms); of the queue, number 0, when its limit is not used up."""
     running: dict[str, int] = field(default_factory=dict)

@@ -263,6 +263,7 @@ class QueueMachine(Player):
         ids = [one.id for one in deliveries]
         waits = self.model.limits.lines.keys()
         self._reach("throttled", "claim", waits - self.scan.throttled.keys())
+        self._reach("throttled by rank", "claim", (waits - self.scan.throttled.keys()) & self.scan.ranked.keys())
         self._reach("from a line", "claim", self.scan.throttled.keys() & {*ids})
         self._reach("passes a line", "claim", ids and waits & self.scan.throttled.keys())
         self._reach("a trial of a name", "claim", any(name for _, name in trials))

@@ -323,7 +323,7 @@ class Model:
             for one, number in claim.throttled:
                 self._leave_list(one.id)
                 self.messages[one.id].state = "throttled"
-                self.limits.lines[one.id] = number, one.due
+                self.limits.lines[one.id] = number, one.rank
             self.totals["throttled"] += len(claim.throttled)
             self.trials = tuple(claim.trials)
             return self._claim(now, chosen, lease, holder)
@@ -344,7 +344,7 @@ class Model:
 
     def _waiting(self, id: str) -> Waiting:
         message = self.messages[id]
-        return Waiting(id, message.name, message.due)
+        return Waiting(id, message.name, self.rank(id) if message.state == "ranked" else message.due)
 
     def _claim(self, now: int, chosen: Sequence[str], lease: int, holder: str) -> list[ClaimedMessage]:
         for id in chosen:

@@ -73,6 +73,7 @@ SITUATIONS = r"""
     pause: over already                   resume: paused                        resume: over by itself
     claim: paused                         claim due: paused
     claim: throttled                      claim: from a line                    claim: passes a line
+    claim: throttled by rank
     claim: queue used up                  promote: next gate                    limit: (fresh|again)
     limit: what waits is judged anew      (pause|resume): a name                resume: evenly
     cancel: throttled → 1                 reschedule: throttled → 1             (ack|complete): late, throttled → 1

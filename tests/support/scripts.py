@@ -105,7 +105,7 @@ class World:
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
     "revision fired last paused", where it stands for none yet. A member of `latest` reads "prefix due id", a mark
-    "prefix due". `throttled` has the number of a limit and a due time, `gates` the time at which a line goes on, None
+    "prefix due". `throttled` has the number of a limit and a rank, `gates` the time at which a line goes on, None
     if it is not known. One in `limits` reads "number interval burst places held paused next spread spread_until
     reason", with `next` in microseconds from `NOW`, as in +500, or 0 for none; `held` may be
     "held/trial_at/trial_pause/trials". A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own
@@ -293,8 +293,8 @@ SPAN, EPOCH = 1 << 40, 1_600_000_000_000
 """How a place in a line is packed."""
 
 
-def _line(number: int, due: int) -> int:
-    return number * SPAN + NOW + due - EPOCH
+def _line(number: int, rank: int) -> int:
+    return number * SPAN + NOW + rank - EPOCH
 
 
 def _lines_in(pairs: list[tuple[bytes, float]]) -> dict[str, tuple[int, int]]:

@@ -48,7 +48,7 @@ local function take(source, other, count)
         local waits = one and not from.limit and (one.line or not may_start(one))
         local payload = not waits and read_payload(messages, id)
         if waits then
-          throttle(one, id, due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
+          throttle(one, id, rank_at(from, n), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
         elseif payload then
           if one then start_under(one, id) end
           claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),

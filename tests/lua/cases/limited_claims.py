@@ -73,6 +73,8 @@ def _sum(*worlds: World) -> World:
 
 _AB = {"a": "x", "b": "x", "c": "y", "d": ""}
 _FOUR = _names(**_AB)
+_URGENT = _names(a="x", b="x", c="y", d="x")
+_URGENT = _URGENT.but(attributes=_URGENT.attributes | {"b": "name=x priority=1000", "d": "priority=-2 name=x"})
 
 
 READY = [
@@ -129,6 +131,32 @@ READY = [
             _waiting(1, "bd"),
             World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
             _meta(_RATE, 2, 1),
+        ),
+    ),
+    Case(
+        "what waits keeps its rank, beside due times of what has none",
+        _sum(
+            _URGENT,
+            _ready("ac"),
+            World(
+                ranked={"b": -60_005, "d": 115},
+                deliveries=dict.fromkeys("bd", "ranked -5 0 0 0 -"),
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta={**_RATE, "priority_step": 60},
+            ),
+        ),
+        _claim(4),
+        _claimed("c", names=_AB),
+        _sum(
+            _URGENT,
+            _leased("c"),
+            World(
+                throttled={"b": (1, -60_005), "a": (1, -5), "d": (1, 115)},
+                deliveries=dict.fromkeys("abd", "throttled -5 0 0 0 -"),
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+            ),
+            _meta({**_RATE, "priority_step": 60}, 1, 3),
         ),
     ),
     Case(

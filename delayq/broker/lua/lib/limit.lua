@@ -4,7 +4,7 @@
 -- is none); when the next start falls if all keep their distance (us); a wider distance, and until when it counts (ms).
 -- While its breaker has tripped, "/at/pause/trials" follows `held`: when the next may start as a trial (ms), how long after
 -- it another one may (ms), and how many may so until all may. One without a pause has not tripped.
--- A message that waits has a score: the number of its limit, then its order in 40 bits, which is its due time.
+-- A message that waits has a score: the number of its limit, then its rank (see `rank`) in 40 bits.
 local span, epoch = 1099511627776, 1600000000000
 
 local function read_limit(text)

@@ -78,10 +78,10 @@ local function room(limits, gates, running, unack, meta, wanted)
   return starts_of(one, wanted)
 end
 
--- Lets a message wait in the line of its limit, in the order of due times.
-local function throttle(one, id, due, attempts, first, token, holder)
+-- Lets a message wait in the line of its limit, in the order of ranks.
+local function throttle(one, id, rank, due, attempts, first, token, holder)
   local n = #limiting.ids + 1
-  local order = math.min(math.max(due - epoch, 0), span - 1)
+  local order = math.min(math.max(rank - epoch, 0), span - 1)
   one.line, limiting.ids[n] = true, id
   limiting.scores[2 * n - 1], limiting.scores[2 * n] = string.format('%.0f', one.number * span + order), id
   limiting.records[2 * n - 1], limiting.records[2 * n] = id, write('throttled', due, attempts, first, token, holder)
