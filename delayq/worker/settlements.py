@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from delayq.broker.attributes import Attributes, snoozed
 from delayq.broker.engine import EngineCalls, Feature
@@ -21,6 +21,8 @@ log = logging.getLogger("delayq.consumer")
 
 _ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
 """Looking up or hashing an enumeration member is slow before Python 3.12."""
+_MOVES = (Disposition.REJECT, Disposition.RELEASE, Disposition.STOP, Disposition.SNOOZE)
+"""What moves messages to other structures."""
 MAX_RESULT_BYTES = 1 << 20
 """Bytes of results that one call stores; a single result may be larger."""
 _NOTHING = (Ending.NOTHING, "", b"")
@@ -50,6 +52,7 @@ class PendingSettlements:
             Disposition.NACK: calls.nack,
             Disposition.REJECT: calls.reject,
             Disposition.RELEASE: calls.release,
+            Disposition.STOP: calls.release,
             Disposition.SNOOZE: calls.release,
         }
         if calls.capabilities.has(Feature.EXPIRY):
@@ -80,7 +83,7 @@ class PendingSettlements:
             return len(queue)
         total = 0
         for at, delivery in enumerate(queue[:MAX_MOVED]):
-            total += len(self._details[delivery][-1])
+            total += len(cast(Completed, self._details[delivery])[-1])
             if at and total > MAX_RESULT_BYTES:
                 return at
         return min(len(queue), MAX_MOVED)
@@ -119,10 +122,11 @@ class PendingSettlements:
             self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
-        elif disposition in (Disposition.RELEASE, Disposition.SNOOZE):
+        elif disposition in (Disposition.RELEASE, Disposition.STOP, Disposition.SNOOZE):
             attributes = snoozed(delivery.claimed.attributes) if disposition is Disposition.SNOOZE else b""
             wait = 0 if delay is None else nack_wait(delay / 1000)
-            self._details[delivery] = Release(*delivery.receipt, wait, attributes)
+            unstarted = disposition is Disposition.RELEASE
+            self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
             name = Attributes.of(delivery.claimed.attributes).name if text == "name" else ""
             if self._hold and (name or text == "queue"):
                 self._holds[name or None] = max(wait, self._holds.get(name or None, 0))
@@ -168,4 +172,4 @@ def _min_per_call(disposition: Disposition) -> int:
 
 
 def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.RELEASE, Disposition.SNOOZE) else MAX_IDS
+    return MAX_MOVED if disposition in _MOVES else MAX_IDS

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited
+from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited, Snooze, StopWorker
 from delayq.states import State
 from delayq.streams import StreamQueue
 from tests.support.waiting import wait_until
@@ -418,3 +418,64 @@ def test_limit_of_nothing_and_of_an_unknown_scope_are_refused(open_queue):
         RateLimited("1s", scope="key")
     with pytest.raises(ConfigurationError, match="name must be"):
         queue.pause(name="two words")
+
+
+def test_workers_that_do_not_know_a_name_take_nothing_of_its_rate(open_queue):
+    sender, done = open_queue(), []
+    sender.limits.set("mail", rate_limit="20/s")
+    sender.send_many([NewMessage(n, name="mail") for n in range(2000)])
+    workers = [open_queue() for _ in range(4)]
+    for worker in workers[:3]:
+        worker.on("other")(lambda _: None)
+    workers[3].on("mail")(lambda _: done.append(monotonic()))
+    for worker in workers:
+        worker.start_consume()
+    wait_until(lambda: len(done) >= 41)
+    took = done[40] - done[0]
+    assert took >= 37 / 20 - 0.1, "as fast as the rate allows, but for the burst"
+    assert took < 5, "slower, as if what is returned had started"
+
+
+def test_name_that_a_worker_does_not_know_starts_in_another_at_once(open_queue):
+    old = open_queue()
+    old.limits.set("mail", rate_limit="1/h", burst=1)
+    old.on("other")(lambda _: None)
+    old.send_delay_msg("letter", id="m", name="mail")
+    old.run(burst=True)
+    assert (old.counts().backoff, claimed(old)) == (1, [])
+    old.reschedule("m", 0)
+    assert claimed(old) == ["m"]
+
+
+@pytest.mark.parametrize("limit", [{"name": "mail"}, {"name": None}])
+def test_what_waited_for_a_busy_callback_gives_its_start_back(open_queue, limit):
+    gate, started = threading.Event(), []
+
+    def work(message):
+        started.append(message.id)
+        gate.wait(20)
+
+    busy = open_queue(callback=work, prefetch=5)
+    busy.limits.set(limit["name"], rate_limit="1/h", burst=4)
+    busy.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(6)])
+    consuming = busy.start_consume()
+    wait_until(lambda: started and busy.counts().active == 4)
+    assert claimed(busy) == []
+    consuming.stop(grace=0)
+    gate.set()
+    consuming.wait(timeout=20)
+    wait_until(lambda: busy.counts().active == 0)
+    assert len(claimed(open_queue())) == 3
+
+
+def test_what_a_callback_returns_does_not_give_its_start_back(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", rate_limit="1/h", burst=3)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(4)])
+    with queue.lease() as message:
+        message.release()
+    with queue.lease():
+        raise Snooze("1h")
+    with pytest.raises(StopWorker), queue.lease():
+        raise StopWorker("no password")
+    assert claimed(queue) == []

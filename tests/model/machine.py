@@ -48,6 +48,7 @@ from tests.model.draws import (
     windows,
 )
 from tests.model.fold import Fold
+from tests.model.limiting import QUEUE
 from tests.model.model import FullError
 from tests.model.player import Player, rule
 from tests.support.scripts import ANYWHERE, deliver
@@ -408,12 +409,16 @@ class QueueMachine(Player):
         self._play(self.calls.extend(receipts, lease=lease), expected, situations, reruns)
 
     @has_receipts
-    @rule(picks=several_picks, delay=delays, attributes=snoozes, reruns=reruns)
-    def release(self, picks, delay, attributes, reruns):
+    @rule(picks=several_picks, delay=delays, attributes=snoozes, unstarted=st.booleans(), reruns=reruns)
+    def release(self, picks, delay, attributes, unstarted, reruns):
         receipts, situations = self._use(picks)
-        releases = [Release(*receipt, delay, attributes) for receipt in receipts]
+        releases = [Release(*receipt, delay, attributes, unstarted) for receipt in receipts]
+        starts = {scope: one.next_start for scope, one in self.model.limits.of.items()}
         self._reach("with attributes", "release", attributes and any(map(self.model.held, receipts)))
         expected = self.model.release(self.now, releases)
+        back = {scope for scope, one in self.model.limits.of.items() if one.next_start < starts[scope]}
+        self._reach("a start of a name is given back", "release", back - {QUEUE})
+        self._reach("a start of the queue is given back", "release", QUEUE in back)
         self._reach("ranked", "release", len(self.model.ids("ranked")) > len(self.scan.ranked))
         self._play(self.calls.release(releases), expected, situations, reruns)
 

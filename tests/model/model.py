@@ -317,7 +317,7 @@ class Model:
             key=lambda one: one[:2],
         )
         if self.limits.flag:
-            claim = Claim(self.limits, now, len(self.ids("leased")))
+            claim = Claim(self.limits, now, len(self.ids("leased")), max(self.token + 1, now * 1000))
             offered = [self._waiting(id) for *_, id in by_rank]
             chosen = choose(claim, wanted, delivered, [self._waiting(id) for id in retry], offered)
             for one, number in claim.throttled:
@@ -449,6 +449,8 @@ class Model:
         replies, back = "", []
         for release in releases:
             message = self.held(release)
+            if message and release.unstarted:
+                self.limits.give_back(message.name, message.token, now)
             self.limits.free([message.id] if message else [])
             replies += "0" if not message else "2" if message.stopping else "1"
             if message and message.stopping:

@@ -86,7 +86,7 @@ READY = [
         _sum(
             _FOUR,
             _leased("a", "b", "c", "d"),
-            World(limits={"name:x": "1 1000 2 0 0 - +2000 0 0"}),
+            World(limits={"name:x": "1 1000 2 0 0 - +2000/0/0/0 0 0"}),
             _meta(_RATE, 4),
         ),
     ),
@@ -102,6 +102,27 @@ READY = [
             _meta(_PLACES, 1),
         ),
     ),
+    *(
+        Case(
+            f"a start after others {what}",
+            _sum(_names(a="x"), _ready("a"), World(limits={"name:x": f"1 1000 9 0 0 - {before} 0 0"}, meta=_RATE)).but(
+                meta={**_RATE, "token": "T-3"}
+            ),
+            _claim(4),
+            _claimed("a", names=_AB),
+            _sum(_names(a="x"), _leased("a"), World(limits={"name:x": f"1 1000 9 0 0 - {after} 0 0"}), _meta(_RATE, 1)),
+        )
+        for what, before, after in [
+            ("leaves them what it does not use", "+3500/-9/-9/0", "+4500/-9/0/3500"),
+            ("leaves them the least that one has left", "+3500/-9/-5/2000", "+4500/-9/0/2000"),
+            ("leaves them less than before", "+1500/-9/-5/2000", "+2500/-9/0/1500"),
+            ("leaves them as much as one takes", "+3500/-9/-5/1000", "+4500/-9/0/1000"),
+            ("leaves them nothing, since the limit was close to idle", "+999/-9/-9/0", "+1999/0/0/0"),
+            ("leaves them nothing, since the limit was idle", "-500/-9/-9/0", "+1000/0/0/0"),
+            ("leaves them nothing more", "+3500/-9/-5/999", "+4500/0/0/0"),
+            ("leaves nothing to those before a change of the limit", "+3500", "+4500/0/0/0"),
+        ]
+    ),
     Case(
         "the head of the line holds up nobody",
         _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 2500 1 0 0 - 0 0 0"}, meta={**_RATE, "throttled": 2})),
@@ -111,7 +132,7 @@ READY = [
             _FOUR,
             _leased("a", "c", "d"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 2500 1 0 0 - +2500 0 0"}, gates={1: 3}),
+            World(limits={"name:x": "1 2500 1 0 0 - +2500/0/0/0 0 0"}, gates={1: 3}),
             _meta(_RATE, 3, 3),
         ),
     ),
@@ -129,7 +150,7 @@ READY = [
             _names(a="x", b="x", c="y", d="x"),
             _leased("a", "c"),
             _waiting(1, "bd"),
-            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000/0/0/0 0 0"}, gates={1: 1}),
             _meta(_RATE, 2, 1),
         ),
     ),
@@ -168,7 +189,7 @@ READY = [
         ),
         _claim(3),
         _claimed("a", names=_AB),
-        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 5 0 0 - +1500 0 0"}), _meta(_RATE, 1)),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 5 0 0 - +1500/0/0/0 0 0"}), _meta(_RATE, 1)),
     ),
     Case(
         "a line whose messages have all left it holds back nobody",
@@ -179,7 +200,7 @@ READY = [
         ),
         _claim(3),
         _claimed("a", names=_AB),
-        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}), _meta(_RATE, 1)),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 1 0 0 - +1000/0/0/0 0 0"}), _meta(_RATE, 1)),
     ),
     Case(
         "a line whose messages have all left it begins anew",
@@ -194,7 +215,7 @@ READY = [
             _names(a="x", b="x"),
             _leased("a"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000/0/0/0 0 0"}, gates={1: 1}),
             _meta(_RATE, 1, 1),
         ),
     ),
@@ -237,7 +258,7 @@ READY = [
             _names(a="x", b="x"),
             _leased("a"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 1000 5 0 0 - +1000 0 0"}, gates={1: -3}, wake=1),
+            World(limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"}, gates={1: -3}, wake=1),
             _meta(_RATE, 1),
         ),
     ),
@@ -266,7 +287,7 @@ READY = [
         _sum(
             _names(a="x", b="x"),
             _leased("b"),
-            World(limits={"name:x": "1 1000 5 0 0 - +1000 0 0"}),
+            World(limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"}),
             _meta(_RATE, 1),
         ).but(messages={"b": "B"}),
     ),
@@ -323,7 +344,7 @@ READY = [
             _FOUR,
             _ready("abcd"),
             _leased("a", "b"),
-            World(limits={"queue": "0 1500 2 0 0 - +3000 0 0"}, gates={0: 2}),
+            World(limits={"queue": "0 1500 2 0 0 - +3000/0/0/0 0 0"}, gates={0: 2}),
             _meta(_RATE, 2),
         ).but(ready=["c", "d"]),
     ),
@@ -370,11 +391,18 @@ READY = [
         ),
         _claim(4),
         _claimed("a", "b", "c", "d", names=_AB),
-        _sum(_FOUR, _leased("a", "b", "c", "d"), World(limits={"queue": "0 1000 9 0 0 - +4000 0 0"}), _meta(_RATE, 4)),
+        _sum(
+            _FOUR,
+            _leased("a", "b", "c", "d"),
+            World(limits={"queue": "0 1000 9 0 0 - +4000/0/0/0 0 0"}),
+            _meta(_RATE, 4),
+        ),
     ),
     Case(
         "a clock that was set back holds nothing up for long",
-        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 2 0 0 - +9000000 0 0"}, meta=_RATE)),
+        _sum(
+            _names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 2 0 0 - +9000000/-9/-5/2000 0 0"}, meta=_RATE)
+        ),
         _claim(4),
         _claimed(gate=1, names=_AB),
         _sum(
@@ -397,7 +425,7 @@ READY = [
             _names(a="x", b="x"),
             _leased("a"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 1000 9 0 0 - +300000 300000 600"}, gates={1: 300}),
+            World(limits={"name:x": "1 1000 9 0 0 - +300000/0/0/0 300000 600"}, gates={1: 300}),
             _meta(_RATE, 1),
         ),
     ),
@@ -413,7 +441,7 @@ READY = [
         _sum(
             _names(a="x", b="x"),
             _leased("a", "b"),
-            World(limits={"name:x": "1 1000 9 0 0 - +2000 300000 0"}),
+            World(limits={"name:x": "1 1000 9 0 0 - +2000/0/0/0 300000 0"}),
             _meta(_RATE, 2),
         ),
     ),
@@ -457,7 +485,7 @@ READY = [
             _names(a="x", b="x", d="x"),
             _leased("a"),
             _waiting(1, "bd"),
-            World(limits={"name:x": "1 2 9 0 0/500/500/0 - +2 0 0"}, gates={1: 500}),
+            World(limits={"name:x": "1 2 9 0 0/500/500/0 - +2/0/0/0 0 0"}, gates={1: 500}),
             _meta(_RATE, 1, 1),
         ),
     ),
@@ -477,7 +505,7 @@ READY = [
         _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 9 0 0/-1/500/0 - 0 0 0"}, meta=_RATE)),
         _claim(4),
         _claimed("a", names=_AB),
-        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 9 0 0 - +1000 0 0"}), _meta(_RATE, 1)),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 9 0 0 - +1000/0/0/0 0 0"}), _meta(_RATE, 1)),
     ),
     Case(
         "one of the queue starts as a trial",
