@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.replies import ClaimedMessage, ClaimReply
-from delayq.broker.requests import ScriptCall
+from delayq.broker.requests import UNSTARTED, ScriptCall
 from tests.support.scripts import NOW, Case, T, World, calls
 
 LEASE = 30_000
@@ -229,6 +229,89 @@ READY = [
         _claim(3),
         _claimed("a", names=_AB),
         _sum(_names(a="x"), _leased("a"), World(limits={"name:y": "1 1000 1 0 0 - 0 0 0"}), _meta(_RATE, 1)),
+    ),
+    Case(
+        "nothing passes a line, even if its gate opens later than it could",
+        _sum(
+            _names(a="x", b="x"),
+            _ready("b"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 1 0 0 - 0 0 0"}, gates={1: 9}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed(gate=-NOW, names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 1 0 0 - 0 0 0"}, gates={1: -NOW}, wake=1),
+            _meta(_RATE, 0, 1),
+        ),
+    ),
+    Case(
+        "the payload of what waits is not read",
+        _sum(_names(a="x", b="y"), _ready("ab"), World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, meta=_RATE)).but(
+            messages={"a": "A" * (1 << 20), "b": "B"}
+        ),
+        _claim(3),
+        _claimed("b", names={"b": "y"}),
+        _sum(
+            _names(a="x", b="y"),
+            _leased("b"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, gates={1: None}),
+            _meta(_RATE, 1, 1),
+        ).but(messages={"a": "A" * (1 << 20), "b": "B"}),
+    ),
+    Case(
+        "what may have killed its consumer is known for that after it has waited",
+        _sum(
+            _names(a="x"),
+            World(
+                retry=["a"],
+                deliveries={"a": "retry -5 1 T-9 T-7 w ?"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta=_RATE,
+            ),
+        ),
+        calls.ready_to_unack(4, lease=LEASE, consumer_id="me" + UNSTARTED),
+        _claimed(names=_AB),
+        _sum(
+            _names(a="x"),
+            World(
+                throttled={"a": (1, -5)},
+                deliveries={"a": "throttled -5 1 T-9 T-7 w !"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+            ),
+            _meta(_RATE, 0, 1),
+        ),
+    ),
+    Case(
+        "what starts from a line leaves no turn to retry",
+        _sum(
+            _names(a="x", d=""),
+            _waiting(1, "a"),
+            World(
+                retry=["d"],
+                deliveries={"d": "retry -5 1 T-9 T-7 w"},
+                limits={"name:x": "1 1000 5 0 0 - 0 0 0"},
+                gates={1: -7},
+                meta={**_RATE, "delivered": 3},
+            ),
+        ),
+        _claim(1),
+        _claimed("a", left=1, names=_AB),
+        _sum(
+            _names(a="x", d=""),
+            _leased("a"),
+            World(
+                retry=["d"],
+                deliveries={"d": "retry -5 1 T-9 T-7 w"},
+                limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"},
+                wake=1,
+            ),
+            World(meta={**_RATE, "token": "T+0", "delivered": 4}),
+        ),
     ),
     Case(
         "a gate that is closed is not looked at",
