@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from delayq.queue.consumer import Consuming as Consuming
     from delayq.queue.counts import Counts as Counts
     from delayq.queue.counts import Stats as Stats
+    from delayq.queue.dead_groups import DeadGroup as DeadGroup
     from delayq.queue.dead_letter import AsyncDeadLetter as AsyncDeadLetter
     from delayq.queue.dead_letter import DeadLetter as DeadLetter
     from delayq.queue.dead_letter import Redriven as Redriven

@@ -56,7 +56,8 @@ class RateLimited(Snooze):
     """Snooze the message for `delay`, and start no other of its name, or of the queue, before this is over.
 
     For a service that refuses more calls for a time. `scope` is `name`, `queue`, or `message` for this one alone, as it
-    is for a message without a name. Others of the scope wait; what is claimed already still runs.
+    is for a message without a name. Others of the scope wait. This process starts nothing more of what it has claimed;
+    another one may start what it claimed before, 0.1 s of work by default.
     """
 
     def __init__(

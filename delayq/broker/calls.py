@@ -158,9 +158,15 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls):
         args = [self._now, limit, dead_max, dead_ttl, slot_ttl, *ids]
         return self._call("collect_garbage", args, lambda reply: replies.CollectReply(*integers(reply)))
 
-    def redrive(self, entries: Iterable[str], *, retries: int | None) -> ScriptCall[str]:
-        """Send dead messages again; a status each: 1 redriven, 2 a message with this id exists, 0 gone."""
-        return self._call("redrive", [self._now, "" if retries is None else retries, *entries], statuses)
+    def redrive(
+        self, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+    ) -> ScriptCall[str]:
+        """Send dead messages again; a status each: 1 redriven, 2 a message with this id exists, 0 gone.
+
+        The first is due after `first` ms, each other `interval` ms after the one before it.
+        """
+        args = [self._now, "" if retries is None else retries, f"{first:.3f}", f"{interval:.3f}"]
+        return self._call("redrive", [*args, *entries], statuses)
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:
         """Delete entries of the dead letter; a status each: 1 deleted, 0 gone."""

@@ -61,9 +61,10 @@ class LimitCalls(ScriptCalls):
         spread: int | None = None,
         waiting: int | None = None,
     ) -> ScriptCall[LimitChange]:
-        """Change the limit of a name or of the queue; what is None or '' stays. `paused` as in `pause`, `-` ends it.
+        """Change the limit of a name or of the queue; what is None or '' stays.
 
-        `spread` lets go what waits over so many milliseconds; of the queue that is `waiting` messages.
+        `paused` is as in `pause`, and `-` ends a pause and a spread. `spread` lets go what waits over so many
+        milliseconds; of the queue that is `waiting` messages.
         """
         rate = ("", "") if pace is None else (f"{pace.interval:.3f}", pace.burst)
         others = ("" if value is None else value for value in (spread, waiting))

@@ -1,8 +1,9 @@
-"""`delayq dead`: lists, redrives and purges the dead letter of a queue."""
+"""`delayq dead`: lists, groups, redrives and purges the dead letter of a queue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import click
@@ -24,13 +25,17 @@ from delayq.cli.options import (
     retries_option,
     yes_option,
 )
-from delayq.cli.output import print_json, print_line, print_note
+from delayq.cli.output import print_json, print_line, print_note, print_rich, table
 from delayq.cli.session import Session
 from delayq.cli.suggestions import SuggestingGroup
+from delayq.queue.dead_groups import DeadGroup, check_group, grouped
 from delayq.queue.dead_letter import DeadFilter
 from delayq.queue.message_info import Page
 from delayq.states import State
-from delayq.text import pluralize
+from delayq.text import iso, pluralize, relative_time
+
+RETRIES_SPENT = "retries spent"
+"""The reason of most deaths, which says less than their errors."""
 
 
 class Selection(NamedTuple):
@@ -39,22 +44,29 @@ class Selection(NamedTuple):
     ids: tuple[str, ...]
     reason: str | None
     error: str | None
+    group: str | None
     all: bool
     yes: bool
     dry_run: bool
 
+    @property
+    def filter(self) -> DeadFilter:
+        """What the messages must match."""
+        return DeadFilter(self.reason, self.error, self.group)
+
     def check(self) -> None:
         """Raise a usage error unless exactly one kind of selection was made."""
-        if sum((bool(self.ids), self.reason is not None or self.error is not None, self.all)) != 1:
-            raise click.UsageError("select dead messages: give ids, or --reason or --error to match, or --all")
+        if sum((bool(self.ids), any(one is not None for one in self.filter), self.all)) != 1:
+            text = "select dead messages: give ids, or --reason, --error or --group to match, or --all"
+            raise click.UsageError(text)
         if self.ids and self.dry_run:
-            raise click.UsageError("--dry-run works with --reason, --error or --all, not with ids")
+            raise click.UsageError("--dry-run works with --reason, --error, --group or --all, not with ids")
 
     def confirm(self, queue: Any, question: str) -> int | None:
         """Count what matches and ask for confirmation; ids need none. Returns None if nothing was counted."""
         if self.ids or (self.yes and not self.dry_run):
             return None
-        pages = pages_from(_matching_reader(queue, DeadFilter(self.reason, self.error)), ALL_PAGES)
+        pages = pages_from(_matching_reader(queue, self.filter), ALL_PAGES)
         matched = queue.counts().dead if self.all else sum(len(page.messages) for page in pages)
         if not self.dry_run:
             confirm(question.format(pluralize(matched, "dead message"), queue.name), yes=self.yes)
@@ -64,7 +76,7 @@ class Selection(NamedTuple):
         """Return the arguments for `DeadLetter.redrive` or `purge`, one set for each call; none for a dry run."""
         if self.ids or self.dry_run:
             return [{"id": id} for id in self.ids]
-        return [{"all": True} if self.all else {"reason": self.reason, "error": self.error}]
+        return [{"all": True} if self.all else self.filter._asdict()]
 
     def report(
         self, queue: str, matched: int | None, found: dict[str, int], verb: str, past: str, *, as_json: bool
@@ -84,9 +96,16 @@ class Selection(NamedTuple):
         return Exit.NOT_FOUND if gone else Exit.OK
 
 
+def _checked_group(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else check_group(value)
+
+
 _filter_options = [
     click.option("--reason", metavar="TEXT", help="Select messages whose reason contains TEXT."),
     click.option("--error", metavar="TEXT", help="Select messages whose last error contains TEXT."),
+    click.option(
+        "--group", metavar="GROUP", callback=_checked_group, help="Select the messages of a group of `dead groups`."
+    ),
 ]
 _dead_queue = queue_with(Feature.DEAD_LETTER)
 
@@ -100,7 +119,7 @@ def _selection_options(function: F) -> F:
 
 @click.group(cls=SuggestingGroup, no_args_is_help=False)
 def dead() -> None:
-    """List, redrive or purge the dead letter: messages without retries left, or rejected."""
+    """List, group, redrive or purge the dead letter: messages without retries left, or rejected."""
 
 
 @dead.command("list", short_help="List the dead letter.")
@@ -120,6 +139,42 @@ def list_(session: Session, queue: str, *, engine: str, wanted: DeadFilter, pagi
     print_pages(pages, what, form, page_printer(form, commands.info, commands.columns[State.DEAD], session.now))
 
 
+@dead.command(short_help="Group the dead letter by its errors.")
+@_dead_queue
+@json_option
+@click.pass_obj
+def groups(session: Session, queue: str, *, engine: str, as_json: bool) -> None:
+    """Group the dead letter of QUEUE by the class and shape of reasons and errors, the largest group first.
+
+    Numbers, ids, addresses and quoted texts do not count. Reads the whole dead letter, without payloads.
+
+    JSON: {"groups": [{"group", "count", "first", "last", "reason", "error", "sample": an entry}, …]}.
+    """
+    reader = _matching_reader(ENGINES[engine].commands(session).open_dead(queue), DeadFilter(None, None))
+    found = grouped(chain.from_iterable(page.messages for page in pages_from(reader, ALL_PAGES)))
+    if as_json:
+        print_json({"groups": [_group_json(one) for one in found]})
+    elif found:
+        now = session.now
+        rows = [
+            (one.group, one.count, relative_time(one.first, now), relative_time(one.last, now), one.sample, _why(one))
+            for one in found
+        ]
+        print_rich(table(["group", "count", "first", "last", "sample", "why"], rows, fill=True))
+    else:
+        print_note(f"no dead messages in {queue}")
+
+
+def _group_json(one: DeadGroup) -> dict[str, Any]:
+    fields = {"reason": one.reason, "error": one.error, "sample": one.sample}
+    return {"group": one.group, "count": one.count, "first": iso(one.first), "last": iso(one.last), **fields}
+
+
+def _why(one: DeadGroup) -> str:
+    """Return what tells most: of a message that has spent its retries, its last error."""
+    return one.error if one.error and one.reason == RETRIES_SPENT else one.reason
+
+
 def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
     def read(*, limit: int, cursor: str | None) -> Page:
         page = queue.dead.list(limit=limit, cursor=cursor)
@@ -131,11 +186,21 @@ def _matching_reader(queue: Any, wanted: DeadFilter) -> Callable[..., Page]:
 @dead.command(short_help="Send dead messages again.")
 @_selection_options
 @retries_option("the retries it was sent with")
+@click.option("--rate", metavar="N/UNIT", help="Let so many become due in a time: 50/s, 5/m.")
 @click.pass_obj
 def redrive(
-    session: Session, queue: str, selection: Selection, *, engine: str, retries: int | None, as_json: bool
+    session: Session,
+    queue: str,
+    selection: Selection,
+    *,
+    engine: str,
+    retries: int | None,
+    rate: str | None,
+    as_json: bool,
 ) -> Exit:
     """Send dead messages of QUEUE again, due now: by id (its last death) or entry, by a filter, or all.
+
+    With --rate, they become due one after another, the first now.
 
     A dead message stays if a message with its id is alive; if you gave the id, the exit code is 1. Exit code 3 if an
     id is not in the dead letter.
@@ -145,7 +210,8 @@ def redrive(
     selection.check()
     opened = ENGINES[engine].commands(session).open_dead(queue)
     matched = selection.confirm(opened, "Send {} of {} again?")
-    done = [opened.dead.redrive(**one, retries=retries) for one in selection.arguments()]
+    paced = {} if rate is None else {"rate": rate}
+    done = [opened.dead.redrive(**one, retries=retries, **paced) for one in selection.arguments()]
     found = {"redriven": sum(one.redriven for one in done), "exists": sum(one.exists for one in done)}
     code = selection.report(queue, matched, found, "redrive", "redrove", as_json=as_json)
     if found["exists"]:

@@ -11,6 +11,7 @@ from delayq.cli.engines import EngineCommands, StateCounts
 from delayq.cli.exit_codes import NotFoundError
 from delayq.cli.list import ALL_PAGES, pages_from
 from delayq.cli.output import print_note
+from delayq.errors import ConfigurationError
 from delayq.options import QueueOptions
 from delayq.queue.dead_letter import DeadFilter, Redriven
 from delayq.queue.message_info import Page
@@ -96,7 +97,11 @@ class _DeadLetterById:
     def list(self, *, limit: int, cursor: str | None = None) -> Page:
         return self._queue.list(State.DEAD, limit=limit, cursor=cursor)
 
-    def redrive(self, *, retries: int | None = None, all: bool = False, **which: str | None) -> Redriven:
+    def redrive(
+        self, *, retries: int | None = None, all: bool = False, rate: str | None = None, **which: str | None
+    ) -> Redriven:
+        if rate is not None:
+            raise ConfigurationError("a stream has no due times: a redrive has no rate")
         if all:
             return self._queue.dead.redrive(all=True, retries=retries)
         done = [self._queue.dead.redrive(entry, retries=retries) for entry in self._matching(**which)]
@@ -107,9 +112,15 @@ class _DeadLetterById:
             return self._queue.dead.purge(all=True)
         return sum(self._queue.dead.purge(entry) for entry in self._matching(**which))
 
-    def _matching(self, id: str | None = None, reason: str | None = None, error: str | None = None) -> Sequence[str]:
+    def _matching(
+        self,
+        id: str | None = None,
+        reason: str | None = None,
+        error: str | None = None,
+        group: str | None = None,
+    ) -> Sequence[str]:
         """Return the entry of the last death of an id, or the entries that match."""
-        wanted = DeadFilter(reason, error)
+        wanted = DeadFilter(reason, error, group)
         pages = pages_from(self.list, ALL_PAGES)
         found = [message for page in pages for message in page.messages if wanted.matches(message)]
         if id is not None:

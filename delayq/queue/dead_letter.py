@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq._parity import awaited
@@ -16,8 +16,10 @@ from delayq.broker.requests import ScriptCall
 from delayq.broker.transport.operation import Operation
 from delayq.checks import check_bool, check_retries
 from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.dead_groups import DeadGroup, check_group, group_of, grouped
 from delayq.queue.inspector import MAX_ROWS, Inspector
 from delayq.queue.message_info import MessageInfo, Page
+from delayq.rates import parse_rate
 from delayq.states import State
 from delayq.times import from_millis
 
@@ -40,26 +42,32 @@ class Redriven:
 
 
 class DeadFilter(NamedTuple):
-    """Texts that the reason and the last error of a dead message must contain."""
+    """Texts that the reason and the last error of a dead message must contain, and the group that it must be in."""
 
     reason: str | None
     error: str | None
+    group: str | None = None
 
     def matches(self, message: MessageInfo) -> bool:
         """Tell whether a message matches."""
-        return (self.reason or "") in message.reason and (self.error or "") in message.error
+        contained = (self.reason or "") in message.reason and (self.error or "") in message.error
+        return contained and (self.group is None or self.group == group_of(message))
 
 
-def _selection(id: str | None, reason: str | None, error: str | None, *, all: bool) -> str | DeadFilter:
+def _selection(
+    id: str | None, reason: str | None, error: str | None, group: str | None, *, all: bool
+) -> str | DeadFilter:
     """Return which entries are selected: one by its id or entry, or those that match a filter."""
     check_bool(all, "all")
-    if sum((id is not None, reason is not None or error is not None, all)) != 1:
-        raise ConfigurationError("select entries: give an id or entry, a reason or error to match, or all=True")
+    if sum((id is not None, (reason, error, group) != (None, None, None), all)) != 1:
+        raise ConfigurationError("select entries: give an id or entry, a reason, error or group to match, or all=True")
     for text in (reason, error):
         if text is not None and (not isinstance(text, str) or not text):
             raise ConfigurationError(f"reason and error must be text to search for, not {short_repr(text)}")
+    if group is not None:
+        check_group(group)
     if id is None:
-        return DeadFilter(reason, error)
+        return DeadFilter(reason, error, group)
     entry = _ENTRY.fullmatch(id) if isinstance(id, str) else None
     check_id(entry[1] if entry else id)
     return id
@@ -73,18 +81,38 @@ class _DeadLetterOperations:
         self._inspector = Inspector(context)
         self._executor = executor
 
-    def _redrive(self, selection: str | DeadFilter, retries: int | None) -> Operation[Redriven]:
+    def _groups(self) -> Operation[list[DeadGroup]]:
+        messages: list[MessageInfo] = []
+        cursor: str | None = None
+        while True:
+            page = yield from self._inspector.page(State.DEAD, limit=MAX_ROWS, cursor=cursor, preview=0)
+            messages += page.messages
+            cursor = page.cursor
+            if cursor is None:
+                return grouped(messages)
+
+    def _redrive(self, selection: str | DeadFilter, retries: int | None, rate: str | None) -> Operation[Redriven]:
         if retries is not None:
             check_retries(retries)
-        statuses = yield from self._each(selection, partial(self._context.calls.redrive, retries=retries))
+        count, period = (1, 0) if rate is None else parse_rate(rate, "rate")
+        interval = period / count
+
+        def redrive(entries: list[str], before: str) -> ScriptCall[str]:
+            first = before.count("1") * interval
+            return self._context.calls.redrive(entries, retries=retries, first=first, interval=interval)
+
+        statuses = yield from self._each(selection, redrive)
         return Redriven(statuses.count("1"), statuses.count("2"))
 
     def _purge(self, selection: str | DeadFilter) -> Operation[int]:
-        statuses = yield from self._each(selection, self._context.calls.dead_purge)
+        statuses = yield from self._each(selection, lambda entries, _: self._context.calls.dead_purge(entries))
         return statuses.count("1")
 
-    def _each(self, selection: str | DeadFilter, call: Callable[[list[str]], ScriptCall[str]]) -> Operation[str]:
-        """Run a call on the selected entries, batch by batch; returns a status for each."""
+    def _each(self, selection: str | DeadFilter, call: Callable[[list[str], str], ScriptCall[str]]) -> Operation[str]:
+        """Run a call on the selected entries, batch by batch; returns a status for each.
+
+        It is given a batch, and the statuses of those before.
+        """
         if isinstance(selection, str):
             return (yield from self._one(selection, call))
         statuses = ""
@@ -99,21 +127,21 @@ class _DeadLetterOperations:
             for batch in batched(entries, BATCH):
                 done = 0
                 while done < len(batch):  # one call moves a limited number of bytes
-                    replies = yield [call(batch[done:]), *self._context.confirming]
+                    replies = yield [call(batch[done:], statuses), *self._context.confirming]
                     statuses, done = statuses + replies[0], done + len(replies[0])
             cursor = page.cursor
             if cursor is None:
                 return statuses
 
-    def _one(self, id: str, call: Callable[[list[str]], ScriptCall[str]]) -> Operation[str]:
-        statuses, *_ = yield [call([id]), *self._context.confirming]
+    def _one(self, id: str, call: Callable[[list[str], str], ScriptCall[str]]) -> Operation[str]:
+        statuses, *_ = yield [call([id], ""), *self._context.confirming]
         if statuses != "0":
             return str(statuses)
         # Not an entry, so it is an id: its last death is selected.
         (found,) = yield [self._context.calls.get(id)]
         if found is None or not found.entry:
             return ""
-        statuses, *_ = yield [call([found.entry]), *self._context.confirming]
+        statuses, *_ = yield [call([found.entry], ""), *self._context.confirming]
         return str(statuses)
 
 
@@ -126,28 +154,44 @@ class DeadLetter(_DeadLetterOperations):
         """Read a page of entries, oldest first; pass its cursor for the next page. Changes nothing."""
         return self._executor.perform(self._inspector.page(State.DEAD, limit=limit, cursor=cursor))
 
+    def groups(self) -> builtins.list[DeadGroup]:
+        """Group the entries by the class and the shape of their reasons and errors, the largest group first.
+
+        Numbers, ids, addresses and quoted texts do not count. Reads the whole dead letter, without payloads, a page at
+        a time. Changes nothing.
+        """
+        return self._executor.perform(self._groups())
+
     def redrive(
         self,
         id: str | None = None,
         *,
         reason: str | None = None,
         error: str | None = None,
+        group: str | None = None,
         all: bool = False,
         retries: int | None = None,
+        rate: str | None = None,
     ) -> Redriven:
         """Send dead messages again, due at once, with the retries they were sent with, or `retries`.
 
-        Select one message by its id (the last death) or entry, those whose reason and error contain a text, or
-        `all=True`. Works in batches, each of which is atomic. An entry stays if the queue has a message with
-        its id.
+        Select one message by its id (the last death) or entry, those whose reason and error contain a text, those of a
+        group (see `groups`), or `all=True`. With a `rate` such as `"50/s"`, so many become due in a time, the first at
+        once. Works in batches, each of which is atomic. An entry stays if the queue has a message with its id.
         """
-        return self._executor.perform(self._redrive(_selection(id, reason, error, all=all), retries))
+        return self._executor.perform(self._redrive(_selection(id, reason, error, group, all=all), retries, rate))
 
     def purge(
-        self, id: str | None = None, *, reason: str | None = None, error: str | None = None, all: bool = False
+        self,
+        id: str | None = None,
+        *,
+        reason: str | None = None,
+        error: str | None = None,
+        group: str | None = None,
+        all: bool = False,
     ) -> int:
         """Delete dead messages, selected as in `redrive`; returns how many."""
-        return self._executor.perform(self._purge(_selection(id, reason, error, all=all)))
+        return self._executor.perform(self._purge(_selection(id, reason, error, group, all=all)))
 
 
 class AsyncDeadLetter(_DeadLetterOperations):
@@ -156,5 +200,6 @@ class AsyncDeadLetter(_DeadLetterOperations):
     _executor: AsyncExecutor
 
     list = awaited(DeadLetter.list)
+    groups = awaited(DeadLetter.groups)
     redrive = awaited(DeadLetter.redrive)
     purge = awaited(DeadLetter.purge)

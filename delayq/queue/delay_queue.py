@@ -361,8 +361,8 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def resume(self, *, name: str | None = None, spread: Duration | None = None) -> bool:
         """End a pause: idle consumers go on at once, others within a tick. Returns whether there was one.
 
-        Also ends the pause of a `Breaker` that has tripped, without a trial. With `spread`, what waits now starts
-        evenly over this time. With a `name`, ends the pauses of this name, else those of the queue.
+        Also ends the pause of a `Breaker` that has tripped, without a trial, and an earlier `spread`. With `spread`,
+        what waits now starts evenly over this time. With a `name`, ends those of this name, else those of the queue.
         """
         return self._perform(resume(self._context, name, spread))
 

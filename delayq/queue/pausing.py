@@ -44,7 +44,7 @@ def pause(context: QueueContext, until: Duration | datetime | None, reason: str,
 
 
 def resume(context: QueueContext, name: str | None, spread: Duration | None) -> Operation[bool]:
-    """End the pause of a queue or a name, also that of its breaker, and let go what waits over a time."""
+    """End the pause of a queue or a name, that of its breaker, and a spread; let go what waits, perhaps over a time."""
     over = None if spread is None else to_millis(spread, "spread", min=1)
     scope = None if name is None else check_message_name(name)
     ending = context.calls.hold(scope, 0, pause=0)  # after the spread is set: nothing may start before
@@ -52,11 +52,13 @@ def resume(context: QueueContext, name: str | None, spread: Duration | None) -> 
         call = context.calls.limit(scope, paused="-", spread=over)
         change, ended, *_ = yield [call, ending, *context.confirming]
         return bool(change.changed == 1 or ended == "1")
+    waiting = None
     if over is not None:
         (counted,) = yield [context.calls.counts()]
-        yield [context.calls.limit(None, spread=over, waiting=counted.overdue)]
+        waiting = counted.overdue
+    (change,) = yield [context.calls.limit(None, paused="-", spread=over, waiting=waiting)]
     resumed, ended, *_ = yield [context.calls.resume(), ending, *context.confirming]
-    return bool(resumed) or ended == "1"
+    return bool(resumed or change.changed == 1 or ended == "1")
 
 
 def pause_in_force(setting: str, now: int) -> Pause | None:

@@ -1,10 +1,14 @@
-"""Settlements of a consumer with breakers: they count its outcomes, and trip a breaker or let all start again."""
+"""Settlements of a consumer with breakers: they count its outcomes, and trip a breaker or let all start again.
+
+Workers count as soon as a callback has ended, so that nothing starts any more of what is here when a breaker trips.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -74,11 +78,14 @@ class BreakerChange(NamedTuple):
 class BreakerSettlements(PendingSettlements):
     """Pending settlements of a consumer that has breakers. What changes these is sent before the settlements."""
 
+    _in_flight: InFlight
+
     def __init__(self, context: EngineContext, breakers: Mapping[str | None, Breaker], in_flight: InFlight) -> None:
         """Start empty, with the breakers of names; that of None is the queue's."""
-        super().__init__(context.calls, context.settings)
+        super().__init__(context.calls, context.settings, in_flight)
+        self.count = self._count_outcomes
         self._queue = context.queue
-        self._in_flight = in_flight
+        self._lock = threading.Lock()
         self._windows = {name: OutcomeWindow(breaker) for name, breaker in breakers.items()}
         self._trials: dict[str, list[str | None]] = {}
         """The ids in flight that are trials, with the names whose breakers have tripped; None for the queue."""
@@ -94,13 +101,20 @@ class BreakerSettlements(PendingSettlements):
             self._trials.setdefault(id, []).append(name)
 
     def add(self, completions: Iterable[Completion]) -> None:
-        """Add settlements, and count the outcomes of those whose callbacks have run."""
+        """Add settlements, and count the outcomes of those whose callbacks have not ended: they run for too long."""
         completions = list(completions)
-        for delivery, failed in _outcomes(completions):
-            trial_of = self._trials.pop(delivery.claimed.id, ()) if self._trials else ()
-            if failed is not None:
-                self._note(delivery, trial_of, failed=failed)
+        self._count_outcomes(completions, ended=False)
         super().add(completions)
+
+    def _count_outcomes(self, completions: Sequence[Completion], *, ended: bool = True) -> None:
+        """Count the outcomes of callbacks that have ended, or of the others."""
+        with self._lock:
+            for delivery, failed, has_ended in _outcomes(completions):
+                if has_ended is not ended:
+                    continue
+                trial_of = self._trials.pop(delivery.claimed.id, ()) if self._trials else ()
+                if failed is not None:
+                    self._note(delivery, trial_of, failed=failed)
 
     def _note(self, delivery: InFlightDelivery, trial_of: Sequence[str | None], *, failed: bool) -> None:
         started = delivery.batch.started if delivery.batch else 0.0
@@ -111,26 +125,35 @@ class BreakerSettlements(PendingSettlements):
                 continue
             if one in trial_of:
                 change = BreakerChange(window.pause, "a trial failed") if failed else BreakerChange(0, "")
-                self._changes[one] = change
             elif found := window.add(started, failed=failed):
-                self._changes[one] = BreakerChange(window.pause, f"{found} of the last {window.of} failed")
+                change = BreakerChange(window.pause, f"{found} of the last {window.of} failed")
+            else:
+                continue
+            self._changes[one] = change
+            if change.pause:
+                self._in_flight.holds.close(one)
 
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that change breakers, then those that settle what is pending, each with its function."""
-        for name, change in self._changes.items():
+        for name, change in [*self._changes.items()]:  # workers add to it
             yield self._hold(name, 0, pause=change.pause), partial(self._on_changed, name, change)
         yield from super().settle()
 
+    @property
+    def _untold(self) -> Collection[str | None]:
+        return {*super()._untold, *self._changes}
+
     def _on_changed(self, name: str | None, change: BreakerChange, reply: str) -> None:
-        if self._changes.get(name) is change:
-            del self._changes[name]
+        with self._lock:
+            if self._changes.get(name) is change:
+                del self._changes[name]
+        if change.pause:
+            self._in_flight.recalled = True  # what has not started goes back: it is held back from its next claim on
         what, fields = name or self._queue, {"queue": self._queue, "name_": name}
         if reply == "0":
             text = "%s: %s, but its breaker cannot trip: the queue has limits of too many names"
             log.warning(text, what, change.reason, extra=fields)
             return
-        if change.pause:
-            self._in_flight.recalled = True  # what has not started goes back: it is held back from its next claim on
         if reply == "1" and change.pause:
             pause = format_duration(change.pause / 1000)
             log.warning("%s: nothing of %s starts for %s", change.reason, what, pause, extra=fields)
@@ -138,18 +161,21 @@ class BreakerSettlements(PendingSettlements):
             log.info("a trial succeeded: all of %s starts again", what, extra=fields)
 
 
-def _outcomes(completions: Iterable[Completion]) -> Iterator[tuple[InFlightDelivery, bool | None]]:
-    """Yield whether each delivery has failed; None if that says nothing about the callback, or if it has not run."""
+def _outcomes(completions: Iterable[Completion]) -> Iterator[tuple[InFlightDelivery, bool | None, bool]]:
+    """Yield whether each delivery has failed, and whether its callback has ended.
+
+    It has neither failed nor succeeded (None) if that says nothing about the callback, or if this has not run.
+    """
     ran: Batch | None = None
     for deliveries, disposition, _, _, took in completions:
         for delivery in deliveries:
             if took is not None:
                 ran = delivery.batch
             if ran is None or delivery.batch is not ran:
-                yield delivery, True if delivery.timed_out and disposition is Disposition.NACK else None
+                yield delivery, True if delivery.timed_out and disposition is Disposition.NACK else None, False
             elif delivery.settled:
-                yield delivery, delivery.failed_by_hand
+                yield delivery, delivery.failed_by_hand, True
             elif disposition in _FAILED:
-                yield delivery, None if delivery.cancel_requested else True
+                yield delivery, None if delivery.cancel_requested else True, True
             else:
-                yield delivery, False if disposition in DONE else None
+                yield delivery, False if disposition in DONE else None, True

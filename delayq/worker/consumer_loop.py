@@ -62,7 +62,7 @@ class ConsumerLoop(StoppingLoop):
         if in_flight is None:
             in_flight = InFlight(context.calls, context.settings, batch, limited=limited)
         self.in_flight = in_flight
-        self.settlements = PendingSettlements(context.calls, context.settings)
+        self.settlements = PendingSettlements(context.calls, context.settings, in_flight)
         if breakers:
             self.settlements = BreakerSettlements(context, breakers, in_flight)
         self._context = context

@@ -78,6 +78,7 @@ class Driver:
         }
         self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, **of_callback)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
+        self._buffer.connect(self._loop)
         self._executor = executor
         self._context = context
         self._prepare(name, on_health_change)

@@ -14,6 +14,7 @@ from delayq.broker.replies import ClaimReply
 from delayq.broker.scripts import MAX_IDS
 from delayq.options import Settings
 from delayq.worker.disposition import Completion
+from delayq.worker.holding import HeldScopes
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.prefetch import MAX_UNSTARTED, Prefetch
 from delayq.worker.time_limits import Overdue, TimeLimits
@@ -45,6 +46,8 @@ class InFlight:
         """Deliveries whose callbacks have taken too long, until these end after all."""
         self.recalled = False
         """Whether to release what has not started."""
+        self.holds = HeldScopes()
+        """Of which names nothing starts any more that is in flight."""
         self.stop_asked = False
         """Whether to look which messages are asked to stop."""
         self.heartbeat_at = 0.0

@@ -136,6 +136,7 @@ class PoolQueue:
             in_flight=self.in_flight,
             breakers=self.callback.breakers,
         )
+        self.buffer.connect(self.loop)
         self.loop.leaves_hung = self.pool.leaves_hung
         self.loop.outlook.collect_every = self.pool.collect_every(self.number)
         self.claimed = 0

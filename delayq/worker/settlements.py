@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
-from delayq.broker.attributes import Attributes, snoozed
+from delayq.broker.attributes import snoozed
 from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
@@ -15,6 +15,8 @@ from delayq.broker.scripts import MAX_IDS, MAX_MOVED
 from delayq.options import Settings, nack_wait
 from delayq.worker.disposition import DONE, Completion, Disposition
 from delayq.worker.error_texts import truncate
+from delayq.worker.holding import scope_held
+from delayq.worker.in_flight import InFlight
 from delayq.worker.message import InFlightDelivery
 
 log = logging.getLogger("delayq.consumer")
@@ -31,9 +33,12 @@ _NOTHING = (Ending.NOTHING, "", b"")
 class PendingSettlements:
     """Settlements to send, grouped by disposition, in batches of at most a thousand."""
 
-    def __init__(self, calls: EngineCalls, settings: Settings) -> None:
-        """Start empty."""
+    def __init__(self, calls: EngineCalls, settings: Settings, in_flight: InFlight | None = None) -> None:
+        """Start empty; a lease has nothing `in_flight` that could start."""
         self._settings = settings
+        self._in_flight = in_flight
+        self.count: Callable[[Sequence[Completion]], None] | None = None
+        """Counts what callbacks have ended with, in the thread of a worker and before `add`; None if nobody does."""
         self._queues: dict[Disposition, list[InFlightDelivery]] = {
             disposition: [] for disposition in Disposition if disposition is not Disposition.NOTHING
         }
@@ -127,15 +132,18 @@ class PendingSettlements:
             wait = 0 if delay is None else nack_wait(delay / 1000)
             unstarted = disposition is Disposition.RELEASE
             self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
-            name = Attributes.of(delivery.claimed.attributes).name if text == "name" else ""
-            if self._hold and (name or text == "queue"):
-                self._holds[name or None] = max(wait, self._holds.get(name or None, 0))
+            if self._hold and (name := scope_held(delivery, text)) != "":
+                self._holds[name] = max(wait, self._holds.get(name, 0))
+                if self._in_flight is not None:
+                    self._in_flight.holds.close(name)
 
     def note_trials(self, trials: Iterable[tuple[str, str | None]]) -> None:
         """Note which messages of a claim are trials of a breaker; without breakers, nobody waits for their outcomes."""
 
     def settle(self) -> Iterator[tuple[Any, Callable[[str], None]]]:
         """Yield the calls that settle what is pending, each with the function for its reply."""
+        if self._in_flight is not None and self._in_flight.holds:
+            self._in_flight.recalled |= self._in_flight.holds.update(self._untold, self._in_flight.deliveries)
         for name, wait in self._holds.items():
             yield self._hold(name, wait), partial(self._on_held, name)
         for disposition, queue in self._queues.items():
@@ -144,8 +152,15 @@ class PendingSettlements:
                 items = [self._details.get(one, one.receipt) for one in first]
                 yield self._calls[disposition](items), partial(self._on_reply, disposition, len(items))
 
+    @property
+    def _untold(self) -> Collection[str | None]:
+        """The names, and None for the queue, that Redis has yet to close."""
+        return self._holds.keys()
+
     def _on_held(self, name: str | None, reply: str) -> None:
         wait = self._holds.pop(name, 0)
+        if name is None and self._in_flight is not None:
+            self._in_flight.recalled = True  # what has not started goes back, in its order
         if reply == "0":
             text = "%s is not closed for %d ms, as RateLimited asks: the queue has too many limits"
             log.warning(text, name or "the queue", wait, extra={"name_": name})

@@ -7,14 +7,15 @@ completes it. Nothing here waits, and no lock is needed: threads share only sing
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
+from delayq.broker.engine import Feature
 from delayq.errors import UndecodableError
 from delayq.times import monotonic
 from delayq.worker.disposition import (
@@ -28,8 +29,12 @@ from delayq.worker.disposition import (
     stop_reason_of,
     undecodable,
 )
+from delayq.worker.holding import HeldScopes, scope_held
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.results import keep_result
+
+if TYPE_CHECKING:
+    from delayq.worker.consumer_loop import ConsumerLoop
 
 _ACK = Disposition.ACK
 _completion: Callable[[tuple[Any, ...]], Completion] = partial(tuple.__new__, Completion)
@@ -67,8 +72,15 @@ class WorkBuffer:
         self._executor = executor
         self._backlog: deque[InFlightDelivery] = deque()
         self._completions: list[Completion] = []
+        self._holds: HeldScopes | None = None
+        self._count: Callable[[Sequence[Completion]], None] | None = None
         self.stop_reason: str | None = None
         """Why a callback has stopped the consumer; None if none has."""
+
+    def connect(self, loop: ConsumerLoop) -> None:
+        """Start nothing that the loop holds back; tell it of outcomes at once, before others start."""
+        if self._context.calls.capabilities.has(Feature.LIMITS):
+            self._holds, self._count = loop.in_flight.holds, loop.settlements.count
 
     # For the driver
 
@@ -92,8 +104,13 @@ class WorkBuffer:
 
     @property
     def waiting(self) -> bool:
-        """Whether a delivery waits for a worker."""
-        return bool(self._backlog)
+        """Whether a delivery waits for a worker, and the queue is not closed."""
+        if not self._holds:
+            return bool(self._backlog)
+        try:
+            return not self._holds.holds_queue(self._backlog[0])
+        except IndexError:
+            return False
 
     @property
     def backlog(self) -> int:
@@ -111,8 +128,8 @@ class WorkBuffer:
         """Take the deliveries for one call of the callback; None if there are none.
 
         Returns the batch, its deliveries, and the argument of the callback: a message, a list of them, or None if no
-        message is left. Deliveries that lost their lease are left out, and released if only its time is over;
-        undecodable ones have failed.
+        message is left. Deliveries that lost their lease are left out, and released if only its time is over, or if
+        they are held back; undecodable ones have failed.
         """
         if self._single:
             return self._get_one()
@@ -123,7 +140,7 @@ class WorkBuffer:
         """Remove and return the deliveries for one call of the callback."""
         deliveries: list[InFlightDelivery] = []
         with suppress(IndexError):
-            while len(deliveries) < self._batch:
+            while len(deliveries) < self._batch and (not self._holds or self.waiting):
                 deliveries.append(self._backlog.popleft())
         return deliveries
 
@@ -140,6 +157,8 @@ class WorkBuffer:
         return batch, deliveries, messages or None
 
     def _get_one(self) -> tuple[Batch, list[InFlightDelivery], Any] | None:
+        if self._holds and not self.waiting:
+            return None
         try:
             delivery = self._backlog.popleft()
         except IndexError:
@@ -155,6 +174,9 @@ class WorkBuffer:
             self._completions.append(
                 Completion([delivery], Disposition.NOTHING if delivery.lost else Disposition.RELEASE)
             )
+            return None
+        if self._holds and self._holds.holds(delivery):
+            self._completions.append(Completion([delivery], Disposition.RELEASE))
             return None
         if delivery.claimed.attributes and (late := missed(delivery, started, self._context.queue)):
             self._completions.append(late)
@@ -175,7 +197,10 @@ class WorkBuffer:
         now = monotonic()
         took = now - batch.started
         if error is None and result is None:
-            self._completions.append(_completion((deliveries, _ACK, "", None, took)))
+            completion = _completion((deliveries, _ACK, "", None, took))
+            if self._count is not None:
+                self._count((completion,))
+            self._completions.append(completion)
             return now
         policy = deliveries[0].policy or self._context.settings.policy
         if self.stop_reason is None:  # before the completion is there: the loop must not claim the message again
@@ -190,8 +215,20 @@ class WorkBuffer:
             completions = [Completion(deliveries, Disposition.NACK, describe(failure), delay, took)]
         if error is None and any(delivery.claimed.attributes for delivery in deliveries):
             self._keep_results(completions, result)
+        self._hold_back(completions)
         self._completions.extend(completions)
         return now
+
+    def _hold_back(self, completions: list[Completion]) -> None:
+        """Start nothing more of what a callback closes, or whose breaker trips; before the loop learns of it."""
+        if self._count is not None:
+            self._count(completions)
+        if self._holds is None:
+            return
+        for deliveries, disposition, scope, _, _ in completions:
+            if disposition is Disposition.SNOOZE and scope:
+                for name in {scope_held(one, scope) for one in deliveries if not one.settled} - {""}:
+                    self._holds.close(name)
 
     def _keep_results(self, completions: list[Completion], result: Any) -> None:
         """Encode what a callback returned, here and not in the consumer's loop, if it is to be kept."""

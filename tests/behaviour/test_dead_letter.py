@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -248,3 +249,55 @@ def test_limits_of_the_dead_letter_are_the_queues_whoever_collects(open_queue):
     assert worker.counts().dead == 6
     assert {"dead_max", "dead_ttl"}.isdisjoint(worker.stats().totals)
     assert not [one for one in worker.examine().findings if one.kind == "unknown field"]
+
+
+def test_dead_messages_are_grouped_by_the_shape_of_their_errors(queue):
+    kill(queue, "a", reason="user 42 unknown")
+    kill(queue, "b", reason="card 'x-1' refused")
+    kill(queue, "c", reason="user 4711 unknown")
+
+    users, cards = queue.dead.groups()
+    first, _, last = queue.dead.list().messages
+    assert (users.count, users.reason, users.error) == (2, "user # unknown", "")
+    assert (users.first, users.last, users.sample) == (first.died, last.died, last.entry)
+    assert (cards.count, cards.reason) == (1, "card '…' refused")
+
+    assert queue.dead.redrive(group=users.group).redriven == 2
+    assert entries(queue) == ["b"]
+    assert queue.dead.purge(group=users.group) == 0
+    assert queue.dead.purge(group=cards.group) == 1
+    assert queue.dead.groups() == []
+
+
+def test_redrive_at_a_rate_lets_messages_become_due_one_after_another(queue):
+    names = [f"m{n:03}" for n in range(250)]
+    kill(queue, *names)
+    before = queue.stats().at
+    assert queue.dead.redrive(all=True, rate="10/s").redriven == 250
+    after = queue.stats().at
+
+    dues = [queue.get(id).due for id in names]
+    took = after - before
+    assert before <= dues[0] <= after
+    steps = [later - earlier for earlier, later in pairwise(dues)]
+    assert min(steps) == timedelta(milliseconds=100)
+    assert max(steps) <= timedelta(milliseconds=101) + took  # between batches
+    assert dues[-1] - dues[0] <= timedelta(seconds=24.9) + 2 * took
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"group": "Timeout"}, "group must be 8 hexadecimal digits"),
+        ({"group": 12345678}, "group must be 8 hexadecimal digits"),
+        ({"group": "0123abcd", "all": True}, "select entries"),
+        ({"all": True, "rate": "fast"}, "rate must look like '200/s'"),
+        ({"all": True, "rate": 50}, "rate must look like '200/s'"),
+        ({"all": True, "rate": "0/s"}, "rate must be from 1 to 100000 a second"),
+    ],
+)
+def test_wrong_groups_and_rates_are_refused(queue, options, error):
+    kill(queue, "a")
+    with pytest.raises(ConfigurationError, match=error):
+        queue.dead.redrive(**options)
+    assert queue.counts().dead == 1

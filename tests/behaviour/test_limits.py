@@ -11,6 +11,7 @@ import pytest
 from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited, Snooze, StopWorker
 from delayq.states import State
 from delayq.streams import StreamQueue
+from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
 
@@ -326,6 +327,30 @@ def test_resume_lets_go_evenly_what_waits(open_queue, name):
     assert queue.resume(name=name, spread="1200ms")
     wait_until(lambda: len(started) == 6)
     assert started[-1] - started[0] > 0.9
+
+
+@everywhere
+@pytest.mark.parametrize("between", [[], ["pause"], ["remove"], ["pause", "remove"]], ids="+".join)
+@pytest.mark.parametrize("name", [None, "mail"])
+def test_resume_without_a_spread_ends_one(open_queue, name, between):
+    started = []
+    queue = open_queue(callback=lambda message: started.append(message.payload))
+    queue.pause(name=name)
+    queue.send_many([NewMessage(n, name="mail") for n in range(20)])
+    queue.start_consume()
+    wait_until(lambda: name is None or queue.counts().throttled == 20)
+    assert queue.resume(name=name, spread="1h")
+    wait_until(lambda: started)
+    for step in between:
+        if step == "pause":
+            queue.pause(name=name)
+        else:
+            assert not queue.limits.remove(name)
+    assert len(started) < 3
+    assert queue.resume(name=name)
+    wait_until(lambda: len(started) == 20)
+    assert not queue.resume(name=name)
+    assert queue.limits.list() == []
 
 
 def test_rate_limited_callback_closes_its_name_for_a_time(open_queue):

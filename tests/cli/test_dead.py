@@ -1,10 +1,12 @@
-"""`delayq dead list`, `redrive` and `purge`."""
+"""`delayq dead list`, `groups`, `redrive` and `purge`."""
 
 import json
 import os
+from datetime import timedelta
 
 import pytest
 
+from delayq.text import iso
 from tests.cli.conftest import terminal
 
 
@@ -60,6 +62,58 @@ def test_notes_an_empty_dead_letter(cli, queue):
     queue.send_delay_msg(1, "1h")
     ended = cli("dead", "list", "reminders")
     assert (ended.code, ended.out, ended.err) == (0, "", "no dead messages in reminders\n")
+
+
+# groups
+
+
+def test_groups_dead_messages_by_the_shape_of_their_errors(cli, dead):
+    head, unknown, timeouts = cli("dead", "groups", "reminders").out.splitlines()
+    assert head.split() == ["group", "count", "first", "last", "sample", "why"]
+    assert unknown.split()[1] == "4"
+    assert unknown.endswith("user unknown")
+    assert timeouts.split()[1] == "2"
+    assert timeouts.endswith("  TimeoutError: # s")
+
+    (_, found) = cli("dead", "groups", "reminders", "--json").json["groups"]
+    died = [message.died for message in dead.dead.list().messages]
+    assert found == {
+        "group": timeouts.split()[0],
+        "count": 2,
+        "first": iso(died[4]),
+        "last": iso(died[5]),
+        "reason": "retries spent",
+        "error": "TimeoutError: # s",
+        "sample": entries(dead, "m4")[0],
+    }
+    assert ids(cli("dead", "list", "reminders", "--json", "--group", found["group"])) == ["m3", "m4"]
+
+
+def test_notes_that_there_is_nothing_to_group(cli, queue):
+    queue.send_delay_msg(1, "1h")
+    ended = cli("dead", "groups", "reminders")
+    assert (ended.code, ended.out, ended.err) == (0, "", "no dead messages in reminders\n")
+    assert cli("dead", "groups", "reminders", "--json").json == {"groups": []}
+    assert cli("dead", "groups", "remainders").code == 3
+
+
+def test_redrives_or_purges_a_group(cli, dead):
+    unknown, timeouts = (one.group for one in dead.dead.groups())
+    would = cli("dead", "redrive", "reminders", "--group", timeouts, "--dry-run")
+    assert (would.code, would.out) == (0, "would redrive 2 messages\n")
+    ended = cli("dead", "redrive", "reminders", "--group", timeouts, "--rate", "1/m", "--yes")
+    assert (ended.code, ended.out) == (0, "redrove 2 messages\n")
+    first, second = (dead.get(id).due for id in ("m3", "m4"))
+    assert second - first == timedelta(minutes=1)
+    assert cli("dead", "purge", "reminders", "--group", unknown, "--yes").out == "deleted 4 messages\n"
+    assert dead.counts().dead == 0
+
+
+def test_a_wrong_rate_redrives_nothing(cli, dead):
+    ended = cli("dead", "redrive", "reminders", "--all", "--yes", "--rate", "often")
+    assert (ended.code, ended.out) == (2, "")
+    assert "rate must look like '200/s'" in ended.line
+    assert dead.counts().dead == 6
 
 
 # redrive
@@ -140,6 +194,8 @@ def test_purges_matching_dead_messages_or_all(cli, dead):
     ("options", "error"),
     [
         ([], "select dead messages"),
+        (["m1", "--group", "0123abcd"], "select dead messages"),
+        (["--group", "timeouts"], "group must be 8 hexadecimal digits"),
         (["m1", "--all"], "select dead messages"),
         (["--all", "--error", "x"], "select dead messages"),
         (["m1", "--dry-run"], "not with ids"),

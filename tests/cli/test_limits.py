@@ -45,6 +45,7 @@ def test_pauses_and_resumes_a_name(cli, queue):
     assert resumed == {"queue": "reminders", "name": "mail", "resumed": True}
     assert queue.limits.list()[0].spread_until is not None
     assert "spread until in " in " ".join(cli("limits", "list", "reminders").out.split())
+    assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  resumed\n"
     assert cli("resume", "reminders", "--name", "mail").out == "reminders mail  was not paused\n"
 
 

@@ -411,6 +411,8 @@ class QueueMachine(Player):
     @has_receipts
     @rule(picks=several_picks, delay=delays, attributes=snoozes, unstarted=st.booleans(), reruns=reruns)
     def release(self, picks, delay, attributes, unstarted, reruns):
+        if not self.model.step:  # a release keeps a priority and gives none
+            attributes = attributes.replace(b" priority=1", b"")
         receipts, situations = self._use(picks)
         releases = [Release(*receipt, delay, attributes, unstarted) for receipt in receipts]
         starts = {scope: one.next_start for scope, one in self.model.limits.of.items()}
@@ -489,11 +491,17 @@ class QueueMachine(Player):
         self._play(self.calls.collect_garbage(**options, slot_ttl=DAY), collected, reruns=reruns)
 
     @has_died
-    @rule(picks=dead_picks, retries=st.sampled_from((None, None, 0, 2)), reruns=reruns)
-    def redrive(self, picks, retries, reruns):
+    @rule(
+        picks=dead_picks,
+        retries=st.sampled_from((None, None, 0, 2)),
+        pace=st.sampled_from(((0, 0), (0, 0), (0, 1.5), (3, 0.25))),
+        reruns=reruns,
+    )
+    def redrive(self, picks, retries, pace, reruns):
         entries, situations = self._dead(picks)
-        expected = self.model.redrive(self.now, entries, retries=retries)
-        self._play(self.calls.redrive(entries, retries=retries), expected, situations, reruns)
+        how = {"retries": retries, "first": pace[0], "interval": pace[1]}
+        expected = self.model.redrive(self.now, entries, **how)
+        self._play(self.calls.redrive(entries, **how), expected, situations, reruns)
 
     @has_died
     @rule(picks=dead_picks, reruns=reruns)

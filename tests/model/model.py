@@ -507,7 +507,9 @@ class Model:
         self.totals["trimmed"] += len(trimmed)
         return CollectReply(buried, len(trimmed), len(self.ids("garbage")) + left)
 
-    def redrive(self, now: int, entries: Iterable[str], *, retries: int | None) -> str:
+    def redrive(
+        self, now: int, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+    ) -> str:
         replies = ""
         for entry in entries:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
@@ -516,7 +518,8 @@ class Model:
                 anew = (b"snoozes=", b"expires=", b"since=", b"progress=", b"latest=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
-                self._begin_life(now, old.retries if retries is None else retries, old)
+                due = int(now + first + (replies.count("1") - 1) * interval)
+                self._begin_life(due, old.retries if retries is None else retries, old)
         self.totals["redriven"] += replies.count("1")
         return replies
 
@@ -564,6 +567,7 @@ class Model:
             return LimitChange(-1, -1)
         one = self.limits.change(scope, now)
         was_paused, was_limited = one.is_paused(now), one.interval > 0 or one.places > 0
+        was_spread = paused == "-" and one.spread_until > now
         if places == 0:
             self.limits.running = {id: number for id, number in self.limits.running.items() if number != one.number}
         elif places and name and not one.places:
@@ -574,13 +578,13 @@ class Model:
         if ends is not None:
             one.paused, one.reason = ends, reason
         if paused == "-":
-            one.paused, one.reason = None, ""
+            one.paused, one.reason, one.spread, one.spread_until = None, "", 0, 0
         if spread is not None:
             one.spread = spread * 1000 / max(len(self.limits.line(one.number)), 1)
             one.spread_until, one.next_start = now + spread, now * 1000
         self._put_limit(now, scope)
         ends_at = one.paused if one.is_paused(now) and one.paused is not None else -1
-        return LimitChange(int(was_paused if paused else was_limited), ends_at)
+        return LimitChange(int(was_paused or was_spread if paused else was_limited), ends_at)
 
     def hold(self, now: int, name: str | None, delay: int, *, pause: int | None = None) -> str:
         found = self.limits.of.get(scope_of(name)) or Limit(0)

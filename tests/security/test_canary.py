@@ -94,6 +94,7 @@ def instances(url) -> dict[str, Any]:
             "RunInfo": queue.runs()[0],
         }
         taken["ForecastBucket"] = taken["Forecast"].buckets[0]
+        taken["DeadGroup"] = queue.dead.groups()[0]
         taken |= {"DeadLetter": queue.dead, "Redriven": queue.dead.redrive(all=True), "NewMessage": private}
         taken |= {"MessageEvent": list(queue.events()), "DelayQueue": queue}
         queue.limits.set("remind", rate_limit="5/s")

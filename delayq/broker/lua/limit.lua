@@ -4,9 +4,9 @@
 --   meta hash, replies hash, wake list
 -- ARGV: slot, sequence, now (ms or ''), scope (queue, or name:NAME), interval (us between two starts, 0 for no rate, ''
 --   to leave it), burst (starts at once), places (how many may run, 0 for any number, '' to leave it), paused (its end:
---   ms, +ms from now, 0 for no end; - to end it, '' to leave it), reason (of the pause), spread (ms over which what waits
---   is let go, '' to leave it), waiting (messages to let go; '' for those of the line)
--- Returns: "changed paused": 1 if there was such a limit or pause before, else 0, -1 if the pause would be over, -2 if the
+--   ms, +ms from now, 0 for no end; - to end it and a spread, '' to leave both), reason (of the pause), spread (ms over
+--   which what waits is let go, '' for none), waiting (messages to let go; '' for those of the line)
+-- Returns: "changed paused": 1 if there was such a limit, or pause or spread, before, else 0, -1 if the pause would be over, -2 if the
 --   queue has too many limits; the end of the pause in force (ms, 0 for no end, -1 if there is none)
 -- Re-run: returns the same reply.
 -- Uses: clock, once, record, limit, signal, scope, log
@@ -45,7 +45,7 @@ local function seat()
   end
 end
 
-local was_paused, limited = is_paused(), one.interval > 0 or one.places > 0
+local was_paused, was_spread, limited = is_paused(), one.spread_until > now, one.interval > 0 or one.places > 0
 begin(replies, slot)
 if places ~= '' and name then
   if tonumber(places) == 0 then
@@ -57,14 +57,15 @@ end
 if interval ~= '' then one.interval, one.burst = tonumber(interval), tonumber(burst) end
 if places ~= '' then one.places = tonumber(places) end
 if ends then one.paused, one.reason = ends, reason end
-if paused == '-' then one.paused, one.reason = false, '' end
+if paused == '-' then one.paused, one.reason, one.spread, one.spread_until = false, '', 0, 0 end
 if spread ~= '' then
   local low, high = line_of(one.number)
   local count = waiting ~= '' and tonumber(waiting) or redis.call('ZCOUNT', throttled, low, high)
   one.spread, one.spread_until, one.next_start = spread * 1000 / math.max(count, 1), now + spread, time
 end
 put_limit(limits, gates, throttled, meta, wake, scope, one, time)
-local changed = paused ~= '' and was_paused or paused == '' and limited
+local changed = limited
+if ends then changed = was_paused elseif paused == '-' then changed = was_paused or was_spread end
 local reply = remember(replies, slot, sequence, now,
   string.format('%d %.0f', changed and 1 or 0, is_paused() and one.paused or -1))
 local kind, until_text = ends and 'paused' or paused == '-' and was_paused and 'resumed', ''

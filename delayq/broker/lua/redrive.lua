@@ -1,14 +1,15 @@
--- Sends dead messages again, as many as the byte budget allows: due at once, with new retries, as new lives of their
--- ids.
+-- Sends dead messages again, as many as the byte budget allows: due at once or one after another, with new retries, as
+-- new lives of their ids.
 -- KEYS: pending zset, retries hash, messages hash, headers hash, attributes hash, dead zset, dead_messages hash,
 --   dead_ids hash, events stream, meta hash, replies hash, wake list
--- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), then entries (id:token)
+-- ARGV: slot, sequence, now (ms or ''), retries ('' for as many as it was sent with), first (ms after now at which the
+--   first is due), interval (ms, of each other after the one before it), then entries (id:token)
 -- Returns: a status for each of the first entries: 1 redriven, 2 a message with this id exists, 0 gone
 -- Re-run: returns the same reply.
 -- Uses: bytes, clock, once, dead, signal, log
 local pending, retries, messages, headers, attributes, dead, dead_messages, dead_ids, events, meta, replies, wake =
   unpack(KEYS)
-local slot, sequence, override, retry_count = unpack(ARGV, 1, 4)
+local slot, sequence, override, retry_count, first, interval = unpack(ARGV, 1, 6)
 local past = answered(replies, slot, sequence)
 if past then return past end
 
@@ -30,7 +31,7 @@ local function begun_anew(text)
   return string.sub(text, 2)
 end
 
-for i = 5, #ARGV do
+for i = 7, #ARGV do
   if bytes_left <= 0 then break end
   local entry = ARGV[i]
   local stored, status = read_payload(dead_messages, entry), '0'
@@ -57,8 +58,9 @@ local ids, dues, retry_counts = {}, {}, {}
 if #entries > 0 then
   remove_dead_entries(dead, dead_messages, dead_ids, entries)
   for n, life in ipairs(lives) do
-    ids[n], dues[n], retry_counts[n] = life.id, string.format('%.0f', now), life.retries
-    redis.call('ZADD', pending, now, life.id)
+    local due = string.format('%.0f', math.floor(now + first + (n - 1) * interval))
+    ids[n], dues[n], retry_counts[n] = life.id, due, life.retries
+    redis.call('ZADD', pending, due, life.id)
     redis.call('HSET', retries, life.id, life.retries)
     if life.headers ~= '' then redis.call('HSET', headers, life.id, life.headers) end
     if life.attributes ~= '' then redis.call('HSET', attributes, life.id, life.attributes) end

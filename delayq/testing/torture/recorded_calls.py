@@ -147,9 +147,11 @@ class RecordedCalls(RecordedSettlements, Calls):
         ids, dues = [id for id, _ in times], [_due_time(due) for _, due in times]
         return self.with_statuses(super().reschedule(times), "reschedule", ids=ids, dues=dues)
 
-    def redrive(self, entries: Iterable[str], *, retries: int | None) -> ScriptCall[str]:
+    def redrive(
+        self, entries: Iterable[str], *, retries: int | None, first: float = 0, interval: float = 0
+    ) -> ScriptCall[str]:
         entries = list(entries)
-        call = super().redrive(entries, retries=retries)
+        call = super().redrive(entries, retries=retries, first=first, interval=interval)
         return self.with_statuses(call, "redrive", **_dead_letter_columns(entries))
 
     def dead_purge(self, entries: Iterable[str]) -> ScriptCall[str]:

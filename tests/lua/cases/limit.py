@@ -139,9 +139,51 @@ CASES = [
     Case(
         "a queue that lets go what waits over a time",
         CROWD,
-        calls.limit(None, spread=600, waiting=3),
+        calls.limit(None, paused="-", spread=600, waiting=3),
         LimitChange(0, -1),
         _limits("0 0 1 0 0 - +0 200000 600", "queue") + CROWD,
+    ),
+    Case(
+        "a spread ends, and what waits starts at the rate of its limit",
+        THROTTLED.but(limits={"name:a": "1 1000 4 0 0 - +600000 300000 600"}),
+        calls.limit("a", paused="-"),
+        LimitChange(1, -1),
+        THROTTLED.but(limits={"name:a": "1 1000 4 0 0 - +4000 0 0"}, gates=_OPEN, wake=1),
+    ),
+    Case(
+        "a spread ends with a pause, and nothing is left",
+        _limits("1 0 1 0 0 0 +600000 300000 600 why", wake=0),
+        calls.limit("a", paused="-"),
+        LimitChange(1, -1),
+        World(meta={"schema": 2}, wake=1),
+    ),
+    Case(
+        "another spread takes the place of one",
+        _limits("0 0 1 0 0 - +600000 300000 600", "queue", wake=0),
+        calls.limit(None, paused="-", spread=60, waiting=3),
+        LimitChange(1, -1),
+        _limits("0 0 1 0 0 - +0 20000 60", "queue"),
+    ),
+    Case(
+        "one that is over is none",
+        _limits("0 1000 4 0 0 - +0 300000 -1", "queue", wake=0),
+        calls.limit(None, paused="-"),
+        LimitChange(0, -1),
+        _limits("0 1000 4 0 0 - +0 0 0", "queue"),
+    ),
+    Case(
+        "a pause leaves a spread as it is",
+        _limits("1 0 1 0 0 - +0 300000 600", wake=0),
+        calls.limit("a", paused="0"),
+        LimitChange(0, 0),
+        _limits("1 0 1 0 0 0 +0 300000 600"),
+    ),
+    Case(
+        "and so does a limit that is removed",
+        _limits("1 1000 1 0 0 - +0 300000 600", wake=0),
+        calls.limit("a", pace=_NOTHING, places=0),
+        LimitChange(1, -1),
+        _limits("1 0 1 0 0 - +0 300000 600"),
     ),
 ]
 CASES += logged(

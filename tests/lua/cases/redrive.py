@@ -9,8 +9,8 @@ from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES, logged, remem
 from tests.support.scripts import Case, Dead, T, World, calls
 
 
-def redrive(*entries: str, retries: int | None = None) -> ScriptCall[str]:
-    return calls.redrive(entries, retries=retries)
+def redrive(*entries: str, retries: int | None = None, **pace: float) -> ScriptCall[str]:
+    return calls.redrive(entries, retries=retries, **pace)
 
 
 def dead(deaths: Iterable[tuple[str, int]]) -> World:
@@ -122,6 +122,20 @@ CASES = [
             meta={"redriven": 4},
             wake=1,
         ),
+    ),
+    Case(
+        "one after another; what is not redriven takes no turn",
+        dead([("a", -9), ("b", -8), ("c", -7), ("d", -6)]) + CROWD,
+        redrive(f"a:{T - 9}", f"x:{T - 9}", f"b:{T - 8}", f"c:{T - 7}", f"d:{T - 6}", first=10.5, interval=0.4),
+        "10111",
+        World(
+            pending={"a": 10, "b": 10, "c": 11, "d": 11},
+            retries={"a": 3, "b": 3, "c": 3, "d": 3},
+            messages={"a": "a", "b": "b", "c": "c", "d": "d"},
+            meta={"redriven": 4},
+            wake=1,
+        )
+        + CROWD,
     ),
     Case(
         "an id that looks like the entry of another",

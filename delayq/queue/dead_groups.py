@@ -1,0 +1,89 @@
+"""Groups of dead messages that have died of the same: one for each class and shape of their reasons and errors."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.message_info import MessageInfo
+
+MAX_SHAPE = 200
+"""Characters of a shape."""
+MAX_READ = 1_000
+"""Characters of a text that are read: what is deleted takes quadratic time to find at worst."""
+_GROUP = re.compile(r"[0-9a-f]{8}")
+_CLASS = re.compile(r"[A-Za-z_][\w.]*: ")
+_VARYING = re.compile(
+    r"""(?<!\w)(?P<quote>['"`]).*?(?P=quote)(?!\w)   # a text in quotes; an apostrophe is none
+      | [\w.%+-]+@[\w.-]+                             # an email address
+      | [\w.:-]*\d[\w.:-]*                            # a number, a time, an id: every word with a digit""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadGroup:
+    """Dead messages whose reasons and errors have the same shape. Its `repr` contains no payload."""
+
+    group: str
+    """Its name, 8 hexadecimal digits: the same for the same shape, in every queue."""
+    reason: str
+    """The shape of the reasons: a line with `#` in place of numbers, ids and addresses, and `'…'` of quoted texts."""
+    error: str
+    """The shape of the last errors; '' if there were none."""
+    count: int
+    first: datetime
+    """When the first of them died."""
+    last: datetime
+    """When the last of them died."""
+    sample: str
+    """The entry (`id:token`) of the one that died last."""
+
+
+def check_group(group: str) -> str:
+    """Return the valid name of a group; raise `ConfigurationError` for anything else."""
+    if not isinstance(group, str) or not _GROUP.fullmatch(group):
+        raise ConfigurationError(f"group must be 8 hexadecimal digits, as in DeadGroup.group, not {short_repr(group)}")
+    return group
+
+
+def shape_of(text: str) -> str:
+    """Return what texts of one kind have in common: their first line, without numbers, ids, addresses and quoted texts.
+
+    The class of an error stays as it is.
+    """
+    line = text.strip().partition("\n")[0][:MAX_READ]
+    head = found[0] if (found := _CLASS.match(line)) else ""
+    return (head + _VARYING.sub(_stand_in, line[len(head) :]))[:MAX_SHAPE]
+
+
+def group_of(message: MessageInfo) -> str:
+    """Return the name of the group of a dead message."""
+    return _name_of(shape_of(message.reason), shape_of(message.error))
+
+
+def grouped(messages: Iterable[MessageInfo]) -> list[DeadGroup]:
+    """Return the groups of dead messages, given in the order of their deaths; the largest group first."""
+    groups: dict[tuple[str, str], DeadGroup] = {}
+    for message in messages:
+        if message.died is None or message.entry is None:  # written by another program
+            continue
+        shapes = shape_of(message.reason), shape_of(message.error)
+        before = groups.get(shapes)
+        if before is None:
+            before = DeadGroup(_name_of(*shapes), *shapes, 0, message.died, message.died, message.entry)
+        groups[shapes] = replace(before, count=before.count + 1, last=message.died, sample=message.entry)
+    return sorted(groups.values(), key=lambda one: (-one.count, one.group))
+
+
+def _stand_in(found: re.Match[str]) -> str:
+    quote = found["quote"]
+    return f"{quote}…{quote}" if quote else "#"
+
+
+def _name_of(reason: str, error: str) -> str:
+    return hashlib.blake2b(f"{reason}\n{error}".encode(), digest_size=4).hexdigest()
