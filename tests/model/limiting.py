@@ -147,7 +147,6 @@ class Limits:
         """Judge anew what waits for a limit that was changed."""
         one = self.of[scope]
         one.bring_near(now)
-        one.keep_starts()
         self.gates.pop(one.number, None)
         waits = one.number > 0 and self.line(one.number)
         if waits:

@@ -582,6 +582,7 @@ class Model:
         if spread is not None:
             one.spread = spread * 1000 / max(len(self.limits.line(one.number)), 1)
             one.spread_until, one.next_start = now + spread, now * 1000
+        one.keep_starts()
         self._put_limit(now, scope)
         ends_at = one.paused if one.is_paused(now) and one.paused is not None else -1
         return LimitChange(int(was_paused or was_spread if paused else was_limited), ends_at)

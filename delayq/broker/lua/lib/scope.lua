@@ -18,7 +18,6 @@ local function put_limit(limits, gates, throttled, meta, wake, scope, one, time)
   local low, high = line_of(one.number)
   local waits = one.number > 0 and redis.call('ZCOUNT', throttled, low, high) > 0
   bring_near(one, time)
-  keep_starts(one)
   redis.call('ZREM', gates, one.number) -- first, because a full Redis refuses a script whose first write adds data
   if waits then redis.call('ZADD', gates, 0, one.number) end
   if is_over(one, time) and not waits then
