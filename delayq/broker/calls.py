@@ -120,7 +120,8 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls):
 
     def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
         """Return messages, at once or after a delay, uncharged; a status each: 1 released, 2 to be collected, 0 not."""
-        return self._call("release", [self._now, *flat(releases)], statuses)
+        cells = flat((*release[:-1], int(release.unstarted)) for release in releases)
+        return self._call("release", [self._now, *cells], statuses)
 
     def reject(self, rejections: Iterable[Rejection]) -> ScriptCall[str]:
         """Move messages to the dead letter; a status each: 1 moved, 0 not leased."""

@@ -107,7 +107,7 @@ class Keys:
     gates: str
     """zset: number of a limit → when the first of what it holds back may start (ms)."""
     throttled: str
-    """zset: id → number of the limit that holds it back, and its due time, packed."""
+    """zset: id → number of the limit that holds it back, and its rank among what waits for it, packed."""
     running: str
     """zset: id → number of the limit in which it takes a place; only if a name may run so often at a time."""
     replies: str

@@ -94,6 +94,8 @@ class Release(NamedTuple):
     delay: int = 0
     attributes: bytes = b""
     """The attributes that the message has from now on; empty to leave them."""
+    unstarted: bool = False
+    """Whether no callback was started: then it gives its start back to the rates of its limits."""
 
 
 class Failure(NamedTuple):

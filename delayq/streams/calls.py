@@ -146,8 +146,8 @@ class StreamCalls:
     def release(self, releases: Iterable[Release]) -> ScriptCall[str]:
         """Requeue messages, at once or after a delay, without taking a retry. Status: 1 requeued, 0 not."""
         args: list[Argument] = [self.group, self.consumer_id(), self.settings.lease]
-        for _, token, delay, _ in releases:
-            args += (*EntryToken.of(token)[:2], delay)
+        for release in releases:
+            args += (*EntryToken.of(release.token)[:2], release.delay)
         return self._call("release", args, statuses)
 
     def extend(self, receipts: Iterable[Receipt], *, lease: int) -> ScriptCall[str]:

@@ -25,6 +25,7 @@ _OUTCOMES: dict[Disposition, Outcome] = {
     Disposition.NACK: "nacked",
     Disposition.REJECT: "rejected",
     Disposition.RELEASE: "snoozed",
+    Disposition.STOP: "snoozed",
     Disposition.SNOOZE: "snoozed",
     Disposition.LEAVE: "snoozed",
 }

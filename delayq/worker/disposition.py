@@ -38,6 +38,9 @@ class Disposition(Enum):
     NACK = auto()
     REJECT = auto()
     RELEASE = auto()
+    """Released before a callback has started for it: its start counts for no limit."""
+    STOP = auto()
+    """Released, as its callback stops the consumer."""
     SNOOZE = auto()
     """Released after a delay, as the callback has asked: this is counted."""
     LEAVE = auto()
@@ -254,7 +257,7 @@ def _disposition_of_delay(
     deliveries: Sequence[InFlightDelivery], outcome: Retry | Snooze | StopWorker, policy: FailurePolicy
 ) -> tuple[Disposition, str, int | None]:
     if isinstance(outcome, StopWorker):
-        return Disposition.RELEASE, "", None
+        return Disposition.STOP, "", None
     try:
         if isinstance(outcome, Snooze):
             wait = to_millis(outcome.delay, "delay")

@@ -171,7 +171,7 @@ class Driver:
     def _releases(self) -> Iterator[Any]:
         """Yield the calls that release what no worker has taken, after the loop has failed."""
         self._buffer.withdraw(self._withdrawn)
-        for part in batched([Release(*delivery.receipt) for delivery in self._withdrawn], MAX_MOVED):
+        for part in batched([Release(*delivery.receipt, unstarted=True) for delivery in self._withdrawn], MAX_MOVED):
             yield self._context.calls.release(part)
 
     def _start(self, deliveries: list[InFlightDelivery]) -> None:

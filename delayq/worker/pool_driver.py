@@ -103,7 +103,9 @@ class ServerLoop:
         """Yield the calls that release what no worker has taken, after the loop has failed."""
         for queue in self.loop.queues:
             queue.buffer.withdraw(queue.withdrawn)
-            for part in batched([Release(*delivery.receipt) for delivery in queue.withdrawn], MAX_MOVED):
+            for part in batched(
+                [Release(*delivery.receipt, unstarted=True) for delivery in queue.withdrawn], MAX_MOVED
+            ):
                 yield queue.context.calls.release(part)
 
     def wakes(self) -> list[Any]:

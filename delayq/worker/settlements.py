@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from delayq.broker.attributes import left_unhandled, snoozed
 from delayq.broker.engine import EngineCalls, Feature
@@ -26,8 +26,15 @@ _ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
 MAX_RESULT_BYTES = 1 << 20
 """Bytes of results that one call stores; a single result may be larger."""
 _NOTHING = (Ending.NOTHING, "", b"")
-_RELEASES = {Disposition.RELEASE: None, Disposition.SNOOZE: snoozed, Disposition.LEAVE: left_unhandled}
+_RELEASES = {
+    Disposition.RELEASE: None,
+    Disposition.STOP: None,
+    Disposition.SNOOZE: snoozed,
+    Disposition.LEAVE: left_unhandled,
+}
 """What releases a message, and how its attributes count that."""
+_UNSTARTED = (Disposition.RELEASE, Disposition.LEAVE)
+"""What releases a message whose callback has not started."""
 
 
 class PendingSettlements:
@@ -57,6 +64,7 @@ class PendingSettlements:
             Disposition.NACK: calls.nack,
             Disposition.REJECT: calls.reject,
             Disposition.RELEASE: calls.release,
+            Disposition.STOP: calls.release,
             Disposition.SNOOZE: calls.release,
             Disposition.LEAVE: calls.release,
         }
@@ -88,7 +96,7 @@ class PendingSettlements:
             return len(queue)
         total = 0
         for at, delivery in enumerate(queue[:MAX_MOVED]):
-            total += len(self._details[delivery][-1])
+            total += len(cast(Completed, self._details[delivery])[-1])
             if at and total > MAX_RESULT_BYTES:
                 return at
         return min(len(queue), MAX_MOVED)
@@ -131,7 +139,8 @@ class PendingSettlements:
             count = _RELEASES[disposition]
             attributes = b"" if count is None else count(delivery.claimed.attributes)
             wait = 0 if delay is None else nack_wait(delay / 1000)
-            self._details[delivery] = Release(*delivery.receipt, wait, attributes)
+            unstarted = disposition in _UNSTARTED
+            self._details[delivery] = Release(*delivery.receipt, wait, attributes, unstarted)
             if self._hold and (name := scope_held(delivery, text)) != "":
                 self._holds[name] = max(wait, self._holds.get(name, 0))
                 if self._in_flight is not None:

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited
+from delayq import ConfigurationError, FindingKind, NewMessage, RateLimited, Snooze, StopWorker
 from delayq.states import State
 from delayq.streams import StreamQueue
 from tests.behaviour.places import everywhere
@@ -47,6 +47,41 @@ def test_rate_is_kept_by_several_consumers(open_queue):
     wait_until(lambda: len(started) == 40)
     took = max(started) - min(started)
     assert took >= 34 / 50 - 0.1  # all but those of the burst, and those claimed before their callbacks
+
+
+@pytest.mark.parametrize("limit", [{"running": 2}, {"rate_limit": "1/h", "burst": 2}])
+def test_what_a_limit_holds_back_starts_by_priority(open_queue, limit):
+    queue = open_queue()
+    queue.limits.set("mail", **limit)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail", priority=n) for n in range(5)])
+    assert claimed(queue) == ["m4", "m3"]
+    assert [message.id for message in queue.list("throttled").messages] == ["m2", "m1", "m0"]
+    queue.send_delay_msg("now", id="urgent", name="mail", priority=10)
+    assert claimed(queue) == []
+    assert healthy(queue)
+    queue.limits.remove("mail")
+    assert claimed(queue) == ["urgent", "m2", "m1", "m0"]
+
+
+def test_place_goes_to_the_next_by_priority(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", running=1)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail", priority=n) for n in range(3)])
+    order = []
+    for _ in range(3):
+        with queue.lease(n=2) as lease:
+            order += [message.id for message in lease]
+    assert order == ["m2", "m1", "m0"]
+
+
+def test_name_that_was_paused_goes_on_by_priority(open_queue):
+    queue = open_queue()
+    queue.pause(name="mail")
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail", priority=n) for n in (0, 2, -1)])
+    queue.send_delay_msg("other", id="o")
+    assert claimed(queue) == ["o"]
+    queue.resume(name="mail")
+    assert claimed(queue) == ["m2", "m0", "m-1"]
 
 
 def test_as_many_run_as_have_a_place_and_the_next_starts_when_one_ends(open_queue):
@@ -411,3 +446,64 @@ def test_limit_of_nothing_and_of_an_unknown_scope_are_refused(open_queue):
         RateLimited("1s", scope="key")
     with pytest.raises(ConfigurationError, match="name must be"):
         queue.pause(name="two words")
+
+
+def test_workers_that_do_not_know_a_name_take_nothing_of_its_rate(open_queue):
+    sender, done = open_queue(), []
+    sender.limits.set("mail", rate_limit="20/s")
+    sender.send_many([NewMessage(n, name="mail") for n in range(2000)])
+    workers = [open_queue() for _ in range(4)]
+    for worker in workers[:3]:
+        worker.on("other")(lambda _: None)
+    workers[3].on("mail")(lambda _: done.append(monotonic()))
+    for worker in workers:
+        worker.start_consume()
+    wait_until(lambda: len(done) >= 41)
+    took = done[40] - done[0]
+    assert took >= 37 / 20 - 0.1, "as fast as the rate allows, but for the burst"
+    assert took < 5, "slower, as if what is returned had started"
+
+
+def test_name_that_a_worker_does_not_know_starts_in_another_at_once(open_queue):
+    old = open_queue()
+    old.limits.set("mail", rate_limit="1/h", burst=1)
+    old.on("other")(lambda _: None)
+    old.send_delay_msg("letter", id="m", name="mail")
+    old.run(burst=True)
+    assert (old.counts().backoff, claimed(old)) == (1, [])
+    old.reschedule("m", 0)
+    assert claimed(old) == ["m"]
+
+
+@pytest.mark.parametrize("limit", [{"name": "mail"}, {"name": None}])
+def test_what_waited_for_a_busy_callback_gives_its_start_back(open_queue, limit):
+    gate, started = threading.Event(), []
+
+    def work(message):
+        started.append(message.id)
+        gate.wait(20)
+
+    busy = open_queue(callback=work, prefetch=5)
+    busy.limits.set(limit["name"], rate_limit="1/h", burst=4)
+    busy.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(6)])
+    consuming = busy.start_consume()
+    wait_until(lambda: started and busy.counts().active == 4)
+    assert claimed(busy) == []
+    consuming.stop(grace=0)
+    gate.set()
+    consuming.wait(timeout=20)
+    wait_until(lambda: busy.counts().active == 0)
+    assert len(claimed(open_queue())) == 3
+
+
+def test_what_a_callback_returns_does_not_give_its_start_back(open_queue):
+    queue = open_queue()
+    queue.limits.set("mail", rate_limit="1/h", burst=3)
+    queue.send_many([NewMessage(n, id=f"m{n}", name="mail") for n in range(4)])
+    with queue.lease() as message:
+        message.release()
+    with queue.lease():
+        raise Snooze("1h")
+    with pytest.raises(StopWorker), queue.lease():
+        raise StopWorker("no password")
+    assert claimed(queue) == []

@@ -22,6 +22,8 @@ _scopes = st.sampled_from([None, "x"])
 _steps = st.one_of(
     st.tuples(st.just("claim"), st.integers(1, 4)),
     st.tuples(st.just("end"), st.sampled_from(["ack", "nack", "release", "reject"])),
+    st.tuples(st.just("end"), st.just("return")),
+    st.tuples(st.just("return_last"), st.integers(1, 3)),
     st.tuples(st.just("send"), st.sampled_from(NAMES)),
     st.tuples(st.just("wait"), st.integers(1, 40)),
     st.tuples(st.just("cancel"), st.just("")),
@@ -34,7 +36,8 @@ class Plain:
 
     def __init__(self) -> None:
         self.limits: dict[str | None, tuple[int, int, int]] = {}
-        self.starts: dict[str | None, list[int]] = defaultdict(list)
+        self.starts: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
+        """Times and tokens of what has started, and was not returned before a callback was."""
         self.running: dict[str, tuple[int, str]] = {}
 
     def started(self, id: str, token: int, name: str, now: int) -> None:
@@ -42,14 +45,19 @@ class Plain:
         assert id not in self.running
         self.running[id] = (token, name)
         for scope in (None, name):
-            self.starts[scope].append(now)
+            self.starts[scope].append((now, token))
             if scope in self.limits:
                 self._check(scope, now)
+
+    def returned(self, token: int, name: str) -> None:
+        """Forget a start that was none."""
+        for scope in (None, name):
+            self.starts[scope] = [start for start in self.starts[scope] if start[1] != token]
 
     def _check(self, scope: str | None, now: int) -> None:
         interval, burst, places = self.limits[scope]
         starts = self.starts[scope]
-        for number, since in enumerate(starts):
+        for number, (since, _) in enumerate(starts):
             assert len(starts) - number <= burst + (now - since) / interval, "started over its rate"
         runs = [id for id, (_, of) in self.running.items() if scope in (None, of)]
         assert not places or len(runs) <= places, "runs over its places"
@@ -83,12 +91,21 @@ class Played:
     def end(self, how: str) -> None:
         if not self.plain.running:
             return
-        id, (token, _) = next(iter(self.plain.running.items()))
-        del self.plain.running[id]
+        self._end(next(iter(self.plain.running)), how)
+
+    def return_last(self, count: int) -> None:
+        for id in [*self.plain.running][-count:]:
+            self._end(id, "return")
+
+    def _end(self, id: str, how: str) -> None:
+        token, name = self.plain.running.pop(id)
+        if how == "return":
+            self.plain.returned(token, name)
         calls: dict[str, Any] = {
             "ack": lambda: self.calls.ack([Receipt(id, token)]),
             "nack": lambda: self.calls.nack([Failure(id, token, 50, "")]),
             "release": lambda: self.calls.release([Release(id, token)]),
+            "return": lambda: self.calls.release([Release(id, token, unstarted=True)]),
             "reject": lambda: self.calls.reject([Rejection(id, token, "no", "")]),
         }
         assert self.ask(calls[how]()) == "1"

@@ -41,14 +41,14 @@ class Limited(NamedTuple):
 UNLIMITED = Limited({}, {}, {}, {}, "")
 
 
-def limits_of(known: Limited, dues: dict[str, int], now: int) -> Limits:
-    """Return the limits of a world; `dues` are those of its messages."""
+def limits_of(known: Limited, ranks: dict[str, int], now: int) -> Limits:
+    """Return the limits of a world; `ranks` are those of its messages."""
     limits = {}
     for scope, one in known.limits.items():
         paused = one.paused and one.paused + now
         times = (one.held + now, paused, one.next_start + now * 1000, one.spread, one.spread_until + now)
         limits[scope] = Limit(one.number, one.interval, one.burst, one.places, *times)
-    lines = {id: (number, dues[id]) for id, number in known.lines.items()}
+    lines = {id: (number, ranks[id]) for id, number in known.lines.items()}
     gates = {number: at + now for number, at in known.gates.items()}
     return Limits(limits, lines, gates, dict(known.running), known.flag)
 
@@ -80,7 +80,7 @@ def limit_commands(keys: Keys, limits: Limits) -> list[list[Any]]:
     """Return what plants limits."""
     zsets = {
         keys.gates: {str(number): str(at) for number, at in limits.gates.items()},
-        keys.throttled: {id: str(number * LINE + due - EPOCH) for id, (number, due) in limits.lines.items()},
+        keys.throttled: {id: str(number * LINE + rank - EPOCH) for id, (number, rank) in limits.lines.items()},
         keys.running: {id: str(number) for id, number in limits.running.items()},
     }
     made: list[list[Any]] = [

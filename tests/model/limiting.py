@@ -29,13 +29,20 @@ class Limit:
     trial_pause: int = 0
     trials: int = 0
     """How many more may start as trials of the breaker, which has tripped if there is a pause between them."""
+    since: int = 0
+    """First token of the claim from which on starts may be given back, 0 if there is none."""
+    last: int = 0
+    """First token of the last claim that has started something under a rate."""
+    spare: float = 0
+    """What those before the last one get back at most (us)."""
 
     def text(self) -> bytes:
         """Return it as it is stored."""
         paused = "-" if self.paused is None else str(self.paused)
         breaker = f"/{self.trial_at}/{self.trial_pause}/{self.trials}" if self.trial_pause else ""
         numbers = f"{self.number} {self.interval:.3f} {self.burst} {self.places} {self.held}{breaker} {paused}"
-        return f"{numbers} {self.next_start:.2f} {self.spread:.3f} {self.spread_until} {self.reason}".encode()
+        claims = f"/{self.since}/{self.last}/{self.spare:.2f}" if self.last else ""
+        return f"{numbers} {self.next_start:.2f}{claims} {self.spread:.3f} {self.spread_until} {self.reason}".encode()
 
     def is_paused(self, now: int) -> bool:
         return self.paused is not None and (self.paused == 0 or self.paused > now)
@@ -56,11 +63,35 @@ class Limit:
     def bring_near(self, now: int) -> None:
         """Let no start wait for longer than starts can have moved it, as after a step back of the clock."""
         interval, burst = self.pace(now)
-        if interval:
-            self.next_start = min(self.next_start, now * 1000 + burst * interval)
+        if interval and self.next_start > now * 1000 + burst * interval:
+            self.next_start = now * 1000 + burst * interval
+            self.keep_starts()
         self.trial_at = min(self.trial_at, now + self.trial_pause)
         if not self.trials and self.trial_at <= now:
             self.trip(0, 0, 0)
+
+    def keep_starts(self) -> None:
+        """Let no start be given back that was made until now."""
+        self.since, self.last, self.spare = 0, 0, 0
+
+    def note_claim(self, first_token: int, now: int) -> None:
+        """Note that a claim starts something."""
+        if self.last == first_token:
+            return
+        ahead = max(self.next_start - now * 1000, 0)
+        self.spare = min(self.spare, ahead) if self.since < self.last else ahead
+        if not self.last or self.spare < self.pace(now)[0]:
+            self.since, self.spare = first_token, 0
+        self.last = first_token
+
+    def give_back(self, token: int, now: int) -> bool:
+        """Give back the start of a message; return whether it still counted."""
+        given = self.pace(now)[0] if self.last and token >= self.since else 0
+        if token < self.last:
+            given = min(given, self.spare)
+            self.spare -= given
+        self.next_start -= given
+        return given > 0
 
     def is_over(self, now: int) -> bool:
         if self.trial_pause or self.places or self.pace(now)[0]:
@@ -72,11 +103,11 @@ class Limit:
 
 
 class Waiting(NamedTuple):
-    """A message that may be claimed: its id, name and due time."""
+    """A message that may be claimed: its id, its name, and its due time less the head start of its priority."""
 
     id: str
     name: str | None
-    due: int
+    rank: int
 
 
 @dataclass(slots=True)
@@ -85,7 +116,7 @@ class Limits:
 
     of: dict[str, Limit] = field(default_factory=dict)
     lines: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Which line a message waits in, and its due time."""
+    """Which line a message waits in, and its rank."""
     gates: dict[int, float] = field(default_factory=dict)
     """When the first of a line may start (ms); of the queue, number 0, when its limit is not used up."""
     running: dict[str, int] = field(default_factory=dict)
@@ -134,6 +165,13 @@ class Limits:
         self.wakes |= any(self.gates[number] for number in opened)
         self.gates |= dict.fromkeys(opened, 0)
 
+    def give_back(self, name: str | None, token: int, now: int) -> None:
+        """Give back the start of a message that no callback has started for."""
+        for scope in (QUEUE, f"name:{name}") if self.flag else ():
+            one = self.of.get(scope)
+            if one and one.give_back(token, now) and self.gates.get(one.number, 0) > now + 1:
+                self.gates[one.number], self.wakes = now + 1, True
+
     def clear(self) -> None:
         """Forget what waits and what runs."""
         self.lines, self.gates, self.running = {}, {}, {}
@@ -142,8 +180,8 @@ class Limits:
 class Claim:
     """One claim under limits: it chooses what starts, and moves what may not into lines."""
 
-    def __init__(self, limits: Limits, now: int, leased: int) -> None:
-        self.limits, self.now = limits, now
+    def __init__(self, limits: Limits, now: int, leased: int, first_token: int) -> None:
+        self.limits, self.now, self.first_token = limits, now, first_token
         self.known: dict[str, Limit] = {}
         self.used: dict[int, int] = {0: leased}
         self.chosen: list[str] = []
@@ -176,6 +214,7 @@ class Claim:
             self.trials.append((id, scope.partition(":")[2] or None))
         interval, _ = one.pace(self.now)
         if interval:
+            one.note_claim(self.first_token, self.now)
             one.next_start = max(one.next_start, self.now * 1000) + interval
         self.used[one.number] += 1
         if one.number and one.places:

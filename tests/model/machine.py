@@ -48,6 +48,7 @@ from tests.model.draws import (
     windows,
 )
 from tests.model.fold import Fold
+from tests.model.limiting import QUEUE
 from tests.model.model import FullError
 from tests.model.player import Player, rule
 from tests.support.scripts import ANYWHERE, deliver
@@ -263,6 +264,7 @@ class QueueMachine(Player):
         ids = [one.id for one in deliveries]
         waits = self.model.limits.lines.keys()
         self._reach("throttled", "claim", waits - self.scan.throttled.keys())
+        self._reach("throttled by rank", "claim", (waits - self.scan.throttled.keys()) & self.scan.ranked.keys())
         self._reach("from a line", "claim", self.scan.throttled.keys() & {*ids})
         self._reach("passes a line", "claim", ids and waits & self.scan.throttled.keys())
         self._reach("a trial of a name", "claim", any(name for _, name in trials))
@@ -407,14 +409,18 @@ class QueueMachine(Player):
         self._play(self.calls.extend(receipts, lease=lease), expected, situations, reruns)
 
     @has_receipts
-    @rule(picks=several_picks, delay=delays, attributes=snoozes, reruns=reruns)
-    def release(self, picks, delay, attributes, reruns):
+    @rule(picks=several_picks, delay=delays, attributes=snoozes, unstarted=st.booleans(), reruns=reruns)
+    def release(self, picks, delay, attributes, unstarted, reruns):
         if not self.model.step:  # a release keeps a priority and gives none
             attributes = attributes.replace(b" priority=1", b"")
         receipts, situations = self._use(picks)
-        releases = [Release(*receipt, delay, attributes) for receipt in receipts]
+        releases = [Release(*receipt, delay, attributes, unstarted) for receipt in receipts]
+        starts = {scope: one.next_start for scope, one in self.model.limits.of.items()}
         self._reach("with attributes", "release", attributes and any(map(self.model.held, receipts)))
         expected = self.model.release(self.now, releases)
+        back = {scope for scope, one in self.model.limits.of.items() if one.next_start < starts[scope]}
+        self._reach("a start of a name is given back", "release", back - {QUEUE})
+        self._reach("a start of the queue is given back", "release", QUEUE in back)
         self._reach("ranked", "release", len(self.model.ids("ranked")) > len(self.scan.ranked))
         self._play(self.calls.release(releases), expected, situations, reruns)
 

@@ -320,13 +320,13 @@ class Model:
             key=lambda one: one[:2],
         )
         if self.limits.flag:
-            claim = Claim(self.limits, now, len(self.ids("leased")))
+            claim = Claim(self.limits, now, len(self.ids("leased")), max(self.token + 1, now * 1000))
             offered = [self._waiting(id) for *_, id in by_rank]
             chosen = choose(claim, wanted, delivered, [self._waiting(id) for id in retry], offered)
             for one, number in claim.throttled:
                 self._leave_list(one.id)
                 self.messages[one.id].state = "throttled"
-                self.limits.lines[one.id] = number, one.due
+                self.limits.lines[one.id] = number, one.rank
             self.totals["throttled"] += len(claim.throttled)
             self.trials = tuple(claim.trials)
             return self._claim(now, chosen, lease, holder)
@@ -347,7 +347,7 @@ class Model:
 
     def _waiting(self, id: str) -> Waiting:
         message = self.messages[id]
-        return Waiting(id, message.name, message.due)
+        return Waiting(id, message.name, self.rank(id) if message.state == "ranked" else message.due)
 
     def _claim(self, now: int, chosen: Sequence[str], lease: int, holder: str) -> list[ClaimedMessage]:
         for id in chosen:
@@ -452,6 +452,8 @@ class Model:
         replies, back = "", []
         for release in releases:
             message = self.held(release)
+            if message and release.unstarted:
+                self.limits.give_back(message.name, message.token, now)
             self.limits.free([message.id] if message else [])
             replies += "0" if not message else "2" if message.stopping else "1"
             if message and message.stopping:
@@ -585,6 +587,7 @@ class Model:
         if spread is not None:
             one.spread = spread * 1000 / max(len(self.limits.line(one.number)), 1)
             one.spread_until, one.next_start = now + spread, now * 1000
+        one.keep_starts()
         self._put_limit(now, scope)
         ends_at = one.paused if one.is_paused(now) and one.paused is not None else -1
         return LimitChange(int(was_paused or was_spread if paused else was_limited), ends_at)

@@ -115,7 +115,7 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.successors.keys() <= scan.messages.keys(), "a successor without a message before it"
     assert scan.pending == {m.id: m.due for m in messages if m.state == "pending"}
     assert scan.ranked == {id: model.rank(id) for id in model.ids("ranked")}
-    assert scan.throttled == {id: number * LINE + due - EPOCH for id, (number, due) in model.limits.lines.items()}
+    assert scan.throttled == {id: number * LINE + rank - EPOCH for id, (number, rank) in model.limits.lines.items()}
     assert scan.throttled.keys() == {*model.ids("throttled")}
     assert scan.running == model.limits.running, "places are taken by what does not run, or the reverse"
     assert scan.running.keys() <= {*model.ids("leased")}

@@ -60,7 +60,7 @@ SITUATIONS = r"""
     nack: named twice → 0                 extend: held → 1                      extend: late, .* → 0
     extend: gone → 0                      extend: named twice → 1               release: held → 1
     release: late, .* → 0                 (release|reject): earlier life → 0    release: gone → 0
-    release: with attributes
+    release: with attributes              release: a start of .* is given back
     release: named twice → 0              reject: held → 1                      reject: late, .* → 0
     reject: gone → 0                      reject: named twice → 0               .*: late, leased → 0
     .*: late, ready → 0                   .*: late, backoff → 0                 .*: late, retry → 0
@@ -73,6 +73,7 @@ SITUATIONS = r"""
     pause: over already                   resume: paused                        resume: over by itself
     claim: paused                         claim due: paused
     claim: throttled                      claim: from a line                    claim: passes a line
+    claim: throttled by rank
     claim: queue used up                  promote: next gate                    limit: (fresh|again)
     limit: what waits is judged anew      (pause|resume): a name                resume: evenly
     cancel: throttled → 1                 reschedule: throttled → 1             (ack|complete): late, throttled → 1

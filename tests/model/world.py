@@ -152,7 +152,7 @@ def model_of(state: State, *, window: bool) -> Model:
     model.window = (WINDOW, 100) if window else None
     model.done = {id: NOW + at for id, at in state.done.items()}
     model.completed = {id: (NOW + at, KEPT) for id, at in state.completed.items()}
-    model.limits = limits_of(state.limited, {id: life.due + NOW for id, life in state.lives.items()}, NOW)
+    model.limits = limits_of(state.limited, {id: model.rank(id) for id in state.lives}, NOW)
     model.latest.members = {Member("", NOW + due, id) for due, id in state.latest}
     has_attributes = any(message.attributes for message in model.messages.values())
     model.schema = 2 if has_attributes or model.successors or model.limits.flag else 0

@@ -155,7 +155,7 @@ class LoopHarness:
         return [self.delivery(id).receipt for id in ids]
 
     def releases(self, *ids: str) -> list[Release]:
-        return [Release(*receipt) for receipt in self.receipts(*ids)]
+        return [Release(*receipt, unstarted=True) for receipt in self.receipts(*ids)]
 
     # What happens to it
 

@@ -105,11 +105,12 @@ class World:
     A record in `deliveries` reads "state due attempts first-token token holder", one in `runs` "state started ended
     epoch new exists replaced running settled refused", where "-" stands for not ended, and one in `schedule_states`
     "revision fired last paused", where it stands for none yet. A member of `latest` reads "prefix due id", a mark
-    "prefix due". `throttled` has the number of a limit and a due time, `gates` the time at which a line goes on, None
+    "prefix due". `throttled` has the number of a limit and a rank, `gates` the time at which a line goes on, None
     if it is not known. One in `limits` reads "number interval burst places held paused next spread spread_until
-    reason", with `next` in microseconds from `NOW`, as in +500, or 0 for none; `held` may be
-    "held/trial_at/trial_pause/trials". A counter of `meta` that is 0 counts as absent. In `done`, an end of an id's own
-    is half a millisecond more. `wake` is the length of that list. The entries of `events` are numbered 0-1, 0-2, 0-3 …
+    reason", with `next` in microseconds from `NOW`, as in +500, or 0 for none, which may be "next/since/last/spare",
+    with tokens from `T`; `held` may be "held/trial_at/trial_pause/trials". A counter of `meta` that is 0 counts as
+    absent. In `done`, an end of an id's own is half a millisecond more. `wake` is the length of that list. The entries
+    of `events` are numbered 0-1, 0-2, 0-3 …
     """
 
     pending: dict[str, int] = field(default_factory=dict)
@@ -293,8 +294,8 @@ SPAN, EPOCH = 1 << 40, 1_600_000_000_000
 """How a place in a line is packed."""
 
 
-def _line(number: int, due: int) -> int:
-    return number * SPAN + NOW + due - EPOCH
+def _line(number: int, rank: int) -> int:
+    return number * SPAN + NOW + rank - EPOCH
 
 
 def _lines_in(pairs: list[tuple[bytes, float]]) -> dict[str, tuple[int, int]]:
@@ -311,7 +312,7 @@ def _limit_out(text: str) -> str:
     number, interval, burst, places, held, paused, start, spread, until, *reason = text.split(" ")
     times = (
         paused if paused in "-0" else str(NOW + int(paused)),
-        f"{T + int(start)}.00" if start != "0" else "0.00",
+        _next_start(start, lambda at: f"{T + int(at)}.00" if at != "0" else "0.00", T),
         f"{float(spread):.3f}",
     )
     first = (number, f"{float(interval):.3f}", burst, places, _held(held, _time_out, NOW))
@@ -322,11 +323,20 @@ def _limit_in(data: bytes) -> str:
     number, interval, burst, places, held, paused, start, spread, until, reason = data.decode().split(" ", 9)
     times = (
         paused if paused in "-0" else str(int(paused) - NOW),
-        f"{float(start) - T:+.0f}" if float(start) else "0",
+        _next_start(start, lambda at: f"{float(at) - T:+.0f}" if float(at) else "0", -T),
         f"{float(spread):g}",
     )
     first = (number, f"{float(interval):g}", burst, places, _held(held, _time_in, -NOW))
     return " ".join((*first, *times, _time_in(until), reason)).strip()
+
+
+def _next_start(text: str, time: Callable[[str], str], offset: int) -> str:
+    """Return when the next start falls, and what may be given back, with other times."""
+    start, *claims = text.split("/")
+    if not claims:
+        return time(start)
+    since, last = (int(token) + offset for token in claims[:2])
+    return f"{time(start)}/{since}/{last}/{float(claims[2]):g}"
 
 
 def _held(text: str, time: Callable[[str], str], offset: int) -> str:

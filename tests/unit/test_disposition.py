@@ -101,7 +101,7 @@ def test_exception_without_a_text_is_named_by_its_class():
         (Retry(delay=timedelta(seconds=2)), (Disposition.NACK, "retry", 2000)),
         (Snooze("5m"), (Disposition.SNOOZE, "", 300_000)),
         (Snooze(0, "full"), (Disposition.SNOOZE, "", 0)),
-        (StopWorker("no password"), (Disposition.RELEASE, "", None)),
+        (StopWorker("no password"), (Disposition.STOP, "", None)),
         (Reject("no such user"), (Disposition.REJECT, "no such user", None)),
         (Reject(), (Disposition.REJECT, "rejected", None)),
         (Discard("over"), (Disposition.DISCARD, "over", None)),
@@ -273,7 +273,7 @@ def test_a_snooze_too_many_is_a_failure(caplog):
     assert f"message m1 was {text}" in caplog.text
     unlimited = FailurePolicy.of(60, None, 0)
     assert judging.disposition_of(over, None, Snooze(5), unlimited) == (Disposition.SNOOZE, "", 5000)
-    assert disposition_of(over, None, StopWorker("no")) == (Disposition.RELEASE, "", None)
+    assert disposition_of(over, None, StopWorker("no")) == (Disposition.STOP, "", None)
 
 
 def test_what_is_no_failure_is_snoozed_by_the_backoff(caplog):

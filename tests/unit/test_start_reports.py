@@ -151,7 +151,7 @@ def test_stop_releases_a_message_that_waits_to_run_alone():
     harness.stop(within=9)
     harness.wake()
     harness.tell()
-    assert harness.ask("release").what == [Release(*receipt)]
+    assert harness.ask("release").what == [Release(*receipt, unstarted=True)]
 
 
 def test_message_that_is_to_run_alone_waits_until_no_callback_runs_but_not_for_ever():

@@ -63,6 +63,7 @@ if spread ~= '' then
   local count = waiting ~= '' and tonumber(waiting) or redis.call('ZCOUNT', throttled, low, high)
   one.spread, one.spread_until, one.next_start = spread * 1000 / math.max(count, 1), now + spread, time
 end
+keep_starts(one)
 put_limit(limits, gates, throttled, meta, wake, scope, one, time)
 local changed = limited
 if ends then changed = was_paused elseif paused == '-' then changed = was_paused or was_spread end

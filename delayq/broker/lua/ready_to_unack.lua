@@ -21,11 +21,11 @@ local in_retry = source_of(retry, 'retry', redis.call('LLEN', retry))
 look_at_extras(headers, attributes)
 local counters = redis.call('HMGET', meta, 'token', 'delivered', 'events', 'paused', 'priority_step', 'limited')
 local in_ranked = source_of(ranked, 'ranked', counters[5] and redis.call('ZCARD', ranked) or 0)
+local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
 local paused = pause_end(counters[4], now)
 if paused then wanted = 0 end
-local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time)
+local limited = not paused and look_at_limits(limits, gates, throttled, running, counters[6], time, token)
 if limited and not past then wanted = room(limits, gates, running, unack, meta, wanted) end
-local token, delivered, reports = math.max((counters[1] or 0) + 1, time), counters[2] or 0, mark_of(consumer)
 local without_payload, claimed_pairs = {}, {}
 scan_limit = wanted + 1000
 
@@ -48,7 +48,7 @@ local function take(source, other, count)
         local waits = one and not from.limit and (one.line or not may_start(one))
         local payload = not waits and read_payload(messages, id)
         if waits then
-          throttle(one, id, due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
+          throttle(one, id, rank_at(from, n), due, attempt, first, last_token, suspect and marked(holder, '!') or holder)
         elseif payload then
           if one then start_under(one, id) end
           claim(deadline, id, new_token, payload, due, string.format('%d', attempt + 1),

@@ -33,6 +33,13 @@ CASES = [
         THROTTLED.but(limits={"name:a": "1 1000 1 0 500 - +1000 0 0"}, gates={1: -NOW}, wake=1),
     ),
     Case(
+        "what is given back of starts stays as it is",
+        _NEW.but(limits={"name:b": "1 1000 9 0 0 - +2000/-9/-5/1500 0 0"}, wake=0),
+        calls.hold("b", 500),
+        "1",
+        _NEW.but(limits={"name:b": "1 1000 9 0 500 - +2000/-9/-5/1500 0 0"}),
+    ),
+    Case(
         "closed for longer already",
         _NEW.but(wake=0),
         calls.hold("b", 200),

@@ -65,6 +65,13 @@ CASES = [
         _BOTH.but(limits={"name:a": "1 500 1 2 0 - 0 0 0"}, wake=1),
     ),
     Case(
+        "no start is given back that was made before",
+        _BOTH.but(limits={"name:a": "1 1000 3 2 0 - +2000/-9/-5/1500 0 0"}),
+        calls.limit("a", pace=Pace(500, 3)),
+        LimitChange(1, -1),
+        _BOTH.but(limits={"name:a": "1 500 3 2 0 - +1500 0 0"}, wake=1),
+    ),
+    Case(
         "no places any more, the rate stays",
         _BOTH.but(running={"x": 1, "y": 2}),
         calls.limit("a", places=0),

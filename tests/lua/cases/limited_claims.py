@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delayq.broker.replies import ClaimedMessage, ClaimReply
-from delayq.broker.requests import ScriptCall
+from delayq.broker.requests import UNSTARTED, ScriptCall
 from tests.support.scripts import NOW, Case, T, World, calls
 
 LEASE = 30_000
@@ -73,6 +73,8 @@ def _sum(*worlds: World) -> World:
 
 _AB = {"a": "x", "b": "x", "c": "y", "d": ""}
 _FOUR = _names(**_AB)
+_URGENT = _names(a="x", b="x", c="y", d="x")
+_URGENT = _URGENT.but(attributes=_URGENT.attributes | {"b": "name=x priority=1000", "d": "priority=-2 name=x"})
 
 
 READY = [
@@ -84,7 +86,7 @@ READY = [
         _sum(
             _FOUR,
             _leased("a", "b", "c", "d"),
-            World(limits={"name:x": "1 1000 2 0 0 - +2000 0 0"}),
+            World(limits={"name:x": "1 1000 2 0 0 - +2000/0/0/0 0 0"}),
             _meta(_RATE, 4),
         ),
     ),
@@ -100,6 +102,27 @@ READY = [
             _meta(_PLACES, 1),
         ),
     ),
+    *(
+        Case(
+            f"a start after others {what}",
+            _sum(_names(a="x"), _ready("a"), World(limits={"name:x": f"1 1000 9 0 0 - {before} 0 0"}, meta=_RATE)).but(
+                meta={**_RATE, "token": "T-3"}
+            ),
+            _claim(4),
+            _claimed("a", names=_AB),
+            _sum(_names(a="x"), _leased("a"), World(limits={"name:x": f"1 1000 9 0 0 - {after} 0 0"}), _meta(_RATE, 1)),
+        )
+        for what, before, after in [
+            ("leaves them what it does not use", "+3500/-9/-9/0", "+4500/-9/0/3500"),
+            ("leaves them the least that one has left", "+3500/-9/-5/2000", "+4500/-9/0/2000"),
+            ("leaves them less than before", "+1500/-9/-5/2000", "+2500/-9/0/1500"),
+            ("leaves them as much as one takes", "+3500/-9/-5/1000", "+4500/-9/0/1000"),
+            ("leaves them nothing, since the limit was close to idle", "+999/-9/-9/0", "+1999/0/0/0"),
+            ("leaves them nothing, since the limit was idle", "-500/-9/-9/0", "+1000/0/0/0"),
+            ("leaves them nothing more", "+3500/-9/-5/999", "+4500/0/0/0"),
+            ("leaves nothing to those before a change of the limit", "+3500", "+4500/0/0/0"),
+        ]
+    ),
     Case(
         "the head of the line holds up nobody",
         _sum(_FOUR, _ready("abcd"), World(limits={"name:x": "1 2500 1 0 0 - 0 0 0"}, meta={**_RATE, "throttled": 2})),
@@ -109,7 +132,7 @@ READY = [
             _FOUR,
             _leased("a", "c", "d"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 2500 1 0 0 - +2500 0 0"}, gates={1: 3}),
+            World(limits={"name:x": "1 2500 1 0 0 - +2500/0/0/0 0 0"}, gates={1: 3}),
             _meta(_RATE, 3, 3),
         ),
     ),
@@ -127,8 +150,34 @@ READY = [
             _names(a="x", b="x", c="y", d="x"),
             _leased("a", "c"),
             _waiting(1, "bd"),
-            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000/0/0/0 0 0"}, gates={1: 1}),
             _meta(_RATE, 2, 1),
+        ),
+    ),
+    Case(
+        "what waits keeps its rank, beside due times of what has none",
+        _sum(
+            _URGENT,
+            _ready("ac"),
+            World(
+                ranked={"b": -60_005, "d": 115},
+                deliveries=dict.fromkeys("bd", "ranked -5 0 0 0 -"),
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta={**_RATE, "priority_step": 60},
+            ),
+        ),
+        _claim(4),
+        _claimed("c", names=_AB),
+        _sum(
+            _URGENT,
+            _leased("c"),
+            World(
+                throttled={"b": (1, -60_005), "a": (1, -5), "d": (1, 115)},
+                deliveries=dict.fromkeys("abd", "throttled -5 0 0 0 -"),
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+            ),
+            _meta({**_RATE, "priority_step": 60}, 1, 3),
         ),
     ),
     Case(
@@ -140,7 +189,7 @@ READY = [
         ),
         _claim(3),
         _claimed("a", names=_AB),
-        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 5 0 0 - +1500 0 0"}), _meta(_RATE, 1)),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 5 0 0 - +1500/0/0/0 0 0"}), _meta(_RATE, 1)),
     ),
     Case(
         "a line whose messages have all left it holds back nobody",
@@ -151,7 +200,7 @@ READY = [
         ),
         _claim(3),
         _claimed("a", names=_AB),
-        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}), _meta(_RATE, 1)),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 1 0 0 - +1000/0/0/0 0 0"}), _meta(_RATE, 1)),
     ),
     Case(
         "a line whose messages have all left it begins anew",
@@ -166,7 +215,7 @@ READY = [
             _names(a="x", b="x"),
             _leased("a"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 1000 1 0 0 - +1000 0 0"}, gates={1: 1}),
+            World(limits={"name:x": "1 1000 1 0 0 - +1000/0/0/0 0 0"}, gates={1: 1}),
             _meta(_RATE, 1, 1),
         ),
     ),
@@ -180,6 +229,89 @@ READY = [
         _claim(3),
         _claimed("a", names=_AB),
         _sum(_names(a="x"), _leased("a"), World(limits={"name:y": "1 1000 1 0 0 - 0 0 0"}), _meta(_RATE, 1)),
+    ),
+    Case(
+        "nothing passes a line, even if its gate opens later than it could",
+        _sum(
+            _names(a="x", b="x"),
+            _ready("b"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 1000 1 0 0 - 0 0 0"}, gates={1: 9}, meta=_RATE),
+        ),
+        _claim(3),
+        _claimed(gate=-NOW, names=_AB),
+        _sum(
+            _names(a="x", b="x"),
+            _waiting(1, "ab"),
+            World(limits={"name:x": "1 1000 1 0 0 - 0 0 0"}, gates={1: -NOW}, wake=1),
+            _meta(_RATE, 0, 1),
+        ),
+    ),
+    Case(
+        "the payload of what waits is not read",
+        _sum(_names(a="x", b="y"), _ready("ab"), World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, meta=_RATE)).but(
+            messages={"a": "A" * (1 << 20), "b": "B"}
+        ),
+        _claim(3),
+        _claimed("b", names={"b": "y"}),
+        _sum(
+            _names(a="x", b="y"),
+            _leased("b"),
+            _waiting(1, "a"),
+            World(limits={"name:x": "1 0 1 0 0 0 0 0 0 why"}, gates={1: None}),
+            _meta(_RATE, 1, 1),
+        ).but(messages={"a": "A" * (1 << 20), "b": "B"}),
+    ),
+    Case(
+        "what may have killed its consumer is known for that after it has waited",
+        _sum(
+            _names(a="x"),
+            World(
+                retry=["a"],
+                deliveries={"a": "retry -5 1 T-9 T-7 w ?"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                meta=_RATE,
+            ),
+        ),
+        calls.ready_to_unack(4, lease=LEASE, consumer_id="me" + UNSTARTED),
+        _claimed(names=_AB),
+        _sum(
+            _names(a="x"),
+            World(
+                throttled={"a": (1, -5)},
+                deliveries={"a": "throttled -5 1 T-9 T-7 w !"},
+                limits={"name:x": "1 0 1 0 0 0 0 0 0 why"},
+                gates={1: None},
+            ),
+            _meta(_RATE, 0, 1),
+        ),
+    ),
+    Case(
+        "what starts from a line leaves no turn to retry",
+        _sum(
+            _names(a="x", d=""),
+            _waiting(1, "a"),
+            World(
+                retry=["d"],
+                deliveries={"d": "retry -5 1 T-9 T-7 w"},
+                limits={"name:x": "1 1000 5 0 0 - 0 0 0"},
+                gates={1: -7},
+                meta={**_RATE, "delivered": 3},
+            ),
+        ),
+        _claim(1),
+        _claimed("a", left=1, names=_AB),
+        _sum(
+            _names(a="x", d=""),
+            _leased("a"),
+            World(
+                retry=["d"],
+                deliveries={"d": "retry -5 1 T-9 T-7 w"},
+                limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"},
+                wake=1,
+            ),
+            World(meta={**_RATE, "token": "T+0", "delivered": 4}),
+        ),
     ),
     Case(
         "a gate that is closed is not looked at",
@@ -209,7 +341,7 @@ READY = [
             _names(a="x", b="x"),
             _leased("a"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 1000 5 0 0 - +1000 0 0"}, gates={1: -3}, wake=1),
+            World(limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"}, gates={1: -3}, wake=1),
             _meta(_RATE, 1),
         ),
     ),
@@ -238,7 +370,7 @@ READY = [
         _sum(
             _names(a="x", b="x"),
             _leased("b"),
-            World(limits={"name:x": "1 1000 5 0 0 - +1000 0 0"}),
+            World(limits={"name:x": "1 1000 5 0 0 - +1000/0/0/0 0 0"}),
             _meta(_RATE, 1),
         ).but(messages={"b": "B"}),
     ),
@@ -295,7 +427,7 @@ READY = [
             _FOUR,
             _ready("abcd"),
             _leased("a", "b"),
-            World(limits={"queue": "0 1500 2 0 0 - +3000 0 0"}, gates={0: 2}),
+            World(limits={"queue": "0 1500 2 0 0 - +3000/0/0/0 0 0"}, gates={0: 2}),
             _meta(_RATE, 2),
         ).but(ready=["c", "d"]),
     ),
@@ -342,11 +474,18 @@ READY = [
         ),
         _claim(4),
         _claimed("a", "b", "c", "d", names=_AB),
-        _sum(_FOUR, _leased("a", "b", "c", "d"), World(limits={"queue": "0 1000 9 0 0 - +4000 0 0"}), _meta(_RATE, 4)),
+        _sum(
+            _FOUR,
+            _leased("a", "b", "c", "d"),
+            World(limits={"queue": "0 1000 9 0 0 - +4000/0/0/0 0 0"}),
+            _meta(_RATE, 4),
+        ),
     ),
     Case(
         "a clock that was set back holds nothing up for long",
-        _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 2 0 0 - +9000000 0 0"}, meta=_RATE)),
+        _sum(
+            _names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 2 0 0 - +9000000/-9/-5/2000 0 0"}, meta=_RATE)
+        ),
         _claim(4),
         _claimed(gate=1, names=_AB),
         _sum(
@@ -369,7 +508,7 @@ READY = [
             _names(a="x", b="x"),
             _leased("a"),
             _waiting(1, "b"),
-            World(limits={"name:x": "1 1000 9 0 0 - +300000 300000 600"}, gates={1: 300}),
+            World(limits={"name:x": "1 1000 9 0 0 - +300000/0/0/0 300000 600"}, gates={1: 300}),
             _meta(_RATE, 1),
         ),
     ),
@@ -385,7 +524,7 @@ READY = [
         _sum(
             _names(a="x", b="x"),
             _leased("a", "b"),
-            World(limits={"name:x": "1 1000 9 0 0 - +2000 300000 0"}),
+            World(limits={"name:x": "1 1000 9 0 0 - +2000/0/0/0 300000 0"}),
             _meta(_RATE, 2),
         ),
     ),
@@ -429,7 +568,7 @@ READY = [
             _names(a="x", b="x", d="x"),
             _leased("a"),
             _waiting(1, "bd"),
-            World(limits={"name:x": "1 2 9 0 0/500/500/0 - +2 0 0"}, gates={1: 500}),
+            World(limits={"name:x": "1 2 9 0 0/500/500/0 - +2/0/0/0 0 0"}, gates={1: 500}),
             _meta(_RATE, 1, 1),
         ),
     ),
@@ -449,7 +588,7 @@ READY = [
         _sum(_names(a="x"), _ready("a"), World(limits={"name:x": "1 1000 9 0 0/-1/500/0 - 0 0 0"}, meta=_RATE)),
         _claim(4),
         _claimed("a", names=_AB),
-        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 9 0 0 - +1000 0 0"}), _meta(_RATE, 1)),
+        _sum(_names(a="x"), _leased("a"), World(limits={"name:x": "1 1000 9 0 0 - +1000/0/0/0 0 0"}), _meta(_RATE, 1)),
     ),
     Case(
         "one of the queue starts as a trial",

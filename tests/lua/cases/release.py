@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from delayq.broker.requests import Release
 from tests.lua.cases.states import CROWD, LEASED, PLACED, RELEASED, STATES, STOPPED, STOPPING, logged, with_meta
 from tests.support.scripts import NOW, Case, T, World, calls
@@ -303,5 +305,170 @@ CASES += [
         calls.release([Release("a", T - 7)]),
         "2",
         with_meta(STOPPED, PLACED).but(running={}, gates={1: -NOW}, wake=1),
+    ),
+]
+
+
+def _unstarted(what: str, limits: dict[str, str], after: dict[str, str], *, again: bool = True, **places: Any) -> Case:
+    """Return a release of `a`, which nobody is woken for, before a callback has started for it."""
+    gates = {0: 900, 1: 900}
+    flag = {"limited": "starts", "schema": 2}
+    before = with_meta(LEASED + CROWD, World(limits=limits, gates=gates, meta=flag)).but(**places)
+    numbers = {"queue": 0, "name:a": 1}
+    opened = {numbers[scope]: 1 for scope in after if after[scope] != limits[scope]}
+    return Case(
+        f"unstarted: {what}",
+        before,
+        calls.release([Release("a", T - 7, 100_000, unstarted=True)] * (1 + again)),
+        "10" if again else "1",
+        before.but(
+            unack=before.unack | {"a": 100_000},
+            deliveries=before.deliveries | {"a": "backoff -5 1 T-9 T-7 w"},
+            meta=before.meta | {"released": before.meta.get("released", 0) + 1, "backoffs": _backoffs(before) + 1},
+            limits=limits | after,
+            gates=gates | opened,
+            wake=int(bool(opened)),
+        ),
+    )
+
+
+def _backoffs(world: World) -> int:
+    return world.meta.get("backoffs", 0)
+
+
+def _rate(next_start: str, number: int = 1) -> str:
+    return f"{number} 1000 9 0 0 - {next_start} 0 0"
+
+
+_LAST = {"name:a": _rate("+5000/-9/-7/3000")}
+CASES += [
+    *(
+        _unstarted(what, {"name:a": _rate(before)}, {"name:a": _rate(after)})
+        for what, before, after in [
+            ("of the last claim", "+5000/-9/-7/3000", "+4000/-9/-7/3000"),
+            ("of the only claim", "+5000/-7/-7/0", "+4000/-7/-7/0"),
+            ("of an earlier claim", "+5000/-7/-6/3000", "+4000/-7/-6/2000"),
+            ("of an earlier claim, with little to spare", "+5000/-9/-6/300", "+4700/-9/-6/0"),
+            ("of an earlier claim, with hardly anything to spare", "+5000/-9/-6/1", "+4999/-9/-6/0"),
+            ("of an earlier claim, with nothing to spare", "+5000/-9/-6/0", "+5000/-9/-6/0"),
+            ("before the limit was idle", "+5000/-6/-5/3000", "+5000/-6/-5/3000"),
+            ("before the limit was idle, and one claim since", "+5000/-6/-6/0", "+5000/-6/-6/0"),
+            ("before a change of the limit", "+5000", "+5000"),
+        ]
+    ),
+    _unstarted(
+        "let go over a time",
+        {"name:a": "1 1000 9 0 0 - +5000/-9/-7/0 2000 600"},
+        {"name:a": "1 1000 9 0 0 - +3000/-9/-7/0 2000 600"},
+    ),
+    _unstarted("the rate was let go", {"name:a": "1 0 1 0 0 - +5000/-9/-7/0 0 0"}, {}),
+    _unstarted("of the queue", {"queue": _rate("+5000/-9/-7/0", 0)}, {"queue": _rate("+4000/-9/-7/0", 0)}),
+    _unstarted(
+        "of the queue, without a name",
+        {"queue": _rate("+5000/-9/-7/0", 0)} | _LAST,
+        {"queue": _rate("+4000/-9/-7/0", 0)},
+        attributes={},
+    ),
+    _unstarted(
+        "of both",
+        {"queue": _rate("+5000/-9/-5/500", 0)} | _LAST,
+        {"queue": _rate("+4500/-9/-5/0", 0), "name:a": _rate("+4000/-9/-7/3000")},
+        again=False,
+    ),
+    Case(
+        "unstarted: two of a name, and one that has started",
+        _HELD.but(
+            attributes=dict.fromkeys("abc", "name=a"),
+            limits={"name:a": _rate("+5000/-9/-8/1500")},
+            gates={1: 900},
+            meta={"released": 2, "limited": "starts", "schema": 2},
+        ),
+        calls.release([Release("a", T - 9, unstarted=True), Release("b", T - 8, unstarted=True), Release("c", T - 6)]),
+        "111",
+        _HELD.but(
+            ready=["a", "b", "c", "y", "z"],
+            unack={"d": 500},
+            deliveries={
+                "a": "ready -5 0 T-9 T-9 w",
+                "b": "ready -4 0 T-8 T-8 w",
+                "c": "ready -3 2 T-7 T-6 w",
+                "d": "leased -2 1 T-5 T-5 w",
+            },
+            attributes=dict.fromkeys("abc", "name=a"),
+            limits={"name:a": _rate("+3000/-9/-8/500")},
+            gates={1: 1},
+            meta={"released": 5, "limited": "starts", "schema": 2},
+            wake=1,
+        ),
+    ),
+    Case(
+        "unstarted: under a later token",
+        with_meta(LEASED + CROWD, World(limits=_LAST, meta={"limited": "starts", "schema": 2})),
+        calls.release([Release("a", T - 8, unstarted=True)]),
+        "0",
+        with_meta(LEASED + CROWD, World(limits=_LAST, meta={"limited": "starts", "schema": 2})),
+    ),
+    Case(
+        "started: what it took is not given back",
+        with_meta(LEASED, World(limits=_LAST, gates={1: 900}, meta={"limited": "starts", "schema": 2})),
+        calls.release([Release("a", T - 7)]),
+        "1",
+        with_meta(_BACK, World(limits=_LAST, gates={1: 900}, meta={"limited": "starts", "schema": 2})),
+    ),
+    Case(
+        "unstarted: limits that are switched off",
+        LEASED.but(limits=_LAST),
+        calls.release([Release("a", T - 7, unstarted=True)]),
+        "1",
+        _BACK.but(limits=_LAST),
+    ),
+    Case(
+        "unstarted: nothing waits for it",
+        with_meta(LEASED + CROWD, World(limits=_LAST, meta={"limited": "starts", "schema": 2})),
+        calls.release([Release("a", T - 7, 100_000, unstarted=True)]),
+        "1",
+        with_meta(
+            LEASED.but(
+                unack={"a": 100_000},
+                deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+                meta={"token": "T-3", "released": 1, "backoffs": 1},
+            )
+            + CROWD,
+            World(limits={"name:a": _rate("+4000/-9/-7/3000")}, meta={"limited": "starts", "schema": 2}),
+        ),
+    ),
+    Case(
+        "unstarted: what waits may start in a moment already",
+        with_meta(LEASED + CROWD, World(limits=_LAST, gates={1: 1}, meta={"limited": "starts", "schema": 2})),
+        calls.release([Release("a", T - 7, 100_000, unstarted=True)]),
+        "1",
+        with_meta(
+            LEASED.but(
+                unack={"a": 100_000},
+                deliveries={"a": "backoff -5 1 T-9 T-7 w"},
+                meta={"token": "T-3", "released": 1, "backoffs": 1},
+            )
+            + CROWD,
+            World(
+                limits={"name:a": _rate("+4000/-9/-7/3000")},
+                gates={1: 1},
+                meta={"limited": "starts", "schema": 2},
+            ),
+        ),
+    ),
+    Case(
+        "unstarted: asked to stop",
+        with_meta(STOPPING, World(limits=_LAST, gates={1: 900}, meta={"limited": "starts", "schema": 2})),
+        calls.release([Release("a", T - 7, unstarted=True)]),
+        "2",
+        with_meta(
+            STOPPED,
+            World(
+                limits={"name:a": _rate("+4000/-9/-7/3000")},
+                gates={1: 1},
+                wake=1,
+                meta={"limited": "starts", "schema": 2},
+            ),
+        ),
     ),
 ]

@@ -1,5 +1,5 @@
--- Lines: what limits hold back, each in the order of due times. The gate of a line says when its first may start; it is
--- there while somebody waits. The gate of the queue, number 0, is there while its limit is used up.
+-- Lines: what limits hold back, each in the order of ranks (see `rank`). The gate of a line says when its first may start;
+-- it is there while somebody waits. The gate of the queue, number 0, is there while its limit is used up.
 
 -- Returns what of a line may start now, up to a number, as a source of a claim.
 local function line_source(limits, gates, throttled, running, deliveries, attributes, number, most)

@@ -1,14 +1,14 @@
 -- Claims under limits: which messages may start. `limiting`, of `sources`, is what a claim knows of the limits; nothing is
 -- written before `settle_limits`.
 
--- Looks at the types of what limits write; returns whether the queue has limits.
-local function look_at_limits(limits, gates, throttled, running, flag, time)
+-- Looks at the types of what limits write, for a claim whose first token is given; returns whether the queue has limits.
+local function look_at_limits(limits, gates, throttled, running, flag, time, token)
   if not flag then return false end
   redis.call('HLEN', limits)
   redis.call('ZCARD', gates)
   redis.call('ZCARD', throttled)
   redis.call('ZCARD', running)
-  limiting = {time = time, known = {}, over = {}, ids = {}, scores = {}, records = {}, gone = {}, places = {},
+  limiting = {time = time, token = token, known = {}, over = {}, ids = {}, scores = {}, records = {}, gone = {}, places = {},
     emptied = {}, trials = {}}
   return true
 end
@@ -43,6 +43,15 @@ local function may_start(one)
   return opens_at(one, limiting.time) <= limiting.time
 end
 
+-- Notes that this claim starts something under a rate; see `limit` for what is given back of it.
+local function note_claim(one, interval)
+  if one.last == limiting.token then return end
+  local ahead = math.max(one.next_start - limiting.time, 0)
+  one.spare = one.since < one.last and math.min(one.spare, ahead) or ahead
+  if one.last == 0 or one.spare < interval then one.since, one.spare = limiting.token, 0 end
+  one.last = limiting.token
+end
+
 -- Counts a start of an id; it is a trial if the breaker of the limit has tripped.
 local function start_under(one, id)
   if one.trial_pause > 0 then
@@ -50,7 +59,10 @@ local function start_under(one, id)
     one.changed, limiting.trials[#limiting.trials + 1] = true, ' ;' .. id .. ' ' .. one.scope
   end
   local interval = pace_of(one, limiting.time)
-  if interval > 0 then one.next_start, one.changed = math.max(one.next_start, limiting.time) + interval, true end
+  if interval > 0 then
+    note_claim(one, interval)
+    one.next_start, one.changed = math.max(one.next_start, limiting.time) + interval, true
+  end
   one.used = one.used + 1
   if one.number > 0 and one.places > 0 then
     limiting.places[#limiting.places + 1], limiting.places[#limiting.places + 2] = one.number, id
@@ -78,10 +90,10 @@ local function room(limits, gates, running, unack, meta, wanted)
   return starts_of(one, wanted)
 end
 
--- Lets a message wait in the line of its limit, in the order of due times.
-local function throttle(one, id, due, attempts, first, token, holder)
+-- Lets a message wait in the line of its limit, in the order of ranks.
+local function throttle(one, id, rank, due, attempts, first, token, holder)
   local n = #limiting.ids + 1
-  local order = math.min(math.max(due - epoch, 0), span - 1)
+  local order = math.min(math.max(rank - epoch, 0), span - 1)
   one.line, limiting.ids[n] = true, id
   limiting.scores[2 * n - 1], limiting.scores[2 * n] = string.format('%.0f', one.number * span + order), id
   limiting.records[2 * n - 1], limiting.records[2 * n] = id, write('throttled', due, attempts, first, token, holder)
