@@ -25,6 +25,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
+
+_UNITS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 
 
 class DelayqError(Exception):
@@ -152,11 +155,20 @@ class StoppedByCallbackError(DelayqError):
 
 
 def short_repr(value: object) -> str:
-    """Return a value for an error text: one short line, whatever its `repr` does."""
+    """Return a value for an error text: one short line, whatever its `repr` does; a duration as users write it."""
     try:
-        return f"{value!r:.60}"
+        return exact_duration(value) if isinstance(value, timedelta) else f"{value!r:.60}"
     except Exception:  # noqa: BLE001 - an int of 5,000 digits has no repr, and a user's class may raise anything
         return f"a {type(value).__name__}"
+
+
+def exact_duration(value: timedelta) -> str:
+    """Return a duration as users write it, without rounding: `1h30m`, `0s`."""
+    micros, parts = abs(value) // timedelta(microseconds=1), ""
+    for unit, size in _UNITS.items():
+        count, micros = divmod(micros, size)
+        parts += f"{count}{unit}" if count else ""
+    return "-" * (value < timedelta(0)) + (parts or "0s")
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

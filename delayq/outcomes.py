@@ -8,6 +8,8 @@ Returning anything but `False` acknowledges it; `False` or another exception tak
     raise Reject("no such user")
     raise Discard("the meeting is over")
     raise StopWorker("the mail server refuses the password")
+
+An invalid delay is a `ConfigurationError` where the outcome is made.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from typing import Literal
 
 from delayq.errors import ConfigurationError, short_repr
-from delayq.times import Duration
+from delayq.times import Duration, to_millis
 
 
 class Outcome(Exception):  # noqa: N818 - an instruction, not a failure
@@ -35,6 +37,8 @@ class Retry(Outcome):
 
     def __init__(self, reason: str = "", *, delay: Duration | None = None) -> None:
         super().__init__(reason)
+        if delay is not None:
+            to_millis(delay, "delay")
         self.delay = delay
 
 
@@ -45,10 +49,11 @@ class Snooze(Outcome):
     """
 
     counted = True
-    """Whether it counts for `max_snoozes`."""
+    """Whether it counts for `max_snoozes`; one that does not counts for `unknown_for`."""
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason)
+        to_millis(delay, "delay")
         self.delay = delay
 
 

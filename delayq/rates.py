@@ -16,6 +16,7 @@ MAX_RUNNING = 1_000_000
 LATENESS = 100_000
 """Microseconds by which a worker may be late without any loss of rate: so much may start at once by default."""
 _PERIODS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_PERIOD = 30 * _PERIODS["d"]
 _RATE = re.compile(r"([0-9]{1,9})/(.{1,20})")
 
 
@@ -44,10 +45,12 @@ def parse_rate(rate: str, what: str) -> tuple[int, int]:
         raise ConfigurationError(f"{what} must look like '200/s', '5/m' or '3/10s', not {short_repr(rate)}")
     count, unit = int(found[1]), found[2]
     try:
-        period = _PERIODS.get(unit) or to_millis(unit, what, min=1, max=30 * _PERIODS["d"])
+        period = _PERIODS.get(unit) or to_millis(unit, what)
     except ConfigurationError:
         text = f"{what} must be per s, m, h or d, or per a duration such as '10s', not {short_repr(rate)}"
         raise ConfigurationError(text) from None
+    if not 1 <= period <= MAX_PERIOD:
+        raise ConfigurationError(f"{what} must be per 1ms to 30d, not {short_repr(rate)}")
     if not 0 < count * 1000 <= MAX_RATE * period:
         raise ConfigurationError(f"{what} must be from 1 to {MAX_RATE} a second, not {short_repr(rate)}")
     return count, period

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import CLOCK_MONOTONIC, clock_gettime
 
-from delayq.errors import ConfigurationError, short_repr
+from delayq.errors import ConfigurationError, exact_duration, short_repr
 
 Duration = timedelta | int | float | str
 
@@ -41,8 +41,9 @@ def to_millis(value: Duration, name: str = "duration", *, min: int = 0, max: int
     else:
         exact = float(value) * 1000
     if not min <= exact <= max:
-        upper = "100 years" if max == HORIZON else f"{max / 1000:g} s"
-        raise ConfigurationError(f"{name} must be between {min / 1000:g} s and {upper}, not {short_repr(value)}")
+        lower, upper = (exact_duration(timedelta(milliseconds=bound)) for bound in (min, max))
+        upper = "100 years" if max == HORIZON else upper
+        raise ConfigurationError(f"{name} must be between {lower} and {upper}, not {short_repr(value)}")
     # Round to microseconds first: 0.1 s is 100.00000000000001 ms as a float, and must not become 101.
     return math.ceil(round(exact, 3))
 

@@ -28,6 +28,8 @@ class Attributes(NamedTuple):
     """The name of what is to be done, by which a handler is chosen; '' for none."""
     snoozes: int = 0
     """How often the application has sent the message back uncharged."""
+    unhandled: int = 0
+    """How often a process has sent it back because none of its functions takes it."""
     expires: str = ""
     """When it expires: milliseconds since 1970, or + and milliseconds after its due time; '' for never."""
     missed: str = ""
@@ -77,9 +79,19 @@ _remembered = lru_cache(1024)(_read)
 
 
 def snoozed(stored: bytes) -> bytes:
-    """Return the stored text with one snooze more; all else but progress stays, also what a newer delayq has added."""
-    others = [part for part in stored.split(b" ") if part and not part.startswith((b"snoozes=", b"progress="))]
+    """Return the stored text with one snooze more: a function has taken the message, so nothing is unhandled.
+
+    All else but progress stays, also what a newer delayq has added.
+    """
+    ended = (b"snoozes=", b"unhandled=", b"progress=")
+    others = [part for part in stored.split(b" ") if part and not part.startswith(ended)]
     return b" ".join([*others, b"snoozes=%d" % (Attributes.of(stored).snoozes + 1)])
+
+
+def left_unhandled(stored: bytes) -> bytes:
+    """Return the stored text with one return more of those that no function took; all else stays."""
+    others = [part for part in stored.split(b" ") if part and not part.startswith(b"unhandled=")]
+    return b" ".join([*others, b"unhandled=%d" % (Attributes.of(stored).unhandled + 1)])
 
 
 def check_timeout(timeout: Duration | None) -> int:

@@ -125,7 +125,7 @@ class Keys:
     waited: str
     """zset: id → time until which a process waits for its end (ms)."""
     ends: str
-    """stream: ids that have ended while somebody waited for them; only while somebody waits."""
+    """stream: ids that have ended while somebody waited for them; each for a minute."""
     events: str
     """stream: what happened to messages, one entry per call and kind; only if the event log is on."""
     done: str

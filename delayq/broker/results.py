@@ -83,9 +83,16 @@ class EndReply(NamedTuple):
     """How a message has ended, as stored."""
 
     alive: str
-    """`kept` if it has not ended and has retention, `alive` without, '' if it has ended."""
+    """`kept` if it lives, and it or what waits to follow it has retention; `alive` without; '' if it has ended."""
     record: bytes
+    """The record of the last one that was completed, '' for none; its first line if `alive` is `kept`."""
     death: bytes
+    """The last one that died, without its payload; '' for none."""
+
+    def since(self, before: EndReply) -> EndReply:
+        """Return this reply without the record and the death that an earlier reply, of a message alive, has."""
+        is_old = self.record.partition(b"\n")[0] == before.record
+        return EndReply(self.alive, b"" if is_old else self.record, b"" if self.death == before.death else self.death)
 
 
 def read_ends(reply: list[bytes]) -> list[EndReply]:

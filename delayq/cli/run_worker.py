@@ -145,7 +145,8 @@ async def _in_thread(consuming: Consuming) -> None:
     def wait() -> None:
         with suppress(Exception):  # raised below
             consuming.wait()
-        loop.call_soon_threadsafe(ended.set_result, None)
+        with suppress(RuntimeError):  # the event loop is closed: the worker has ended with an error
+            loop.call_soon_threadsafe(ended.set_result, None)
 
     threading.Thread(target=wait, name="delayq-wait", daemon=True).start()
     await ended

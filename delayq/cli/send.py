@@ -180,8 +180,26 @@ def _check(params: dict[str, Any]) -> None:
         raise click.UsageError("--at-most goes with --debounce")
     if params["debounce"] is not None:
         _check_debounce(params)
+    _check_held(params)
+    _check_replace(params)
+
+
+def _check_held(params: dict[str, Any]) -> None:
+    held = next((name for name in ("unique_for", "unique_after") if params[name] is not None), None)
+    if held is None:
+        return
+    option = f"--{held.replace('_', '-')}"
+    if params["id"] is None and not params["unique"]:
+        raise click.UsageError(f"{option} needs an --id, or --unique")
+    if params["replace"] or params["replace_after"]:
+        raise click.UsageError(f"{option} does not go with --replace: the first send wins, or the last")
+
+
+def _check_replace(params: dict[str, Any]) -> None:
     if params["replace"] and params["replace_after"]:
         raise click.UsageError("give either --replace or --replace-after, not both")
+    if params["replace_after"] and params["after_outage"]:
+        raise click.UsageError("--after-outage does not go with --replace-after: send the later one with its own id")
     if params["replace_after"] and params["id"] is None:
         raise click.UsageError("--replace-after needs the --id of the message to replace")
     if params["replace"] and params["id"] is None:

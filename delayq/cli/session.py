@@ -13,6 +13,7 @@ from delayq.broker.keys import Keys, check_name, registry
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import together
 from delayq.cli.exit_codes import NotFoundError
+from delayq.errors import DelayqError, ServerError
 from delayq.options import QueueOptions, read_settings
 from delayq.queue.counts import Stats, stats_of
 from delayq.queue.registered import queue_names
@@ -88,12 +89,17 @@ class Session:
         """Return the sorted names of the queues in use."""
         return self.executor.perform(queue_names(self.prefix))
 
-    def stats(self, names: list[str]) -> list[Stats]:
-        """Read the stats of several queues, up to 100 per round trip."""
-        found: list[Stats] = []
+    def stats(self, names: list[str]) -> list[tuple[Stats, bool] | ServerError]:
+        """Read the stats of several queues, and whether they have limits, up to 100 per round trip.
+
+        Returns the error of a queue that Redis refuses to read, such as one with a key of another type.
+        """
+        found: list[tuple[Stats, bool] | ServerError] = []
         for batch in batched(names, 100):
-            calls = [Calls(Keys.of(self.prefix, name)).counts() for name in batch]
-            found += map(stats_of, self.executor.perform(together(calls)))
+            for reply in self.executor.run([Calls(Keys.of(self.prefix, name)).counts() for name in batch]):
+                if isinstance(reply, DelayqError) and not isinstance(reply, ServerError):
+                    raise reply
+                found.append(reply if isinstance(reply, ServerError) else (stats_of(reply), "limited" in reply.meta))
         return found
 
     def close(self) -> None:

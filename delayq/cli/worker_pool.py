@@ -30,6 +30,9 @@ def find_pool(words: Sequence[str], limits: Sequence[str], *, strict: bool) -> P
     weighted = [split_number(word, "the weight") for word in words]
     if not strict and not limits and all(weight is None for _, weight in weighted):
         return None
+    if strict and any(weight is not None for _, weight in weighted):
+        given = next(word for word, (_, weight) in zip(words, weighted, strict=True) if weight is not None)
+        raise click.UsageError(f"--strict serves queues in the order given, without weights such as {given}")
     queues = find_queues([target for target, _ in weighted])
     weights: dict[Any, int] = {}
     for target, weight in weighted:

@@ -207,8 +207,9 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
 
         Without a timeout it waits as long as it takes; 0 only looks. Waiting costs no polling: all waits of a queue
         object share one blocking command. Raises `MessageFailedError` if the message is dead or was rejected,
-        discarded, cancelled or purged; `NoResultError` if it has no retention, is unknown, or its result could not be
-        kept; `ResultTimeoutError`, a `TimeoutError`, if it has not ended in time.
+        discarded, cancelled or purged; `NoResultError` if it has no retention, is unknown, its result could not be
+        kept, or one without retention has replaced it; `ResultTimeoutError`, a `TimeoutError`, if it has not ended in
+        time. With `replace="after"` it waits for the message that follows, too.
         """
         return self._results.wait(id, timeout)
 

@@ -1,4 +1,4 @@
-"""Waits for results: however many a process waits for, one of those who wait reads the ends for all of them.
+"""Waits for results: however many wait at a queue object, one of them reads the ends for all.
 
 Whoever waits adds its id. One at a time registers all new ids in Redis, and looks at each before and after. One at a
 time reads the stream of ends in a blocking command, and wakes those whose messages have ended. Others sleep. Who leaves
@@ -45,20 +45,22 @@ class WaitPart(Enum):
 class ResultWait:
     """One call that waits for a result."""
 
-    __slots__ = ("event", "id", "known", "reply")
+    __slots__ = ("before", "event", "id", "is_over", "reply")
 
     def __init__(self, id: str, event: Any) -> None:
         self.id = id
         self.event = event
         """Set when there is something to do for it."""
-        self.known = False
-        """Whether its message was seen alive."""
+        self.before: EndReply | None = None
+        """What was there when its message was first seen alive; None if it was not yet."""
+        self.is_over = False
+        """Whether it looks a last time, or has."""
         self.reply: EndReply | None = None
         """How its message has ended; None while it has not."""
 
 
 class ResultWaits:
-    """Everything that this process waits for in one queue; the lock guards all of it."""
+    """Everything that is waited for at one queue object in this process; the lock guards all of it."""
 
     _event: Any
 
@@ -114,7 +116,10 @@ class ResultWaits:
         """Return what this call is to do, for all; None to sleep until it is woken, or to give up."""
         with self._lock:
             if remaining <= 0:
-                return None if wait.known else (WaitPart.LOOKS, self._look([wait.id]))
+                if wait.is_over:
+                    return None
+                wait.is_over = True
+                return WaitPart.LOOKS, self._look([wait.id])
             if self._new and not self._registers:
                 self._registers = True
                 return WaitPart.REGISTERS, self._register()
@@ -154,9 +159,7 @@ class ResultWaits:
         """Read the next ends, waiting for them, and look at those that somebody here waits for."""
         if monotonic() >= self._renew_at:
             self._renew_at = monotonic() + RENEW_EVERY
-            ids = self._registered_among(None)
-            for first in range(0, len(ids), MAX_IDS):
-                yield from self._note(ids[first : first + MAX_IDS])
+            yield from self._renew(self._registered_among(None))
         position, timeout = self._position, min(remaining, self._executor.max_block, RENEW_EVERY)
         if position is None:
             return
@@ -164,8 +167,12 @@ class ResultWaits:
         if entries:
             is_all = any(not ids for _, ids in entries)  # after a purge
             ended = None if is_all else {id for _, ids in entries for id in ids}
-            yield from self._look(self._registered_among(ended))
+            yield from self._renew((yield from self._look(self._registered_among(ended))))  # another has their id
             self._position = entries[-1][0]
+
+    def _renew(self, ids: list[str]) -> Operation[None]:
+        for first in range(0, len(ids), MAX_IDS):
+            yield from self._note(ids[first : first + MAX_IDS])
 
     def _registered_among(self, ids: set[str] | None) -> list[str]:
         """Return the registered ids among these, or all of them."""
@@ -190,11 +197,11 @@ class ResultWaits:
             if has_ended(reply):
                 wait.reply = reply
                 wait.event.set()
-            else:
-                wait.known = True
+            elif wait.before is None:
+                wait.before = reply
 
     def _value(self, wait: ResultWait, reply: EndReply) -> Any:
-        return value_of(wait.id, reply, self._context.results, known=wait.known)
+        return value_of(wait.id, reply, self._context.results, before=wait.before)
 
 
 def _timeout_seconds(timeout: Duration | None) -> float:

@@ -16,19 +16,24 @@ def has_ended(reply: EndReply) -> bool:
     return reply.alive != "kept"
 
 
-def value_of(id: str, reply: EndReply, results: ResultCodec, *, known: bool) -> Any:
+def value_of(id: str, reply: EndReply, results: ResultCodec, *, before: EndReply | None) -> Any:
     """Return the result of a message that has ended; raise an error that says why there is none.
 
-    `known` says that this process has seen the message alive, so that it cannot have ended before.
+    `before` is what this process saw while the message was alive, None if it has not: what was there already is of an
+    earlier message with this id.
     """
-    if reply.alive:
+    if before:
+        reply = reply.since(before)
+    elif reply.alive:
         raise NoResultError(f"no result of message {id}: it was sent without retention")
     record = KeptRecord.read(reply.record) if reply.record else None
     death = read_death(reply.death)
     if death is not None and (record is None or timestamp(death.died) > record.completed):
         _raise_failure(id, death)
     if record is None:
-        if known:
+        if reply.alive:
+            raise NoResultError(f"no result of message {id}: one without retention has taken its place")
+        if before:
             reason = "cancelled or purged"
             raise MessageFailedError(f"message {id} was {reason}", id=id, reason=reason)
         text = "the queue has none with this id; it was never sent, had no retention, or its time is over"

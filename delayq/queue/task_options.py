@@ -98,6 +98,8 @@ class TaskOptions(TypedDict, total=False):
     """How much later its messages are due at most, drawn from the id of each; 0 by default."""
     after_outage: AfterOutage
     """`latest` to process only the latest of its due messages with one id prefix; all of them by default."""
+    replace: bool | Literal["after"]
+    """Whether a waiting message with the id of a send gets its arguments and due time; False by default."""
     rate_limit: str
     """How many of its messages may start in a time, over all processes, such as `"200/s"`; no limit by default."""
     burst: int
@@ -142,12 +144,14 @@ def _same_id_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for sends of the same id; raise `ConfigurationError` for those that are invalid."""
     from delayq.broker.same_id import check_holds
     from delayq.queue.debouncing import replacing
+    from delayq.queue.send_again import check_replace
 
-    given = {name: options[name] for name in ("unique_for", "unique_after", "debounce", "at_most") if name in options}
+    names = ("unique_for", "unique_after", "debounce", "at_most", "replace")
+    given = {name: options[name] for name in names if name in options}
     if given:
-        how = replacing(
-            replace=False, debounce=given.get("debounce"), at_most=given.get("at_most"), delay=options.get("delay")
-        )
+        replace = given.get("replace", False)
+        check_replace(replace)
+        how = replacing(replace, given.get("debounce"), given.get("at_most"), delay=options.get("delay"))
         check_after_outage(options.get("after_outage"), replace=how)
         if "unique_for" in given or "unique_after" in given:
             check_holds(given.get("unique_for"), given.get("unique_after"), "any", replace=how)

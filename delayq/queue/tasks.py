@@ -97,7 +97,7 @@ class BaseTask(Generic[P, R]):
         Raises `PayloadError` if the function does not take them.
         """
         options: dict[str, Any] = dict(self._options)
-        if "replace" in options:
+        if options.pop("replace", False):
             raise ConfigurationError("replace is an option of send_many, not of one of its messages")
         if "debounce" in options:
             raise ConfigurationError("debounce is an option of a single send, not of a message of send_many")

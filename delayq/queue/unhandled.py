@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from delayq.broker.attributes import Attributes
 from delayq.errors import DelayqError, NoCallbackError, UndecodableError
 from delayq.outcomes import Outcome, Reject, Snooze
 from delayq.schedules.definition import DECLARED_HEADER, HEADER
@@ -23,12 +24,17 @@ class LeftToOthers(Snooze):
 
 
 class UnhandledMessages:
-    """Leaves them to other processes until they are late by `unknown_for` (ms); then they go to the dead letter."""
+    """Leaves them to other processes for `unknown_for` (ms); then they go to the dead letter.
+
+    It counts by its own returns: what has waited before, in a pause or an outage, may have met nobody.
+    """
 
     def __init__(self, queue: str, unknown_for: int) -> None:
         """Start without a message; each kind is logged once."""
         self._queue = queue
         self._seconds = unknown_for / 1000
+        self._returns = -(-unknown_for // (ASK_AGAIN * 1000))
+        """After how many returns a message goes to the dead letter."""
         self._logged: set[tuple[str, str | None, type]] = set()
 
     def __call__(self, message: Any) -> None:
@@ -51,10 +57,10 @@ class UnhandledMessages:
         return self._outcome(message, reason, UndecodableError, None)
 
     def _outcome(self, message: Any, reason: str, kind: type[DelayqError], schedule: str | None) -> Outcome:
-        if message.lateness >= self._seconds:
+        if Attributes.of(message._delivery.claimed.attributes).unhandled >= self._returns:  # noqa: SLF001
             return Reject(f"{kind.__name__}: {reason}")
         if (message.name, schedule, kind) not in self._logged:
             self._logged.add((message.name, schedule, kind))
-            text = "%s: %s; its messages are left to other processes until they are %s late"
+            text = "%s: %s; its messages are left to other processes, each for %s in all"
             log.warning(text, self._queue, reason, format_duration(self._seconds), extra={"schedule": schedule})
         return LeftToOthers(ASK_AGAIN)

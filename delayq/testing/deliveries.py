@@ -26,6 +26,7 @@ _OUTCOMES: dict[Disposition, Outcome] = {
     Disposition.REJECT: "rejected",
     Disposition.RELEASE: "snoozed",
     Disposition.SNOOZE: "snoozed",
+    Disposition.LEAVE: "snoozed",
 }
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 

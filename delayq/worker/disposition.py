@@ -40,6 +40,8 @@ class Disposition(Enum):
     RELEASE = auto()
     SNOOZE = auto()
     """Released after a delay, as the callback has asked: this is counted."""
+    LEAVE = auto()
+    """Released after a delay, since no function here takes the message: this is counted apart."""
     COMPLETE = auto()
     """Acked or discarded, and a record of it is kept, since the message has retention."""
     NOTHING = auto()
@@ -261,7 +263,7 @@ def _disposition_of_delay(
                 _log("%s was %s", log_label(deliveries)[0], text, extra=log_label(deliveries)[1])
                 return Disposition.NACK, text, None
             scope = outcome.scope if isinstance(outcome, RateLimited) else ""
-            return Disposition.SNOOZE if outcome.counted else Disposition.RELEASE, scope, wait
+            return Disposition.SNOOZE if outcome.counted else Disposition.LEAVE, scope, wait
         delay = None if outcome.delay is None else to_millis(outcome.delay, "delay")
     except ConfigurationError as error:
         name, kind = log_label(deliveries)[0], "Snooze" if isinstance(outcome, Snooze) else "Retry"

@@ -116,7 +116,7 @@ class Driver:
     @property
     def hung_since(self) -> float:
         """When the first of the callbacks that have taken too long was noticed; infinite if none runs."""
-        return min(loop.in_flight.limits.hung_since for loop in self._loops())
+        return min((loop.in_flight.limits.hung_since for loop in self._loops()), default=math.inf)
 
     def leave_hung(self) -> None:
         """Let a stop not wait for callbacks that have taken too long: the process ends with them."""

@@ -144,7 +144,7 @@ class PoolState:
         return self._grace
 
     def _loops(self) -> list[ConsumerLoop]:
-        return [queue.loop for queue in [*self.pool.queues.values()]]
+        return [queue.loop for queue in [*self.pool.queues.values()] if queue.started]
 
     def leave_hung(self) -> None:
         """Let a stop not wait for callbacks that have taken too long: the process ends with them."""

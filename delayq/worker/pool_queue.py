@@ -117,6 +117,8 @@ class PoolQueue:
         self.news: deque[PoolQueue] = deque()
         """Where the loop of its server learns that it was woken."""
         self._burst = burst
+        self.started = False
+        """Whether it has a loop yet: other threads may see the queue before."""
 
     def wake(self) -> None:
         """Note a wake-up through Redis, from any thread."""
@@ -140,6 +142,7 @@ class PoolQueue:
         self.loop.leaves_hung = self.pool.leaves_hung
         self.loop.outlook.collect_every = self.pool.collect_every(self.number)
         self.claimed = 0
+        self.started = True
 
     @property
     def places(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from delayq.broker.attributes import snoozed
+from delayq.broker.attributes import left_unhandled, snoozed
 from delayq.broker.engine import EngineCalls, Feature
 from delayq.broker.requests import Failure, Rejection, Release
 from delayq.broker.results import Completed, Ending, completed
@@ -26,6 +26,8 @@ _ACK, _COMPLETE = Disposition.ACK, Disposition.COMPLETE
 MAX_RESULT_BYTES = 1 << 20
 """Bytes of results that one call stores; a single result may be larger."""
 _NOTHING = (Ending.NOTHING, "", b"")
+_RELEASES = {Disposition.RELEASE: None, Disposition.SNOOZE: snoozed, Disposition.LEAVE: left_unhandled}
+"""What releases a message, and how its attributes count that."""
 
 
 class PendingSettlements:
@@ -56,6 +58,7 @@ class PendingSettlements:
             Disposition.REJECT: calls.reject,
             Disposition.RELEASE: calls.release,
             Disposition.SNOOZE: calls.release,
+            Disposition.LEAVE: calls.release,
         }
         if calls.capabilities.has(Feature.EXPIRY):
             self._calls[Disposition.DROP] = calls.drop
@@ -124,8 +127,9 @@ class PendingSettlements:
             self._details[delivery] = Failure(*delivery.receipt, nack_wait(wait / 1000), truncate(text))
         elif disposition is Disposition.REJECT:
             self._details[delivery] = Rejection(*delivery.receipt, truncate(text), "")
-        elif disposition in (Disposition.RELEASE, Disposition.SNOOZE):
-            attributes = snoozed(delivery.claimed.attributes) if disposition is Disposition.SNOOZE else b""
+        elif disposition in _RELEASES:
+            count = _RELEASES[disposition]
+            attributes = b"" if count is None else count(delivery.claimed.attributes)
             wait = 0 if delay is None else nack_wait(delay / 1000)
             self._details[delivery] = Release(*delivery.receipt, wait, attributes)
             if self._hold and (name := scope_held(delivery, text)) != "":
@@ -183,4 +187,4 @@ def _min_per_call(disposition: Disposition) -> int:
 
 
 def _max_per_call(disposition: Disposition) -> int:
-    return MAX_MOVED if disposition in (Disposition.REJECT, Disposition.RELEASE, Disposition.SNOOZE) else MAX_IDS
+    return MAX_MOVED if disposition is Disposition.REJECT or disposition in _RELEASES else MAX_IDS

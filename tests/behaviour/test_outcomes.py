@@ -9,7 +9,17 @@ from datetime import timedelta
 
 import pytest
 
-from delayq import Backoff, Discard, Reject, Retry, Snooze, StoppedByCallbackError, StopWorker
+from delayq import (
+    Backoff,
+    ConfigurationError,
+    Discard,
+    RateLimited,
+    Reject,
+    Retry,
+    Snooze,
+    StoppedByCallbackError,
+    StopWorker,
+)
 from tests.behaviour.places import everywhere
 from tests.support.waiting import wait_until
 
@@ -156,13 +166,6 @@ def test_snoozed_message_is_delivered_again_by_another_consumer(open_queue):
     assert attempts == [1, 1]
 
 
-def test_snooze_with_an_invalid_delay_is_treated_as_a_failure(open_queue):
-    message = once(open_queue(nack_delay=60), raising(Snooze("soon")))
-
-    assert (message.state, message.attempts) == ("backoff", 1)
-    assert "delay" in message.error
-
-
 @pytest.mark.parametrize("how", ["raised", "returned"])
 def test_stop_returns_the_message_and_ends_the_consumer_with_its_reason(open_queue, how, caplog):
     outcome = StopWorker("no password")
@@ -201,11 +204,26 @@ def test_stop_lets_running_callbacks_finish(open_queue):
     assert queue.stats().totals["acked"] == 1
 
 
-def test_retry_with_an_invalid_delay_is_treated_as_a_failure(open_queue):
-    message = once(open_queue(nack_delay=60), raising(Retry(delay=-5)))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Retry(delay=-5),
+        lambda: Snooze("x"),
+        lambda: Snooze(None),
+        lambda: RateLimited(-1),
+        lambda: RateLimited(None),
+    ],
+)
+def test_an_invalid_delay_is_refused_where_the_outcome_is_made(open_queue, make):
+    with pytest.raises(ConfigurationError, match=r"^delay must "):
+        make()
 
+    def work(message):
+        raise make()
+
+    message = once(open_queue(nack_delay=60), work)
     assert (message.state, message.retries_left) == ("backoff", 2)
-    assert "delay must be" in message.error
+    assert "ConfigurationError: delay must" in message.error
 
 
 @pytest.mark.parametrize("how", ["raised", "returned"])

@@ -89,6 +89,38 @@ def test_options_of_a_send_override_those_of_the_task(open_queue):
     assert queue.get("r-2").payload == {"user": 9}
 
 
+def test_a_task_can_replace_by_default(open_queue):
+    queue = open_queue()
+
+    @queue.task(name="index", replace="after", delay="1h")
+    def index(page: int) -> None: ...
+
+    assert index.options(id="i").send(1).status is SendStatus.NEW
+    assert index.options(id="i", delay=0).send(2).status is SendStatus.REPLACED
+    with queue.lease():
+        assert index.options(id="i").send(3).status is SendStatus.AFTER
+    assert index.options(id="i", delay=0, replace=False).send(9).status is SendStatus.EXISTS
+    with pytest.raises(ConfigurationError, match="replace needs the id"):
+        index.send(1)
+    with pytest.raises(ConfigurationError, match="replace is an option of send_many"):
+        index.options(id="i").message(1)
+    assert index.options(id="i", replace=False).message(1).id == "i"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"replace": "before"}, "replace must be True, False or 'after'"),
+        ({"replace": True, "debounce": "1m"}, "give replace or debounce, but not both"),
+        ({"replace": "after", "unique_for": "1m"}, "give unique_for or replace, but not both"),
+        ({"replace": "after", "after_outage": "latest"}, "after_outage does not go with replace='after'"),
+    ],
+)
+def test_a_task_refuses_what_does_not_go_with_replace(open_queue, options, text):
+    with pytest.raises(ConfigurationError, match=text):
+        open_queue().task(name="index", **options)(lambda page: None)
+
+
 def test_messages_of_tasks_are_sent_together(open_queue):
     queue = open_queue()
     seen = []

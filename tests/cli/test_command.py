@@ -122,7 +122,7 @@ def completion(env):
         (["spark", "load", "t", "q", "--conf", "a=b"], "--conf goes before the command: delayq spark --conf … load"),
         (["dead", "list", "q", "--tz", "UTC"], "--tz goes before the command: delayq --tz … dead list"),
         (["--timeout", "soon", "queues"], "--timeout must look like"),
-        (["--timeout", "0", "queues"], "--timeout must be between 0.1 s"),
+        (["--timeout", "0", "queues"], "--timeout must be between 100ms and 100 years"),
         (["--prefix", "a b", "queues"], "prefix must be 1 to 128"),
         (["--url", "http://localhost", "queues"], "url must begin with redis://"),
         (["--url", "redis://localhost:port", "queues"], "url is malformed"),

@@ -77,10 +77,47 @@ def test_lists_the_queues_in_use(cli, redis_url, populated):
     mails, reminders = cli("queues", "--json").json["queues"]
     assert set(mails) == {
         "queue", "pending", "ready", "active", "backoff", "retry", "throttled", "garbage", "dead", "completed",
-        "next_due", "oldest_due", "overdue", "lag", "nobody_consumes", "paused",
+        "next_due", "oldest_due", "overdue", "lag", "nobody_consumes", "paused", "paused_names",
     }  # fmt: skip
     assert (mails["queue"], mails["oldest_due"], reminders["dead"]) == ("mails", None, 1)
     assert datetime.fromisoformat(reminders["next_due"]).utcoffset().total_seconds() == 0
+
+
+def test_lists_all_states_that_any_queue_has_and_the_names_that_are_paused(cli, redis_url, populated):
+    with DelayQueue("mails", url=redis_url, callback=lambda message: None, retention="1h") as mails:
+        mails.send_many([NewMessage(1, name="letter"), NewMessage(2, name="card")])
+        mails.pause(name="card", reason="no stamps")
+        mails.run(burst=True)
+    lines = cli("queues").out.splitlines()
+    assert lines[0].split()[:9] == (
+        ["queue", "pending", "ready", "active", "backoff", "retry", "throttled", "dead", "completed"]
+    )
+    assert lines[1].split()[:9] == ["mails", "0", "0", "0", "0", "0", "1", "0", "1"]
+    assert lines[2].split()[:9] == ["reminders", "1", "1", "1", "1", "1", "0", "1", "0"]
+    assert "mails card: paused until it is resumed: no stamps" in lines[3:]
+    mails, reminders = cli("queues", "--json").json["queues"]
+    assert mails["paused_names"] == {"card": {"until": None, "reason": "no stamps"}}
+    assert reminders["paused_names"] == {}
+
+
+@pytest.mark.parametrize("key", ["pending", "limits"])
+def test_lists_the_other_queues_if_one_cannot_be_read(cli, redis_url, redis_client, populated, key):
+    with DelayQueue("mails", url=redis_url) as mails:
+        mails.send_delay_msg(1, "1h")
+        mails.limits.set(rate_limit="1/s")
+    redis_client.delete(f"delayq:{{mails}}:{key}")
+    redis_client.set(f"delayq:{{mails}}:{key}", "x")
+    ended = cli("queues")
+    lines = ended.out.splitlines()
+    assert (ended.code, ended.err) == (1, "")
+    assert lines[1].split()[:7] == ["reminders", "1", "1", "1", "1", "1", "1"]
+    (line,) = [line for line in lines if line.startswith("mails")]
+    assert line.startswith("mails: ")
+    assert "WRONGTYPE" in line
+    ended = cli("queues", "--json")
+    mails, reminders = ended.json["queues"]
+    assert (ended.code, set(mails), reminders["pending"]) == (1, {"queue", "error"}, 1)
+    assert "WRONGTYPE" in mails["error"]
 
 
 def test_lists_the_queues_of_a_prefix(cli, redis_url):

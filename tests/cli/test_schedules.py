@@ -114,7 +114,7 @@ def test_adds_a_schedule_with_every_option(cli, queue):
         (["--cron", "0 9 * * *", "--every", "1h"], "give cron, every or rrule: one of them"),
         ([], "give cron, every or rrule: one of them"),
         (["--every", "1h", "--tz", "UTC"], "with tz, every must be whole days"),
-        (["--every", "10ms"], "every must be between 1 s and"),
+        (["--every", "10ms"], "every must be between 1s and"),
         (["--every", "soon"], "must look like"),
         (["--every", "1h", "--misfire", "never"], "misfire must be"),
         (["--every", "1h", "--misfire", "1001"], "misfire must be"),

@@ -44,9 +44,9 @@ def test_spreads_what_is_due_at_one_time(cli, queue):
     ended = cli("send", "reminders", "1", "--id=a", "--at", at, "--jitter=5m")
     assert ended.err.endswith(", or up to 5m later\n")
     assert timedelta(0) < queue.get("a").due - datetime.fromisoformat(at) <= timedelta(minutes=5)
-    refused = cli("send", "reminders", "1", "--jitter=25h")
+    refused = cli("send", "reminders", "1", "--jitter=2d")
     assert refused.code == 2
-    assert refused.err.startswith("delayq: jitter must be between 0 s and 86400 s")
+    assert refused.err.startswith("delayq: jitter must be between 0s and 1d, not 2d")
     assert cli("send", "reminders", "1", "--id=b", "--jitter=1m", "--debounce=1h").code == 2
 
 
@@ -175,8 +175,14 @@ def test_sends_what_holds_its_id(cli, queue):
     assert "not sent to reminders: a message with this id has ended, and the id is held until 2" in ended.err
     found = cli("send", "reminders", "2", "--id=a", "--json").json
     assert (found["status"], found["holder"]["state"]) == ("settled", "settled")
-    ended = cli("send", "reminders", "3", "--unique-for=1h")
-    assert (ended.code, ended.line) == (2, "unique_for needs an id, or unique='payload'")
+    for options, line in (
+        (["3", "--unique-for=1h"], "--unique-for needs an --id, or --unique"),
+        (["-", "--unique-after=1h"], "--unique-after needs an --id, or --unique"),
+        (["3", "--unique-for=1h", "--id=b", "--replace"], "--unique-for does not go with --replace"),
+        (["3", "--unique-after=1h", "--id=b", "--replace-after"], "--unique-after does not go with --replace"),
+    ):
+        ended = cli("send", "reminders", *options)
+        assert (ended.code, ended.line.startswith(line)) == (2, True), ended.line
     assert queue.counts().living == 0
 
 
@@ -188,6 +194,7 @@ def test_sends_with_a_timeout(cli, queue):
         ended = cli("send", "reminders", "2", f"--timeout={wrong}")
         assert (ended.code, ended.out) == (2, ""), wrong
         assert "timeout" in ended.line
+        assert "timedelta" not in ended.line
     assert queue.counts().living == 1
 
 

@@ -8,15 +8,19 @@ from collections import Counter
 import pytest
 
 from delayq import DelayQueue
+from delayq.broker.keys import registry
 from tests.cli.conftest import Program, Start
 
 pytestmark = pytest.mark.timeout(180)
 
 APP = """
+import os
+
 from delayq import AsyncDelayQueue, DelayQueue
 from delayq.queue import matching_queues
 
-matching_queues.REREAD_EVERY = 0.05
+if "REREAD_EVERY" in os.environ:
+    matching_queues.REREAD_EVERY = float(os.environ["REREAD_EVERY"])
 
 def work(message):
     with open("done", "a") as done:
@@ -59,13 +63,41 @@ def test_every_queue_that_matches_is_drained(start: Start, app, fill, target):
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_queues_to_come_are_served(start: Start, app, fill, processes):
-    program: Program = start("worker", "app:tenants", "--queues", "tenant-*", "--processes", processes)
+    words = ["worker", "app:tenants", "--queues", "tenant-*", "--processes", processes]
+    program: Program = start(*words, env={"REREAD_EVERY": "0.05"})
     program.says("no queue matches tenant-*: waiting for one")
     for name in ("tenant-a", "tenant-b"):
         fill(name, 1)
         program.until(lambda name=name: f"{name} x" in app(), name)
     program.process.send_signal(signal.SIGTERM)
     assert program.ends() == 0
+
+
+@pytest.mark.parametrize(("target", "processes"), [("app:tenants", "1"), ("app:tasks", "2")])
+def test_a_worker_waits_while_no_queue_matches(start: Start, app, fill, target, processes):
+    """By default it reads the names every 10 s, and looks meanwhile, every half second, whether a callback hangs."""
+    program: Program = start("worker", target, "--queues", "tenant-*", "--processes", processes)
+    program.says("no queue matches tenant-*: waiting for one", times=int(processes))
+    fill("tenant-a", 1)
+    program.until(lambda: app() == ["tenant-a x"], "tenant-a")
+    program.process.send_signal(signal.SIGTERM)
+    assert program.ends() == 0
+    assert "internal error" not in program.err
+    assert "Traceback" not in program.err
+
+
+def test_a_worker_waits_when_the_last_queue_is_gone(start: Start, app, fill, redis_client):
+    program: Program = start("worker", "app:tenants", "--queues", "tenant-*", env={"REREAD_EVERY": "1.5"})
+    program.says("no queue matches tenant-*: waiting for one")
+    fill("tenant-a", 1)
+    program.until(lambda: app() == ["tenant-a x"], "tenant-a")
+    redis_client.srem(registry("delayq"), "tenant-a")
+    program.says("no queue matches tenant-*: waiting for one", times=2)
+    fill("tenant-b", 1)
+    program.until(lambda: app()[1:] == ["tenant-b x"], "tenant-b")
+    program.process.send_signal(signal.SIGTERM)
+    assert program.ends() == 0
+    assert "Traceback" not in program.err
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,7 @@ WRONG = {
     "app:low --limit app:critical=5": "--limit app:critical=5: the worker does not serve app:critical: add it",
     "app:low --limit app:low=0": "the limit of low must be a whole number",
     "app:low --limit app:low": "give a number of callbacks, as in --limit app:low=5",
+    "app:low app:critical=6 --strict": "serves queues in the order given, without weights such as app:critical=6",
     "--strict --queue low --deliver log": "--strict and --limit are for several queues of modules",
 }
 

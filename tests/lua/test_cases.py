@@ -60,6 +60,16 @@ def test_call_does_what_its_table_says(executor, case: Case):
     assert observe(executor) == case.after
 
 
+@every_case(refused=False)
+def test_who_waits_no_more_is_told_and_can_read_it(case: Case):
+    told = {id for id, until in case.before.waited.items() if until >= 0} - case.after.waited.keys()
+    assert case.after.ends[: len(case.before.ends)] == case.before.ends
+    new = case.after.ends[len(case.before.ends) :]
+    assert (
+        new == [""] if case.call.script.name == "purge" and told else {id for ids in new for id in ids.split()} == told
+    )
+
+
 @on_both
 @every_case(refused=False)
 def test_repeated_call_changes_nothing_and_returns_the_same_reply(executor, case: Case):

@@ -63,6 +63,17 @@ def test_tokens_of_an_id_are_read_and_written_once_for_all_its_entries(real_exec
     assert commands(200) == commands(2)
 
 
+def test_ends_go_a_minute_after_they_were_announced(executor):
+    client = executor.client
+    seconds, micros = client.time()
+    millis = seconds * 1000 + micros // 1000
+    for at in (millis - 90_000, millis - 60_001, millis - 30_000):
+        client.xadd(KEYS.ends, {"ids": f"{at}"}, id=f"{at}-0")
+    plant(executor, World(waited={"b": 900}))
+    assert executor.call(collect()) == (0, 0, 0)
+    assert observe(executor) == World(waited={"b": 900}, ends=[f"{millis - 30_000}"])
+
+
 def test_slots_unused_for_longer_than_their_ttl_are_removed(executor):
     executor.client.hset(
         KEYS.replies,

@@ -8,7 +8,7 @@ import pytest
 
 from delayq.broker.replies import CountsReply, GetReply, MessageRow
 from delayq.broker.results import EndReply
-from tests.lua.cases.states import CROWD, DEAD, LEFTOVERS, STATES
+from tests.lua.cases.states import CROWD, DEAD, LEASED, LEFTOVERS, STATES
 from tests.support.scripts import KEYS, NOW, After, Dead, Kept, T, World, at, calls, observe, plant
 
 MOVED = f"{NOW - 5} 2 {T - 9} {T - 7} w"
@@ -109,6 +109,28 @@ def test_outcomes_of_messages_in_every_state(executor):
     ]
     plant(executor, _KEPT)
     assert executor.call(calls.outcomes(["a"])) == [EndReply("", _RESULT, DIED.partition(b"haname=aA")[0])]
+
+
+def test_outcomes_are_read_up_to_a_mebibyte_a_call(executor):
+    records = {f"{n}": _RESULT + b"7" * 400_000 for n in range(5)}
+    executor.client.hset(KEYS.results, mapping=records)
+    assert [len(reply.record) for reply in executor.call(calls.outcomes([*records]))] == [len(records["0"])] * 3
+
+
+def test_outcomes_of_a_message_alive_show_what_was_before_it(executor):
+    died = DIED.partition(b"haname=aA")[0]
+    plant(executor, LEASED + DEAD + _KEPT)
+    assert executor.call(calls.outcomes(["a"])) == [EndReply("alive", _RESULT, died)]
+    plant(executor, World(attributes={"a": "retention=5"}))
+    assert executor.call(calls.outcomes(["a"])) == [EndReply("kept", _RESULT.partition(b"\n")[0], died)]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "alive"), [("retention=5", "kept"), ("name=n retention=5", "kept"), ("name=n", "alive")]
+)
+def test_outcomes_count_the_retention_of_what_waits_to_follow(executor, attributes, alive):
+    plant(executor, LEASED + World(successors={"a": After(5, 1, "retention=1", "retention=2", attributes)}))
+    assert executor.call(calls.outcomes(["a"])) == [EndReply(alive, b"", b"")]
 
 
 # Pages

@@ -47,7 +47,7 @@ outcomes = st.sampled_from(("acked", "acked", "discarded", "missed"))
 endings = st.sampled_from((("returned", ""), ("returned", ""), ("discarded", ""), ("discarded", "missed")))
 """How a completed message has ended, and why there is no result."""
 reasons = st.sampled_from(("no such user", "no such user", "missed"))
-snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1"))
+snoozes = st.sampled_from((b"", b"name=n snoozes=1", b"snoozes=2 priority=1", b"name=n unhandled=1"))
 quiets = st.sampled_from((1, 10, 30))
 """How long a burst is quiet before its message is due."""
 at_mosts = st.sampled_from((None, 30, 40))

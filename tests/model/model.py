@@ -115,6 +115,8 @@ class Model:
         """Until when the result of a settled id is kept, and its record."""
         self.waited: dict[str, int] = {}
         """Until when somebody waits for an id."""
+        self.told: list[set[str]] = []
+        """Which ids each call has announced since the last look at the stream of ends; none of them: all."""
         self.runs: dict[str, Counter[str]] = {}
         self.stops = 0
         """Calls that have asked holders to stop."""
@@ -233,7 +235,7 @@ class Model:
         return int(at if at % 1 else at + (self.window[0] if self.window else 0))
 
     def cancel(self, now: int, ids: Iterable[str], *, stop: bool = False) -> str:
-        replies, cancelled, asked = "", [], False
+        replies, cancelled, dropped, asked = "", [], [], False
         for id in ids:
             fate = self._whether_idle(id)
             if (fate == "2" and stop) or (id in self.messages and self.messages[id].stopping):
@@ -242,13 +244,14 @@ class Model:
             if fate == "1":
                 self._remove(id)
                 cancelled.append(id)
-            if id in self.messages.keys() | {*cancelled} and self.successors.pop(id, None) and fate not in "15":
-                fate = "4"
+            if id in self.messages.keys() | {*cancelled} and self.successors.pop(id, None):
+                dropped.append(id)
+                fate = fate if fate in "15" else "4"
             replies += fate
         if asked:
             self.stops, self.schema = self.stops + 1, 2
         self.totals["cancelled"] += len(cancelled)
-        self._tell(cancelled)
+        self._tell(cancelled + dropped)
         self._settle(now, cancelled)
         return replies
 
@@ -513,7 +516,7 @@ class Model:
             replies += "0" if entry not in self.dead else "2" if self.dead[entry].message.id in self.messages else "1"
             if replies[-1] == "1":
                 old = self.dead.pop(entry).message
-                anew = (b"snoozes=", b"expires=", b"since=", b"progress=", b"latest=")
+                anew = (b"snoozes=", b"unhandled=", b"expires=", b"since=", b"progress=", b"latest=")
                 kept = [part for part in old.attributes.split() if not part.startswith(anew)]
                 old.attributes = b" ".join(kept)
                 due = int(now + first + (replies.count("1") - 1) * interval)
@@ -528,6 +531,8 @@ class Model:
 
     def purge(self) -> int:
         purged = len(self.messages)
+        if self.waited:
+            self.told.append(set())
         self.waited = {}
         self.messages, self.successors, self.ready, self.retry = {}, {}, [], []
         self.limits.clear()
@@ -611,8 +616,9 @@ class Model:
 
     def _tell(self, ids: Iterable[str]) -> None:
         """Whoever waits for an id that has ended is told, and waits no more."""
-        for id in ids:
-            self.waited.pop(id, None)
+        told = {id for id in ids if self.waited.pop(id, None) is not None}
+        if told:
+            self.told.append(told)
 
     def _forget_results(self, now: int, limit: int) -> int:
         """Delete the results whose time is over; returns how many are left."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from delayq.broker.calls import Calls
 from delayq.broker.log_entries import EventEntry
-from delayq.broker.replies import CountsReply
+from delayq.broker.replies import CountsReply, pairs
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.executor import Executor
 from delayq.queue.event_log import expand
@@ -60,6 +60,8 @@ class Scan:
     wake: list[str]
     garbage: set[str]
     latest: set[str]
+    ends: list[set[str]]
+    """The ids of each entry in the stream of ends."""
     events: list[EventEntry]
     """What has been logged since the last scan."""
 
@@ -84,6 +86,7 @@ def reading(calls: Calls, *, after: int = 0) -> list[Any]:
     requests += [RedisCommand(("LRANGE", getattr(keys, part), 0, -1), read_texts) for part in _LISTS]
     requests += [RedisCommand(("SMEMBERS", keys.garbage), lambda reply: set(read_texts(reply)))]
     requests += [RedisCommand(("ZRANGE", keys.latest, 0, -1), lambda reply: set(read_texts(reply)))]
+    requests += [RedisCommand(("XRANGE", keys.ends, "-", "+"), _read_announced)]
     requests += [calls.events(after + 1, limit=1000)]
     return requests
 
@@ -92,6 +95,10 @@ def _read_ends(reply: list[Any]) -> dict[str, float]:
     """Read scores that may have a half, or be infinite."""
     paired = reply if reply and isinstance(reply[0], list | tuple) else zip(reply[::2], reply[1::2], strict=True)
     return {member.decode(): float(score) for member, score in paired}
+
+
+def _read_announced(reply: list[Any]) -> list[set[str]]:
+    return [set(pairs(cells)[b"ids"].decode().split()) for _, cells in reply]
 
 
 def check(scan: Scan, model: Model, now: int) -> None:
@@ -125,6 +132,9 @@ def check(scan: Scan, model: Model, now: int) -> None:
     assert scan.completed == {id: until for id, (until, _) in model.completed.items()}
     assert scan.results == {id: record for id, (_, record) in model.completed.items()}
     assert scan.waited == model.waited
+    last = len(scan.ends) - len(model.told)
+    assert scan.ends[max(0, last) :] == model.told, "an end was announced, and whoever waits cannot read it"
+    model.told.clear()
     assert scan.runs == {run: _record_of_run(model, run) for run in model.runs}
     paused = None if model.pause_set is None else " ".join(map(str, model.pause_set))
     assert scan.counts.meta.get("paused") == paused

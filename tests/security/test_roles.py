@@ -287,6 +287,7 @@ OPERATIONS = {
     "check": Operation(lambda q: q.callback(print) and q.check().checked == 4),
     "events": Operation(lambda q: next(iter(q.events())).kind == "sent" and next(iter(q.events(1, follow=True)))),
     "dead.list": Operation(lambda q: [message.id for message in q.dead.list().messages] == ["rejected"]),
+    "dead.groups": Operation(lambda q: [group.count for group in q.dead.groups()] == [1]),
     "dead.redrive": Operation(lambda q: q.dead.redrive("rejected").redriven == 1),
     "dead.purge": Operation(lambda q: q.dead.purge(all=True) == 1),
     "schedules.add": Operation(lambda q: q.schedules.add("hourly", every="1h") == "new"),

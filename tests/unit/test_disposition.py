@@ -118,8 +118,10 @@ def test_outcome_can_be_raised_or_returned(outcome, expected, caplog):
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), True, "soon", 10**18, 10**5000, object()], ids=type)
 @pytest.mark.parametrize("kind", [Retry, Snooze])
-def test_retry_with_an_invalid_delay_uses_the_default_and_logs(kind, delay, caplog):
-    disposition, text, wait = disposition_of(delivery(), None, kind(reason="later", delay=delay))
+def test_a_delay_that_was_made_invalid_uses_the_default_and_is_logged(kind, delay, caplog):
+    outcome = kind(reason="later", delay=1)
+    outcome.delay = delay  # as a subclass may
+    disposition, text, wait = disposition_of(delivery(), None, outcome)
     assert (disposition, wait) == (Disposition.NACK, None)
     assert "delay" in text
     assert caplog.records[0].levelno == logging.ERROR

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -261,6 +262,30 @@ def test_commands_and_their_options_exist(page):
                 command = found
             elif word.startswith("--"):
                 assert word in options_of(command), line
+
+
+EXCUSED = r"Missing (argument|command)|does not exist|No such file|Usage: delayq|'[A-Z]+(=[A-Z]+)?'|'…'"
+"""What may be wrong with a command of the handbook: it is only named, or its file is not there."""
+
+
+@every_page
+def test_commands_are_valid(page, monkeypatch):
+    monkeypatch.setattr(click.Command, "invoke", lambda *_: None)
+    wrong = []
+    for line in [one.replace("\\\n", " ") for block in blocks(page, "sh") for one in lines(block)] + inline(page):
+        if line.startswith("delayq "):
+            words = shlex.shlex(line, posix=True, punctuation_chars=True)
+            words.whitespace_split = True
+            given = list(takewhile(lambda word: not set(word) <= set("|&;<>()"), words))
+            ended = CliRunner().invoke(cli, given[1:], prog_name="delayq")
+            if ended.exit_code and not re.search(EXCUSED, ended.stderr):
+                wrong.append((line, ended.stderr))
+    assert not wrong
+
+
+def lines(block: Block) -> list[str]:
+    """Return the lines of a shell block; one that ends with a backslash goes on."""
+    return re.split(r"(?<!\\)\n", block.text)
 
 
 @every_page

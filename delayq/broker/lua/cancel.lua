@@ -20,7 +20,7 @@ for _, hash in ipairs({retries, headers, attributes, errors}) do redis.call('HLE
 local logged, window, schema = switched(meta, done)
 local waiting = schema ~= '1' and redis.call('HLEN', successors) > 0
 local tells = is_waited_for(waited, ends, schema)
-local statuses, cancelled, dropped, followed, seen, asked = {}, {}, {}, {}, {}, {}
+local statuses, cancelled, dropped, followed, told, seen, asked = {}, {}, {}, {}, {}, {}, {}
 for i = 5, #ARGV do
   local id = ARGV[i]
   local status = redis.call('HEXISTS', dead_ids, id) == 1 and '3' or '0'
@@ -44,6 +44,7 @@ for i = 5, #ARGV do
       status, seen[id], cancelled[#cancelled + 1] = '1', true, id
       leave(state, id)
     end
+    if is_followed or status == '1' then told[#told + 1] = id end
   end
   statuses[#statuses + 1] = status
 end
@@ -59,8 +60,8 @@ if #cancelled > 0 then
   depart(pending, ranked, throttled, unack, garbage, meta)
   redis.call('HINCRBY', meta, 'cancelled', #cancelled)
   settle(done, window, now, cancelled, texts)
-  if tells then announce(waited, ends, cancelled) end
 end
+if tells and #told > 0 then announce(waited, ends, told) end
 if #asked > 0 then
   redis.call('HSET', deliveries, unpack(asked))
   redis.call('HINCRBY', meta, 'stopping', 1)

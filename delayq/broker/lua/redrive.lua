@@ -25,7 +25,7 @@ local statuses, entries, lives, seen, alive = {}, {}, {}, {}, {}
 -- and when its burst began.
 local function begun_anew(text)
   text = ' ' .. text
-  for name in string.gmatch('snoozes expires since progress latest', '%a+') do
+  for name in string.gmatch('snoozes unhandled expires since progress latest', '%a+') do
     text = string.gsub(text, ' ' .. name .. '=%S*', '')
   end
   return string.sub(text, 2)

@@ -157,6 +157,20 @@ CASES += [
         "1",
         _OUT + World(waited={"b": 900}, ends=["a"]),
     ),
+    Case(
+        "whoever waits is told of a successor, once",
+        BACKOFF + AFTER + World(waited={"a": 900}),
+        calls.cancel(["a"]),
+        "1",
+        _OUT + _SCHEMA + World(ends=["a"]),
+    ),
+    Case(
+        "whoever waits is told of the successor of a running one",
+        LEASED + AFTER + World(waited={"a": 900}),
+        calls.cancel(["a"]),
+        "4",
+        LEASED + _SCHEMA + World(ends=["a"]),
+    ),
 ]
 _ASKED = World(meta={"token": "T-3", "stopping": 1, "schema": 2})
 _RUNNING = {"none": "", "one that reports its start": " +", "one that has not started": " ?", "one recalled": " -"}

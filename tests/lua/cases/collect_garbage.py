@@ -309,11 +309,18 @@ CASES += [
         World(completed={"0": 0, "1": -1}, results={"0": _KEPT, "1": _KEPT}),
     ),
     Case(
-        "ends that nobody waits for any more",
+        "ends stay when the last one waits no more: they go by their age",
         World(waited={"a": -1}, ends=["a", "b"]),
         collect(),
         CollectReply(0, 0, 0),
-        World(),
+        World(ends=["a", "b"]),
+    ),
+    Case(
+        "the last one that is waited for is told",
+        GARBAGE + World(waited={"a": 900}, ends=["z"]),
+        collect(),
+        CollectReply(1, 0, 0),
+        _DEAD + World(ends=["z", "a"]),
     ),
     Case(
         "whoever waits for a dead one is told",

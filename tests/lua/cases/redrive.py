@@ -66,6 +66,7 @@ CASES = [
             ("name=a snoozes=12", "name=a"),
             ("snoozes=3 name=snoozes", "name=snoozes"),
             ("name=a snoozes=1 x=2", "name=a x=2"),
+            ("name=a unhandled=719", "name=a"),
             ("name=a expires=+5000 missed=drop", "name=a missed=drop"),
             ("expires=1700000000000", ""),
             ("name=a since=1700000000000", "name=a"),

@@ -8,13 +8,16 @@ local function look_at_results(completed, results, ends, schema)
   redis.call('XLEN', ends)
 end
 
--- Deletes results whose time is over, up to a limit, and what was noted of processes that wait no more. Returns how many
--- such results are left.
+-- For so long (ms) an end can be read. Whoever is slower looks at its ids again, as it does when it notes them anew.
+local READABLE = 60000
+
+-- Deletes results whose time is over, up to a limit, what was noted of processes that wait no more, and old ends. Ends go
+-- by their age alone: what this script has announced is read after it. Returns how many such results are left.
 local function forget_results(completed, results, waited, ends, schema, now, limit)
   if schema == '1' then return 0 end
   local at = string.format('%.0f', now)
   redis.call('ZREMRANGEBYSCORE', waited, '-inf', '(' .. at)
-  if redis.call('ZCARD', waited) == 0 then redis.call('XTRIM', ends, 'MAXLEN', '0') end
+  redis.call('XTRIM', ends, 'MINID', string.format('%.0f', clock('') / 1000 - READABLE))
   local expired = redis.call('ZRANGEBYSCORE', completed, '-inf', at, 'LIMIT', 0, limit)
   if #expired == 0 then return 0 end
   redis.call('ZREM', completed, unpack(expired))

@@ -8,12 +8,6 @@ local function successor_record(due, retry_count, header_text, attribute_text, p
     .. header_text .. attribute_text .. payload
 end
 
--- Returns the attributes in a record; nil for no record.
-local function attributes_in(record)
-  local header_size, attribute_size, at = string.match(record or '', '^%d+ %d+ (%d+) (%d+)\n()')
-  return at and string.sub(record, at + header_size, at + header_size + attribute_size - 1)
-end
-
 -- Returns the hash of successors if any waits, which is never while the schema is 1. Then looks at the types of what
 -- they enter and the script has not looked at, since nothing may be written before.
 local function waiting_in(successors, schema, pending, wake)
