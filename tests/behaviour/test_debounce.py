@@ -106,7 +106,7 @@ def test_what_contradicts_a_debounce_is_refused_and_nothing_stored(open_queue):
         ({"id": ID, "replace": True}, "give replace or debounce, but not both"),
         ({"id": ID, "unique_for": "1h"}, "give unique_for or debounce, but not both"),
         ({"id": ID, "at_most": "1s"}, "at_most must not be shorter than debounce"),
-        ({"id": ID, "debounce": 0}, "debounce must be between 0.001 s"),
+        ({"id": ID, "debounce": 0}, "debounce must be between 1ms"),
         ({"id": ID, "debounce": "soon"}, "debounce"),
         ({"id": ID, "debounce": None, "at_most": "1h"}, "at_most goes with debounce"),
     ):

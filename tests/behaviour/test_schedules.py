@@ -397,7 +397,7 @@ def test_unknown_schedule_raises_an_error(timed, act):
         ({"every": 60, "tz": "UTC"}, "with tz, every must be whole days"),
         ({"every": "36h", "tz": "Europe/Berlin"}, "with tz, every must be whole days"),
         ({"every": "1d", "tz": "Europe/Berln"}, "did you mean 'Europe/Berlin'"),
-        ({"every": 0.5}, "every must be between 1 s"),
+        ({"every": 0.5}, "every must be between 1s"),
         ({"rrule": "FREQ=DAILY", "every": 60}, "give cron, every or rrule: one of them"),
         ({"rrule": "FREQ=DAILY;BYDAY=1FR"}, "rrule part 'BYDAY=1FR' is not valid"),
         ({"rrule": "FREQ=DAILY;COUNT=3"}, "rrule part 'COUNT=3' needs a start"),
@@ -499,7 +499,8 @@ def test_declared_schedules_are_stored_when_consuming_starts(timed, clock):
     assert seen == ["sweep@2026-11-20T08:00:00Z"]
 
 
-def test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_letter(timed, clock, caplog):
+def test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_letter(open_queue, clock, caplog):
+    timed = clock.of(open_queue(unknown_for="15s"))
     timed.every("1h", name="sweep")(lambda message: None)
     timed.schedules.add("other", every="1h", retries=0, count=2)
     timed.send_delay_msg(1, "30m", id="m", retries=0)
@@ -513,7 +514,6 @@ def test_message_without_a_handler_waits_for_one_and_then_goes_to_the_dead_lette
         "no handler for schedule other, which this program does not declare: register one with @queue.callback",
         "no handler for this message: register one with @queue.callback",
     ]
-    clock.advance(HOUR)
     timed.run(burst=True)
     reasons = {message.id.partition("@")[0]: message.reason for message in timed.dead.list().messages}
     assert reasons["other"] == (

@@ -191,7 +191,7 @@ def test_wrong_times_of_an_id_are_refused_and_nothing_stored(open_queue):
     for options, text in (
         ({"unique_for": "1h"}, "unique_for needs an id, or unique='payload'"),
         ({"unique_after": "1h"}, "unique_after needs an id"),
-        ({"id": "m", "unique_for": 0}, "unique_for must be between 0.001 s"),
+        ({"id": "m", "unique_for": 0}, "unique_for must be between 1ms"),
         ({"id": "m", "unique_for": "1h", "replace": True}, "give unique_for or replace, but not both"),
         ({"id": "m", "unique_after": "1h", "replace": "after"}, "give unique_after or replace, but not both"),
     ):
