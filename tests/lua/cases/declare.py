@@ -103,8 +103,21 @@ CASES = [
         ),
     ),
 ]
+_KNOWN = World(declared={"name:a": "0.000 1 2"} | {f"name:n{number}": "0.000 1 3" for number in range(7999)})
 _FULL = World(limits={f"name:n{number}": f"{number} 1000 1 0 0 - 0 0 0" for number in range(1, 8001)}, meta=_META)
 CASES += [
+    Case(
+        "another one of a name, while as many have one as may",
+        _KNOWN,
+        calls.declare("a", pace=None, places=3),
+        True,
+        _KNOWN.but(
+            limits={"name:a": "1 0 1 3 0 - 0 0 0"},
+            declared=_KNOWN.declared | {"name:a": "0.000 1 3"},
+            meta=_RUNNING,
+            wake=1,
+        ),
+    ),
     Case(
         "of one of as many names as may have a limit",
         _FULL,
