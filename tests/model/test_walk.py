@@ -113,7 +113,7 @@ WEAKENED = [
         *("a claim that trusts every entry", "ready_to_unack"),
         *("is ~= state or seen[id]", "not is or seen[id]", ONE, 4),
     ),
-    Weakened("a release that looks at the state alone", "release", "and token == ARGV[1 + 4 * n]", "", ONE, 5),
+    Weakened("a release that looks at the state alone", "release", "and token == ARGV[5 * n]", "", ONE, 5),
     Weakened(
         "a promotion a moment early", "pending_to_ready", "tonumber(head[2]) <= now", "head[2] - 10 <= now", ONE, 2
     ),

@@ -335,6 +335,29 @@ class TrapMachine(QueueMachine):
         self._then(self.resume_name, name=NAME, spread=60 if at else None, reruns=0)
         return True
 
+    def start_given_back(self, touch: str, at: int) -> bool:
+        """One of a name may start in a time: it goes back before it has started, and starts again within that time."""
+        id = self._free()
+        if not self.is_limited or not id or NAME in {message.name for message in self.model.messages.values()}:
+            return False
+        self._then(self.limit, name=NAME, pace=Pace(50_000.0, 1), places=0, reruns=0)
+        if self._send_anew(id, attributes=b"name=t") != "1":
+            return False
+        receipt = self._claimed(id)
+        if not receipt:
+            return False
+        releases, began = [Release(*receipt, 0, b"", True)], self.now
+        next_start = self.model.limits.of[f"name:{NAME}"].next_start
+        expected = self.model.release(self.now, releases)
+        back = self.model.limits.of[f"name:{NAME}"].next_start < next_start
+        self._reach("a start of a name is given back", "release", back)
+        self._play(self.calls.release(releases), expected, ["held"])
+        self.agrees()
+        self._forget(receipt)
+        again = self._claimed(id)
+        self._then(self.limit, name=NAME, pace=Pace(), places=0, reruns=0)
+        return back and again is not None and self.now < began + 50
+
     def superseded_by_a_later_one(self, touch: str, at: int) -> bool:
         """A later one of the prefix becomes due, starts and ends: before and after that, the earlier one is missed."""
         first = self._free()
@@ -365,9 +388,10 @@ class TrapMachine(QueueMachine):
         if not self.is_limited or NAME in {m.name for m in self.model.messages.values()}:
             return None, None
         self._then(self.limit, name=NAME, pace=Pace(), places=1, reruns=0)
+        attributes = b"name=t priority=1" if self.sent % 2 else b"name=t"
         for _ in range(2):
             id = self._free()
-            if not id or self._send_anew(id, attributes=b"name=t") != "1":
+            if not id or self._send_anew(id, attributes=attributes) != "1":
                 return None, None
         self._claim_next()
         ids = [id for id, message in self.model.messages.items() if message.name == NAME]
@@ -505,6 +529,7 @@ TRAPS = (
     TrapMachine.late_receipt_of_what_is_ranked,
     TrapMachine.stopped_however_it_ends,
     *(TrapMachine.place_given_back_however_it_ends,) * 3,
+    *(TrapMachine.start_given_back,) * 3,
     *(TrapMachine.steered_while_it_is_throttled,) * 4,
     *(TrapMachine.late_receipt_of_what_is_throttled,) * 2,  # in some examples only, too
 )

@@ -152,7 +152,7 @@ def has_parquet(folder):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(480)
 def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
     """On Ctrl-C or SIGTERM with what it has archived; when Java is killed, with what has happened."""
     names = ("stopped", "terminated", "orphaned")
@@ -170,7 +170,7 @@ def test_following_archive_ends_with_one_line(visits, redis_url, tmp_path):
             for name in names
         )
         for name in names:
-            wait_until(lambda name=name: has_parquet(tmp_path / name), 120, f"{name} to archive")
+            wait_until(lambda name=name: has_parquet(tmp_path / name), 240, f"{name} to archive")
         stopped.send_signal(signal.SIGINT)
         terminated.send_signal(signal.SIGTERM)
         assert (stopped.wait(60), terminated.wait(60)) == (0, 0)
