@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,11 @@ from delayq.cli.session import Session
 from delayq.queue.workers import WorkerInfo
 from delayq.text import clean, format_duration, iso, pluralize
 
-_TITLES = ["worker", "version", "state", "beat", "up", "queues", "callbacks", "holds", "runs for longest"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_TITLES = ["worker", "version", "state", "up", "holds", "runs for longest"]
+_VERSION = _TITLES.index("version")
 
 
 @click.command()
@@ -27,7 +31,8 @@ def workers(session: Session, queue: str, *, as_json: bool) -> None:
     """List the consumers of QUEUE, as each tells of itself every 10 s.
 
     A consumer is late after a missed beat, and silent after three: it was killed, or Redis does not hear it. It is
-    listed for an hour then. One that has stopped is not listed.
+    listed for an hour then, with the time since its last beat. One that has stopped is not listed. --json has all that
+    a consumer tells.
 
     JSON: {"workers": [{"id", "host", "pid", "version", "state", "beat", "age", "started", "queues", "served",
     "concurrency", "held", "running": [{"id", "since"}, …]}, …]}; age is how long ago the beat was, in seconds, served
@@ -40,9 +45,19 @@ def workers(session: Session, queue: str, *, as_json: bool) -> None:
     elif not found:
         print_note(f"no worker of {queue} has told of itself")
     else:
-        print_rich(table(_TITLES, [_row(worker) for worker in found]))
+        print_rich(_table(found))
         for line in _remarks(found):
             print_line(line)
+
+
+def _table(found: Sequence[WorkerInfo]) -> RenderableType:
+    """Return a row per worker; if all have one version, a line says it in place of a column."""
+    rows = [list(_TITLES), *map(_row, found)]
+    if _of_one_version(found):
+        for row in rows:
+            del row[_VERSION]
+    titles, *rest = rows
+    return table([str(title) for title in titles], rest, fill=True, wrap=True)
 
 
 def _row(worker: WorkerInfo) -> list[str | int]:
@@ -50,10 +65,10 @@ def _row(worker: WorkerInfo) -> list[str | int]:
     longest = ""
     if worker.running:
         first = worker.running[0]
-        longest = f"{first.id}  {_duration(at - first.since)}"
-    times = [f"{_duration(worker.age)} ago", _duration(at - worker.started)]
-    numbers = [worker.served, worker.concurrency, worker.held]
-    return [f"{worker.host}:{worker.pid}", worker.version, worker.state, *times, *numbers, longest]
+        longest = f"{_duration(at - first.since)}  {first.id}"
+    state = worker.state if worker.state == "working" else f"{worker.state} {_duration(worker.age)}"
+    name = f"{worker.host}:{worker.pid}"
+    return [name, worker.version, state, _duration(at - worker.started), worker.held, longest]
 
 
 def _duration(time: timedelta) -> str:
@@ -72,7 +87,13 @@ def _remarks(found: Sequence[WorkerInfo]) -> list[str]:
     if len(versions) > 1:
         counted = ", ".join(f"{clean(version)} ({number})" for version, number in sorted(versions.items()))
         lines.append(f"mixed versions: {counted}")
+    elif _of_one_version(found):
+        lines.append(f"version {clean(found[0].version)}")
     return lines
+
+
+def _of_one_version(found: Sequence[WorkerInfo]) -> bool:
+    return len({worker.version for worker in found}) == 1
 
 
 def _json(worker: WorkerInfo) -> dict[str, Any]:

@@ -28,12 +28,10 @@ def tell(redis_client, queue):
 def test_lists_who_works_and_what_they_hold(cli, tell):
     tell("mail-1", held=2, running=[["m-7", 90_000], ["m-8", 10_000]])
     out = cli("workers", "reminders").out
-    assert re.search(
-        r"^worker +version +state +beat +up +queues +callbacks +holds +runs for longest$", out, re.MULTILINE
-    )
-    row = r"^mail-1:7 +1\.0 +working +[56]s ago +1h( 1m)? +1 +10 +2 +m-7  1m 3[56]s$"
-    assert re.search(row, out, re.MULTILINE), out
-    assert len(out.splitlines()) == 2
+    titles, row, version = out.splitlines()
+    assert titles.split(maxsplit=4) == ["worker", "state", "up", "holds", "runs for longest"]
+    assert re.fullmatch(r"mail-1:7 +working +1h( 1m)? +2 +1m 3[56]s  m-7", row), row
+    assert version == "version 1.0"
     (found,) = cli("workers", "reminders", "--json").json["workers"]
     assert {name: found[name] for name in ("id", "host", "pid", "version", "state", "served", "held")} == {
         "id": "mail-1", "host": "mail-1", "pid": 7, "version": "1.0", "state": "working", "served": 1, "held": 2,
@@ -51,12 +49,33 @@ def test_says_who_is_behind_and_that_versions_differ(cli, tell):
     tell("c", ago=95, version="0.9", held=1)
     tell("d", ago=99, version="0.9", held=4)
     lines = cli("workers", "reminders").out.splitlines()
-    assert [re.split(r" +", line)[2] for line in lines[1:5]] == ["silent", "silent", "late", "working"]
+    assert lines[0].split()[:3] == ["worker", "version", "state"]
+    states = [re.search(r"(silent|late) \S+( \S+s)?|working", line)[0] for line in lines[1:5]]
+    assert [state.split()[0] for state in states] == ["silent", "silent", "late", "working"]
+    assert all(re.fullmatch(r"silent 1m 3\d+s|silent 1m 4\ds|late 2\ds|working", state) for state in states), states
     assert lines[5:] == [
         "late: 1 worker, which held 3 messages when last heard of",
         "silent: 2 workers, which held 5 messages when last heard of",
         "mixed versions: 1.0 (1), 1.1 (1)",
     ]
+
+
+def test_a_silent_worker_of_another_version_does_not_mix_them(cli, tell):
+    tell("a")
+    tell("b", ago=95, version="0.9")
+    lines = cli("workers", "reminders").out.splitlines()
+    assert lines[0].split()[1] == "version"
+    assert lines[3:] == ["silent: 1 worker, which held 0 messages when last heard of"]
+
+
+def test_a_row_of_usual_names_fits_80_columns(cli, tell, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    message = "06DNmG4qR1Zb7cWkXv2p0A"
+    tell("mailer-7f9c5d8b6-x2k4p", held=12, running=[[message, 90_000]])
+    lines = cli("workers", "reminders").out.splitlines()
+    assert lines[0].startswith("worker ")
+    assert max(map(len, lines)) <= 80
+    assert message in "".join(lines)
 
 
 def test_stats_count_them(cli, tell):
