@@ -52,12 +52,12 @@ def workers(session: Session, queue: str, *, as_json: bool) -> None:
 
 def _table(found: Sequence[WorkerInfo]) -> RenderableType:
     """Return a row per worker; if all have one version, a line says it in place of a column."""
-    rows = [list(_TITLES), *map(_row, found)]
+    titles, rows = list(_TITLES), [_row(worker) for worker in found]
     if _of_one_version(found):
+        del titles[_VERSION]
         for row in rows:
             del row[_VERSION]
-    titles, *rest = rows
-    return table([str(title) for title in titles], rest, fill=True, wrap=True)
+    return table(titles, rows, fill=True, wrap=True)
 
 
 def _row(worker: WorkerInfo) -> list[str | int]:
