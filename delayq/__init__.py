@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from delayq.queue.tasks import current_message as current_message
     from delayq.queue.worker import AsyncWorker as AsyncWorker
     from delayq.queue.worker import Worker as Worker
+    from delayq.queue.workers import RunningMessage as RunningMessage
+    from delayq.queue.workers import WorkerInfo as WorkerInfo
     from delayq.schedules.definition import Schedule as Schedule
     from delayq.schedules.definition import ScheduleOptions as ScheduleOptions
     from delayq.schedules.info import Applied as Applied

@@ -38,6 +38,7 @@ from delayq.broker.schedule_calls import ScheduleCalls
 from delayq.broker.scripts import COLLECT_LIMIT, MAX_IDS, SLOT_TTL
 from delayq.broker.send_replies import Debounced, SendStatuses
 from delayq.broker.shared_calls import confirm
+from delayq.broker.worker_calls import WorkerCalls
 from delayq.options import DEDUPE_MAX, Settings
 
 MAX_DUE = (1 << 53) - 1
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls):
+class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls, WorkerCalls):
     """Builds the calls of one queue."""
 
     capabilities: ClassVar[EngineCapabilities] = DELAY
@@ -64,7 +65,6 @@ class Calls(ScheduleCalls, ResultCalls, LeaseCalls, LimitCalls, ForecastCalls):
         """Store messages; a status each.
 
         1 new, 0 exists, 2 replaced, 3 running, 4 to be collected, 5 settled, 6 waits after the running one.
-
         The statuses are added up in the run ledger under the name of a `run`.
         """
         if len(messages) == 1 and not (max_length or replace or run or isinstance(messages, OutgoingTable)):

@@ -53,6 +53,7 @@ class Feature(StrEnum):
     DRAIN = "graceful stop"
     BATCHES = "batch callbacks"
     COUNTS = "counts"
+    WORKERS = "list of workers"
     GET = "reading a message by id"
     LIST = "listing messages"
     PURGE = "purging"
@@ -150,6 +151,7 @@ _DELAY_ONLY = frozenset(
         Feature.HOLDS,
         Feature.RESULTS,
         Feature.TIMEOUTS,
+        Feature.WORKERS,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.LIMITS,

@@ -150,6 +150,10 @@ class Keys:
     """hash: schedule → revision, messages fired, last occurrence (ms), and whether it is paused."""
     schedule_labels: str
     """zset: label and schedule, separated by a space → 0; only of schedules with labels."""
+    workers: str
+    """hash: consumer → what it tells of itself, one line of JSON (see `broker.worker_entries`)."""
+    beats: str
+    """zset: consumer → time until which that counts (ms); one that has not told more by then is silent."""
     wake: str
     """list: at most one element, on which idle consumers block."""
     meta: str

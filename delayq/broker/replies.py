@@ -149,6 +149,8 @@ class CountsReply(NamedTuple):
     successors: int
     completed: int
     throttled: int
+    workers: int
+    heard: int
     meta: dict[str, str]
 
 

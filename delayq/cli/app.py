@@ -32,6 +32,8 @@ COMMANDS = {
     "Inspect": {
         "queues": ("delayq.cli.queues:queues", "List the queues in use."),
         "stats": ("delayq.cli.stats:stats", "Count the messages of a queue."),
+        "workers": ("delayq.cli.workers:workers", "List who consumes a queue, and what they hold."),
+        "health": ("delayq.cli.health:health", "Tell in one line whether a queue is well."),
         "forecast": ("delayq.cli.forecast:forecast", "Count what fires when, as bars."),
         "list": ("delayq.cli.list:list_", "List the messages in a state."),
         "show": ("delayq.cli.show:show_", "Show one message."),

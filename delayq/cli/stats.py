@@ -39,10 +39,10 @@ def stats(
 
     JSON, with --watch one line each time: {"queue", "at", "pending", "ready", "active", "backoff", "retry",
     "throttled", "garbage", "dead", "completed", "living", "successors", "next_due", "oldest_due", "next_deadline",
-    "overdue", "lag", "nobody_consumes", "paused", "totals": {…}}.
+    "overdue", "lag", "nobody_consumes", "paused", "workers", "totals": {…}}.
     overdue is the number of messages that are due and wait for a consumer, lag how long the first has waited, in
-    seconds. A stream has {"queue", "group", "group_exists", "ready", "active", "backoff", "dead"}, a work queue
-    {"queue", "queued", "processing"}.
+    seconds, workers the number of consumers that run: delayq workers lists them. A stream has {"queue", "group",
+    "group_exists", "ready", "active", "backoff", "dead"}, a work queue {"queue", "queued", "processing"}.
     """
     read = ENGINES[engine].commands(session, group=group).counting(queue)
     if watch:
@@ -95,6 +95,7 @@ def _tables(found: Stats | StateCounts) -> RenderableType:
         rows.append(["overdue", found.counts.overdue, oldest or ""])
     if found.counts.successors:
         rows.append(["waiting successors", found.counts.successors, ""])
+    rows.append(["workers", found.workers, ""])
     counts = table(["state", "messages", ""], rows, fill=True, wrap=True)
     parts = [counts, "", unconsumed(found)] if found.nobody_consumes else [counts]
     if found.counts.paused:
@@ -112,5 +113,6 @@ def _fields(queue: str, found: Stats | StateCounts) -> dict[str, Any]:
         "living": found.counts.living,
         "successors": found.counts.successors,
         "next_deadline": iso(found.next_deadline),
+        "workers": found.workers,
         "totals": dict(found.totals),
     }

@@ -87,6 +87,7 @@ class AsyncDelayQueue(DelayBase[T, AsyncMessage[T]], AsyncBase[T]):
     get = awaited(DelayQueue.get)
     counts = awaited(DelayQueue.counts)
     stats = awaited(DelayQueue.stats)
+    workers = awaited(DelayQueue.workers)
     list = awaited(DelayQueue.list)
     forecast = awaited(DelayQueue.forecast)
     check = awaited(DelayQueue.check)

@@ -62,6 +62,10 @@ class Stats:
     """When a message was last claimed."""
     held: int
     """Leases that have not expired: somebody is at work."""
+    workers: int
+    """Consumers that have told of themselves of late, see `DelayQueue.workers`: they run, busy or not."""
+    heard: int
+    """Those of them that have done so within 30 s: all but workers of more than 20 queues, which tell less often."""
     totals: Mapping[str, int]
     """How many messages were ever sent, delivered, acked, nacked, expired, dead, cancelled and so on, by name."""
 
@@ -73,9 +77,13 @@ class Stats:
 
     @property
     def nobody_consumes(self) -> bool:
-        """Whether messages wait and nobody has claimed one for 10 s, nor holds a lease; not said of a paused queue."""
+        """Whether messages wait, nobody has claimed one for 10 s, holds a lease, or has told for 30 s that it runs.
+
+        Not said of a paused queue.
+        """
         idle = self.last_claim is None or self.at - self.last_claim > UNCONSUMED_AFTER
-        return idle and not self.held and self.lag > UNCONSUMED_AFTER and not self.counts.paused
+        nobody = idle and not self.held and not self.heard
+        return nobody and self.lag > UNCONSUMED_AFTER and not self.counts.paused
 
 
 def stats_of(counted: CountsReply) -> Stats:
@@ -90,6 +98,8 @@ def stats_of(counted: CountsReply) -> Stats:
         next_deadline=_time(counted.next_deadline),
         last_claim=_time(claimed),
         held=counted.held,
+        workers=counted.workers,
+        heard=counted.heard,
         totals={name: number for name, number in numbers.items() if name not in META_SETTINGS},
     )
 

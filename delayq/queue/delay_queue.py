@@ -27,6 +27,7 @@ from delayq.queue.producer import NewMessage, due_text
 from delayq.queue.repair import examine
 from delayq.queue.repair_report import Checkup
 from delayq.queue.sent import Sent, SentMany
+from delayq.queue.workers import WorkerInfo, list_workers
 from delayq.states import State
 from delayq.times import Duration
 from delayq.worker.message import Message
@@ -232,6 +233,14 @@ class DelayQueue(DelayBase[T, Message[T]], SyncBase[T]):
     def stats(self) -> Stats:
         """Read the counts, the next and the oldest due time, and totals since the queue was created."""
         return self._perform(self._inspector.stats())
+
+    def workers(self) -> builtins.list[WorkerInfo]:
+        """Read which consumers run, where, and on what messages, as each tells every 10 s; the longest-running first.
+
+        One that was killed is `silent` after 30 s, and listed for an hour. One that has stopped is not listed, nor is
+        who only pulls messages with `lease`. Changes nothing.
+        """
+        return self._perform(list_workers(self._context))
 
     def list(
         self,

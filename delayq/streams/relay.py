@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from delayq._parity import mirrors
@@ -20,6 +21,7 @@ from delayq.streams.calls import relay
 from delayq.streams.keys import check_stream, hash_tag
 from delayq.streams.queue import StreamBase, StreamQueue
 from delayq.times import monotonic
+from delayq.worker.beats import Beats
 from delayq.worker.schedule_firing import ScheduleFirer
 
 log = logging.getLogger("delayq.relay")
@@ -43,6 +45,7 @@ class _Relay(Generic[Q, S]):
         name: Any = stream.name if isinstance(stream, StreamBase) else stream
         self.stream = check_stream(name)
         """The stream's key."""
+        self._beats = Beats(self._context, self._executor.consumer_id, concurrency=1)
         self._schedule_firer = ScheduleFirer(self._context.calls, self._context.settings, MAX_WAIT)
         self.stopped = False
         """Whether `stop` was called."""
@@ -72,6 +75,7 @@ class _Relay(Generic[Q, S]):
         moved, late, last_error = 0, True, ""
         while not self.stopped:
             try:
+                yield from self._read_each([] if burst else self._beats.plan(monotonic(), ()))
                 now_moved, late, ahead = yield from self._move_batch(late=late)
                 moved, last_error = moved + now_moved, ""
                 if ahead is None:
@@ -83,11 +87,12 @@ class _Relay(Generic[Q, S]):
                 if burst:
                     raise
                 if self.stopped:
-                    break
+                    return moved
                 if last_error != str(error):
                     log.error("relay failed, will retry: %s", error, extra={"stream": self.stream})  # noqa: TRY400
                 last_error = str(error)
                 yield Wait(ERROR_WAIT)
+        yield from self._read_each((call, self._beats.read) for call in self._beats.end())
         return moved
 
     def _should_retry(self, *, burst: bool) -> ShouldRetry:
@@ -115,7 +120,11 @@ class _Relay(Generic[Q, S]):
 
     def _fire(self) -> Operation[None]:
         """Fire the schedules of the queue that are due; their errors do not stop the relay."""
-        for call, read in [*self._schedule_firer.plan(monotonic())]:
+        yield from self._read_each([*self._schedule_firer.plan(monotonic())])
+
+    def _read_each(self, plan: Iterable[tuple[Any, Callable[[Any], None]]]) -> Operation[None]:
+        """Send calls one by one; their errors are read like replies."""
+        for call, read in plan:
             try:
                 (reply,) = yield [call]
             except DelayqError as error:

@@ -17,10 +17,11 @@ from delayq.breaker import Breaker
 from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply, CollectReply, ExpireReply, PromoteReply
 from delayq.errors import DelayqError
+from delayq.worker.beats import Beats
 from delayq.worker.breaking import BreakerSettlements
-from delayq.worker.disposition import DONE, Completion, Disposition, timed_out
+from delayq.worker.disposition import DONE, Completion, timed_out
 from delayq.worker.in_flight import InFlight
-from delayq.worker.loop_steps import RoundTrip, Run, Sleep, Step, StepResult, Withdraw
+from delayq.worker.loop_steps import RoundTrip, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.outlook import Outlook
 from delayq.worker.refusals import Refusals
@@ -52,12 +53,13 @@ class ConsumerLoop(StoppingLoop):
         limited: bool = False,
         in_flight: InFlight | None = None,
         breakers: Mapping[str | None, Breaker] | None = None,
+        beats: Beats | None = None,
     ) -> None:
         """Consume as `consumer_id`, up to `batch` messages per callback; with `burst`, until nothing is due.
 
         Set `reports_starts` to False if each message starts as soon as it is claimed, and `promotes` to True to promote
         before each claim. `limited` and `breakers` are those of the callback. `in_flight` replaces what decides how
-        much to claim.
+        much to claim. Without `beats`, nobody learns that it works.
         """
         if in_flight is None:
             in_flight = InFlight(context.calls, context.settings, batch, limited=limited)
@@ -70,6 +72,7 @@ class ConsumerLoop(StoppingLoop):
         self.schedule_firer = ScheduleFirer(context.calls, context.settings, tick)
         self.start_reports = StartReports(context.calls, self.in_flight, enabled=reports_starts)
         self.stop_requests = StopRequests(context.calls, self.in_flight)
+        self.beats = beats
         as_consumer = self.start_reports.consumer_id(consumer_id)
         self._claim_options: dict[str, Any] = {"lease": context.settings.lease, "consumer_id": as_consumer}
         self._burst, self._promotes = burst, promotes
@@ -97,6 +100,7 @@ class ConsumerLoop(StoppingLoop):
             self._update((yield Sleep(0, listen=False)))
         while self._woken:
             self._update((yield RoundTrip([self._claim(0)[0]])))
+        yield from self._leave()
 
     def _consume(self) -> Generator[Step, StepResult, None]:
         result = yield Sleep(0, listen=False)
@@ -118,6 +122,7 @@ class ConsumerLoop(StoppingLoop):
     def _turn(self) -> Generator[Step, StepResult, None]:
         plan = self._plan()
         if plan:
+            plan += self._beat()
             self._sent_at = self._now
             result = yield RoundTrip([call for call, _ in plan])
             self._update(result)
@@ -139,11 +144,6 @@ class ConsumerLoop(StoppingLoop):
             self._release(unknown)
             self.refusals.read_replies(result.replies, self._now, stopping=self._stop_at is not None)
 
-    def _run_claimed(self) -> Generator[Step, StepResult, None]:
-        claimed, self._claimed = self._claimed, []
-        interrupted, self._interrupted = self._interrupted, []
-        self._update((yield Run(claimed, interrupted)))
-
     def _release_unstarted(self) -> Generator[Step, StepResult, None]:
         """Release what has waited too long for a busy worker: another consumer may be idle."""
         release_at = self.in_flight.release_at()
@@ -153,9 +153,6 @@ class ConsumerLoop(StoppingLoop):
             self._release(result.withdrawn)
             self.in_flight.prefetch.pause()
         self.in_flight.recalled = self.refusals.of_settlements  # also if what was to be returned has started meanwhile
-
-    def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
-        self._complete([Completion([*self.start_reports.release_alone(), *withdrawn], Disposition.RELEASE)])
 
     def _update(self, result: StepResult) -> None:
         self._now = result.now
@@ -272,7 +269,7 @@ class ConsumerLoop(StoppingLoop):
             self.in_flight.recalled = self.refusals.of_settlements
         first_error: DelayqError | None = None
         for (_, read), reply in zip(plan, result.replies, strict=True):
-            if isinstance(reply, DelayqError) and read not in self.schedule_firer.readers:
+            if isinstance(reply, DelayqError) and not self._accepts_errors(read):
                 first_error = first_error or reply
             else:
                 read(reply)

@@ -23,6 +23,7 @@ from delayq.broker.requests import Release
 from delayq.broker.scripts import MAX_MOVED
 from delayq.errors import ConfigurationError, StoppedByCallbackError
 from delayq.times import Duration, monotonic, to_millis
+from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.health import Health, OnHealthChange
 from delayq.worker.loop_steps import RoundTrip, Run, Sleep, StepResult, Withdraw
@@ -76,7 +77,8 @@ class Driver:
             "limited": callback.limited,
             "breakers": callback.breakers,
         }
-        self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, **of_callback)
+        beats = Beats(context, executor.consumer_id, burst=burst)
+        self._loop = ConsumerLoop(context, executor.consumer_id, burst=burst, beats=beats, **of_callback)
         self._buffer = WorkBuffer(callback, self._message_class, context, executor)
         self._buffer.connect(self._loop)
         self._executor = executor

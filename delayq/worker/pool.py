@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
+from delayq.broker.worker_entries import MAX_QUEUES
 from delayq.times import monotonic
+from delayq.worker.beats import BEAT_EVERY
 from delayq.worker.fair_order import StrictOrder, WeightedOrder
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.outlook import COLLECT_EVERY
@@ -24,6 +27,8 @@ QUEUES_A_COLLECTION = 100
 """Queues without spent messages that are collected within `COLLECT_EVERY` together: with more, each waits longer."""
 QUEUES_A_CLAIM = 5
 """Queues that share as much as one claims; more claim more together, or each would claim few messages at a time."""
+QUEUES_A_BEAT = 20
+"""Queues that are told within `BEAT_EVERY` who works: with more, each waits longer. A beat takes about ten commands."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Its multiples without their whole parts are spread evenly."""
 
@@ -74,7 +79,20 @@ class Pool:
 
         Collections that were due together would keep the server busy, so each queue has a time of its own.
         """
-        return COLLECT_EVERY * max(1.0, len(self.queues) / QUEUES_A_COLLECTION * (0.5 + number * GOLDEN % 1))
+        return COLLECT_EVERY * self._spread(number, QUEUES_A_COLLECTION)
+
+    def beat_every(self, number: int) -> float:
+        """Return after how many seconds a queue is told again who works: less often if there are many."""
+        return BEAT_EVERY * self._spread(number, QUEUES_A_BEAT)
+
+    def _spread(self, number: int, together: int) -> float:
+        return max(1.0, len(self.queues) / together * (0.5 + number * GOLDEN % 1))
+
+    def served(self) -> tuple[list[str], int]:
+        """Return the names of its first queues, and how many it has."""
+        with self._lock:
+            first = [queue.context.queue for queue in islice(self.queues.values(), MAX_QUEUES)]
+            return first, len(self.queues)
 
     @property
     def free(self) -> int:

@@ -23,6 +23,8 @@ from delayq.worker.pool import Pool
 from delayq.worker.pool_chores import Chore, ChoreSteps, EmptyWatch, IdentityWatch
 from delayq.worker.pool_part import QueuePart
 from delayq.worker.pool_queue import PoolQueue
+from delayq.worker.resting_beats import RestingBeats
+from delayq.worker.stopping import Plan
 
 LOOKS = 30
 """Resting queues with messages that are looked at in a second, at most; those without cost a command for many."""
@@ -53,6 +55,7 @@ class PoolLoop:
         self._interrupted: list[Batch] = []
         self._cancels = False
         self._passed_on: list[Any] = []
+        self._resting_beats = RestingBeats()
         self._empty_watch = EmptyWatch(self.parts)
         self._chores: list[Chore] = []
         self._staying: list[Chore] = []
@@ -97,6 +100,7 @@ class PoolLoop:
             watched = not (self._burst or self._in_cluster) and queue.context.calls.is_empty() is not None
             part = self.parts[queue] = QueuePart(queue, watched=watched)
             self._awake[part] = None
+            self._resting_beats.add(part)
         self.on_change()
 
     def add_new(self, queues: Sequence[PoolQueue]) -> None:
@@ -136,7 +140,7 @@ class PoolLoop:
             chores = self._chores if result.stop_at is None else ()
             doing = [(chore, calls) for chore in chores if (calls := chore.calls(result.now))]
             if trips or doing or self._passed_on:
-                result = yield from self._exchange(trips, doing)
+                result = yield from self._exchange(trips, doing, [*self._resting_beats.plan(result.now)])
             elif not self.parts and (result.stop_at is not None or all(chore.ended for chore in self._staying)):
                 return result.stop_at is not None
             else:
@@ -188,13 +192,13 @@ class PoolLoop:
                 self._with_messages.add(part)
 
     def _exchange(
-        self, trips: list[QueuePart], doing: list[tuple[Chore, list[Any]]]
+        self, trips: list[QueuePart], doing: list[tuple[Chore, list[Any]]], beats: Plan
     ) -> Generator[Step, StepResult, StepResult]:
-        """Send the calls of loops and chores; give each its replies, and start what has been claimed together."""
+        """Send the calls of loops, chores and beats; give each its replies, and start what was claimed together."""
         passed_on, self._passed_on = self._passed_on, []
         calls = [call for part in trips for call in part.step.calls]  # type: ignore[union-attr]
         beside = [call for _, of_chore in doing for call in of_chore]
-        result = yield RoundTrip([*calls, *beside, *passed_on])
+        result = yield RoundTrip([*calls, *beside, *(call for call, _ in beats), *passed_on])
         given: dict[QueuePart, Sequence[object]] = {}
         first = 0
         for part in trips:
@@ -205,6 +209,8 @@ class PoolLoop:
             last = first + len(of_chore)
             chore.answer(result.replies[first:last], result.now)
             first = last
+        for (_, read), reply in zip(beats, result.replies[first:], strict=False):  # what is passed on has no reader
+            read(reply)
         result = yield from self._act(result)
         self._rest(result.now)
         return result

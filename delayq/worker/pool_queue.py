@@ -12,6 +12,7 @@ from delayq.broker.context import EngineContext
 from delayq.broker.replies import ClaimReply
 from delayq.broker.requests import RedisCommand
 from delayq.broker.transport.operation import Operation
+from delayq.worker.beats import Beats
 from delayq.worker.consumer_loop import ConsumerLoop
 from delayq.worker.in_flight import InFlight
 from delayq.worker.message import InFlightDelivery
@@ -22,6 +23,7 @@ from delayq.worker.work_buffer import Callback, WorkBuffer
 class Places(Protocol):
     """What a queue needs of its pool."""
 
+    concurrency: int
     leaves_hung: bool
     """Whether a stop does not wait for callbacks that have taken too long."""
 
@@ -29,8 +31,14 @@ class Places(Protocol):
     def free(self) -> int:
         """How many callbacks could start now."""
 
+    def served(self) -> tuple[list[str], int]:
+        """Return the names of its first queues, and how many it has."""
+
     def collect_every(self, number: int) -> float:
         """Return after how many seconds a queue without spent messages is collected."""
+
+    def beat_every(self, number: int) -> float:
+        """Return after how many seconds a queue is told again who works."""
 
     def add_hung(self, hung: int, abandoned: int) -> None:
         """Add to the number of callbacks that are overdue, and to those that have ever been."""
@@ -136,6 +144,7 @@ class PoolQueue:
             batch=batch,
             burst=self._burst,
             in_flight=self.in_flight,
+            beats=self._beats(),
             breakers=self.callback.breakers,
         )
         self.buffer.connect(self.loop)
@@ -143,6 +152,16 @@ class PoolQueue:
         self.loop.outlook.collect_every = self.pool.collect_every(self.number)
         self.claimed = 0
         self.started = True
+
+    def _beats(self) -> Beats:
+        return Beats(
+            self.context,
+            self.executor.consumer_id,
+            burst=self._burst,
+            concurrency=self.pool.concurrency,
+            served=self.pool.served,
+            every=lambda: self.pool.beat_every(self.number),
+        )
 
     @property
     def places(self) -> float:

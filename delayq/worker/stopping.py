@@ -1,4 +1,4 @@
-"""How a consumer loop stops."""
+"""What the turns of a consumer loop and its stop share, and how it stops."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import logging
 from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 
+from delayq.errors import UnavailableError
+from delayq.worker.beats import Beats
 from delayq.worker.disposition import Completion, Disposition
 from delayq.worker.in_flight import InFlight
-from delayq.worker.loop_steps import Cancel, RoundTrip, Sleep, Step, StepResult, Withdraw
+from delayq.worker.loop_steps import Cancel, RoundTrip, Run, Sleep, Step, StepResult, Withdraw
 from delayq.worker.message import Batch, InFlightDelivery
 from delayq.worker.refusals import Refusals
+from delayq.worker.schedule_firing import ScheduleFirer
 from delayq.worker.settlements import PendingSettlements
+from delayq.worker.start_reports import StartReports
 from delayq.worker.stop_requests import StopRequests
 
 log = logging.getLogger("delayq.consumer")
@@ -21,20 +25,22 @@ Plan = list[tuple[Any, Callable[[Any], None]]]
 
 
 class StoppingLoop:
-    """The end of a `ConsumerLoop`, which has what is declared here."""
+    """The base of a `ConsumerLoop`, which has what is declared here."""
 
     leaves_hung = False
     """Whether a stop does not wait for callbacks that have taken too long."""
+    beats: Beats | None
     in_flight: InFlight
     settlements: PendingSettlements
     refusals: Refusals
+    schedule_firer: ScheduleFirer
+    start_reports: StartReports
     stop_requests: StopRequests
     _now: float
     _stop_at: float | None
+    _claimed: list[InFlightDelivery]
     _interrupted: list[Batch]
     _update: Callable[[StepResult], None]
-    _run_claimed: Callable[[], Generator[Step, StepResult, None]]
-    _release: Callable[[Sequence[InFlightDelivery]], None]
     _complete: Callable[[Sequence[Completion]], None]
     _housekeeping: Callable[[], Plan]
     _read: Callable[[Plan, StepResult], None]
@@ -48,6 +54,7 @@ class StoppingLoop:
             self._update(result)
             plan = self._housekeeping()
             if plan:
+                plan += self._beat()
                 result = yield RoundTrip([call for call, _ in plan])
                 self._update(result)
                 self._read(plan, result)
@@ -68,6 +75,28 @@ class StoppingLoop:
                 result = yield Sleep(self._stopping_idle_time(self._stop_at or 0.0), listen=False)
         if self.settlements:
             log.error("stopped with %d settlements unsent; they will be delivered again", len(self.settlements))
+
+    def _run_claimed(self) -> Generator[Step, StepResult, None]:
+        claimed, self._claimed = self._claimed, []
+        interrupted, self._interrupted = self._interrupted, []
+        self._update((yield Run(claimed, interrupted)))
+
+    def _release(self, withdrawn: Sequence[InFlightDelivery]) -> None:
+        self._complete([Completion([*self.start_reports.release_alone(), *withdrawn], Disposition.RELEASE)])
+
+    def _beat(self) -> Plan:
+        """Return the call, if one is due, that tells in a round trip of other calls that this consumer works."""
+        return [] if self.beats is None else [*self.beats.plan(self._now, self.in_flight.deliveries)]
+
+    def _accepts_errors(self, read: Callable[[Any], None]) -> bool:
+        """Return whether a function that reads replies reads errors as well: nothing else waits for these calls."""
+        return read in self.schedule_firer.readers or (self.beats is not None and read == self.beats.read)
+
+    def _leave(self) -> Generator[Step, StepResult, None]:
+        """Tell that this consumer works no more, unless Redis does not answer."""
+        answers = not isinstance(self.refusals.error, UnavailableError)
+        if self.beats is not None and answers and (calls := self.beats.end()):
+            yield RoundTrip(calls)
 
     def _waited_for(self) -> Collection[InFlightDelivery]:
         deliveries = self.in_flight.deliveries.keys()

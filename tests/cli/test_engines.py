@@ -370,6 +370,8 @@ COMMANDS = {
     "delayq forecast": ("forecast", "tasks"),
     "delayq list": ("list", "tasks"),
     "delayq show": ("show", "tasks", "7"),
+    "delayq workers": ("workers", "tasks"),
+    "delayq health": ("health", "tasks"),
     "delayq cancel": ("cancel", "tasks", "7"),
     "delayq reschedule": ("reschedule", "tasks", "7", "--delay", "1h"),
     "delayq pause": ("pause", "tasks"),

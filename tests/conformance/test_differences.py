@@ -411,6 +411,15 @@ def counts(worker):
     assert worker.counts() == (1, 1)
 
 
+def lists_workers(worker):
+    worker.consume(lambda message: None)
+    wait_until(lambda: worker.do(worker.queue.workers))
+    (one,) = worker.do(worker.queue.workers)
+    assert (one.state, one.held) == ("working", 0)
+    assert worker.do(worker.queue.stop_consume)
+    assert worker.do(worker.queue.workers) == []
+
+
 def reads_one(worker):
     worker.send(b"payload", id="7")
     if hasattr(worker.queue, "get_item_data"):
@@ -573,6 +582,7 @@ CHECKS = {
     Feature.DRAIN: Check(stops_draining, none_of("stop_consume")),
     Feature.BATCHES: Check(consumes_batches, none_of("batch_callback")),
     Feature.COUNTS: Check(counts),
+    Feature.WORKERS: Check(lists_workers, none_of("workers")),
     Feature.GET: Check(reads_one),
     Feature.LIST: Check(lists),
     Feature.PURGE: Check(purges, none_of("purge")),

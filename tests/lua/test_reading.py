@@ -286,14 +286,14 @@ def test_every_spent_message_is_listed_on_some_page(executor):
 
 # Counts
 
-EMPTY = CountsReply(NOW, -1, -1, -1, *[0] * 13, {})
+EMPTY = CountsReply(NOW, -1, -1, -1, *[0] * 15, {})
 COUNTED = [
     ("nothing", World(), EMPTY),
     (
         "one of each",
         CROWD + World(unack={"x": 500}, meta={"backoffs": 1, "token": "T-3"}),
         CountsReply(
-            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0, 0, 0),
+            *(NOW, NOW + 90_000, NOW - 50, NOW + 500, 1, 1, 1, 1, 1, 1, 1, 5, 2, 1, 0, 0, 0, 0, 0),
             {"backoffs": "1", "token": str(T - 3)},
         ),
     ),
@@ -313,9 +313,17 @@ COUNTED = [
             meta={"stale_ready": 1, "stale_retry": 2, "backoffs": 3},
         ),
         CountsReply(
-            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2, 1, 0),
+            *(NOW, NOW + 7, NOW - 7, NOW + 2, 3, 3, 2, 3, 3, 2, 3, 15, 6, 2, 2, 1, 0, 0, 0),
             {"stale_ready": "1", "stale_retry": "2", "backoffs": "3"},
         ),
+    ),
+    (
+        "workers that have told of themselves of late",
+        World(
+            workers=dict.fromkeys("abcdef", "{}"),
+            beats={"a": -9, "b": -1, "c": 0, "d": 9, "e": 30_000, "f": 30_001},
+        ),
+        EMPTY._replace(workers=4, heard=3),
     ),
     (
         "marks that say too much do not make counts negative",

@@ -182,6 +182,8 @@ def _counts_are_exact(scan: Scan, model: Model, now: int) -> None:
         successors=len(model.successors),
         completed=len(model.completed),
         throttled=len(model.ids("throttled")),
+        workers=0,
+        heard=0,
         held=max(len(unended) - len(model.ids("backoff")), 0),
         meta={},
     )

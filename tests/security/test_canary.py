@@ -21,7 +21,17 @@ import redis.asyncio
 from click.testing import CliRunner
 
 import delayq
-from delayq import AsyncDelayQueue, AsyncWorker, DeclaredLimit, DelayqError, DelayQueue, NewMessage, Schedule, Worker
+from delayq import (
+    AsyncDelayQueue,
+    AsyncWorker,
+    DeclaredLimit,
+    DelayqError,
+    DelayQueue,
+    NewMessage,
+    RunningMessage,
+    Schedule,
+    Worker,
+)
 from delayq.cli import main
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.redis_server import RedisServer, empty
@@ -116,6 +126,9 @@ def instances(url) -> dict[str, Any]:
         taken["HandlerProblem"] = checked.problems[0]
         taken["Consuming"] = queue.callback(lambda message: None) and queue.start_consume()
         taken["Worker"] = Worker({queue: 1})
+        wait_until(queue.workers)
+        taken["WorkerInfo"] = queue.workers()[0]
+        taken["RunningMessage"] = RunningMessage("a", taken["WorkerInfo"].started)
         queue.stop_consume()
 
     async def scene() -> None:

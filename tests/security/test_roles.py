@@ -24,6 +24,7 @@ from delayq.cli.acl.grants import ROLES, Role
 from delayq.cli.acl.roles import rules
 from delayq.options import read_settings
 from delayq.testing.redis_server import free_port
+from delayq.worker import beats
 from tests.lua.tables import TABLES
 from tests.support.faces import Asyncio, Blocking
 from tests.support.redis_server import RedisServer, empty
@@ -36,25 +37,14 @@ SCRIPTS = {
     | {"schedule_put", "schedule_remove", "schedules_page", "schedules_find"},
     Role.CONSUMER: {
         *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry", "collect_garbage", "wake"),
-        *(
-            "ack",
-            "complete",
-            "nack",
-            "extend",
-            "release",
-            "reject",
-            "superseded",
-            "withdraw",
-            "report",
-            "hold",
-            "declare",
-        ),
-        *("counts", "get", "page", "limits_page", "forecast", "sample_names"),
+        *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report", "hold"),
+        "declare",
+        *("counts", "get", "page", "limits_page", "beat", "workers_page", "forecast", "sample_names"),
         *("fire", "schedules_due", "schedule_put", "schedule_remove", "schedules_page", "schedules_find"),
     },
     Role.INSPECTOR: {
         *("counts", "get", "page", "limits_page", "snapshot", "outcomes", "schedules_page", "schedules_find"),
-        *("forecast", "sample_names"),
+        *("workers_page", "forecast", "sample_names"),
     },
     Role.ADMIN: set(names()),
 }
@@ -327,6 +317,7 @@ OPERATIONS = {
     "schedules.history": Operation(lambda q: q.schedules.history("nightly").since is not None),
     "pause": Operation(lambda q: q.pause("1h", reason="deploy").reason == "deploy"),
     "resume": Operation(lambda q: q.resume() is False),
+    "workers": Operation(lambda q: q.workers() == []),
     "limits.list": Operation(lambda q: q.limits.list() == []),
     "limits.set": Operation(lambda q: q.limits.set("mail", rate_limit="5/m") is None),
     "limits.remove": Operation(lambda q: not q.limits.remove("mail")),
@@ -572,6 +563,40 @@ def test_consumer_continues_when_scripts_are_loaded_again(guarded, admin, caplog
         loader.preload()
         loader.send_delay_msg(1)
         wait_until(lambda: seen)
+
+
+@pytest.mark.faults
+def test_consumer_with_rights_of_before_it_told_of_itself_consumes_and_says_so_once(
+    guarded, admin, caplog, monkeypatch
+):
+    monkeypatch.setattr(beats, "BEAT_EVERY", 0.05)
+    seen = []
+    older = [rule for rule in rules([Role.CONSUMER]) if not rule.endswith((":workers", ":beats"))]
+    assert len(older) == len(rules([Role.CONSUMER])) - 2
+    admin.execute_command("ACL", "SETUSER", "older", "on", ">secret", *older)
+    try:
+        with (
+            DelayQueue("reminders", url=url_of(guarded, "older"), callback=seen.append, tick="50ms") as consumer,
+            DelayQueue("reminders", url=url_of(guarded, Role.ADMIN)) as owner,
+        ):
+            consumer.start_consume()
+            wait_until(lambda: "Redis refuses its beats" in caplog.text)
+            for number in range(5):
+                owner.send_delay_msg(number, "100ms")
+                wait_until(lambda number=number: len(seen) == number + 1)
+            owner.send_delay_msg(1, retries=0, id="spent")
+            wait_until(lambda: owner.stats().totals.get("acked") == 6)
+            assert consumer._consuming.healthy
+            assert owner.workers() == []
+            # rights that are brought up to date count at once
+            admin.execute_command("ACL", "SETUSER", "older", *rules([Role.CONSUMER]))
+            wait_until(owner.workers)
+            consumer.stop_consume()
+            assert owner.workers() == []
+        assert caplog.text.count("Redis refuses its beats") == 1
+        assert "Redis refused a call" not in caplog.text
+    finally:
+        admin.acl_deluser("older")
 
 
 @pytest.mark.faults

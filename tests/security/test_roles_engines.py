@@ -52,7 +52,7 @@ SCRIPTS = {
     ("workqueue", Role.INSPECTOR): {"workqueue/counts", "workqueue/view"},
     ("workqueue", Role.ADMIN): set(names("workqueue")),
     ("delay", Role.RELAY): {
-        *("streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake"),
+        *("streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"),
     },
 }
 """The scripts that each role may run."""

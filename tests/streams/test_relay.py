@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -282,6 +283,20 @@ def test_a_relay_fires_the_schedules_of_its_queue(queue, server):
     dues = [int(fields["due"]) for _, fields in found]
     assert dues == [dues[0] + 1000 * n for n in range(len(dues))]
     assert all(int(entry.partition("-")[0]) >= int(fields["due"]) for entry, fields in found)
+
+
+def test_a_relay_is_listed_among_the_workers_of_its_queue(queue, caplog):
+    moving = Relay(queue, "tasks")
+    thread = threading.Thread(target=moving.run)
+    thread.start()
+    wait_until(queue.workers)
+    assert [(worker.pid, worker.held) for worker in queue.workers()] == [(os.getpid(), 0)]
+    moving.stop()
+    thread.join()
+    assert queue.workers() == []
+    Relay(queue, "tasks").run(burst=True)
+    assert queue.workers() == []
+    assert not [record for record in caplog.records if record.name == "delayq.relay"]
 
 
 async def _relay_async(url):

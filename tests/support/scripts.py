@@ -148,6 +148,8 @@ class World:
     schedule_states: dict[str, str] = field(default_factory=dict)
     schedule_labels: set[str] = field(default_factory=set)
     plans: dict[str, str] = field(default_factory=dict)
+    workers: dict[str, str] = field(default_factory=dict)
+    beats: dict[str, int] = field(default_factory=dict)
     meta: dict[str, int | str] = field(default_factory=dict)
     wake: int = 0
 
@@ -199,6 +201,7 @@ def plant(executor: Executor, world: World) -> None:
             (KEYS.completed, world.completed),
             (KEYS.waited, world.waited),
             (KEYS.schedules, world.schedules),
+            (KEYS.beats, world.beats),
             (KEYS.schedule_labels, dict.fromkeys(world.schedule_labels, -NOW)),
             (KEYS.latest, dict.fromkeys(map(_indexed_out, world.latest), -NOW)),
         ):
@@ -230,6 +233,7 @@ def plant(executor: Executor, world: World) -> None:
             KEYS.schedule_specs: {name: _bytes(spec) for name, spec in world.schedule_specs.items()},
             KEYS.schedule_states: {name: _state_out(state) for name, state in world.schedule_states.items()},
             KEYS.plans: {calendar: _bytes(plan) for calendar, plan in world.plans.items()},
+            KEYS.workers: dict(world.workers),
             KEYS.meta: {name: _meta_out(name, value) for name, value in world.meta.items()},
         }
         for key, mapping in hashes.items():
@@ -571,6 +575,8 @@ _READ: dict[str, Any] = {
     "schedule_states": lambda held: {name.decode(): _state_in(state) for name, state in held.items()},
     "schedule_labels": _members,
     "plans": _texts,
+    "workers": _texts,
+    "beats": _times,
     "meta": _meta_in,
     "wake": len,
 }

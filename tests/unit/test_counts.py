@@ -10,7 +10,7 @@ from delayq.broker.replies import CountsReply
 from delayq.queue.counts import stats_of, waiting_text
 
 NOW = 1_700_000_000_000
-IDLE = CountsReply(NOW, -1, -1, -1, *[0] * 13, {"token": f"{NOW - 60_000}000", "sent": "7"})
+IDLE = CountsReply(NOW, -1, -1, -1, *[0] * 15, {"token": f"{NOW - 60_000}000", "sent": "7"})
 
 WAITING = [
     ("nothing waits", IDLE, 0, False),
@@ -25,6 +25,18 @@ WAITING = [
         False,
     ),
     ("due for long, but a callback is at work", IDLE._replace(oldest_due=NOW - 900_000, held=1), 900, False),
+    (
+        "due for long, but a worker tells that it runs",
+        IDLE._replace(oldest_due=NOW - 900_000, workers=1, heard=1),
+        900,
+        False,
+    ),
+    (
+        "due for long, but a worker of many queues told of itself minutes ago",
+        IDLE._replace(oldest_due=NOW - 900_000, workers=1),
+        900,
+        True,
+    ),
     ("leases ended, and nobody moved their messages", IDLE._replace(next_deadline=NOW - 11_000), 11, True),
     ("a nack delay that goes on", IDLE._replace(next_deadline=NOW + 11_000, backoff=1), 0, False),
 ]

@@ -11,7 +11,7 @@ NAMES = {
     path.name.removesuffix(".lua") for path in files("delayq").joinpath("broker", "lua").iterdir() if path.is_file()
 }
 READING = {"outcomes", "counts", "get", "page", "snapshot", "walk", "schedules_due", "schedules_page", "schedules_find"}
-READING |= {"limits_page", "forecast", "sample_names"}
+READING |= {"limits_page", "workers_page", "forecast", "sample_names"}
 
 
 @pytest.mark.table("transition", TRANSITIONS, ids=lambda one: f"{one.script}-{one.source}-{one.target}")
@@ -39,7 +39,7 @@ def test_every_script_that_moves_messages_is_in_the_table():
         "recount",
     }
     elsewhere |= {"schedule_put", "schedule_remove", "withdraw", "pause", "resume", "report", "await_ends"}
-    elsewhere |= {"limit", "declare", "hold", "superseded"}
+    elsewhere |= {"limit", "declare", "hold", "superseded", "beat"}
     elsewhere |= {"send_one", "debounce"}  # they do what `send` does
     elsewhere |= {"pending_to_unack"}  # a promotion and a claim in turn
     assert {transition.script for transition in TRANSITIONS} == NAMES - READING - elsewhere

@@ -1,16 +1,17 @@
 -- Counts the messages in each state at one moment.
 -- KEYS: pending zset, ready list, ranked zset, throttled zset, unack zset, retry list, garbage set, dead zset,
---   messages hash, deliveries hash, successors hash, completed zset, meta hash
+--   messages hash, deliveries hash, successors hash, completed zset, beats zset, meta hash
 -- ARGV: now (ms or '')
 -- Returns: now (ms), next due (ms or -1), oldest due (ms or -1; of the first ready, the first and last hundred ranked, or
 --   of a pending one that is due),
 --   next deadline (ms or -1), then counts: pending, ready, active, backoff, retry, garbage, dead, messages, overdue
 --   (messages that wait for a consumer), held (leases that have not expired), successors that wait, completed,
---   throttled; then the fields and values of meta
+--   throttled, workers (consumers that have told of themselves of late), heard (those
+--   of them that have within 30 s, as they tell often); then the fields and values of meta
 -- Re-run: reads only.
 -- Uses: clock, record
-local pending, ready, ranked, throttled, unack, retry, garbage, dead, messages, deliveries, successors, completed, meta =
-  unpack(KEYS)
+local pending, ready, ranked, throttled, unack, retry, garbage, dead, messages, deliveries, successors, completed, beats,
+  meta = unpack(KEYS)
 local marks = redis.call('HMGET', meta, 'stale_ready', 'stale_retry', 'backoffs', 'priority_step')
 local backoffs = tonumber(marks[3] or 0)
 local now = math.floor(clock(ARGV[1]) / 1000)
@@ -54,5 +55,7 @@ return {
   redis.call('HLEN', successors),
   redis.call('ZCARD', completed),
   redis.call('ZCARD', throttled),
+  redis.call('ZCOUNT', beats, now, '+inf'),
+  redis.call('ZCOUNT', beats, now, now + 30000),
   redis.call('HGETALL', meta),
 }

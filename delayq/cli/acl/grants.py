@@ -82,20 +82,9 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
             [
                 *("pending_to_ready", "ready_to_unack", "pending_to_unack", "unack_to_retry"),
                 *("collect_garbage", "wake"),
-                *(
-                    "ack",
-                    "complete",
-                    "nack",
-                    "extend",
-                    "release",
-                    "reject",
-                    "superseded",
-                    "withdraw",
-                    "report",
-                    "hold",
-                    "declare",
-                ),
-                *("counts", "get", "page", "limits_page", *_FORECAST),
+                *("ack", "complete", "nack", "extend", "release", "reject", "superseded", "withdraw", "report"),
+                *("hold", "declare"),
+                *("counts", "get", "page", "limits_page", "beat", "workers_page", *_FORECAST),
                 *("fire", "schedules_due", *_SCHEDULES),
             ],
             (*OPENING, "hsetnx", "sadd", "sscan", "blpop"),
@@ -103,7 +92,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Reads payloads and headers, too. None of its commands can write.
         Role.INSPECTOR: Grant(
             [
-                *("counts", "get", "page", "limits_page", "snapshot", "outcomes", *_FORECAST),
+                *("counts", "get", "page", "limits_page", "workers_page", "snapshot", "outcomes", *_FORECAST),
                 *("schedules_page", "schedules_find"),
             ],
             (*OPENING, "sismember", "exists", "xinfo|stream", "xrange", "xrevrange", "xread"),
@@ -121,7 +110,7 @@ GRANTS: Mapping[str, Mapping[Role, Grant]] = {
         # Also does for the queue what a consumer would: fills the dead letter and fires schedules. Does not read the
         # stream. Without LPUSH, which it does not need itself, its user could release a message by half.
         Role.RELAY: Grant(
-            ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake"],
+            ["streams/relay", "unack_to_retry", "collect_garbage", "fire", "schedules_due", "wake", "beat"],
             (*OPENING, "hsetnx", "sadd", "blpop", "lpush"),
         ),
     },

@@ -11,7 +11,7 @@ from delayq.testing.torture.workload import payload_of, planted_id
 
 TYPES = {
     **dict.fromkeys(("pending", "ranked", "throttled", "gates", "running", "unack", "dead", "completed"), "zset"),
-    **dict.fromkeys(("waited", "done", "latest", "schedules", "schedule_labels"), "zset"),
+    **dict.fromkeys(("waited", "done", "latest", "schedules", "schedule_labels", "beats"), "zset"),
     **dict.fromkeys(("ready", "retry", "wake"), "list"),
     "garbage": "set",
     **dict.fromkeys(("ends", "events"), "stream"),

@@ -1,0 +1,56 @@
+"""The calls of a delay queue about who consumes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from delayq.broker.replies import integers
+from delayq.broker.requests import ScriptCall
+from delayq.broker.script_calls import ScriptCalls
+from delayq.broker.worker_entries import BEATS, WorkerEntry, read_entry, write_entry
+from delayq.times import LATEST
+
+SILENT_KEPT = 3_600_000
+"""Milliseconds for which the entry of a silent worker is kept: who it was, and what it held."""
+
+
+class StoredWorker(NamedTuple):
+    """What a consumer has told of itself, and until when that counts (ms)."""
+
+    consumer_id: str
+    ends: int
+    entry: WorkerEntry
+
+
+class WorkersPage(NamedTuple):
+    """A page of consumers, the server's time (ms), and the cursor of the next page ('0' at the end)."""
+
+    now: int
+    cursor: str
+    workers: list[StoredWorker]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCalls(ScriptCalls):
+    """One function per script, as `Calls`."""
+
+    def beat(self, consumer_id: str, entry: WorkerEntry | None) -> ScriptCall[int]:
+        """Store what a consumer tells of itself, None when it stops; returns how many entries were removed."""
+        told = (0, SILENT_KEPT, "") if entry is None else (BEATS * entry.every, SILENT_KEPT, write_entry(entry))
+        return self._call("beat", [self._now, consumer_id, *told], lambda reply: integers(reply)[0])
+
+    def workers_page(self, cursor: str, *, limit: int) -> ScriptCall[WorkersPage]:
+        """Read a page of the consumers."""
+        return self._call("workers_page", [self._now, cursor, limit], _read_page)
+
+
+def _read_page(reply: list[Any]) -> WorkersPage:
+    now, cursor, *cells = reply
+    rows = zip(cells[::3], map(float, cells[1::3]), map(read_entry, cells[2::3]), strict=True)
+    found = [
+        StoredWorker(id.decode(errors="replace"), int(ends), entry)
+        for id, ends, entry in rows
+        if entry is not None and 0 <= ends <= LATEST
+    ]
+    return WorkersPage(now, cursor.decode(), found)

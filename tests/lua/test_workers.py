@@ -1,0 +1,63 @@
+"""What consumers tell of themselves is read in pages; a sample of the entries without an end is removed."""
+
+from __future__ import annotations
+
+from delayq.broker.calls import Calls
+from tests.lua.cases.beat import ENTRY, LASTS, TEXT, beat, told
+from tests.support.scripts import KEYS, NOW, World, calls, deliver, observe, plant
+
+MANY = {f"w{number}": number for number in range(1500)}
+
+
+def test_a_page_has_all_of_a_few(executor):
+    plant(executor, told({"v": -5, "w": 7}, TEXT) + World(workers={"x": TEXT}, beats={"y": 5}))
+    page = executor.call(calls.workers_page("0", limit=10))
+    assert (page.now, page.cursor) == (NOW, "0")
+    assert {(one.consumer_id, one.ends, one.entry.pid) for one in page.workers} == {
+        ("v", NOW - 5, 7),
+        ("w", NOW + 7, 7),
+    }
+    assert {one.entry.running[0] for one in page.workers} == {*ENTRY.running}
+
+
+def test_workers_are_read_in_pages(executor):
+    plant(executor, told(MANY, TEXT))
+    cursor, found = "0", {}
+    while cursor != "0" or not found:
+        page = executor.call(calls.workers_page(cursor, limit=100))
+        cursor = page.cursor
+        found |= {one.consumer_id: one.ends - NOW for one in page.workers}
+        assert len(page.workers) < 300
+    assert found == MANY
+
+
+def test_a_page_ends_with_a_mebibyte(executor):
+    large = TEXT.replace("}", " " * 100_000 + "}")
+    plant(executor, told({f"w{number}": 5 for number in range(100)}, large))
+    page = executor.call(calls.workers_page("0", limit=100))
+    assert 10 <= len(page.workers) < 60
+    assert page.cursor != "0"
+
+
+def test_entries_without_an_end_are_removed_a_hundred_at_a_time(executor):
+    plant(executor, World(workers=dict.fromkeys(MANY, "{}")))
+    assert deliver(executor, beat(), sequence=1) == 100
+    assert len(observe(executor).workers) == 1401
+    for sequence in range(2, 200):
+        deliver(executor, beat(), sequence=sequence)
+    assert observe(executor) == told({"w": LASTS}, TEXT)
+
+
+def test_entries_without_an_end_are_found_among_others(executor):
+    plant(executor, told(MANY) + World(workers={"x": "{}"}))
+    for sequence in range(1, 1000):
+        if deliver(executor, beat(), sequence=sequence):
+            break
+    assert observe(executor) == told(MANY) + told({"w": LASTS}, TEXT)
+
+
+def test_a_page_is_not_of_a_later_time(real_executor):
+    for _ in range(30):
+        page = real_executor.call(Calls(KEYS).workers_page("0", limit=1))
+        seconds, rest = real_executor.client.time()
+        assert page.now * 1000 <= int(seconds) * 1_000_000 + int(rest)

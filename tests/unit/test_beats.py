@@ -1,0 +1,276 @@
+"""When a consumer tells of itself, and what: by its own clock, in turns that it makes anyway."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from types import SimpleNamespace
+
+from delayq.broker.calls import Calls
+from delayq.broker.context import QueueContext
+from delayq.broker.engine import STREAMS
+from delayq.broker.keys import Keys
+from delayq.broker.replies import ClaimedMessage, ClaimReply
+from delayq.broker.worker_entries import MAX_NAMED, MAX_QUEUES, read_entry
+from delayq.errors import ServerError, UnavailableError
+from delayq.options import read_settings
+from delayq.worker.beats import BEAT_EVERY, Beats
+from delayq.worker.consumer_loop import ConsumerLoop
+from delayq.worker.loop_steps import RoundTrip, Sleep, StepResult
+from delayq.worker.message import Batch, InFlightDelivery
+from delayq.worker.pool import Pool
+from delayq.worker.resting_beats import LOOK_AGAIN, TOGETHER, RestingBeats
+
+CALLS = Calls(Keys.of("delayq", "q"))
+
+
+def context(**options):
+    return QueueContext(CALLS, read_settings(options), lambda data: data, "q")
+
+
+def beats(**options):
+    settings = {name: options.pop(name) for name in ("tick", "concurrency") if name in options}
+    return Beats(context(**settings), "me", **options)
+
+
+def delivery(id, started=None):
+    one = InFlightDelivery(ClaimedMessage(id, 1, b"secret", 3, 0, 1, b""), 0.0, 0, 99.0)
+    one.batch = None if started is None else Batch(started, [True])
+    return one
+
+
+def told(of, now, *deliveries):
+    """Return the entry that is told now, None for none, and the reader of the reply."""
+    planned = [*of.plan(now, deliveries)]
+    if not planned:
+        return None
+    ((call, read),) = planned
+    assert (call.script.name, call.args[1], read) == ("beat", "me", of.read)
+    return read_entry(call.args[4])
+
+
+def test_it_tells_at_the_start_and_then_every_ten_seconds():
+    some = beats()
+    assert told(some, 100.0).up == 0
+    assert told(some, 100.0 + BEAT_EVERY - 0.01) is None
+    assert told(some, 100.0 + BEAT_EVERY).up == 10_000
+    assert told(some, 111.0) is None
+    assert told(some, 125.5).up == 25_500
+
+
+def test_it_tells_who_it_is():
+    entry = told(beats(concurrency=3), 5.0)
+    assert (entry.host, entry.pid) == (os.uname().nodename, os.getpid())
+    assert (entry.queues, entry.served, entry.concurrency, entry.every) == (["q"], 1, 3, 10_000)
+
+
+def test_a_burst_tells_only_if_it_lasts():
+    some = beats(burst=True)
+    assert told(some, 100.0) is None
+    assert some.end() == []
+    assert told(some, 109.0) is None
+    assert told(some, 110.0).up == 10_000
+
+
+def test_a_long_tick_makes_fewer_beats_and_says_so():
+    some = beats(tick="25s")
+    assert told(some, 0.0).every == 25_000
+    assert told(some, 24.0) is None
+    assert told(some, 25.0)
+
+
+def test_it_names_what_runs_the_longest_first_and_counts_what_it_holds():
+    held = [delivery("late", 109.0), delivery("first", 100.0), delivery("waits")]
+    entry = told(beats(), 110.0, *held)
+    assert (entry.held, entry.running) == (3, [("first", 10_000), ("late", 1000)])
+
+
+def test_it_names_a_hundred_of_the_longest():
+    entry = told(beats(), 1000.0, *(delivery(f"m{number}", float(number)) for number in range(MAX_NAMED + 1)))
+    assert (entry.held, len(entry.running), entry.running[-1][0]) == (101, 100, "m99")
+
+
+def test_it_names_ten_of_many_queues():
+    pool = Pool(4, strict=False)
+    pool.queues = {number: SimpleNamespace(context=SimpleNamespace(queue=f"q{number}")) for number in range(1000)}
+    entry = told(beats(served=pool.served, concurrency=4), 0.0)
+    assert (entry.queues, entry.served) == ([f"q{number}" for number in range(10)], 1000)
+
+
+def test_an_entry_stays_below_16_kib():
+    some = beats(served=lambda: (["q" * 128] * MAX_QUEUES, 1000))
+    ((call, _),) = some.plan(0.0, [delivery("m" * 128, -1e6)] * 1000)
+    assert len(call.args[4]) < 16_384
+    assert b"secret" not in call.args[4]
+
+
+def test_a_stop_removes_what_was_stored():
+    some = beats()
+    assert some.end() == []
+    told(some, 0.0)
+    some.read(0)
+    (call,) = some.end()
+    assert (call.script.name, call.args[1:]) == ("beat", ["me", 0, 3_600_000, ""])
+    assert some.end() == []
+
+
+def test_a_refusal_is_logged_once_until_a_beat_is_accepted(caplog):
+    some = beats()
+    for now in (0.0, 10.0):
+        told(some, now)
+        some.read(ServerError("NOPERM no rights"))
+    assert some.end() == []
+    assert caplog.text.count("NOPERM no rights") == 1
+    told(some, 20.0)
+    some.read(0)
+    told(some, 30.0)
+    some.read(ServerError("NOPERM again"))
+    assert caplog.text.count("Redis refuses its beats") == 2
+
+
+def test_no_answer_at_the_end_of_a_stop_is_no_refusal(caplog):
+    some = beats()
+    told(some, 0.0)
+    some.read(UnavailableError("gone"))
+    assert len(some.end()) == 1
+    assert caplog.text == ""
+
+
+def test_a_stream_tells_nothing():
+    calls = SimpleNamespace(capabilities=STREAMS)
+    some = Beats(QueueContext(calls, read_settings({}), lambda data: data, "q"), "me")
+    assert told(some, 0.0) is None
+    assert some.end() == []
+
+
+# In the loop of a consumer
+
+
+def trips(loop_, *, turns):
+    """Return the names of the calls in each round trip of a loop whose queue is empty, and the loop itself."""
+    run, now, found = loop_.run(), 100.0, []
+    step = next(run)
+    while len(found) < turns:
+        result = StepResult(now)
+        if isinstance(step, RoundTrip):
+            found.append([getattr(getattr(call, "script", None), "name", "EXISTS") for call in step.calls])
+            result.replies = [reply(call) for call in step.calls]
+        elif isinstance(step, Sleep):
+            now += step.seconds
+            result.now = now
+        step = run.send(result)
+    return found, run, now
+
+
+def reply(call):
+    """Return what an empty queue replies."""
+    texts = {"collect_garbage": b"0 0 0", "beat": b"0", "pending_to_ready": b"0 -1 -1 0 0 100000 -1 -1 0 0 -1"}
+    name = getattr(getattr(call, "script", None), "name", "")
+    if "unack" in name:
+        return ClaimReply(100_000, 0, 0, [])
+    return call.parse(texts.get(name, 0))
+
+
+def loop(**options):
+    return ConsumerLoop(context(), "me", beats=beats(**options))
+
+
+def test_a_beat_travels_in_a_turn_that_is_made_anyway():
+    found, _, _ = trips(loop(), turns=25)
+    with_beat = [number for number, names in enumerate(found) if "beat" in names]
+    assert with_beat[0] == 0
+    assert 10 <= with_beat[1] - with_beat[0] <= 12
+    assert all(len(names) > 1 for names in found if "beat" in names)
+
+
+def test_a_refused_beat_is_no_reason_to_wait():
+    some = loop()
+    run = some.run()
+    next(run)
+    step = run.send(StepResult(100.0))
+    replies = [ServerError("NOPERM") if call.script.name == "beat" else reply(call) for call in step.calls]
+    assert any(isinstance(one, ServerError) for one in replies)
+    run.send(StepResult(100.1, replies=replies))
+    assert (some.refusals.error, some.refusals.wait_until) == (None, 0.0)
+
+
+def test_a_loop_that_ends_removes_its_entry():
+    _, run, now = trips(loop(), turns=2)
+    assert until_end(run, now) == [["beat"]]
+
+
+def until_end(run, now):
+    """Stop a loop; return the names of the calls of each round trip that it makes."""
+    found = []
+    with suppress(StopIteration):
+        while True:
+            step = run.send(StepResult(now, stop_at=now + 1))
+            found += [[call.script.name for call in step.calls]] if isinstance(step, RoundTrip) else []
+    return found
+
+
+def test_a_loop_that_redis_does_not_answer_ends_at_once():
+    some = loop()
+    _, run, now = trips(some, turns=2)
+    some.refusals.error = UnavailableError("gone")
+    assert "beat" not in [name for step in until_end(run, now) for name in step]
+
+
+# Of the queues of a worker that rest
+
+
+def part(*, rests=True):
+    queue = SimpleNamespace(loop=SimpleNamespace(beats=beats()), in_flight=SimpleNamespace(deliveries={}))
+    return SimpleNamespace(queue=queue, ended=False, rests_until=9.0 if rests else None)
+
+
+def resting(*parts):
+    found = RestingBeats()
+    for one in parts:
+        found.add(one)
+    return found
+
+
+def test_queues_that_rest_beat_in_any_round_trip():
+    found = resting(part(), part(rests=False))
+    assert len([*found.plan(0.0)]) == 1
+    assert [*found.plan(9.0)] == []
+    assert len([*found.plan(10.0)]) == 1
+
+
+def test_a_queue_that_comes_to_rest_is_looked_at_within_a_second():
+    one = part(rests=False)
+    found = resting(one)
+    assert [*found.plan(0.0)] == []
+    one.rests_until = 9.0
+    assert [*found.plan(LOOK_AGAIN - 0.1)] == []
+    assert len([*found.plan(LOOK_AGAIN)]) == 1
+
+
+def test_a_round_trip_takes_some_beats_along_and_the_next_one_more():
+    found = resting(*(part() for _ in range(TOGETHER + 7)))
+    assert [len([*found.plan(0.0)]) for _ in range(3)] == [TOGETHER, 7, 0]
+
+
+def test_a_queue_that_has_ended_is_forgotten():
+    one = part()
+    found = resting(one)
+    one.ended = True
+    assert [*found.plan(0.0)] == []
+    one.ended = False
+    assert [*found.plan(99.0)] == []
+
+
+def test_streams_are_not_looked_after():
+    one = part()
+    one.queue.loop.beats.enabled = False
+    assert [*resting(one).plan(0.0)] == []
+
+
+def test_a_worker_of_many_queues_beats_about_twice_a_second_for_all():
+    pool = Pool(1, strict=False)
+    pool.queues = dict.fromkeys(range(1000))
+    a_second = sum(1 / pool.beat_every(number) for number in range(1000))
+    assert 1.5 < a_second < 3
+    pool.queues = dict.fromkeys(range(13))
+    assert {pool.beat_every(number) for number in range(13)} == {BEAT_EVERY}
