@@ -99,15 +99,22 @@ def test_messages_keep_their_place_if_they_are_due_then_already(mixed):
     assert {message.due for message in mixed.list("pending").messages if message.name == "mail"} == {at}
 
 
-def test_thousands_are_cancelled_while_a_worker_takes_some(open_queue):
+def test_thousands_are_cancelled_while_a_worker_takes_some(open_queue, gate):
     queue, seen = open_queue(concurrency=2), Counter()
-    queue.callback(lambda message: seen.update([message.id]))
+
+    @queue.callback
+    def take(message):
+        seen[message.id] += 1
+        if len(seen) > 50:
+            gate.wait()
+
     order = [f"m{n}" for n in range(6000)]
     random.Random(7).shuffle(order)
     queue.send_many(NewMessage("x", id=id) for id in order)
     queue.start_consume()
     wait_until(lambda: len(seen) > 50)
     outcomes = queue.select(id_prefix="m").cancel()
+    gate.set()
     wait_until(lambda: queue.counts().living == 0)
     assert seen.most_common(1)[0][1] == 1
     assert len(seen) + outcomes["cancelled"] == 6000
