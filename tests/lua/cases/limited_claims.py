@@ -102,6 +102,23 @@ READY = [
             _meta(_PLACES, 1),
         ),
     ),
+    Case(
+        "one place of two is taken, and nothing has waited yet",
+        _sum(
+            _FOUR, _ready("abcd"), World(limits={"name:x": "1 0 1 2 0 - 0 0 0"}, running={"r": 1, "s": 2}, meta=_PLACES)
+        ),
+        _claim(4),
+        _claimed("a", "c", "d", names=_AB),
+        _sum(
+            _FOUR,
+            _leased("a", "c", "d"),
+            _waiting(1, "b"),
+            World(
+                limits={"name:x": "1 0 1 2 0 - 0 0 0"}, running={"a": 1, "r": 1, "s": 2}, gates={1: None}, meta=_PLACES
+            ),
+            _meta(_PLACES, 3, 1),
+        ),
+    ),
     *(
         Case(
             f"a start after others {what}",
