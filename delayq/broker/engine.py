@@ -54,6 +54,7 @@ class Feature(StrEnum):
     BATCHES = "batch callbacks"
     COUNTS = "counts"
     WORKERS = "list of workers"
+    HISTORY = "history"
     GET = "reading a message by id"
     LIST = "listing messages"
     PURGE = "purging"
@@ -152,6 +153,7 @@ _DELAY_ONLY = frozenset(
         Feature.RESULTS,
         Feature.TIMEOUTS,
         Feature.WORKERS,
+        Feature.HISTORY,
         Feature.PURGE,
         Feature.PAUSE,
         Feature.LIMITS,

@@ -1,0 +1,155 @@
+"""What the consumers of a queue have done in each hour or day, and how late its messages started."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
+from typing import Literal
+
+from delayq.broker.context import QueueContext
+from delayq.broker.history_records import BUCKETS, HOUR, KEPT_HOURS, LATENESS_BOUNDS, HourCounts, sum_of
+from delayq.broker.transport.operation import Operation
+from delayq.checks import check_int
+from delayq.errors import ConfigurationError, short_repr
+from delayq.queue.forecast_periods import MILLIS, edges_of, local_times
+from delayq.schedules.local_times import check_zone
+from delayq.times import from_millis
+
+MAX_DAYS = KEPT_HOURS // 24
+MAX_READ = 1000
+"""Hours that one call reads."""
+HOURS_UP_TO = 2
+"""Days that are shown by the hour by default: some fifty lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatenessCounts:
+    """How late messages started, from the due time to the start of the first attempt, in buckets.
+
+    A message that was snoozed counts once, one whose attempt failed as well.
+    """
+
+    numbers: tuple[int, ...] = (0,) * BUCKETS
+    """How many were at most so late: 1, 5, 10, 50, 100, 500 ms, 1, 5, 10, 30 s, 1 min, 5 min, 1 h; and later."""
+
+    @property
+    def total(self) -> int:
+        """How many messages were counted."""
+        return sum(self.numbers)
+
+    def percentile(self, share: float) -> timedelta | None:
+        """Return how late that share of the messages was at most, 0.99 for 99 %: the end of its bucket.
+
+        None if there are no messages, and `timedelta.max` for more than an hour.
+        """
+        wanted, seen = share * self.total, 0
+        if not self.total:
+            return None
+        for number, bound in zip(self.numbers, LATENESS_BOUNDS, strict=False):
+            seen += number
+            if seen and seen >= wanted:
+                return timedelta(milliseconds=bound)
+        return timedelta.max
+
+    def within(self, millis: int) -> int:
+        """Return how many were at most as late as one of the ends of the buckets (ms)."""
+        return sum(self.numbers[: LATENESS_BOUNDS.index(millis) + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBucket:
+    """What consumers have done in one hour or day, as they counted it."""
+
+    start: datetime
+    """The start, with the offset from UTC that its time zone has then."""
+    end: datetime
+    """The end, which belongs to the next one."""
+    delivered: int
+    """Messages that consumers have claimed; a message that is tried again counts again."""
+    acked: int
+    """Messages that are done."""
+    discarded: int
+    """Messages that were discarded, with those that had expired."""
+    nacked: int
+    """Attempts that have failed."""
+    rejected: int
+    """Messages that went to the dead letter at once."""
+    released: int
+    """Messages that were given back, or snoozed."""
+    callbacks: int
+    """Calls of callbacks that have ended; one may have taken many messages."""
+    busy: timedelta
+    """The time that these took together."""
+    lateness: LatenessCounts
+    """How late messages started."""
+
+    @property
+    def mean_time(self) -> timedelta | None:
+        """How long a call of a callback took on average; None if none has ended."""
+        return self.busy / self.callbacks if self.callbacks else None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the consumers of a queue have done."""
+
+    at: datetime
+    """The server's time."""
+    unit: Literal["hour", "day"]
+    buckets: tuple[HistoryBucket, ...] = field(repr=False)
+    """All hours or days, also those in which nothing was done, the earliest first; the last one goes on."""
+
+    @property
+    def total(self) -> HistoryBucket:
+        """The sum of all."""
+        return _bucket(self.buckets[0].start, self.buckets[-1].end, map(_counts, self.buckets))
+
+
+def read_history(context: QueueContext, days: int, buckets: str | None, tz: str | tzinfo | None) -> Operation[History]:
+    """Read the hours of the last days."""
+    check_int(days, "days", 1, MAX_DAYS)
+    if buckets not in (None, "hour", "day"):
+        raise ConfigurationError(f"buckets must be 'hour' or 'day', not {short_repr(buckets)}")
+    zone = tz if tz is None or isinstance(tz, tzinfo) else check_zone(tz)
+    hourly = days <= HOURS_UP_TO if buckets is None else buckets == "hour"
+    unit: Literal["hour", "day"] = "hour" if hourly else "day"
+    now, hours = yield from read_hours(context, 24 * (days + 1))
+    length = MILLIS[unit]
+    start = now - 24 * days * HOUR + length
+    _, edges = edges_of(start, now + 1 - start, unit, zone)
+    parts: list[list[HourCounts]] = [[] for _ in edges[1:]]
+    for hour, counts in hours:
+        at = bisect_right(edges, hour) - 1
+        if 0 <= at < len(parts):
+            parts[at].append(counts)
+    times = pairwise(local_times(edges, zone))
+    made = tuple(_bucket(*span, part) for span, part in zip(times, parts, strict=True))
+    return History(from_millis(now), unit, made)
+
+
+def read_hours(context: QueueContext, number: int) -> Operation[tuple[int, list[tuple[int, HourCounts]]]]:
+    """Read so many hours up to now; returns the server's time (ms), and the start (ms) and the counts of each."""
+    found: list[tuple[int, HourCounts]] = []
+    now = last = None
+    while number > 0:
+        limit = min(number, MAX_READ)
+        (reply,) = yield [context.calls.history(limit=limit, last=last)]
+        now = reply.now if now is None else now
+        last = now // HOUR if last is None else last
+        found += [((last - back) * HOUR, counts) for back, counts in enumerate(reply.hours) if counts is not None]
+        last, number = last - limit, number - limit
+    return now or 0, found
+
+
+def _counts(bucket: HistoryBucket) -> HourCounts:
+    numbers = (getattr(bucket, name) for name in HourCounts._fields[:7])
+    return HourCounts._make([*numbers, bucket.busy // timedelta(microseconds=1), bucket.lateness.numbers])
+
+
+def _bucket(start: datetime, end: datetime, hours: Iterable[HourCounts]) -> HistoryBucket:
+    total = sum_of(hours)
+    fields = {**total._asdict(), "busy": timedelta(microseconds=total.busy), "lateness": LatenessCounts(total.lateness)}
+    return HistoryBucket(start, end, **fields)
